@@ -1,7 +1,11 @@
 """Port: the result store. Payloads live here; the control plane holds references to them.
 
-`router.py` is what a worker uses: it chooses a tier by size. Small payloads travel with the report that names them and live
-in the log's database (`kv.py`); `cache.py` holds them in memory, `shared.py` in NATS. Large ones (`large.py`, their format in
-`blocks.py`) are encoded into a local file first (`staging.py`) and handed to a tier that keeps bytes: files (`files.py`) or
-an object store (`objects.py`), with blocks of it on this machine's disk before it (`cached.py`, `pool.py`).
+Workers and Spark tasks write and read payloads; a server reads them only to show them to people.
+Tools, the pipeline, workers and Spark may import it.
+
+`router.py` chooses a tier by size. A small payload travels with the report that names it and is
+stored in the log's database (`kv.py`); `cache.py` caches it in memory, `shared.py` in NATS. A large
+payload (`large.py`, its format in `blocks.py`) is encoded into a local file first (`staging.py`). A
+tier then stores the file: a directory (`files.py`) or an object store (`objects.py`). `cached.py`
+and `pool.py` cache blocks of remote objects on the local disk.
 """

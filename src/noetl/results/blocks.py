@@ -1,7 +1,8 @@
-"""The format of a payload's file: its JSON, an index of blocks when it is a list, a trailer.
+"""The file format of a payload: its JSON, an index of blocks if it is a list, and a trailer.
 
-Read whole, a payload is checked by its sha256. Rows are found by the index, and each block they lie in is checked by its own
-sum; the trailer says what the index's sum is. So reading one row costs one block, however large the file is.
+A payload that is read whole is checked by its sha256. Rows are found by the index, and each block
+has its own checksum; the trailer holds the checksum of the index. So reading one row costs one
+block, however large the file is.
 """
 
 from bisect import bisect_right
@@ -17,16 +18,15 @@ from noetl.results.port import ByteSource
 from noetl.results.staging import PayloadDraft
 
 _MAGIC = b"noetl/1\n"
-_TRAILER = Struct(
-    "<QQQ32sI8s"
-)  # the payload's bytes, rows, blocks, sha256; the index's sum; the magic word
-_BLOCK = Struct("<QQI")  # first row, offset, sum
+# payload bytes, rows, blocks, sha256 of the payload, checksum of the index, magic word
+_TRAILER = Struct("<QQQ32sI8s")
+_BLOCK = Struct("<QQI")  # first row, offset, checksum
 _NO_ROWS = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the trailer says."""
+    """The content of the trailer."""
 
     bytes: int
     rows: int | None
@@ -36,7 +36,7 @@ class Summary:
 
 
 class _Written:
-    """Counts and sums what goes to the file."""
+    """Counts and hashes the bytes that are written to the file."""
 
     def __init__(self, file: PayloadDraft) -> None:
         self.file = file
@@ -57,17 +57,23 @@ def write(file: PayloadDraft, value: Any) -> Summary:
         rows = _write_items(out, value, blocks)
     else:
         out.add(encode(value))
-    made = Summary(out.size, rows, len(blocks) // _BLOCK.size, out.sha.hexdigest(), crc32(blocks))
+    block_count = len(blocks) // _BLOCK.size
+    summary = Summary(out.size, rows, block_count, out.sha.hexdigest(), crc32(blocks))
     file.write(blocks)
-    count = _NO_ROWS if rows is None else rows
-    file.write(
-        _TRAILER.pack(made.bytes, count, made.blocks, out.sha.digest(), made.index_sum, _MAGIC)
+    trailer = _TRAILER.pack(
+        summary.bytes,
+        _NO_ROWS if rows is None else rows,
+        summary.blocks,
+        out.sha.digest(),
+        summary.index_sum,
+        _MAGIC,
     )
-    return made
+    file.write(trailer)
+    return summary
 
 
 def _write_items(out: _Written, items: list[Any], blocks: bytearray) -> int:
-    """`[a,b,…]`; the index learns where each piece begins."""
+    """Write `[a,b,…]` and add the start of each piece to the index."""
     rows = 0
     out.add(b"[")
     for count, data in pieces(items):
@@ -81,7 +87,7 @@ def _write_items(out: _Written, items: list[Any], blocks: bytearray) -> int:
 
 
 class Payload:
-    """An open file, read at positions. CorruptLog when it is not what was written."""
+    """An open payload file, read at positions. Raises CorruptLog if the content is damaged."""
 
     def __init__(self, source: ByteSource, uri: str) -> None:
         self._source = source
@@ -95,30 +101,34 @@ class Payload:
         return data
 
     def rows(self, start: int, stop: int) -> list[Any]:
-        """Items [start, stop): the blocks that hold them are read, and nothing else."""
+        """Return the items [start, stop). Only the blocks that hold them are read."""
         total = self.summary.rows
         if total is None:
             raise not_a_list(self._uri)
-        start, stop = max(start, 0), min(stop, total)
+        start = max(start, 0)
+        stop = min(stop, total)
         if start >= stop:
             return []
         index = self._read_index()
-        first, last = (
-            bisect_right(index, row, key=lambda block: block[0]) - 1 for row in (start, stop - 1)
-        )
-        before = index[first][0]
-        found: list[Any] = decoded(b"[" + self._read_blocks(index, first, last) + b"]", self._uri)
-        return found[start - before : stop - before]
+        first = _block_of(index, start)
+        last = _block_of(index, stop - 1)
+        first_row = index[first][0]
+        data = self._read_blocks(index, first, last)
+        items: list[Any] = decoded(b"[" + data + b"]", self._uri)
+        return items[start - first_row : stop - first_row]
 
     def _read_summary(self) -> Summary:
         length = self._source.size
-        last = self._read(length - _TRAILER.size, _TRAILER.size) if length > _TRAILER.size else b""
-        if last[-len(_MAGIC) :] != _MAGIC:
+        trailer = b""
+        if length > _TRAILER.size:
+            trailer = self._read(length - _TRAILER.size, _TRAILER.size)
+        if trailer[-len(_MAGIC) :] != _MAGIC:
             raise self._corrupt("its end is missing")
-        size, rows, blocks, sha, index_sum, _ = _TRAILER.unpack(last)
+        size, row_count, blocks, sha, index_sum, _ = _TRAILER.unpack(trailer)
         if size + blocks * _BLOCK.size + _TRAILER.size != length:
             raise self._corrupt("a part of it is missing")
-        return Summary(size, None if rows == _NO_ROWS else rows, blocks, sha.hex(), index_sum)
+        rows = None if row_count == _NO_ROWS else row_count
+        return Summary(size, rows, blocks, sha.hex(), index_sum)
 
     def _read_index(self) -> list[tuple[int, int, int]]:
         data = self._read(self.summary.bytes, self.summary.blocks * _BLOCK.size)
@@ -127,15 +137,18 @@ class Payload:
         return list(_BLOCK.iter_unpack(data))
 
     def _read_blocks(self, index: list[tuple[int, int, int]], first: int, last: int) -> bytes:
-        """A block ends where the comma before the next one stands, the last one before the closing bracket."""
+        """Read the blocks first to last and check each one.
+
+        A block ends at the comma before the next block, the last one at the closing bracket.
+        """
         ends = [offset - 1 for _, offset, _ in index[first + 1 : last + 2]]
         if last + 1 == len(index):
             ends.append(self.summary.bytes - 1)
         begin = index[first][1]
         data = self._read(begin, ends[-1] - begin)
         view = memoryview(data)
-        for (_, offset, total), end in zip(index[first : last + 1], ends, strict=True):
-            if crc32(view[offset - begin : end - begin]) != total:
+        for (_, offset, checksum), end in zip(index[first : last + 1], ends, strict=True):
+            if crc32(view[offset - begin : end - begin]) != checksum:
                 raise self._corrupt("a block does not match its sum")
         return data
 
@@ -147,3 +160,8 @@ class Payload:
 
     def _corrupt(self, why: str) -> CorruptLog:
         return CorruptLog(f"{self._uri}: {why}")
+
+
+def _block_of(index: list[tuple[int, int, int]], row: int) -> int:
+    """The number of the block that holds the row."""
+    return bisect_right(index, row, key=lambda block: block[0]) - 1

@@ -1,8 +1,8 @@
-"""Payloads in this process's memory, encoded, bounded by bytes; the one that was not used for longest leaves first."""
+"""An LRU cache of encoded payloads in this process's memory, bounded by bytes."""
 
 from collections import OrderedDict
 
-ENTRY = 400  # bytes that an entry takes beside its payload, about
+ENTRY = 400  # approximate bytes that an entry takes in addition to its payload
 
 
 class Cache:
@@ -12,14 +12,14 @@ class Cache:
         self.bytes = 0
 
     def get(self, uri: str) -> tuple[bytes, str] | None:
-        """The payload and its checksum."""
-        found = self._entries.get(uri)
-        if found is not None:
+        """Return the payload and its checksum."""
+        entry = self._entries.get(uri)
+        if entry is not None:
             self._entries.move_to_end(uri)
-        return found
+        return entry
 
     def add(self, uri: str, data: bytes, sha256: str) -> None:
-        """One that would push out most of the others is not kept."""
+        """Cache a payload, unless it takes more than a quarter of the limit."""
         if len(data) + ENTRY > self._limit // 4:
             return
         self.drop(uri)
@@ -29,6 +29,6 @@ class Cache:
             self.drop(next(iter(self._entries)))
 
     def drop(self, uri: str) -> None:
-        found = self._entries.pop(uri, None)
-        if found is not None:
-            self.bytes -= len(found[0]) + ENTRY
+        entry = self._entries.pop(uri, None)
+        if entry is not None:
+            self.bytes -= len(entry[0]) + ENTRY

@@ -1,7 +1,8 @@
-"""A tier in front of another: what is read from afar is kept on this machine's disk, in blocks.
+"""A tier in front of a remote tier: blocks that were read are cached on the local disk.
 
-The durable copy comes first, always; the file it was made from then stays here as it is. Two pools, so that a scan of much data
-does not push out what every reader begins with: a file's size, its sums, and its end, where indexes and footers are.
+A payload is written to the remote tier first; the staged file then stays here as a cache entry.
+There are two pools, so that a scan of much data does not evict what every reader needs first: a
+file's size, its checksums, and its end, where indexes and footers are.
 """
 
 import asyncio
@@ -22,10 +23,8 @@ from noetl.results.staging import Staged
 
 BLOCK = 256 << 10
 _SIZE = Struct("<Q")
-_ENDS = (
-    64 << 10,
-    4 << 20,
-)  # the least and the most that counts as a file's end; between them, a thousandth of it
+# The least and the most bytes that count as a file's end; between them, a thousandth of the file.
+_ENDS = (64 << 10, 4 << 20)
 
 
 class Cached:
@@ -44,9 +43,11 @@ class Cached:
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
         name = _name(reference.uri)
-        known = await asyncio.to_thread(self._pools.size, name)
-        far = await self._tier.open(reference, size=known if size is None else size)
-        return await asyncio.to_thread(self._pools.source, name, far)
+        cached_size = await asyncio.to_thread(self._pools.size, name)
+        if size is None:
+            size = cached_size
+        remote = await self._tier.open(reference, size=size)
+        return await asyncio.to_thread(self._pools.source, name, remote)
 
     async def delete(self, address: Address) -> None:
         await self._tier.delete(address)
@@ -57,43 +58,50 @@ class Cached:
 
 
 class Pools:
-    """What is known of a file, by names: `-size`, `-sums` of its blocks, `-whole` or blocks by number."""
+    """The cache entries of a file, by name: `-size`, `-sums` of its blocks, and `-whole` or block
+    numbers.
+    """
 
     def __init__(self, meta: FilePool, data: FilePool) -> None:
         self._meta = meta
         self._data = data
 
     def size(self, name: str) -> int | None:
-        found = self._meta.get(f"{name}-size")
-        return None if found is None else int(_SIZE.unpack(found)[0])
+        data = self._meta.get(f"{name}-size")
+        return None if data is None else int(_SIZE.unpack(data)[0])
 
-    def source(self, name: str, far: ByteSource) -> ByteSource:
+    def source(self, name: str, remote: ByteSource) -> ByteSource:
         if self.size(name) is None:
-            self._meta.add(f"{name}-size", _SIZE.pack(far.size))
-        return self._whole(name, far) or CachedFile(self, name, far)
+            self._meta.add(f"{name}-size", _SIZE.pack(remote.size))
+        return self._whole(name, remote) or CachedFile(self, name, remote)
 
-    def _whole(self, name: str, far: ByteSource) -> "Checked | None":
-        kept = self._data.file(f"{name}-whole")
-        if kept is None:
+    def _whole(self, name: str, remote: ByteSource) -> "Checked | None":
+        """The whole file if it is cached here with all of its checksums."""
+        entry = self._data.file(f"{name}-whole")
+        if entry is None:
             return None
-        near, sums = Opened(*kept), array("I", self._meta.get(f"{name}-sums") or b"")
-        if near.size == far.size and len(sums) == -(-near.size // BLOCK):
-            return Checked(self, name, near, sums, far)
-        near.close()
+        local = Opened(*entry)
+        sums = array("I", self._meta.get(f"{name}-sums") or b"")
+        if local.size == remote.size and len(sums) == -(-local.size // BLOCK):
+            return Checked(self, name, local, sums, remote)
+        local.close()
         return None
 
     def block(self, name: str, number: int, size: int) -> bytes | None:
-        found = self._of(number, size).get(f"{name}-{number}")
-        return (
-            found if found is not None and len(found) == min(BLOCK, size - number * BLOCK) else None
-        )
+        data = self._of(number, size).get(f"{name}-{number}")
+        if data is None or len(data) != min(BLOCK, size - number * BLOCK):
+            return None
+        return data
 
     def keep(self, name: str, number: int, size: int, data: bytes) -> None:
         self._of(number, size).add(f"{name}-{number}", data)
 
     def _of(self, number: int, size: int) -> FilePool:
+        """The pool of a block: the end of a file counts as metadata."""
         end = min(max(size >> 10, _ENDS[0]), _ENDS[1])
-        return self._meta if (number + 1) * BLOCK > size - end else self._data
+        if (number + 1) * BLOCK > size - end:
+            return self._meta
+        return self._data
 
     def adopt(self, name: str, staged: Staged) -> None:
         assert staged.path is not None
@@ -108,45 +116,49 @@ class Pools:
 
 
 class Checked:
-    """A whole file that is here. A block that does not match its sum is read from afar, and the file is dropped."""
+    """A file that is cached whole. A block that does not match its checksum is read from the remote
+    tier, and the cached file is dropped.
+    """
 
     def __init__(
-        self, pools: Pools, name: str, near: Opened, sums: "array[int]", far: ByteSource
+        self, pools: Pools, name: str, local: Opened, sums: "array[int]", remote: ByteSource
     ) -> None:
-        self.size = near.size
-        self.path: Path | None = near.path
+        self.size = local.size
+        self.path: Path | None = local.path
         self._pools = pools
         self._name = name
-        self._near = near
+        self._local = local
         self._sums = sums
-        self._far = far
+        self._remote = remote
 
     def read(self, offset: int, length: int) -> bytes:
         first, last = _blocks(offset, min(length, self.size - offset))
-        data = self._near.read(first * BLOCK, (last - first) * BLOCK)
+        data = self._local.read(first * BLOCK, (last - first) * BLOCK)
         view = memoryview(data)
         for number in range(first, last):
             begin = (number - first) * BLOCK
             if crc32(view[begin : begin + BLOCK]) != self._sums[number]:
                 self._pools.drop(self._name)
-                return self._far.read(offset, length)
+                return self._remote.read(offset, length)
         return _cut(data, offset - first * BLOCK, length)
 
     def close(self) -> None:
-        self._near.close()
-        self._far.close()
+        self._local.close()
+        self._remote.close()
 
 
 class CachedFile:
-    """A file afar, of which blocks may be here. What is missing between two of them is asked for at once."""
+    """A remote file with some blocks cached here. One request reads everything from the first to
+    the last missing block.
+    """
 
     path: Path | None = None
 
-    def __init__(self, pools: Pools, name: str, far: ByteSource) -> None:
-        self.size = far.size
+    def __init__(self, pools: Pools, name: str, remote: ByteSource) -> None:
+        self.size = remote.size
         self._pools = pools
         self._name = name
-        self._far = far
+        self._remote = remote
 
     def read(self, offset: int, length: int) -> bytes:
         first, last = _blocks(offset, min(length, self.size - offset))
@@ -158,7 +170,7 @@ class CachedFile:
         return _cut(b"".join(part or b"" for part in parts), offset - first * BLOCK, length)
 
     def _fetched(self, begin: int, end: int) -> list[bytes | None]:
-        data = self._far.read(begin * BLOCK, (end - begin) * BLOCK)
+        data = self._remote.read(begin * BLOCK, (end - begin) * BLOCK)
         parts: list[bytes | None] = []
         for number in range(begin, end):
             part = _cut(data, (number - begin) * BLOCK, BLOCK)
@@ -168,15 +180,19 @@ class CachedFile:
         return parts
 
     def signed(self, lasts: timedelta) -> str | None:
-        return self._far.signed(lasts) if isinstance(self._far, Afar) else None
+        if isinstance(self._remote, Afar):
+            return self._remote.signed(lasts)
+        return None
 
     def close(self) -> None:
-        self._far.close()
+        self._remote.close()
 
 
 def _blocks(offset: int, length: int) -> tuple[int, int]:
-    """Of the first byte, and behind that of the last."""
-    return (offset // BLOCK, -(-(offset + length) // BLOCK)) if length > 0 else (0, 0)
+    """The number of the first block of a range, and the number behind its last block."""
+    if length <= 0:
+        return 0, 0
+    return offset // BLOCK, -(-(offset + length) // BLOCK)
 
 
 def _cut(data: bytes, offset: int, length: int) -> bytes:

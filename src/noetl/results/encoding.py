@@ -1,5 +1,8 @@
-"""A payload's bytes: the same in every tier, so that its checksum is too. JSON here, of which lists are made and read in pieces;
-row sets, which are told by how they begin, in `rowsets.py`."""
+"""The bytes of a payload. They are the same in every tier, so the checksum is too.
+
+JSON is here; lists are encoded and decoded in pieces. Row sets are in `rowsets.py`; their first
+four bytes tell them from JSON.
+"""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,10 +20,10 @@ if TYPE_CHECKING:
     from noetl.results.rowsets import Reader
 
 JSON, ARROW, PARQUET, PARTS = "json", "arrow", "parquet", "parts"
-ARROW_BEGINS, PARQUET_BEGINS = b"\xff\xff\xff\xff", b"PAR1"  # no JSON does
-PIECE = (
-    64 * 1024
-)  # bytes of a list that are read and checked together; one larger item is a piece of its own
+# The first bytes of row sets; no JSON begins with these.
+ARROW_BEGINS, PARQUET_BEGINS = b"\xff\xff\xff\xff", b"PAR1"
+# Bytes of a list that are read and checked together; a larger item is a piece of its own.
+PIECE = 64 * 1024
 _FIRST_GUESS = 16  # items in the first piece
 
 encode = msgspec.json.encode
@@ -28,7 +31,7 @@ _parts = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def ref_id_of(uri: str) -> RefId:
-    """63 bits, the same for the same address."""
+    """Derive 63 bits from the address."""
     return RefId(str(int(derive("ref", uri), 16) >> 65))
 
 
@@ -47,29 +50,32 @@ def rows_in(value: Any) -> int | None:
 
 
 def pieces(items: list[Any], size: int = PIECE) -> Iterator[tuple[int, bytes]]:
-    """Numbers of items and their JSON: joined with commas, in brackets, they are the JSON of the list."""
+    """Split a list into pieces: for each, the number of items and their JSON without brackets.
+
+    The pieces joined with commas, in brackets, are the JSON of the list.
+    """
     at, count = 0, _FIRST_GUESS
     while at < len(items):
         data = encode(items[at : at + count])[1:-1]
-        if len(data) > 2 * size and count > 1:  # these are larger than those before
+        if len(data) > 2 * size and count > 1:  # the items are larger than those before
             count = max(1, count * size // len(data))
             continue
-        taken = min(count, len(items) - at)
-        yield taken, data
-        at += taken
-        count = max(1, min(taken * size // len(data), 2 * count))
+        encoded = min(count, len(items) - at)
+        yield encoded, data
+        at += encoded
+        count = max(1, min(encoded * size // len(data), 2 * count))
 
 
 def encoded_within(items: list[Any], limit: int) -> bytes | None:
-    """None, as soon as it is known, when the list takes more than that."""
-    found: list[bytes] = []
+    """Return the JSON of the list, or None as soon as it is larger than `limit` bytes."""
+    parts: list[bytes] = []
     size = 1
     for _, data in pieces(items):
-        found.append(data)
+        parts.append(data)
         size += len(data) + 1
         if size > limit:
             return None
-    return b"[" + b",".join(found) + b"]"
+    return b"[" + b",".join(parts) + b"]"
 
 
 def decoded(data: bytes, uri: str) -> Any:
@@ -82,7 +88,7 @@ def decoded(data: bytes, uri: str) -> Any:
 
 
 def sliced(data: bytes, uri: str, start: int, stop: int) -> list[Any]:
-    """Items [start, stop) of a list; the others are passed over, not made."""
+    """Return the items [start, stop) of a list. The other items are not decoded."""
     if is_rowset(data):
         return _rowset(data, uri).rows(start, stop)
     if data[:1] != b"[":
@@ -96,7 +102,9 @@ def sliced(data: bytes, uri: str, start: int, stop: int) -> list[Any]:
 
 @lru_cache(maxsize=1)
 def _split(data: bytes) -> list[msgspec.Raw]:
-    """Chunks of a loop read what lies side by side: the same piece again and again."""
+    """Split a JSON list into its encoded items. The last list is cached, because the chunks of a
+    loop read neighbouring items of one list.
+    """
     return _parts.decode(data)
 
 
@@ -105,7 +113,7 @@ def is_rowset(beginning: bytes) -> bool:
 
 
 def _rowset(data: bytes, uri: str) -> "Reader":
-    from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
+    from noetl.results import rowsets  # Arrow is slow to load, and most payloads are JSON
 
     return rowsets.read(MemorySource(data), uri)
 
@@ -115,6 +123,6 @@ def not_a_list(uri: str) -> InvalidInput:
 
 
 def verify(reference: Reference, found: str) -> None:
-    """A reference of which only the address is known has no checksum to compare with."""
+    """Compare the checksum with the reference's. A reference made from an address alone has none."""
     if reference.sha256 is not None and found != reference.sha256:
         raise CorruptLog(f"{reference.uri} does not match its checksum")

@@ -1,8 +1,10 @@
-"""A tier of files below one directory, which may be shared between machines.
+"""A tier of files below one directory, which machines may share.
 
-An address leads to its file by one function, `_folder`: its parts are checked again and opened one below the other without
-following links, so nothing outside the root is ever reached. A file appears under its name whole or not at all: written beside,
-synced, renamed, its directory synced. What a crash leaves behind begins with a dot, which no part of an address does.
+`_folder` alone maps an address to its place. It checks the parts of the address again and opens the
+directories one below the other without following links, so nothing outside the root is reached. A
+file appears under its name whole or not at all: it is written beside, synced and renamed, and its
+directory is synced. The names of files that a crash leaves behind begin with a dot; no part of an
+address does.
 """
 
 import asyncio
@@ -27,15 +29,19 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = 1 << 20
-_LISTED = 1000  # files looked at in one go
-_sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has none
+_LISTED = 1000  # files listed in one call of a thread
+_sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class FileStore:
     home: Final[Home] = "disk"
 
     def __init__(self, root: Path, *, ours: bool = True, once: Path | None = None) -> None:
-        """A root that is not `ours` is not made: it may be a disk that is not mounted now. `once` see Staging."""
+        """Open a tier below `root`.
+
+        `ours`: this process may create the root. A root that is not ours may be a disk that is not
+        mounted now. `once`: see Staging.
+        """
         self._root = root
         self._ours = ours
         self._once = once
@@ -43,10 +49,9 @@ class FileStore:
 
     @property
     def staging(self) -> Staging:
-        """On the same disk, so that a payload is written once and renamed."""
-        return Staging(
-            self._root / ".staging", within=None if self._ours else self._root, once=self._once
-        )
+        """Staging on the same disk, so that a payload is written once and renamed."""
+        within = None if self._ours else self._root
+        return Staging(self._root / ".staging", within=within, once=self._once)
 
     async def write(self, address: Address, staged: Staged) -> None:
         await asyncio.to_thread(self._write, address, staged)
@@ -58,12 +63,14 @@ class FileStore:
         await asyncio.to_thread(self._delete, address)
 
     async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
-        found = self._listed(execution_id)
-        while some := await asyncio.to_thread(
-            lambda: [each for each, _ in zip(found, range(_LISTED), strict=False)]
-        ):
-            for each in some:
-                yield each
+        objects = self._listed(execution_id)
+
+        def next_page() -> list[StoredObject]:
+            return [stored for stored, _ in zip(objects, range(_LISTED), strict=False)]
+
+        while page := await asyncio.to_thread(next_page):
+            for stored in page:
+                yield stored
 
     # ---- writing -------------------------------------------------------------------------------------------------------
 
@@ -89,7 +96,9 @@ class FileStore:
         return True
 
     def _bring(self, folder: int, key: str, staged: Staged) -> None:
-        """Under its name, synced: the staged file itself when it is on this disk, else a copy."""
+        """Put the staged file under its name, synced: by a rename if it is on this disk, else by a
+        copy.
+        """
         if staged.path is not None:
             _sync(staged.fileno())
             try:
@@ -110,7 +119,9 @@ class FileStore:
             raise
 
     def _create(self, folder: int, key: str) -> tuple[str, int]:
-        """A new file beside. Another process, or one before this, may have the same number."""
+        """Create a new temporary file. The loop skips numbers that another process with this id has
+        used.
+        """
         while True:
             part = f".{key}.{os.getpid()}-{next(self._numbers)}"
             with suppress(FileExistsError):
@@ -149,7 +160,9 @@ class FileStore:
         )
 
     def _listed(self, execution_id: ExecutionId | None) -> Iterator[StoredObject]:
-        """What has no address is not ours to speak of: parts, links, foreign files."""
+        """List the stored objects. Files without an address (parts, links, foreign files) are left
+        out.
+        """
         top, depth = self._root, 4
         if execution_id is not None:
             top, depth = self._root / execution(execution_id), 3
@@ -159,23 +172,24 @@ class FileStore:
             for path in _files(top, depth):
                 with suppress(BadReference, FileNotFoundError):
                     where = address(*path.relative_to(self._root).parts)
-                    found = path.stat()
-                    yield StoredObject(where, found.st_size, found.st_mtime)
+                    status = path.stat()
+                    yield StoredObject(where, status.st_size, status.st_mtime)
 
     # ---- places --------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _folder(self, where: Address, *, make: bool) -> Iterator[int]:
-        """The directory that the address's file is in, open. The only way from an address to a place."""
-        where = address(where.execution_id, where.kind, where.step, where.key)  # whoever made it
+        """Open the directory that holds the address's file. This is the only way from an address to
+        a place.
+        """
+        where = address(where.execution_id, where.kind, where.step, where.key)  # check it again
         if make and self._ours and not self._root.is_dir():
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sync_directory(self._root.parent)
         if not self._ours:
             must_be_there(self._root)
-        folder = os.open(
-            self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        )  # the root itself may be a link
+        # the root itself may be a link, so O_NOFOLLOW is not set
+        folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in (where.execution_id, where.kind, where.step):
                 inner = _below(folder, name, make=make)
@@ -187,7 +201,7 @@ class FileStore:
 
     @contextmanager
     def _explained(self, uri: str) -> Iterator[None]:
-        """What the system says, in our words."""
+        """Translate errors of the operating system into NoETL's errors."""
         try:
             yield
         except OSError as error:
@@ -206,7 +220,9 @@ def _sum(source: ByteSource) -> str:
 
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:
-    """Regular files so many levels below; names that begin with a dot are passed over, and links."""
+    """Yield the regular files exactly `depth` levels below. Links and names that begin with a dot
+    are skipped.
+    """
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
@@ -218,7 +234,9 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _below(folder: int, name: str, *, make: bool) -> int:
-    """The directory of that name in this one, open; made, and its entry synced, when it may be."""
+    """Open the directory `name` inside an open directory. With `make`, create it and sync its
+    entry.
+    """
     try:
         return os.open(name, _DIRECTORY, dir_fd=folder)
     except FileNotFoundError:

@@ -1,8 +1,10 @@
-"""Rows as files that others read, written the same way by sinks, by `transfer` and for whoever downloads a result.
+"""Rows as files in common formats. Sinks, `transfer` and downloads of results write them the same
+way.
 
-Parquet    the types of a row set as they are; those of plain records are found by looking at all of them (`Kinds`)
-CSV        a header; text is quoted where it must be, and where it is empty: null is nothing at all. Values are as `values.py`
-           says: ISO 8601, bytes as base64, lists and maps as JSON. Only json is its own text, and decimals keep every digit
+Parquet    the types of a row set as they are; `Kinds` derives the types of plain records from all of them
+CSV        a header; text is quoted where it must be, and if it is empty: null is an empty cell.
+           Values are as in `values.py`: ISO 8601, bytes as base64, lists and maps as JSON.
+           Two differ: json is its own text, and decimals keep every digit
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from noetl.results.rowsets import conformed, values_of
 from noetl.results.values import Unfit, columns_of, text
 
 Record = dict[str, Any]
-_SPECIAL = r'^$|[",\r\n]'  # a text that is quoted
+_SPECIAL = r'^$|[",\r\n]'  # a text that must be quoted
 _UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 
@@ -26,7 +28,9 @@ _UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 
 class ParquetWriter:
-    """A file of that schema, which has its columns even with no rows. Closed before its file, whatever comes of it."""
+    """Writes a file of this schema. A file without rows still has its columns. The writer must be
+    closed before its file.
+    """
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._schema = schema
@@ -40,15 +44,16 @@ class ParquetWriter:
 
 
 class Kinds:
-    """The types of plain records, of which every batch is seen before the first is made into columns.
+    """Derives the types of plain records. It must see every batch before the first is made into
+    columns.
 
-    Null becomes anything, integers become doubles, maps get each other's members. Maps and lists that have no common type are
-    JSON; a number, a text and a bool in one column are `Unfit`.
+    Null fits any type, integers become doubles, maps get each other's members. Maps and lists
+    without a common type are JSON. A number, a text and a bool in one column raise `Unfit`.
     """
 
     def __init__(self) -> None:
         self._kinds: dict[str, pa.DataType] = {}
-        self._words: dict[str, str] = {}  # what the first value of a column is
+        self._words: dict[str, str] = {}  # the kind of each column's first value, in words
         self._seen = 0
 
     def see(self, records: list[Record]) -> None:
@@ -76,27 +81,31 @@ class Kinds:
 
     def _alike(self, name: str, values: list[Any]) -> None:
         for number, value in enumerate(values):
-            word = None if value is None else _word(value)
-            if word is not None and self._words.setdefault(name, word) != word:
+            if value is None:
+                continue
+            word = _word(value)
+            first_word = self._words.setdefault(name, word)
+            if first_word != word:
                 raise Unfit(
-                    name,
-                    self._seen + number,
-                    f"is {word}, and the first one is {self._words[name]}",
+                    name, self._seen + number, f"is {word}, and the first one is {first_word}"
                 )
 
     @property
     def schema(self) -> pa.Schema:
-        kinds = {
-            name: kind if _writable(kind) else pa.json_() for name, kind in self._kinds.items()
-        }
-        return pa.schema(list(kinds.items()))
+        fields: list[tuple[str, pa.DataType]] = []
+        for name, kind in self._kinds.items():
+            if not _writable(kind):
+                kind = pa.json_()
+            fields.append((name, kind))
+        return pa.schema(fields)
 
 
 def columns(records: list[Record], schema: pa.Schema, first: int = 0) -> pa.RecordBatch:
-    """Records that `Kinds` has seen; `first` is the number of the first one."""
-    arrays = [
-        _column([record.get(field.name) for record in records], field, first) for field in schema
-    ]
+    """Make a batch of records that `Kinds` has seen; `first` is the number of the first record."""
+    arrays: list[pa.Array] = []
+    for field in schema:
+        values = [record.get(field.name) for record in records]
+        arrays.append(_column(values, field, first))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -106,19 +115,22 @@ def _column(values: list[Any], field: pa.Field, first: int) -> pa.Array:
         return pa.ExtensionArray.from_storage(field.type, pa.array(texts, pa.string()))
     try:
         return pa.array(values, field.type)
-    except _UNFIT as error:  # an integer that no double is, in a column that has doubles elsewhere
+    except _UNFIT as error:  # an integer that no double can hold, in a column of doubles
         raise Unfit(field.name, first, f"or one of those after it does not fit: {error}") from None
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    both = [pa.schema([("", kind)]) for kind in (one, other)]
-    return pa.unify_schemas(both, promote_options="permissive").field(0).type
+    schemas = [pa.schema([("", kind)]) for kind in (one, other)]
+    unified = pa.unify_schemas(schemas, promote_options="permissive")
+    return unified.field(0).type
 
 
 def _writable(kind: pa.DataType) -> bool:
-    """Parquet has no maps without members."""
-    parts = [kind.field(number).type for number in range(kind.num_fields)]
-    return not (pa.types.is_struct(kind) and not parts) and all(map(_writable, parts))
+    """Whether Parquet can store the type: it has no maps without members."""
+    members = [kind.field(number).type for number in range(kind.num_fields)]
+    if pa.types.is_struct(kind) and not members:
+        return False
+    return all(map(_writable, members))
 
 
 def _word(value: Any) -> str:
@@ -135,7 +147,7 @@ def _word(value: Any) -> str:
 
 
 def csv_header(names: Sequence[str]) -> bytes:
-    return _lines([pa.array([name], pa.string()) for name in names]) if names else b""
+    return _lines([pa.array([name], pa.string()) for name in names])
 
 
 def csv_rows(batch: pa.RecordBatch) -> bytes:
@@ -145,9 +157,11 @@ def csv_rows(batch: pa.RecordBatch) -> bytes:
 
 
 def csv_records(records: list[Record], names: Sequence[str]) -> bytes:
-    return _lines(
-        [pa.array([text(record.get(name)) for record in records], pa.string()) for name in names]
-    )
+    cells: list[pa.Array] = []
+    for name in names:
+        texts = [text(record.get(name)) for record in records]
+        cells.append(pa.array(texts, pa.string()))
+    return _lines(cells)
 
 
 def _texts(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -160,30 +174,29 @@ def _texts(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _casts(kind: pa.DataType) -> bool:
-    """Arrow's own text is what a cell has."""
-    return any(
-        is_so(kind)
-        for is_so in (
-            pa.types.is_integer,
-            pa.types.is_boolean,
-            pa.types.is_decimal,
-            pa.types.is_date,
-        )
+    """Whether Arrow's own text of the type is the text of a cell."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
     )
 
 
 def _lines(cells: list[pa.Array]) -> bytes:
     if not cells or not len(cells[0]):
         return b""
-    found = pc.binary_join_element_wise(
-        *map(_quoted, cells), ",", null_handling="replace", null_replacement=""
+    quoted = map(_quoted, cells)
+    lines = pc.binary_join_element_wise(
+        *quoted, ",", null_handling="replace", null_replacement=""
     ).to_pylist()
-    return ("\n".join(found) + "\n").encode()
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _quoted(cells: pa.Array) -> pa.Array:
     special = pc.match_substring_regex(cells, _SPECIAL)
     if not pc.any(special).as_py():
         return cells
-    escaped = pc.binary_join_element_wise('"', pc.replace_substring(cells, '"', '""'), '"', "")
-    return pc.if_else(special, escaped, cells)
+    escaped = pc.replace_substring(cells, '"', '""')
+    quoted = pc.binary_join_element_wise('"', escaped, '"', "")
+    return pc.if_else(special, quoted, cells)

@@ -1,4 +1,4 @@
-"""The kv tier: payloads up to 1 MB, kept by the servers in the log's database."""
+"""The kv tier: payloads of up to 1 MB, which the servers store in the log's database."""
 
 from typing import Final, Protocol
 
@@ -11,8 +11,10 @@ LARGEST = 1024 * 1024
 
 
 class Blobs(Protocol):
-    """The way to the servers' payloads: a worker's channel, or a server itself. Raises `Unavailable`, and `Expired` of a
-    reference to whatever tier."""
+    """Access to the payloads that the servers store: a worker's channel, or a server itself.
+
+    Raises `Unavailable`. Raises `Expired` for a reference of any tier.
+    """
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None: ...
 
@@ -20,7 +22,7 @@ class Blobs(Protocol):
 
 
 class PayloadCache(Protocol):
-    """A cache that several processes share. It may have nothing, and what it has may be anything: both are no failure."""
+    """A cache that several processes share. Missing and wrong entries are no failures."""
 
     async def get(self, uri: str) -> bytes | None: ...
 
@@ -43,12 +45,18 @@ class Kv:
         await self._blobs.put_payload(reference, data)
 
     async def ask(self, reference: Reference) -> bytes | None:
-        """Of any tier: `Expired` when the servers know that it was there."""
+        """Ask the servers for a payload. For a reference of any tier: raises `Expired` if the
+        servers know that it has expired.
+        """
         parse_uri(reference.uri)
         return await self._blobs.payload(ref_id_of(reference.uri), reference.uri)
 
     async def read(self, reference: Reference) -> tuple[bytes, str]:
-        """The payload and its checksum. Without one in the reference nothing near can be believed."""
+        """Return the payload and its checksum.
+
+        The cache is used only if the reference has a checksum: without one, a cached payload cannot
+        be checked.
+        """
         if self._near is not None and reference.sha256 is not None:
             data = await self._near.get(reference.uri)
             if data is not None and checksum(data) == reference.sha256:

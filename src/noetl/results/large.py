@@ -1,4 +1,6 @@
-"""Payloads of any size as files of one tier: JSON in the format of `blocks.py`, row sets as Parquet (`rowsets.py`)."""
+"""Payloads of any size as files of one tier: JSON in the format of `blocks.py`, row sets as
+Parquet.
+"""
 
 import asyncio
 import logging
@@ -29,11 +31,13 @@ from noetl.results.tables import EncodedTable
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_SHORTEST, _LONGEST = 0.1, 5.0  # seconds between two tries
+_SHORTEST, _LONGEST = 0.1, 5.0  # seconds between two attempts
 
 
 class Large:
-    """A tier that does not answer is asked again for `patience` seconds: what is to be stored waits in its file."""
+    """Calls are repeated for `patience` seconds while the tier is unavailable. A payload to be
+    stored waits in its staged file.
+    """
 
     def __init__(self, tier: Tier, staging: Staging, *, patience: float = 0.0) -> None:
         self._tier = tier
@@ -48,21 +52,21 @@ class Large:
             )
             return replace(reference, rows_at=value.head.at)
         async with AsyncExitStack() as stack:
-            staged, made = await self.patiently(lambda: self._staged(stack, value))
+            staged, summary = await self.patiently(lambda: self._staged(stack, value))
             reference = reference_to(
-                str(address), self._tier.home, made.sha256, made.bytes, made.rows
+                str(address), self._tier.home, summary.sha256, summary.bytes, summary.rows
             )
             await self.patiently(lambda: self._write_blocks(address, staged, reference))
         return reference
 
     async def _staged(self, stack: AsyncExitStack, value: Any) -> tuple[Staged, blocks.Summary]:
-        """In a file that stays as long as the stack does."""
-        async with AsyncExitStack() as meanwhile:
-            draft = await meanwhile.enter_async_context(self.staging.draft())
-            made = await asyncio.to_thread(blocks.write, draft, value)
+        """Encode the value into a file that exists until the stack is closed."""
+        async with AsyncExitStack() as draft_stack:
+            draft = await draft_stack.enter_async_context(self.staging.draft())
+            summary = await asyncio.to_thread(blocks.write, draft, value)
             staged = draft.staged()
-            stack.push_async_exit(meanwhile.pop_all())
-        return staged, made
+            stack.push_async_exit(draft_stack.pop_all())
+        return staged, summary
 
     async def _write_blocks(self, address: Address, staged: Staged, reference: Reference) -> None:
         try:
@@ -74,7 +78,7 @@ class Large:
             await self._tier.write(address, staged)
 
     async def _is_whole(self, reference: Reference) -> bool:
-        """False: what is there was torn by a file system; nobody can have read it."""
+        """False if a file system has damaged the stored payload. Then nobody can have read it."""
         try:
             await self._read(reference, lambda source: blocks.Payload(source, reference.uri))
         except CorruptLog:
@@ -99,26 +103,28 @@ class Large:
         return await self.patiently(lambda: self._tier.open(reference))
 
     async def resolve(self, reference: Reference) -> Any:
-        def whole(source: ByteSource) -> Any:
+        def read_value(source: ByteSource) -> Any:
             if not _is_rowset(reference, source):
                 return _whole(reference, source)
-            found = self._rowset(reference, source)
-            found.check(reference.sha256)
-            return found.value()
+            rowset = self._rowset(reference, source)
+            rowset.check(reference.sha256)
+            return rowset.value()
 
-        return await self.patiently(lambda: self._read(reference, whole))
+        return await self.patiently(lambda: self._read(reference, read_value))
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        def part(source: ByteSource) -> list[Any]:
-            rowset = _is_rowset(reference, source)
-            found = self._rowset(reference, source) if rowset else _payload(reference, source)
-            rows: list[Any] = found.rows(start, stop)
+        def read_rows(source: ByteSource) -> list[Any]:
+            rows: list[Any]
+            if _is_rowset(reference, source):
+                rows = self._rowset(reference, source).rows(start, stop)
+            else:
+                rows = _payload(reference, source).rows(start, stop)
             return rows
 
-        return await self.patiently(lambda: self._read(reference, part))
+        return await self.patiently(lambda: self._read(reference, read_rows))
 
     def _rowset(self, reference: Reference, source: ByteSource) -> Any:
-        from noetl.results import rowsets  # Arrow: only who meets a row set pays for it
+        from noetl.results import rowsets  # Arrow is slow to load, and most payloads are JSON
 
         self._footers = self._footers or rowsets.Footers()
         return rowsets.read(source, reference.uri, self._footers)
@@ -131,17 +137,18 @@ class Large:
         return await sweep(self._tier, orphans, before)
 
     async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """What may be repeated, until the store or its disk can do it."""
-        delay, left = _SHORTEST, self._patience
+        """Repeat an idempotent call until the store is available or the patience is used up."""
+        delay = _SHORTEST
+        seconds_left = self._patience
         while True:
             try:
                 return await act()
             except StoreUnavailable as error:
-                if left <= 0:
+                if seconds_left <= 0:
                     raise
                 log.warning("result store is waited for", extra={"why": str(error)})
             await asyncio.sleep(delay)
-            left -= delay
+            seconds_left -= delay
             delay = min(2 * delay, _LONGEST)
 
 
@@ -151,9 +158,9 @@ def _closing(source: ByteSource, read: Callable[[ByteSource], T]) -> T:
 
 
 def _is_rowset(reference: Reference, source: ByteSource) -> bool:
-    return reference.format in (ARROW, PARQUET) or (
-        reference.format != JSON and is_rowset(source.read(0, 4))
-    )
+    if reference.format in (ARROW, PARQUET):
+        return True
+    return reference.format != JSON and is_rowset(source.read(0, 4))
 
 
 def _payload(reference: Reference, source: ByteSource) -> blocks.Payload:

@@ -1,4 +1,7 @@
-"""In memory: the result store, encoded payloads by URI, checked against their reference whenever they are read; and a tier."""
+"""The memory twins: a result store that keeps encoded payloads by URI, and a tier.
+
+Every read checks the payload against its reference.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -30,8 +33,9 @@ class ResultsMemory:
 
     async def put(self, address: Address, value: Any) -> Reference:
         if isinstance(value, EncodedTable):
-            made = self._kept(str(address), b"".join(value.staged.parts()), value.rows)
-            return replace(made, format=value.format, rows_at=value.head.at)
+            data = b"".join(value.staged.parts())
+            reference = self._kept(str(address), data, value.rows)
+            return replace(reference, format=value.format, rows_at=value.head.at)
         return self._kept(str(address), encode(value), rows_in(value))
 
     def _kept(self, uri: str, data: bytes, rows: int | None) -> Reference:
@@ -59,7 +63,7 @@ class ResultsMemory:
 
 
 class TierMemory:
-    """It has no clock: everything in it is old."""
+    """It has no clock, so everything in it counts as old."""
 
     home: Final[Home] = "memory"
 
@@ -77,10 +81,10 @@ class TierMemory:
             raise _another(str(address))
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
-        kept = self._kept.get(parse_uri(reference.uri))
-        if kept is None:
+        data = self._kept.get(parse_uri(reference.uri))
+        if data is None:
             raise _gone(reference.uri)
-        return MemorySource(kept)
+        return MemorySource(data)
 
     async def delete(self, address: Address) -> None:
         self._kept.pop(_checked(address), None)

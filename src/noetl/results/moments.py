@@ -1,6 +1,8 @@
-"""Moments that Python does not count: infinity, years before 1 and after 9999, the hour 24, nanoseconds. They are text.
+"""Text for moments that Python's datetime cannot hold: infinity, years before 1 and after 9999, the
+hour 24, nanoseconds.
 
-As DuckDB and Postgres read it: `infinity`, `20000-01-01T00:00:00`, `0044-03-15 (BC)`, `24:00:00`.
+The text is as DuckDB and Postgres read it: `infinity`, `20000-01-01T00:00:00`, `0044-03-15 (BC)`,
+`24:00:00`.
 """
 
 from datetime import date, timedelta
@@ -9,34 +11,37 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # of a second
+UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # per second
 DAY = 86_400  # seconds
-FIRST, LAST = (
-    day - date(1970, 1, 1).toordinal() for day in (date.min.toordinal(), date.max.toordinal())
-)
+_EPOCH = date(1970, 1, 1).toordinal()
+FIRST = date.min.toordinal() - _EPOCH  # days since 1970
+LAST = date.max.toordinal() - _EPOCH
 CYCLE = 146_097  # days of 400 years, after which the calendar repeats itself
 INFINITE = {32: 2**31 - 1, 64: 2**63 - 1}
 
 
 def listed(column: pa.Array) -> list[Any]:
-    """The values as Python's; in a column that has a moment beyond those, moments are text wherever they stand in it."""
+    """Return the values as Python objects. If one moment of the column is beyond Python's range,
+    all moments of that column are text.
+    """
     kind = column.type
     if _beyond(column):
         return [_value(scalar) for scalar in column]
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         column = column.cast(pa.timestamp("us", kind.tz))
-    found: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
-    return found
+    values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
+    return values
 
 
 def texts(column: pa.Array) -> pa.Array:
-    """Of moments, where Arrow would write some that are none."""
-    return (
-        pa.array([_value(scalar) for scalar in column], pa.string()) if _beyond(column) else column
-    )
+    """Replace moments beyond Python's range by text, because Arrow would write wrong text."""
+    if not _beyond(column):
+        return column
+    return pa.array([_value(scalar) for scalar in column], pa.string())
 
 
 def _beyond(column: pa.Array) -> bool:
+    """Whether a moment of the column is beyond Python's range or precision."""
     kind = column.type
     if pa.types.is_map(kind):
         return _beyond(column.keys) or _beyond(column.items)
@@ -47,12 +52,14 @@ def _beyond(column: pa.Array) -> bool:
     bounds = _bounds(kind)
     if bounds is None:
         return False
-    whole = column.cast(_whole(kind))
-    found = pc.min_max(whole).as_py()
-    if found["min"] is None:
+    integers = column.cast(_whole(kind))
+    extremes = pc.min_max(integers).as_py()
+    if extremes["min"] is None:
         return False
-    within = bounds[0] <= found["min"] <= found["max"] <= bounds[1]
-    return not within or (getattr(kind, "unit", "") == "ns" and not _micros_say_all(whole))
+    within = bounds[0] <= extremes["min"] <= extremes["max"] <= bounds[1]
+    if not within:
+        return True
+    return getattr(kind, "unit", "") == "ns" and not _micros_say_all(integers)
 
 
 def _micros_say_all(nanoseconds: pa.Array) -> bool:
@@ -71,13 +78,16 @@ def _whole(kind: pa.DataType) -> pa.DataType:
 
 
 def _bounds(kind: pa.DataType) -> tuple[int, int] | None:
-    """The first and the last that Python has."""
+    """The first and the last moment of the type that Python can hold; None if it has none."""
     if pa.types.is_date32(kind):
         return FIRST, LAST
     if pa.types.is_timestamp(kind):
-        day, most = DAY * UNITS[kind.unit], INFINITE[64] - 1
+        day = DAY * UNITS[kind.unit]
+        most = INFINITE[64] - 1
         return max(FIRST * day, -most), min((LAST + 1) * day - 1, most)
-    return (0, DAY * UNITS[kind.unit] - 1) if pa.types.is_time(kind) else None
+    if pa.types.is_time(kind):
+        return 0, DAY * UNITS[kind.unit] - 1
+    return None
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -107,21 +117,27 @@ def _text(value: int, kind: pa.DataType) -> str:
         return _time(value, unit)
     days, rest = divmod(value, DAY * unit)
     day = _day(days)
+    separator = " " if day.endswith(")") else "T"
     zone = "" if kind.tz is None else "+00:00"
-    return f"{day}{' ' if day.endswith(')') else 'T'}{_time(rest, unit)}{zone}"
+    return f"{day}{separator}{_time(rest, unit)}{zone}"
 
 
 def _day(days: int) -> str:
+    """ISO 8601. The calendar repeats itself after 400 years, so Python formats any year."""
     cycles, days = divmod(days, CYCLE)
-    like = date(1970, 1, 1) + timedelta(days)
-    year = like.year + 400 * cycles
-    return f"{year:04}-{like:%m-%d}" if year > 0 else f"{1 - year:04}-{like:%m-%d} (BC)"
+    day = date(1970, 1, 1) + timedelta(days)
+    year = day.year + 400 * cycles
+    if year > 0:
+        return f"{year:04}-{day:%m-%d}"
+    return f"{1 - year:04}-{day:%m-%d} (BC)"
 
 
 def _time(value: int, unit: int) -> str:
     seconds, rest = divmod(value, unit)
     nanoseconds = rest * 1_000_000_000 // unit
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    if not nanoseconds:
+        return clock
     if nanoseconds % 1_000:
         return f"{clock}.{nanoseconds:09}"
-    return f"{clock}.{nanoseconds // 1_000:06}" if nanoseconds else clock
+    return f"{clock}.{nanoseconds // 1_000:06}"

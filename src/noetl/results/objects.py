@@ -1,8 +1,10 @@
-"""A tier in an object store: S3 and what speaks like it, Google Cloud Storage, Azure.
+"""A tier in an object store: S3 and stores with its API, Google Cloud Storage, Azure.
 
-An object is written once. A small one by a conditional put, which the store itself refuses when the key is taken; a large one in
-parts, after a look whether the key is free: keys are derived from the attempt that writes them, so nobody else writes there, and
-a reference's checksum would tell. Opening costs one request, which brings the end of the object along: readers begin there.
+An object is written once. A small one is written by a conditional put, which the store refuses if
+the key is taken. A large one is written in parts after a check that the key is free. That check is
+enough: keys are derived from the attempt that writes them, so nobody else writes there, and the
+reference's checksum would show a difference. Opening costs one request, which also returns the end
+of the object: readers begin there.
 """
 
 import asyncio
@@ -24,12 +26,11 @@ from noetl.model.reference import Address, Home, Reference, address, execution, 
 from noetl.results.port import ByteSource, StoredObject
 from noetl.results.staging import Staged
 
-AT_ONCE: Final = (
-    8 << 20
-)  # bytes of one request; larger objects are written and read in parts of this size, some at a time
+# Bytes of one request. Larger objects are written and read in parts of this size, several at a time.
+AT_ONCE: Final = 8 << 20
 TAIL: Final = 64 << 10
 _TOGETHER = 4
-_PARTS = 9_000  # an object has at most 10 000
+_PARTS = 9_000  # the stores allow 10 000 per object
 _REFUSED = (
     exceptions.PermissionDeniedError,
     exceptions.UnauthenticatedError,
@@ -44,10 +45,12 @@ T = TypeVar("T")
 
 
 def connect(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
-    """What `more` and the URL do not say, the environment does, as with any client of that cloud."""
+    """Open the store at `url`. Options that neither `more` nor the URL gives come from the
+    environment, as with any client of that cloud.
+    """
     client: Any = {"allow_http": allow_http, "connect_timeout": timedelta(seconds=5)}
     retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
-    config: Any = more  # each cloud has a type for these, and none can be imported
+    config: Any = more  # each cloud has its own type for these, which cannot be imported
     try:
         return from_url(url, config=config, client_options=client, retry_config=retry)
     except (exceptions.BaseError, ValueError) as error:
@@ -57,9 +60,8 @@ def connect(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
 
 
 class Objects:
-    home: Final[Home] = (
-        "disk"  # a reference says how large payloads are kept, not where: that may change
-    )
+    # a reference says that the payload is large, not where it is stored: that may change
+    home: Final[Home] = "disk"
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
@@ -97,11 +99,11 @@ class Objects:
         return False
 
     async def _holds(self, key: str, staged: Staged) -> bool:
-        found = await self._store.get_async(key)
-        if found.meta["size"] != staged.size:
+        stored = await self._store.get_async(key)
+        if stored.meta["size"] != staged.size:
             return False
         sha = sha256()
-        async for part in found.stream():
+        async for part in stored.stream():
             sha.update(part)
         return sha.hexdigest() == staged.sha256
 
@@ -115,9 +117,11 @@ class Objects:
     def _opened(self, key: str, asking: Any) -> "RemoteObject":
         try:
             found = self._store.get(key, options={"range": {"suffix": TAIL}})
-        except exceptions.NotSupportedError:  # Azure reads no ends
-            return RemoteObject(self._store, key, asking, self._store.head(key)["size"])
-        return RemoteObject(self._store, key, asking, found.meta["size"], found.bytes().to_bytes())
+        except exceptions.NotSupportedError:  # Azure has no suffix ranges
+            size = self._store.head(key)["size"]
+            return RemoteObject(self._store, key, asking, size)
+        tail = found.bytes().to_bytes()
+        return RemoteObject(self._store, key, asking, found.meta["size"], tail)
 
     async def delete(self, address: Address) -> None:
         with self._explained(str(address)):
@@ -127,13 +131,13 @@ class Objects:
                 return
 
     async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
-        below = None if execution_id is None else f"{execution(execution_id)}/"
-        with self._explained(below or self._name):
-            async for some in self._store.list(below):
-                for each in some:
-                    where = _address(each["path"])
+        prefix = None if execution_id is None else f"{execution(execution_id)}/"
+        with self._explained(prefix or self._name):
+            async for page in self._store.list(prefix):
+                for meta in page:
+                    where = _address(meta["path"])
                     if where is not None:
-                        yield StoredObject(where, each["size"], each["last_modified"].timestamp())
+                        yield StoredObject(where, meta["size"], meta["last_modified"].timestamp())
 
     def _asked(self, uri: str, ask: Callable[[], T]) -> T:
         with self._explained(uri):
@@ -141,7 +145,9 @@ class Objects:
 
     @contextmanager
     def _explained(self, uri: str) -> Iterator[None]:
-        """What the library says, in our words. What only an operator can change is not tried again."""
+        """Translate the library's errors into NoETL's errors. Errors that only an operator can
+        remove are InvalidInput, so they are not retried.
+        """
         try:
             yield
         except (exceptions.BaseError, OSError) as error:
@@ -160,7 +166,7 @@ class Objects:
 
 
 class Signed:
-    """An object by an address that says itself that it may be read, and until when."""
+    """An object behind a signed URL, which grants read access until it expires."""
 
     path: Path | None = None
 
@@ -172,18 +178,16 @@ class Signed:
 
     def read(self, offset: int, length: int) -> bytes:
         length = min(length, self.size - offset)
-        return (
-            b""
-            if length <= 0
-            else self._store.get_range("", start=offset, length=length).to_bytes()
-        )
+        if length <= 0:
+            return b""
+        return self._store.get_range("", start=offset, length=length).to_bytes()
 
     def close(self) -> None:
-        """It holds nothing."""
+        """It holds no resource."""
 
 
 class RemoteObject:
-    """An object; its end is at hand when it was opened by a request."""
+    """An object. If a request opened it, its last bytes are in memory."""
 
     path: Path | None = None
 
@@ -205,9 +209,9 @@ class RemoteObject:
         length = min(length, self.size - offset)
         if length <= 0:
             return b""
-        behind = offset - (self.size - len(self._tail))
-        if behind >= 0:
-            return self._tail[behind : behind + length]
+        tail_offset = offset - (self.size - len(self._tail))
+        if tail_offset >= 0:
+            return self._tail[tail_offset : tail_offset + length]
         data: bytes = self._asking(lambda: self._fetch(offset, length))
         return data
 
@@ -232,29 +236,36 @@ class RemoteObject:
 
 
 def _key(where: Address) -> str:
-    """The only way from an address to an object; its parts are checked again, whoever made it."""
+    """The object key of an address. This is the only way from an address to an object, so the parts
+    are checked again.
+    """
     where = address(where.execution_id, where.kind, where.step, where.key)
     return f"{where.execution_id}/{where.kind}/{where.step}/{where.key}"
 
 
 def _address(path: str) -> Address | None:
-    """None: not ours."""
+    """The address of an object; None if NoETL did not write it."""
     parts = path.split("/")
+    if len(parts) != 4:
+        return None
     try:
-        return address(*parts) if len(parts) == 4 else None
+        return address(*parts)
     except BadReference:
         return None
 
 
 def refused(error: Exception) -> bool:
-    """It will be refused again, until an operator changes something."""
+    """True if a retry is refused too, until an operator changes something."""
     return isinstance(error, _REFUSED) or _FORBIDDEN.search(str(error)) is not None
 
 
 def said(error: Exception) -> str:
-    """The store's own answer in short; without one, the first line."""
+    """The store's own answer in short; if there is none, the first line of the error."""
     text = str(error)
-    if (status := _STATUS.search(text)) is None:
+    status = _STATUS.search(text)
+    if status is None:
         return text.partition("\n")[0][:300]
     code = _CODE.search(text)
-    return status[1].strip() + (f" ({code[1]})" if code else "")
+    if code is None:
+        return status[1].strip()
+    return f"{status[1].strip()} ({code[1]})"

@@ -1,8 +1,9 @@
-"""A folder of entries that may vanish at any time, bounded by bytes.
+"""A cache folder, bounded by bytes. Entries may vanish at any time.
 
-The folder is the index: an entry is found by its name, its time of change says when it was used last, and what is there when a
-process starts is there. So several processes share it, and whoever deletes it costs time only. An entry is checked when it is
-read; a bad one is dropped. Nothing here is synced and nothing fails: what cannot be kept is not kept.
+The folder is the index: an entry is found by its name, its modification time says when it was last
+used, and entries survive a restart. So several processes can share the folder, and deleting it
+costs time only. A read checks the entry and drops a damaged one. Nothing here is synced, and no
+method fails: an entry that cannot be stored is not stored.
 """
 
 import os
@@ -15,15 +16,17 @@ from threading import Lock
 from zlib import crc32
 
 _SUM = Struct("<I")
-_LARGEST = 4  # an entry takes at most this part of the pool
-_SPARE = 0.9  # of the limit is left after a sweep
-_LOOK = (
-    8  # the folder is counted again whenever this part of the limit was added: others add to it too
-)
+_LARGEST = 4  # an entry takes at most one in so many bytes of the limit
+_SPARE = 0.9  # part of the limit that is still used after a sweep
+# The folder is measured again after one in so many bytes of the limit was added: other processes
+# add to it too.
+_LOOK = 8
 
 
 class Allowance:
-    """So many bytes a second, a second's worth at once. Beyond it the answer is no; nobody waits."""
+    """A token bucket of `rate` bytes per second that holds one second's worth. Callers never wait:
+    beyond the rate the answer is False.
+    """
 
     def __init__(self, rate: float, now: Callable[[], float]) -> None:
         self._rate = rate
@@ -49,20 +52,16 @@ class FilePool:
         self._limit = limit
         self._allowance = allowance
         self._lock = Lock()
-        self._unseen: int | None = (
-            None  # bytes until the folder is counted again; None before the first time
-        )
+        # bytes until the folder is measured again; None before the first time
+        self._unseen: int | None = None
         self._numbers = count()
 
     def get(self, name: str) -> bytes | None:
-        """Without its sum, which was compared."""
+        """Return the entry without its checksum; a damaged entry is dropped."""
         path = self._folder / name
         try:
             data = path.read_bytes()
-            if (
-                len(data) < _SUM.size
-                or crc32(memoryview(data)[_SUM.size :]) != _SUM.unpack_from(data)[0]
-            ):
+            if not _is_intact(data):
                 path.unlink()
                 return None
             os.utime(path)
@@ -71,7 +70,7 @@ class FilePool:
         return data[_SUM.size :]
 
     def add(self, name: str, data: bytes) -> None:
-        """Unless too much was added lately."""
+        """Store an entry, unless it is too large or too many bytes were added in the last second."""
         if len(data) > self._limit // _LARGEST or not self._allowance.allows(len(data)):
             return
         part = self._folder / f".{os.getpid()}-{next(self._numbers)}"
@@ -88,7 +87,7 @@ class FilePool:
             self._count(len(data))
 
     def file(self, name: str) -> tuple[int, Path] | None:
-        """A file that was adopted, open; whoever reads it knows its sums."""
+        """Open an adopted file. The caller checks its content; the entry has no checksum."""
         path = self._folder / name
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -98,7 +97,9 @@ class FilePool:
         return descriptor, path
 
     def adopt(self, name: str, file: Path, size: int) -> bool:
-        """The file itself becomes an entry, without a sum, when it is on this disk; nothing is written for it."""
+        """Move the file into the pool as an entry without a checksum, if it is on this disk.
+        Nothing is copied.
+        """
         if size > self._limit // _LARGEST:
             return False
         try:
@@ -129,20 +130,28 @@ class FilePool:
             self._unseen = min(self._limit - left, self._limit // _LOOK)
 
     def _sweep(self) -> int:
-        """The bytes that are left: those longest unused go when there are too many."""
-        found: list[tuple[float, int, str]] = []
+        """Delete the entries that were unused for longest while there are too many. Returns the
+        bytes left.
+        """
+        files: list[tuple[float, int, str]] = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 with suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
-                    found.append((status.st_mtime, status.st_size, entry.path))
-        total = sum(size for _, size, _ in found)
+                    files.append((status.st_mtime, status.st_size, entry.path))
+        total = sum(size for _, size, _ in files)
         if total <= self._limit:
             return total
-        for _, size, path in sorted(found):
+        for _, size, path in sorted(files):
             if total <= self._limit * _SPARE:
                 break
             with suppress(OSError):
                 os.unlink(path)
             total -= size
         return total
+
+
+def _is_intact(data: bytes) -> bool:
+    if len(data) < _SUM.size:
+        return False
+    return bool(crc32(memoryview(data)[_SUM.size :]) == _SUM.unpack_from(data)[0])

@@ -1,5 +1,7 @@
-"""Two contracts. Of the result store: `put` makes a reference, `resolve` follows it and checks what it finds. Below it, of a
-tier: it keeps bytes under addresses and knows nothing of what they mean; encodings stand above any tier.
+"""Two contracts: the result store, and the tiers below it.
+
+The store's `put` makes a reference; `resolve` follows it and checks the payload. A tier stores
+bytes under addresses and does not interpret them; the encodings are above the tiers.
 """
 
 from abc import ABC, abstractmethod
@@ -25,58 +27,69 @@ class ResultStore(Protocol):
         ...
 
     async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """What stages there, again and again for a while when there is no room."""
+        """Run `act`, which stages something, and repeat it for a while if there is no room."""
         ...
 
     async def put(self, address: Address, value: Any) -> Reference:
-        """A JSON value, or a `Table`. Durable when it returns; the same address again replaces an equal payload only."""
+        """Store a JSON value or a `Table`. It is durable when this returns. Raises Conflict if the
+        address holds a different payload.
+        """
         ...
 
     async def resolve(self, reference: Reference) -> Any:
-        """The whole value. NotFound when it is gone, CorruptLog when its checksum differs."""
+        """Return the whole value. Raises NotFound if it is gone, CorruptLog if its checksum
+        differs.
+        """
         ...
 
     async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        """Items [start, stop) of a list payload or a row set, without reading the rest."""
+        """Return the items [start, stop) of a list payload or a row set, without reading the rest."""
         ...
 
     async def open(self, reference: Reference) -> "ByteSource":
-        """The stored bytes."""
+        """Open the stored bytes."""
         ...
 
 
 class Rider(Struct, frozen=True, eq=False, weakref=True):
-    """A payload on its way with a report. The store that made it reads it from memory for as long as somebody holds it."""
+    """A payload that travels with a report. The store that made it reads it from memory as long as
+    somebody holds it.
+    """
 
     payload: bytes
     sha256: str
 
 
 class Carrier(ABC):
-    """A result store whose small payloads may travel with the report that names them, instead of being put before it."""
+    """A result store that can send small payloads with the report that names them, instead of
+    storing them before it.
+    """
 
     @abstractmethod
     async def carry(
         self, address: Address, value: Any, room: int, store: str | None = None
     ) -> tuple[Reference, Rider | None]:
-        """With a rider: durable once a report that brings its payload is recorded. Without: durable already, it was put.
-        `store` is the tier that the author of the playbook wishes for.
+        """Make a reference, and a rider if the payload is to travel with the report.
 
-        `room` is how many bytes the report may still take. Who repeats a report under the same key must not carry other
-        payloads in it: a report that is known already is acknowledged, and what it brings is not looked at.
+        With a rider, the payload is durable once a report that brings it is recorded. Without one,
+        it is durable already. `store` is the tier that the author of the playbook wishes for.
+
+        `room` is how many bytes the report may still take. A repeated report with the same key must
+        carry the same payloads: a known report is acknowledged, and its content is ignored.
         """
 
 
 class ByteSource(Protocol):
-    """Stored bytes, read at positions; in a thread, for it may wait for a disk or a network."""
+    """Stored bytes, read at positions. Reads may wait for a disk or a network, so they belong in a
+    thread.
+    """
 
     size: int
-    path: (
-        Path | None
-    )  # of the very bytes as a file of this machine, for readers that take a path; it may vanish
+    # a local file with exactly these bytes, for readers that take a path; it may vanish
+    path: Path | None
 
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer at the end of the bytes only. Unavailable when they cannot be read now."""
+        """Return the bytes, fewer only at the end. Raises Unavailable if they cannot be read now."""
         ...
 
     def close(self) -> None: ...
@@ -84,10 +97,12 @@ class ByteSource(Protocol):
 
 @runtime_checkable
 class Afar(Protocol):
-    """A source in a store that gives others an address of it."""
+    """A source in a store that can sign URLs."""
 
     def signed(self, lasts: timedelta) -> str | None:
-        """By which they may read it, and nothing else, for so long."""
+        """Return a URL that grants read access to this object for that time; None if the store
+        cannot sign one.
+        """
         ...
 
 
@@ -99,26 +114,33 @@ class StoredObject:
 
 
 class Tier(Protocol):
-    """Every call may raise `StoreUnavailable`: nothing is said about what was done, and it may be repeated."""
+    """Every call may raise `StoreUnavailable`: the outcome is unknown, and the call may be
+    repeated.
+    """
 
     @property
     def home(self) -> Home:
-        """What references to it say."""
+        """The tier's name in references."""
         ...
 
     async def write(self, address: Address, staged: Staged) -> None:
-        """Durable when it returns. The same bytes again are fine, others are a `Conflict`."""
+        """Store the bytes durably. Writing the same bytes again succeeds, other bytes are a
+        `Conflict`.
+        """
         ...
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
-        """NotFound when it is gone. Whoever reads checks what the bytes are. When the number of bytes is known already, a tier
-        that is far away need not be asked before the first read; that may then find it gone."""
+        """Open the stored bytes; the reader checks them. Raises NotFound if they are gone.
+
+        If the caller knows the `size`, a remote tier sends no request before the first read. That
+        read may then raise NotFound.
+        """
         ...
 
     async def delete(self, address: Address) -> None:
-        """What is gone already is fine."""
+        """Delete the object. An object that is gone already is no error."""
         ...
 
     def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
-        """What is kept, of one execution or of all, in no order."""
+        """List the stored objects of one execution or of all, in no order."""
         ...

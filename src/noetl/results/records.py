@@ -1,7 +1,8 @@
-"""Lists of flat records as columns, when nothing is lost by it: same names in the same order, one type of plain value each.
+"""Stores lists of flat records as columns if that loses nothing: the same names in the same order,
+and one type of plain value per column.
 
-Whoever reads them sees the very values that were put. Anything else (a name that is missing here and there, whole numbers among
-fractions or beyond 64 bits, lists inside) stays JSON.
+Readers get exactly the values that were put. Any other list stays JSON: one with a missing name,
+with integers among floats or beyond 64 bits, or with lists inside.
 """
 
 import math
@@ -11,16 +12,16 @@ from typing import Any
 
 from noetl.results.tables import Head, Tables
 
-FEWEST = 256  # records: fewer are as well off as JSON
+FEWEST = 256  # records: shorter lists gain nothing from columns
 SAMPLE = 16
 BATCH = 10_000
-LARGEST_HEAD = 16 * 1024  # bytes of text beside the records, about
+LARGEST_HEAD = 16 * 1024  # approximate bytes of text beside the records
 _TYPES = {bool: "bool_", int: "int64", float: "float64", str: "string"}
 _NOTHING = type(None)
 
 
 class Records:
-    """Which part of a value they are, and the name of the Arrow type of each column."""
+    """The records of a value, their place in it (`head`), and the name of each column's Arrow type."""
 
     __slots__ = ("head", "rows", "types")
 
@@ -31,7 +32,10 @@ class Records:
 
 
 def found(value: Any) -> Records | None:
-    """The value itself, or the only long list in it. Asked of every value: most are small maps."""
+    """Find the records: the value itself, or the only long list in it.
+
+    This runs for every value, and most are small maps.
+    """
     if type(value) is list:
         return _records(value, Head())
     if type(value) is not dict:
@@ -44,16 +48,18 @@ def found(value: Any) -> Records | None:
             at = name
     if type(at) is not str:
         return None
-    rest = {name: None if name == at else part for name, part in value.items()}
-    return _records(value[at], Head(at, rest)) if _small(rest) else None
+    rest = {**value, at: None}
+    if not _small(rest):
+        return None
+    return _records(value[at], Head(at, rest))
 
 
 def _records(rows: list[Any], head: Head) -> Records | None:
     if len(rows) < FEWEST or not isinstance(rows[0], dict) or not rows[0]:
         return None
     names = tuple(rows[0])
-    for some in (islice(rows, SAMPLE), rows):  # most lists that do not fit show it at once
-        kinds = _kinds(some, names)
+    for checked_rows in (islice(rows, SAMPLE), rows):  # most lists that do not fit show it early
+        kinds = _kinds(checked_rows, names)
         if kinds is None:
             return None
     assert kinds is not None
@@ -85,27 +91,25 @@ def _size(value: Any) -> int:
         return len(value)
     if isinstance(value, dict):
         return sum(_size(name) + _size(part) for name, part in value.items())
-    return 8 + sum(map(_size, value)) if isinstance(value, list) else 8
+    if isinstance(value, list):
+        return 8 + sum(map(_size, value))
+    return 8
 
 
 def as_table(value: Any, records: Records, tables: Tables) -> Any:
-    """A Table; or the value, when its numbers or texts are such that Arrow has no like."""
-    import pyarrow as pa  # only who has many records pays for it
+    """Encode the records as a table; return the value itself if Arrow cannot hold it exactly."""
+    import pyarrow as pa  # slow to load, and few values have many records
 
     from noetl.results.rowsets import Writer
 
-    schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in records.types.items()])
+    fields = [(name, getattr(pa, kind)()) for name, kind in records.types.items()]
+    schema = pa.schema(fields)
     floats = [name for name, kind in records.types.items() if kind == "float64"]
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def make_batches() -> Iterator[pa.RecordBatch]:
         for first in range(0, len(records.rows), BATCH):
             rows = records.rows[first : first + BATCH]
-            if any(
-                not math.isfinite(row[name])
-                for name in floats
-                for row in rows
-                if row[name] is not None
-            ):
+            if not all(_is_finite(rows, name) for name in floats):
                 raise OverflowError
             columns = [[row[name] for row in rows] for name in records.types]
             arrays = [
@@ -114,6 +118,11 @@ def as_table(value: Any, records: Records, tables: Tables) -> Any:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     try:
-        return Writer(schema, tables, records.head).all(batches())
+        return Writer(schema, tables, records.head).all(make_batches())
     except (OverflowError, UnicodeError, pa.ArrowException):
         return value
+
+
+def _is_finite(rows: list[dict[str, Any]], name: str) -> bool:
+    """JSON has no infinity and no NaN."""
+    return all(math.isfinite(row[name]) for row in rows if row[name] is not None)

@@ -1,11 +1,13 @@
-"""The result store of a process: it chooses the tier by size, and reads what it has in memory from there.
+"""The result store of a process: it chooses the tier by size and caches small payloads in memory.
 
-  up to 64 KB    rides with the report that names it and is stored in its transaction (`carry`), or is put like the next
+  up to 64 KB    rides with the report that names it and is stored in the report's transaction
+                 (`carry`), or is put like the next
   up to 1 MB     kv: put through a server, before the report
   above          the large tier: files, or an object store
 
-A task's `output.store`, and for tasks without one the setting of the process, may say `disk`: then size does not matter. `object`
-is an older word for it. A reference says its tier; one of which only the address is known is looked for in each.
+A task's `output.store` may say `disk`; then size does not matter. The setting of the process
+applies to tasks without it. `object` is an older word for `disk`. A reference names its tier; a
+reference made from an address alone is looked up in each tier.
 """
 
 import logging
@@ -58,9 +60,8 @@ class ResultRouter(Carrier):
         self._tier = tier
         self.staging: Staging = large.staging
         self._memory = Cache(cache)
-        self._riders: WeakValueDictionary[str, Rider] = (
-            WeakValueDictionary()
-        )  # held by the command until its report has them
+        # the command holds each rider until its report is sent
+        self._riders: WeakValueDictionary[str, Rider] = WeakValueDictionary()
 
     async def put(self, address: Address, value: Any) -> Reference:
         reference, _ = await self.carry(address, value, 0)
@@ -73,20 +74,24 @@ class ResultRouter(Carrier):
             return await self._carry_table(address, value, room, store)
         if self._is_for_large(store):
             return await self._large.put(address, value), None
-        data = encoded_within(value, LARGEST) if isinstance(value, list) else encode(value)
-        if data is None or len(data) > LARGEST:
-            return await self._large.put(address, value if data is None else Raw(data)), None
-        return await self._carry_small(
-            self._kv.reference(str(address), data, rows_in(value)), data, room
-        )
+        if isinstance(value, list):
+            data = encoded_within(value, LARGEST)
+        else:
+            data = encode(value)
+        if data is None:
+            return await self._large.put(address, value), None
+        if len(data) > LARGEST:
+            return await self._large.put(address, Raw(data)), None
+        reference = self._kv.reference(str(address), data, rows_in(value))
+        return await self._carry_small(reference, data, room)
 
     async def _carry_table(
         self, address: Address, table: EncodedTable, room: int, store: str | None
     ) -> tuple[Reference, Rider | None]:
-        made, rider = await self.carry_staged(
+        reference, rider = await self.carry_staged(
             address, table.staged, room, rows=table.rows, format=table.format, store=store
         )
-        return replace(made, rows_at=table.head.at), rider
+        return replace(reference, rows_at=table.head.at), rider
 
     async def carry_staged(
         self,
@@ -98,7 +103,9 @@ class ResultRouter(Carrier):
         format: str,
         store: str | None = None,
     ) -> tuple[Reference, Rider | None]:
-        """`carry` of bytes that are encoded already. Those in a file are large, whatever their size."""
+        """`carry` for bytes that are encoded already. Bytes in a file go to the large tier, at any
+        size.
+        """
         if staged.data is None or staged.size > LARGEST or self._is_for_large(store):
             return await self._large.put_staged(address, staged, rows=rows, format=format), None
         reference = replace(self._kv.reference(str(address), staged.data, rows), format=format)
@@ -111,7 +118,7 @@ class ResultRouter(Carrier):
         return reference
 
     def _is_for_large(self, store: str | None) -> bool:
-        """Whatever its size. Any other hint is none."""
+        """Whether the large tier takes the payload at any size. Unknown words have no effect."""
         chosen = store or self._tier
         if chosen in _OLDER:
             warn_once(chosen)
@@ -120,8 +127,10 @@ class ResultRouter(Carrier):
     async def _carry_small(
         self, reference: Reference, data: bytes, room: int
     ) -> tuple[Reference, Rider | None]:
-        rider = self._ride(reference, data) if len(data) <= min(room, RIDING) else None
-        if rider is None:
+        rider = None
+        if len(data) <= min(room, RIDING):
+            rider = self._ride(reference, data)
+        else:
             await self._kv.write(reference, data)
         self._memory.add(reference.uri, data, reference.sha256 or "")
         return reference, rider
@@ -150,16 +159,19 @@ class ResultRouter(Carrier):
         return await self._sought(reference, self._large.rows(reference, start, stop))
 
     async def open(self, reference: Reference) -> ByteSource:
-        """The stored bytes, whatever their format. Small ones are checked; of others a reader checks what it reads."""
+        """Open the stored bytes in their format.
+
+        Small payloads are checked here; a reader checks the parts of large ones that it reads.
+        """
         data = await self._read(reference)
-        return (
-            MemorySource(data)
-            if data is not None
-            else await self._sought(reference, self._large.open(reference))
-        )
+        if data is not None:
+            return MemorySource(data)
+        return await self._sought(reference, self._large.open(reference))
 
     async def _sought(self, reference: Reference, reading: Awaitable[T]) -> T:
-        """Why something is gone the servers know."""
+        """Await a read. If the payload is gone, ask the servers, which raise Expired if they know
+        why.
+        """
         try:
             return await reading
         except NotFound:
@@ -170,7 +182,7 @@ class ResultRouter(Carrier):
         return await self._large.patiently(act)
 
     async def sweep(self, orphans: Judge, before: float) -> Swept:
-        """Of the large tier: what servers keep is theirs to sweep."""
+        """Sweep the large tier. The servers sweep the payloads in their database."""
         return await self._large.sweep(orphans, before)
 
     async def close(self) -> None:
@@ -178,10 +190,12 @@ class ResultRouter(Carrier):
             await self._near.close()
 
     async def _read(self, reference: Reference) -> bytes | None:
-        """None: it is in the large tier, if anywhere."""
-        if (known := self._here(reference.uri)) is not None:
-            verify(reference, known[1])
-            return known[0]
+        """Read a small payload; None if it can only be in the large tier."""
+        cached = self._here(reference.uri)
+        if cached is not None:
+            data, sha = cached
+            verify(reference, sha)
+            return data
         if reference.type != self._kv.home:
             if reference.type in _OLDER:
                 warn_once(reference.type)
@@ -193,10 +207,13 @@ class ResultRouter(Carrier):
         except NotFound:
             if reference.ref_id:
                 raise
-            return None  # only its address is known
+            return None  # a reference made from an address: its tier is not known
         self._memory.add(reference.uri, data, sha)
         return data
 
     def _here(self, uri: str) -> tuple[bytes, str] | None:
+        """The payload and its checksum, if this process has it in memory."""
         rider = self._riders.get(uri)
-        return (rider.payload, rider.sha256) if rider is not None else self._memory.get(uri)
+        if rider is not None:
+            return rider.payload, rider.sha256
+        return self._memory.get(uri)

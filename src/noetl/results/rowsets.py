@@ -1,13 +1,16 @@
-"""Row sets: rows of one schema as Arrow, written while they come and read by parts.
+"""Row sets: rows of one schema as Arrow, written as they arrive and read in parts.
 
   small    an Arrow IPC stream in memory, so that it may ride with a report
-  large    Parquet, zstd, in row groups of about 1 MB: any row is one group away, and DuckDB and Spark read it as it is
+  large    Parquet, zstd, in row groups of about 1 MB: any row costs one group, and DuckDB and Spark
+           read the file as it is
 
-Every page of a Parquet file has a checksum, which is looked at when the page is read; read whole, a row set is checked by its
-sha256. What a value has beside its rows (`columns`, the status of an answer) is its head and stands in the file's metadata.
+Every page of a Parquet file has a checksum, which is verified when the page is read. A row set that
+is read whole is checked by its sha256. The rest of the value beside its rows (`columns`, the status
+of an answer) is its head, which is in the file's metadata.
 
-Types are those of Arrow, with two conventions: json is the extension type `arrow.json` and uuid is `arrow.uuid`; a number whose
-precision nobody knows is text in a field that says so (`NUMERIC`). `values.py` says how each looks in a template.
+Types are those of Arrow, with two conventions: json is the extension type `arrow.json` and uuid is
+`arrow.uuid`; a number of unknown precision is text in a field with the metadata `NUMERIC`.
+`values.py` converts each type for templates.
 """
 
 import io
@@ -38,13 +41,13 @@ from noetl.results.staging import PayloadDraft, Staged, Staging, explained
 from noetl.results.tables import EncodedTable, Head, Tables, TooManyRows
 from noetl.results.values import decimal_to_json, to_json
 
-LARGEST_IN_MEMORY = 1 << 20  # bytes, encoded
-HELD = 4 << 20  # bytes of rows that wait for more before they go to a file
-GROUP = 1 << 20  # bytes, encoded: what one row costs to read
-RAW = 8 << 20  # bytes of rows that one group may have been
-COMPRESSED = 16 << 10  # bytes: less is not worth it
-MOST_ROWS = 200_000  # of one value in memory
-MOST_BYTES = 64 << 20
+LARGEST_IN_MEMORY = 1 << 20  # encoded bytes
+HELD = 4 << 20  # bytes of rows in memory before a file is opened
+GROUP = 1 << 20  # encoded bytes of a row group: what reading one row costs
+RAW = 8 << 20  # the most bytes of rows in one group, before encoding
+COMPRESSED = 16 << 10  # bytes: smaller streams are not compressed
+MOST_ROWS = 200_000  # in one value in memory
+MOST_BYTES = 64 << 20  # of one value in memory, encoded
 FOOTERS = 16 << 20  # bytes
 NUMERIC = {b"noetl": b"numeric"}
 _HEAD = b"noetl"
@@ -55,11 +58,13 @@ _UTC = "UTC"
 
 
 class Writer:
-    """Takes batches, gives a `Table`. Used in one thread at a time. Without a head the value is `{rows, row_count, columns}`."""
+    """Encodes batches into a `Table`. Use it in one thread at a time. Without a head the value is
+    `{rows, row_count, columns}`.
+    """
 
     def __init__(self, schema: pa.Schema, tables: Tables, head: Head | None = None) -> None:
         self.schema = stored(schema)
-        if tables.clean is not None:  # names may hold secrets too
+        if tables.clean is not None:  # column names may hold secrets too
             self.schema = tables.clean(pa.RecordBatch.from_pylist([], schema=self.schema)).schema
         self.rows = 0
         self._tables = tables
@@ -67,7 +72,7 @@ class Writer:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._group: int | None = None  # rows of the next group, once there is a file
+        self._group: int | None = None  # rows of the next group; None until there is a file
         self._draft: PayloadDraft | None = None
         self._file: Any = None
 
@@ -77,16 +82,16 @@ class Writer:
             batch = self._tables.clean(batch)
         self.rows += batch.num_rows
         while batch.num_rows:
-            taken = batch.slice(0, self._room(batch))
-            batch = batch.slice(taken.num_rows)
-            self._pending.append(taken)
-            self._pending_rows += taken.num_rows
-            self._pending_bytes += taken.nbytes
+            piece = batch.slice(0, self._room(batch))
+            batch = batch.slice(piece.num_rows)
+            self._pending.append(piece)
+            self._pending_rows += piece.num_rows
+            self._pending_bytes += piece.nbytes
             if self._full():
                 self._write_group()
 
     def _room(self, batch: pa.RecordBatch) -> int:
-        """Rows that still belong to this group."""
+        """The number of rows of the batch that fit into the current group."""
         room: int = batch.num_rows
         if self._group is not None:
             room = min(room, self._group - self._pending_rows)
@@ -126,7 +131,7 @@ class Writer:
         return self._file, self._draft
 
     def all(self, batches: Iterable[pa.RecordBatch]) -> EncodedTable:
-        """These and no more; when they do not all come, nothing is left behind."""
+        """Write all batches and finish. On an error, delete everything that was written."""
         try:
             for batch in batches:
                 self.write(batch)
@@ -141,7 +146,8 @@ class Writer:
         )
         metadata = {_HEAD: msgspec.json.encode(head)}
         if self._draft is None:
-            data = _stream(pa.Table.from_batches(self._pending, self.schema), metadata)
+            table = pa.Table.from_batches(self._pending, self.schema)
+            data = _stream(table, metadata)
             if len(data) <= LARGEST_IN_MEMORY:
                 return self._table(Staged.of(data), ARROW, head)
         if self._pending or self._draft is None:
@@ -155,17 +161,17 @@ class Writer:
     def _table(self, staged: Staged, format: str, head: Head) -> EncodedTable:
         rows = self.rows
 
-        def value() -> Any:
+        def read_value() -> Any:
             if rows > MOST_ROWS or staged.size > MOST_BYTES:
                 raise TooManyRows(
                     f"the result has {rows} rows, too many for one value; select less, or aggregate"
                 )
             return read(_Staged(staged), "the result").value()
 
-        return EncodedTable(staged, format, rows, self.schema.names, head, value, self._draft)
+        return EncodedTable(staged, format, rows, self.schema.names, head, read_value, self._draft)
 
     def discard(self) -> None:
-        """Nothing comes of it."""
+        """Delete everything that was written."""
         if self._draft is not None:
             with suppress(pa.ArrowException, OSError, ValueError):
                 self._file.close()
@@ -173,7 +179,7 @@ class Writer:
 
 
 class _Staged:
-    """A finished payload as a source."""
+    """A staged payload as a byte source."""
 
     def __init__(self, staged: Staged) -> None:
         self.path = staged.path
@@ -181,7 +187,7 @@ class _Staged:
         self.read = staged.read
 
     def close(self) -> None:
-        """It stays open for whoever stores it."""
+        """The payload stays open, because it is still to be stored."""
 
 
 def _stream(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
@@ -201,7 +207,9 @@ def stored(schema: pa.Schema) -> pa.Schema:
 
 
 def _stored(field: pa.Field) -> pa.Field:
-    """The type that a column is stored with, where its own is one that Parquet does not know or that only wraps another."""
+    """The field as it is stored. Types that Parquet does not know, or that only wrap another, are
+    replaced.
+    """
     kind = field.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -218,7 +226,7 @@ def _stored(field: pa.Field) -> pa.Field:
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows with the types, and the names, of that schema."""
+    """The same rows with the types and the names of the schema."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [
@@ -233,9 +241,8 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_interval(column.type):
-        return pa.array(
-            [None if value is None else _micros(value) for value in column.to_pylist()], kind
-        )
+        micros = [None if value is None else _micros(value) for value in column.to_pylist()]
+        return pa.array(micros, kind)
     if pa.types.is_union(column.type):
         texts = [
             None if value is None else json.dumps(to_json(value))
@@ -243,14 +250,15 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         ]
         return pa.array(texts, pa.string()).cast(kind)
     if isinstance(kind, pa.UuidType) and pa.types.is_string(column.type):
-        return pa.array([None if text is None else UUID(text) for text in column.to_pylist()], kind)
+        uuids = [None if text is None else UUID(text) for text in column.to_pylist()]
+        return pa.array(uuids, kind)
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, column.cast(kind.storage_type))
     return column.cast(kind)
 
 
 def _micros(value: Any) -> int:
-    """A month has thirty days, as Postgres counts too."""
+    """The microseconds of an interval. A month has thirty days, as in Postgres."""
     return int((value.months * 30 + value.days) * 86_400_000_000 + value.nanoseconds // 1_000)
 
 
@@ -260,42 +268,43 @@ def _micros(value: Any) -> int:
 def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as templates see them."""
     names = batch.schema.names
-    if names and all(map(_is_json, batch.columns, batch.schema)):
-        rows: list[dict[str, Any]] = batch.to_pylist()
-        return rows
+    if not names:
+        return []
+    if all(map(_is_json, batch.columns, batch.schema)):
+        plain_rows: list[dict[str, Any]] = batch.to_pylist()
+        return plain_rows
     columns = [
         values_of(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)
     ]
-    return (
-        [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
-    )
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
-    """As templates see them."""
+    """The values of a column as templates see them."""
     kind = column.type
     if _is_json(column, field):
-        return list(column.to_pylist())  # several times as quick as with a word on maps
-    if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
+        return list(column.to_pylist())  # several times as fast as with an option for maps
+    if _is_numeric(field):
         return [
             None if text is None else decimal_to_json(Decimal(text)) for text in column.to_pylist()
         ]
     if isinstance(kind, pa.JsonType):
-        return [
-            None if text is None else to_json(json.loads(text))
-            for text in column.storage.to_pylist()
-        ]
+        texts = column.storage.to_pylist()
+        return [None if text is None else to_json(json.loads(text)) for text in texts]
     if pa.types.is_float32(kind) or pa.types.is_float16(kind):  # 1.1, not the double nearest to it
-        return [
-            None if text is None else to_json(float(text))
-            for text in column.cast(pa.string()).to_pylist()
-        ]
+        texts = column.cast(pa.string()).to_pylist()
+        return [None if text is None else to_json(float(text)) for text in texts]
     return [to_json(value) for value in moments.listed(column)]
 
 
+def _is_numeric(field: pa.Field) -> bool:
+    """Whether the column holds numbers of unknown precision as text."""
+    return field.metadata is not None and field.metadata.items() >= NUMERIC.items()
+
+
 def _is_json(column: pa.Array, field: pa.Field) -> bool:
-    """Its values are JSON already."""
-    if field.metadata is not None and field.metadata.items() >= NUMERIC.items():
+    """Whether Arrow's values are JSON without a conversion."""
+    if _is_numeric(field):
         return False
     return _plain(column.type) or _finite(column)
 
@@ -317,7 +326,7 @@ def _plain(kind: pa.DataType) -> bool:
 
 
 class Reader(ABC):
-    """A row set that is open. Whatever it does may wait for a disk or a network."""
+    """An open row set. Every call may wait for a disk or a network."""
 
     head: Head
     schema: pa.Schema
@@ -331,7 +340,7 @@ class Reader(ABC):
     def batches(
         self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        """Rows [start, stop), of the named columns; what is beside them is not read."""
+        """Yield the rows [start, stop) of the named columns. Nothing else is read."""
 
     def rows(self, start: int, stop: int) -> list[dict[str, Any]]:
         return [row for batch in self.batches(start, stop) for row in as_rows(batch)]
@@ -340,7 +349,7 @@ class Reader(ABC):
         return self.head.around(self.rows(0, self.count))
 
     def check(self, expected: str | None) -> None:
-        """All of it, by its sha256."""
+        """Compare the sha256 of the whole file."""
         found = sha256()
         for data in self._pieces():
             found.update(data)
@@ -355,11 +364,13 @@ class Reader(ABC):
 
     @contextmanager
     def local(self, staging: Staging) -> Iterator[list[Path]]:
-        """Parquet files of this machine with these rows, as long as the block lasts; none when they are in memory."""
+        """Provide local Parquet files with these rows while the block runs; an empty list if the
+        rows are in memory.
+        """
         yield []
 
     def files(self) -> list["InFile"]:
-        """That it is made of; none when it is in memory."""
+        """The Parquet files of the row set; an empty list if it is in memory."""
         return []
 
     def close(self) -> None:
@@ -378,13 +389,16 @@ class _InMemory(Reader):
     def batches(
         self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        found = self._table if columns is None else self._table.select(list(columns))
-        start, stop = max(start, 0), self.count if stop is None else min(stop, self.count)
-        yield from found.replace_schema_metadata().slice(start, max(stop - start, 0)).to_batches()
+        table = self._table
+        if columns is not None:
+            table = table.select(list(columns))
+        start, stop = _within(start, stop, self.count)
+        rows = table.replace_schema_metadata().slice(start, max(stop - start, 0))
+        yield from rows.to_batches()
 
 
 class InFile(Reader):
-    """Parquet. `footer` is one that an earlier reader of the same file has read."""
+    """A Parquet file. `footer` saves a read if an earlier reader of the same file has it."""
 
     def __init__(self, source: ByteSource, uri: str, footer: Any = None) -> None:
         super().__init__(source, uri)
@@ -407,7 +421,7 @@ class InFile(Reader):
 
     @property
     def path(self) -> Path | None:
-        """Of the file, where it is one of this machine."""
+        """The file's path if it is on this machine."""
         return self._source.path
 
     @property
@@ -415,8 +429,10 @@ class InFile(Reader):
         return self._source.size
 
     def signed(self, lasts: timedelta) -> str | None:
-        """Where anyone may read the file for a while; None: it has no such address."""
-        return self._source.signed(lasts) if isinstance(self._source, Afar) else None
+        """A URL by which anyone may read the file for that time; None if it has no such URL."""
+        if isinstance(self._source, Afar):
+            return self._source.signed(lasts)
+        return None
 
     @contextmanager
     def local(self, staging: Staging) -> Iterator[list[Path]]:
@@ -436,20 +452,16 @@ class InFile(Reader):
     def batches(
         self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        start, stop = max(start, 0), self.count if stop is None else min(stop, self.count)
+        start, stop = _within(start, stop, self.count)
+        names = None if columns is None else list(columns)
         while start < stop:
             group = bisect_right(self._ends, start)
             end = self._ends[group]
             begin = end - self.footer.row_group(group).num_rows
             with _sound(self._uri):
-                found = self._file.read_row_group(
-                    group, columns=None if columns is None else list(columns)
-                )
-            yield from (
-                found.replace_schema_metadata()
-                .slice(start - begin, min(stop, end) - start)
-                .to_batches()
-            )
+                table = self._file.read_row_group(group, columns=names)
+            rows = table.replace_schema_metadata().slice(start - begin, min(stop, end) - start)
+            yield from rows.to_batches()
             start = end
 
 
@@ -466,7 +478,7 @@ class Joined(Reader):
     def batches(
         self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        stop = self.count if stop is None else min(stop, self.count)
+        start, stop = _within(start, stop, self.count)
         for reader, end in zip(self.readers, self._ends, strict=True):
             begin = end - reader.count
             if start < end and stop > begin:
@@ -475,17 +487,16 @@ class Joined(Reader):
     @contextmanager
     def local(self, staging: Staging) -> Iterator[list[Path]]:
         with ExitStack() as stack:
-            yield [
-                path
-                for reader in self.readers
-                for path in stack.enter_context(reader.local(staging))
-            ]
+            paths: list[Path] = []
+            for reader in self.readers:
+                paths += stack.enter_context(reader.local(staging))
+            yield paths
 
     def files(self) -> list[InFile]:
         return [file for reader in self.readers for file in reader.files()]
 
     def check(self, expected: str | None) -> None:
-        """Each part has its own sum; `expected` is of the manifest."""
+        """Nothing to do: each part has its own checksum, and `expected` is the manifest's."""
 
     def close(self) -> None:
         for reader in self.readers:
@@ -493,7 +504,7 @@ class Joined(Reader):
 
 
 class _File(io.RawIOBase):
-    """A source as Arrow reads files."""
+    """A byte source as a file object for Arrow."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -509,20 +520,21 @@ class _File(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = (
-            offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
-        )
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}
+        self._at = origins[whence] + offset
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(self._source.size - self._at, 0)
-        data = self._source.read(self._at, left if size is None or size < 0 else min(size, left))
+        if size is None or size < 0:
+            size = left
+        data = self._source.read(self._at, min(size, left))
         self._at += len(data)
         return data
 
 
 class Footers:
-    """Those of files that were read lately: finding a row again costs its group only."""
+    """An LRU cache of Parquet footers: with the footer, reading a row costs its group only."""
 
     def __init__(self, limit: int = FOOTERS) -> None:
         self._limit = limit
@@ -545,29 +557,39 @@ class Footers:
 
 
 def read(source: ByteSource, uri: str, footers: Footers | None = None) -> Reader:
-    """Whoever asks closes it."""
+    """Open a row set. The caller closes it."""
     if source.read(0, 4) != PARQUET_BEGINS:
         return _InMemory(source, uri)
-    reader = InFile(source, uri, None if footers is None else footers.get(uri))
-    if footers is not None:
-        footers.keep(uri, reader.footer)
+    if footers is None:
+        return InFile(source, uri)
+    reader = InFile(source, uri, footers.get(uri))
+    footers.keep(uri, reader.footer)
     return reader
 
 
 def reader_of(table: EncodedTable) -> Reader:
-    """Of rows that are not stored yet; as long as the table is open."""
+    """Open rows that are not stored yet. The reader works as long as the table is open."""
     return read(_Staged(table.staged), "the rows")
 
 
 def _head(metadata: dict[bytes, bytes] | None) -> Head:
-    """A file that others made has none: it is its rows."""
-    found = (metadata or {}).get(_HEAD)
-    return Head() if found is None else msgspec.json.decode(found, type=Head)
+    """The head in a file's metadata. A foreign file has none: the rows are the whole value."""
+    data = (metadata or {}).get(_HEAD)
+    if data is None:
+        return Head()
+    return msgspec.json.decode(data, type=Head)
+
+
+def _within(start: int, stop: int | None, count: int) -> tuple[int, int]:
+    """The range [start, stop) cut to the rows that exist."""
+    if stop is None:
+        stop = count
+    return max(start, 0), min(stop, count)
 
 
 @contextmanager
 def _sound(uri: str) -> Iterator[None]:
-    """What is found wrong, in our words."""
+    """Translate errors of Arrow into CorruptLog."""
     try:
         yield
     except (pa.ArrowException, OSError, KeyError, msgspec.DecodeError) as error:

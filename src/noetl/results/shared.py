@@ -1,7 +1,9 @@
-"""Small payloads in NATS KV, for workers that read the same: what one has read from a server, the others find here.
+"""A cache of small payloads in NATS KV: a payload that one worker has read from a server is here
+for the others.
 
-A cache and nothing else. Whoever reads checks what it finds against the reference, and asks a server for what is not here. A
-NATS that is away or slow is left alone for a while: nobody waits for it longer than a moment.
+It is only a cache. Readers check each payload against its reference, and ask a server for payloads
+that are not here. After NATS fails or is slow, it is not used for `PAUSE` seconds, so no reader
+waits longer than `PATIENCE` for it.
 """
 
 import asyncio
@@ -20,17 +22,17 @@ from nats.js.kv import KeyValue
 log = logging.getLogger(__name__)
 
 BUCKET = "noetl_results"
-PATIENCE = 0.25  # seconds for an answer
+PATIENCE = 0.25  # seconds to wait for an answer
 PAUSE = 5.0  # seconds without NATS after it failed
-KEPT = 3_600.0  # seconds that an entry stays
-BYTES = 256 << 20  # of all entries: NATS sets them aside
-UNDER_WAY = 64  # entries on their way to it; more are not kept
-HEADERS = 1_024  # bytes that a message takes beside its payload, at most
+KEPT = 3_600.0  # seconds until an entry expires
+BYTES = 256 << 20  # limit for all entries; NATS reserves it
+UNDER_WAY = 64  # puts in flight; further payloads are not cached
+HEADERS = 1_024  # the most bytes that a message takes in addition to its payload
 
 
 class SharedCache:
     def __init__(self, url: str, bucket: str = BUCKET, limit: int = BYTES) -> None:
-        self._servers = [each.strip() for each in url.split(",")]
+        self._servers = [server.strip() for server in url.split(",")]
         self._bucket = bucket
         self._limit = limit
         self._client: Client | None = None
@@ -44,7 +46,8 @@ class SharedCache:
             return None
         try:
             async with asyncio.timeout(PATIENCE):
-                return (await self._entries.get(_key(uri))).value
+                entry = await self._entries.get(_key(uri))
+                return entry.value
         except KeyNotFoundError:
             return None
         except (Error, TimeoutError, OSError) as error:
@@ -52,7 +55,7 @@ class SharedCache:
             return None
 
     def add(self, uri: str, data: bytes) -> None:
-        """Without waiting for it."""
+        """Start a put in the background."""
         client, entries = self._client, self._entries
         if client is None or entries is None or len(self._tasks) >= UNDER_WAY:
             return
@@ -63,13 +66,13 @@ class SharedCache:
         try:
             async with asyncio.timeout(PATIENCE):
                 await entries.put(_key(uri), data)
-        except APIError as error:  # full: it has room again when entries have grown old
+        except APIError as error:  # the bucket is full until entries expire
             log.debug("payload not shared", extra={"error": str(error)})
         except (Error, TimeoutError, OSError) as error:
             self._leave(error)
 
     async def open(self) -> bool:
-        """False: it cannot be used now."""
+        """Connect. Returns False if NATS cannot be used now."""
         self._not_before = asyncio.get_running_loop().time() + PAUSE
         try:
             async with asyncio.timeout(PAUSE):
@@ -102,7 +105,7 @@ class SharedCache:
         try:
             return await stream.key_value(self._bucket)
         except BucketNotFoundError:
-            wanted = KeyValueConfig(
+            config = KeyValueConfig(
                 self._bucket,
                 ttl=KEPT,
                 max_bytes=self._limit,
@@ -110,7 +113,7 @@ class SharedCache:
                 direct=True,
                 description="what workers have read of small results",
             )
-            return await stream.create_key_value(wanted)
+            return await stream.create_key_value(config)
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -121,7 +124,7 @@ class SharedCache:
 
     def _try_again(self) -> None:
         if asyncio.get_running_loop().time() >= self._not_before:
-            self._not_before = float("inf")  # until that one has tried
+            self._not_before = float("inf")  # until this attempt has ended
             self._spawn(self.open())
 
     def _leave(self, error: Exception) -> None:
@@ -139,7 +142,7 @@ class SharedCache:
 
 
 async def _hear(error: Exception) -> None:
-    """What it says by itself is not worth a line: who asks learns of it."""
+    """Ignore errors that the client reports on its own: the calls that fail report them too."""
 
 
 def _said(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Stored bytes that are open: in memory, and in a file."""
+"""Open sources of stored bytes: in memory, and in a file."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ _AT_ONCE = 1 << 30  # one call reads at most 2 GB
 
 
 class MemorySource:
-    """In memory."""
+    """Bytes in memory."""
 
     path: Path | None = None
 
@@ -25,7 +25,7 @@ class MemorySource:
 
 
 class Opened:
-    """In a file, by a descriptor that is this object's own."""
+    """An open file. The object owns the descriptor."""
 
     def __init__(self, descriptor: int, path: Path | None) -> None:
         self._descriptor = descriptor
@@ -35,13 +35,16 @@ class Opened:
     def read(self, offset: int, length: int) -> bytes:
         parts: list[bytes] = []
         with explained(self.path):
-            while length > 0 and (
-                data := os.pread(self._descriptor, min(length, _AT_ONCE), offset)
-            ):
+            while length > 0:
+                data = os.pread(self._descriptor, min(length, _AT_ONCE), offset)
+                if not data:
+                    break
                 parts.append(data)
                 offset += len(data)
                 length -= len(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return b"".join(parts)
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -1,7 +1,9 @@
-"""Payloads on their way: encoded into a local file, counted and summed while they are written, then handed to a tier.
+"""Staged payloads: encoded into a local file, counted and hashed while they are written, then
+handed to a tier.
 
-So a large payload never sits in memory, and a put that fails is repeated from the file. What a crash leaves behind is swept by
-whoever stages next: the file of a living process is locked.
+So a large payload is never in memory, and a put that fails is repeated from the file. The next
+process that stages deletes the files that a crash left behind: a live process holds a lock on its
+file.
 """
 
 import asyncio
@@ -18,12 +20,14 @@ from typing import Any
 
 from noetl.model.errors import StoreUnavailable
 
-FORGOTTEN = 3600.0  # seconds: a younger file may be one that its maker is about to lock
+FORGOTTEN = 3600.0  # seconds: the process that made a younger file may be about to lock it
 _BUFFER = 1 << 20
 
 
 class Staged:
-    """A finished payload, in memory or in a file that is open; `size` and `sha256` are of the bytes to be stored."""
+    """A finished payload, in memory or in an open file. `size` and `sha256` are of the bytes to be
+    stored.
+    """
 
     def __init__(
         self,
@@ -44,11 +48,11 @@ class Staged:
 
     @property
     def path(self) -> Path | None:
-        """Where the file is; a tier may rename it, once it holds the payload."""
+        """The place of the file. A tier may rename the file."""
         return None if self._file is None else self._file.path
 
     def fileno(self) -> int:
-        """Of the file; it stays open however it is named."""
+        """The file's descriptor. It stays valid if the file is renamed."""
         assert self._file is not None
         return self._file.fileno()
 
@@ -63,7 +67,7 @@ class Staged:
 
 
 class PayloadDraft(io.RawIOBase):
-    """A payload while it is written; a file for whoever writes to one."""
+    """A payload while it is written. It is a file object, so that encoders can write to it."""
 
     def __init__(self, file: Any, path: Path | None) -> None:
         self._file = file
@@ -88,7 +92,7 @@ class PayloadDraft(io.RawIOBase):
         return number
 
     def staged(self) -> Staged:
-        """What was written so far; nothing may be written after it."""
+        """Finish the payload. Nothing may be written after this."""
         if self.path is None:
             return Staged(self._size, self._sha.hexdigest(), data=self._file.getvalue())
         self._file.flush()
@@ -97,15 +101,17 @@ class PayloadDraft(io.RawIOBase):
     def discard(self) -> None:
         if self.path is not None:
             with suppress(OSError):
-                self.path.unlink()  # renamed by then, when a tier has taken it
+                self.path.unlink()  # it is missing if a tier has renamed it
         with suppress(OSError):
             self._file.close()
 
 
 class Staging:
-    """Where drafts are: a folder on the disk where they are to stay, or, without one, memory. It is made when it is not there,
-    but `within` is not. `once` is where payloads are staged that cannot be made again: a disk that is there when the other is
-    away or full."""
+    """A place for drafts: a folder on the disk of the tier, or memory if there is no folder.
+
+    The folder is created if it is missing, `within` is not. `once` is the folder for payloads that
+    cannot be made again: a disk that is available when the tier's disk is away or full.
+    """
 
     def __init__(
         self, folder: Path | None, *, within: Path | None = None, once: Path | None = None
@@ -118,7 +124,7 @@ class Staging:
 
     @asynccontextmanager
     async def draft(self) -> AsyncIterator[PayloadDraft]:
-        """Open until the block ends, and gone after it unless a tier has taken the file."""
+        """Open a draft. It is deleted at the end of the block unless a tier has taken the file."""
         with explained(self._folder):
             draft = await asyncio.to_thread(self.begin)
             try:
@@ -131,7 +137,9 @@ class Staging:
         return self._folder
 
     def adopt(self, file: Path, sha256: str) -> tuple[PayloadDraft, Staged]:
-        """A finished file of this disk, by another name: whoever takes that leaves the file itself where it is."""
+        """Link a finished file of this disk under a new name. A tier may rename the link; the file
+        stays.
+        """
         assert self._folder is not None
         while True:
             path = self._folder / f"{os.getpid()}-{next(self._numbers)}"
@@ -144,7 +152,7 @@ class Staging:
         return draft, Staged(os.fstat(opened.fileno()).st_size, sha256, file=draft)
 
     def begin(self) -> PayloadDraft:
-        """In a thread; whoever begins one discards it."""
+        """Make a draft. Call it in a thread; the caller discards the draft."""
         if self._folder is None:
             return PayloadDraft(io.BytesIO(), None)
         if self._within is not None:
@@ -162,7 +170,9 @@ class Staging:
 
 
 def _sweep(folder: Path, now: float) -> None:
-    """What nobody holds any more; `now` is by the clock of the disk, which may be another machine's."""
+    """Delete old files that no process holds. `now` is by the clock of the disk, which may be
+    another machine's.
+    """
     for path in folder.iterdir():
         with suppress(OSError):
             if now - path.stat().st_mtime < FORGOTTEN:
@@ -176,7 +186,9 @@ def _sweep(folder: Path, now: float) -> None:
 
 
 def _locked(descriptor: int) -> bool:
-    """False when another has it, or when this file system knows no locks: then nothing is swept."""
+    """Lock the file. False if another process has the lock, or if the file system has no locks;
+    then nothing is swept.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -186,7 +198,7 @@ def _locked(descriptor: int) -> bool:
 
 @contextmanager
 def explained(folder: Path | None) -> Iterator[None]:
-    """What the system says of a disk, in our words."""
+    """Translate errors of the disk into StoreUnavailable."""
     try:
         yield
     except OSError as error:

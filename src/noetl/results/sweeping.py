@@ -1,6 +1,8 @@
-"""What no reference names: left by attempts that died between put and report, or whose report was refused.
+"""Deletes payloads that no reference names: an attempt died between put and report, or its report
+was refused.
 
-Only a process that knows the store can list and delete; only the servers know what the log names. So this lists, they judge.
+Only a process with access to the store can list and delete; only the servers know which references
+the log has. So this lists, and the servers say which ones are orphans.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,8 +11,8 @@ from dataclasses import dataclass
 from noetl.model.ids import ExecutionId
 from noetl.results.port import StoredObject, Tier
 
-TOGETHER = 500  # addresses in one question
-_HELD = 16  # executions whose addresses are gathered at once
+TOGETHER = 500  # addresses in one question to the servers
+_HELD = 16  # executions for which addresses are collected at the same time
 
 Judge = Callable[[ExecutionId, list[str]], Awaitable[list[str]]]
 
@@ -23,12 +25,15 @@ class Swept:
 
 
 async def sweep(tier: Tier, orphans: Judge, before: float) -> Swept:
-    """Deletes the orphans among what was stored before that time (seconds since 1970)."""
+    """Delete the orphans that were stored before that time (seconds since 1970)."""
     looked = deleted = freed = 0
-    async for found in _by_execution(tier):
-        looked += len(found)
-        old = {str(each.address): each for each in found if each.modified < before}
-        for uri in await orphans(found[0].address.execution_id, list(old)) if old else ():
+    async for stored in _by_execution(tier):
+        looked += len(stored)
+        old = {str(each.address): each for each in stored if each.modified < before}
+        if not old:
+            continue
+        execution_id = stored[0].address.execution_id
+        for uri in await orphans(execution_id, list(old)):
             await tier.delete(old[uri].address)
             deleted += 1
             freed += old[uri].bytes
@@ -36,12 +41,18 @@ async def sweep(tier: Tier, orphans: Judge, before: float) -> Swept:
 
 
 async def _by_execution(tier: Tier) -> AsyncIterator[list[StoredObject]]:
-    """So many of one execution at most; those of an execution come together where a tier lists them so."""
-    held: dict[ExecutionId, list[StoredObject]] = {}
+    """Group the stored objects by execution, at most TOGETHER in one group.
+
+    An execution may come in several groups if the tier does not list its objects together.
+    """
+    groups: dict[ExecutionId, list[StoredObject]] = {}
     async for stored in tier.listed():
-        of = held.setdefault(stored.address.execution_id, [])
-        of.append(stored)
-        if len(of) == TOGETHER or len(held) > _HELD:
-            yield held.pop(next(iter(held)) if len(held) > _HELD else stored.address.execution_id)
-    for of in held.values():
-        yield of
+        execution_id = stored.address.execution_id
+        group = groups.setdefault(execution_id, [])
+        group.append(stored)
+        if len(groups) > _HELD:
+            yield groups.pop(next(iter(groups)))
+        elif len(group) == TOGETHER:
+            yield groups.pop(execution_id)
+    for group in groups.values():
+        yield group

@@ -1,4 +1,6 @@
-"""Rows on their way from a tool to the store. Nothing here needs Arrow; `rowsets.py` makes these and reads them again."""
+"""Rows on their way from a tool to the store. Nothing here needs Arrow; `rowsets.py` writes and
+reads them.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,31 +13,35 @@ from noetl.results.staging import PayloadDraft, Staged, Staging
 
 
 class Head(Struct, frozen=True, omit_defaults=True):
-    """The value without its rows: a map, where null stands in their place at the member `at`; or, without that, nothing."""
+    """The value without its rows: a map with null at the member `at`, where the rows belong.
+    Without `at`, the rows are the whole value.
+    """
 
     at: str | None = None
     rest: dict[str, Any] = {}
 
     def around(self, rows: list[Any]) -> Any:
-        return rows if self.at is None else {**self.rest, self.at: rows}
+        if self.at is None:
+            return rows
+        return {**self.rest, self.at: rows}
 
 
 class TooManyRows(Exception):
-    """Rows that can be stored, but are too many for one value in memory."""
+    """The rows can be stored, but are too many for one value in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedTable:
-    """Rows that a tool has given: encoded, counted, not stored yet. Whoever has stored it, or will not, closes it."""
+    """Rows of a tool: encoded and counted, not yet stored. Its owner closes it after storing it or
+    dropping it.
+    """
 
     staged: Staged
     format: str
     rows: int
     columns: list[str]
     head: Head
-    value: Callable[
-        [], Any
-    ]  # for whoever keeps values in memory; TooLarge when it is none any more
+    value: Callable[[], Any]  # the value in memory; raises TooManyRows if it is too large
     draft: PayloadDraft | None = None
 
     def close(self) -> None:
@@ -44,7 +50,9 @@ class EncodedTable:
 
 
 class Tables(Struct, frozen=True):
-    """What a tool needs to give rows: where they are staged, and who takes the secrets out of each batch."""
+    """What a tool needs to return rows: where to stage them, and the function that redacts each
+    batch.
+    """
 
     staging: Staging = field(default_factory=lambda: Staging(None))
     clean: Callable[[Any], Any] | None = None
@@ -52,11 +60,13 @@ class Tables(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Rows of one schema in several files, in their order: each becomes a payload, and a manifest names them all."""
+    """Rows of one schema in several files, in order. Each file becomes a payload, and a manifest
+    names them all.
+    """
 
     tables: list[EncodedTable]
     columns: list[str]
-    close: Callable[[], None]  # for whoever has stored it, or will not
+    close: Callable[[], None]  # the owner calls it after storing the files or dropping them
 
     @property
     def rows(self) -> int:
@@ -68,12 +78,12 @@ class Parts:
 
 
 class PartsManifest(Struct, frozen=True):
-    """The payload of a reference whose format is `parts`."""
+    """The payload of a reference with the format `parts`."""
 
     head: Head
     parts: list[Reference]
 
 
 def nothing() -> Any:
-    """For tables that nobody keeps in memory."""
+    """The `value` of tables that are never loaded into memory."""
     raise TooManyRows("rows in files are no value")

@@ -1,8 +1,10 @@
-"""Values of rows as templates, Python bodies and people see them: JSON, whatever type they are stored with. The one place.
+"""Values of rows as JSON, as templates, Python bodies and people see them. All conversions are
+here.
 
-Numbers, text, bools and null as they are; a decimal is a number when a double holds it exactly, else text; an integer beyond 64
-bits, and a float that is no number, is text; moments, dates and times ISO 8601, moments with a zone in UTC when they come from a
-row set; an interval its seconds; bytes base64; json, lists and structs natively; anything else (a uuid) its text.
+Numbers, text, bools and null stay as they are. A decimal is a number if a double holds it exactly,
+else text. An integer beyond 64 bits, infinity and NaN are text. Moments, dates and times are ISO
+8601; moments of a row set that have a zone are in UTC. An interval is its seconds, bytes are
+base64. Json, lists and structs are native. Anything else (a uuid) is its text.
 """
 
 import base64
@@ -44,17 +46,19 @@ def decimal_to_json(value: Decimal) -> int | float | str:
         return str(value)
     if value == value.to_integral_value() and abs(value) < 2**63 and value.as_tuple().exponent == 0:
         return int(value)
-    near = float(value)
-    return near if math.isfinite(near) and Decimal(repr(near)) == value else str(value)
+    double = float(value)
+    if math.isfinite(double) and Decimal(repr(double)) == value:
+        return double
+    return str(value)
 
 
 def columns_of(records: Iterable[dict[str, Any]]) -> list[str]:
-    """In order of appearance."""
+    """The names of all columns, in order of appearance."""
     return list(dict.fromkeys(name for record in records for name in record))
 
 
 def text(value: Any) -> str | None:
-    """A value of JSON as a cell of a table: lists and maps are their JSON."""
+    """A JSON value as the text of a table cell. Lists and maps are their JSON."""
     match value:
         case None | str():
             return value
@@ -67,7 +71,7 @@ def text(value: Any) -> str | None:
 
 
 class Unfit(Exception):
-    """A value that is no column's with those before it."""
+    """A value that does not fit into a column with the values before it."""
 
     def __init__(self, column: str, row: int, why: str) -> None:
         super().__init__(f"column {column!r}: rows[{row}] {why}")

@@ -1,6 +1,8 @@
-"""Older spellings, rewritten to the current one. Nothing outside this folder knows them.
+"""Rewrites older spellings to the current one, in place and without I/O. Nothing outside this
+folder knows the older spellings.
 
-`rewrite` is what `noetl convert` writes back; `expand` then spells out the short forms, which stay good style.
+`noetl convert` writes back the result of `rewrite`. `expand` then spells out the short forms, which
+stay good style. Only the other modules of `playbook` may import it.
 """
 
 from noetl.playbook.dialect import (
@@ -14,7 +16,7 @@ from noetl.playbook.dialect import (
     tasks,
     v1,
 )
-from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.dialect.editor import Editor, Node, maps, text_of
 from noetl.playbook.dialect.shorthand import expand
 from noetl.playbook.dialect.shorthand import tasks as listed
 from noetl.playbook.model import API_VERSION
@@ -25,7 +27,7 @@ _VERSIONS = ("noetl.io/v1", "noetl.io/v10", "v1", "v2", "v10")
 
 
 def rewrite(document: Node, editor: Editor) -> None:
-    """Rewrite in place; every rewrite is a note with its position."""
+    """Rewrite the document in place. Every rewrite is reported as a note with its position."""
     version = document.get("apiVersion")
     if version in _VERSIONS:
         editor.note(document, "apiVersion", f"`apiVersion: {version}` is now `{API_VERSION}`")
@@ -39,13 +41,13 @@ def rewrite(document: Node, editor: Editor) -> None:
         if isinstance(entry.get("tool"), dict):
             tasks.rewrite(entry["tool"], editor)
     for step in maps(document.get("workflow")):
-        editor.step = step.get("step") if isinstance(step.get("step"), str) else None
+        editor.step = text_of(step, "step")
         v1.rewrite(step, editor)
     editor.step = None
     if ordered:
         v1.imply_order(document, editor)
     for step in maps(document.get("workflow")):
-        editor.step = step.get("step") if isinstance(step.get("step"), str) else None
+        editor.step = text_of(step, "step")
         _step(step, document, editor)
     editor.step = None
     bare_names.rewrite(document, editor)

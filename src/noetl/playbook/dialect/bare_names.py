@@ -1,10 +1,21 @@
-"""Names in templates that have another spelling today: `total` for `ctx.total` where a `set` assigns `total`, and `loop_index`
-for `loop.index`. A name that means something else where it stands keeps its meaning."""
+"""Names in templates with another spelling today.
+
+`total` becomes `ctx.total` where a `set` assigns `total`, and `loop_index` becomes `loop.index`. A
+name with another meaning at its place keeps its meaning.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from noetl.playbook.dialect.editor import Editor, Node, maps, text_of
+from noetl.playbook.dialect.editor import (
+    Editor,
+    Node,
+    as_list,
+    get_member,
+    maps,
+    policy_rules,
+    text_of,
+)
 from noetl.playbook.functions import GLOBALS
 from noetl.playbook.respelling import respell
 from noetl.playbook.scopes import ACTIVATION, EVERYWHERE, ITERATION, OUTCOME, PIPELINE
@@ -12,45 +23,50 @@ from noetl.playbook.scopes import ACTIVATION, EVERYWHERE, ITERATION, OUTCOME, PI
 _LANGUAGE = EVERYWHERE | ACTIVATION | OUTCOME | PIPELINE | ITERATION | frozenset(GLOBALS)
 _LOOP_INDEX = {"loop_index": "loop.index"}
 _PER_ITEM = ("input", "tool")  # keys of a looping step that are rendered for each item
+# Keys of steps (mappings with `step`) and of tasks (mappings with `kind`).
 _NOT_RENDERED = {
     "step": ("step", "desc"),
     "kind": ("kind", "name", "desc", "code"),
-}  # keys of steps, and of tasks
+}
 
 
 def rewrite(document: Node, editor: Editor) -> None:
     steps = maps(document.get("workflow"))
-    shared = [
-        tool
-        for entry in maps(document.get("workbook"))
-        if isinstance(tool := entry.get("tool"), dict)
-    ]
-    everywhere = _keys(document.get("workload")) | {
-        name for step in steps if (name := text_of(step, "step"))
-    }
+    tools = [entry.get("tool") for entry in maps(document.get("workbook"))]
+    shared = maps(tools)
+    step_names = {text_of(step, "step") for step in steps}
+    everywhere = _keys(document.get("workload")) | {name for name in step_names if name}
     spellings = _spellings(steps, shared, everywhere)
     for step in steps:
-        editor.step = text_of(step, "step")
-        own = _without(spellings, _own_names(step))
-        outside = _without(own, frozenset(_LOOP_INDEX))
-        inside = own if isinstance(step.get("loop"), dict) else outside
-        for key in [key for key in step if key not in _NOT_RENDERED["step"]]:
-            _respell(step, key, inside if key in _PER_ITEM else outside, editor)
+        _rewrite_step(step, spellings, editor)
     editor.step = None
+    names_of_steps = frozenset().union(*map(_own_names, steps))
     for tool in shared:
-        _respell_texts(
-            tool, _without(spellings, frozenset().union(*map(_own_names, steps))), editor
-        )
+        _respell_texts(tool, _without(spellings, names_of_steps), editor)
+
+
+def _rewrite_step(step: Node, spellings: Mapping[str, str], editor: Editor) -> None:
+    editor.step = text_of(step, "step")
+    own = _without(spellings, _own_names(step))
+    outside = _without(own, frozenset(_LOOP_INDEX))
+    inside = own if isinstance(step.get("loop"), dict) else outside
+    for key in list(step):
+        if key in _NOT_RENDERED["step"]:
+            continue
+        if key in _PER_ITEM:
+            _respell(step, key, inside, editor)
+        else:
+            _respell(step, key, outside, editor)
 
 
 def _spellings(steps: list[Node], shared: list[Node], everywhere: frozenset[str]) -> dict[str, str]:
-    """Today's spelling of each name that no step and no workload key has."""
+    """The current spelling of each name that is neither a step nor a workload key."""
     bare = {target for target in _targets(steps, shared) if "." not in target}
     in_ctx = {name: f"ctx.{name}" for name in sorted(bare - _LANGUAGE)}
-    found = {**in_ctx, **_LOOP_INDEX}
+    spellings = {**in_ctx, **_LOOP_INDEX}
     return {
         name: spelling
-        for name, spelling in found.items()
+        for name, spelling in spellings.items()
         if name not in everywhere and spelling.split(".")[0] not in everywhere
     }
 
@@ -59,26 +75,27 @@ def _without(spellings: Mapping[str, str], names: frozenset[str]) -> dict[str, s
     return {name: spelling for name, spelling in spellings.items() if name not in names}
 
 
-# ---- the names of a playbook whose short forms are not spelled out ----
+# ---- the names of a playbook; its short forms are not spelled out yet ----
 
 
 def _own_names(step: Node) -> frozenset[str]:
-    """The iterator and the tasks of a step: they come before what a `set` assigns."""
-    loop = step.get("loop")
-    iterator = {text_of(loop, "iterator") or "item"} if isinstance(loop, dict) else set()
-    tasks = {
+    """The iterator and the tasks of a step. They hide names that a `set` assigns."""
+    names = {
         text_of(task, "name") or f"task_{index}"
         for index, task in enumerate(_tasks(step.get("tool")))
     }
-    return frozenset(iterator | tasks)
+    loop = step.get("loop")
+    if isinstance(loop, dict):
+        names.add(text_of(loop, "iterator") or "item")
+    return frozenset(names)
 
 
 def _tasks(tool: Any) -> list[Node]:
-    return maps(tool) if isinstance(tool, list) else maps([tool])
+    return maps(as_list(tool))
 
 
 def _targets(steps: list[Node], shared: list[Node]) -> Iterator[str]:
-    """What the assignments of a playbook assign, as it is written."""
+    """The targets of all assignments, as they are written."""
     for step in steps:
         yield from _keys(step.get("set"))
         for arc in _arcs(step.get("next")):
@@ -89,26 +106,31 @@ def _targets(steps: list[Node], shared: list[Node]) -> Iterator[str]:
 
 
 def _arcs(router: Any) -> list[Node]:
-    listed = router.get("arcs", router) if isinstance(router, dict) else router
-    return [listed] if isinstance(listed, dict) else maps(listed)
+    if isinstance(router, dict):
+        router = router.get("arcs", router)
+    if isinstance(router, dict):
+        return [router]
+    return maps(router)
 
 
 def _task_targets(task: Node) -> Iterator[str]:
     yield from _keys(task.get("set"))
     spec = task.get("spec")
-    policy = spec.get("policy") if isinstance(spec, dict) else None
-    for rule in maps(policy.get("rules") if isinstance(policy, dict) else policy):
+    for rule in maps(policy_rules(spec)):
         for branch in (rule.get("then"), rule.get("else")):
-            inner = branch.get("then", branch) if isinstance(branch, dict) else None
-            yield from _keys(inner.get("set")) if isinstance(inner, dict) else ()
-    page = spec.get("paginate") if isinstance(spec, dict) else None
-    collect = page.get("collect") if isinstance(page, dict) else None
-    if isinstance(collect, dict) and (into := text_of(collect, "into")) is not None:
+            if isinstance(branch, dict):
+                branch = branch.get("then", branch)
+            yield from _keys(get_member(branch, "set"))
+    collect = get_member(get_member(spec, "paginate"), "collect")
+    into = get_member(collect, "into")
+    if isinstance(into, str):
         yield into
 
 
 def _keys(value: Any) -> frozenset[str]:
-    return frozenset(value) if isinstance(value, dict) else frozenset()
+    if isinstance(value, dict):
+        return frozenset(value)
+    return frozenset()
 
 
 # ---- texts ----
@@ -116,16 +138,22 @@ def _keys(value: Any) -> frozenset[str]:
 
 def _respell_texts(node: Any, spellings: Mapping[str, str], editor: Editor) -> None:
     if isinstance(node, dict):
-        left_out = {key for mark, keys in _NOT_RENDERED.items() if mark in node for key in keys}
+        left_out: set[str] = set()
+        for mark, keys in _NOT_RENDERED.items():
+            if mark in node:
+                left_out.update(keys)
         for key in [key for key in node if key not in left_out]:
-            _respell(node, _respell_key(node, key, spellings, editor), spellings, editor)
+            new_key = _respell_key(node, key, spellings, editor)
+            _respell(node, new_key, spellings, editor)
     elif isinstance(node, list):
         for index in range(len(node)):
             _respell(node, index, spellings, editor)
 
 
 def _respell_key(node: Node, key: str, spellings: Mapping[str, str], editor: Editor) -> str:
-    changed = respell(key, spellings) if "{{" in key else None
+    if "{{" not in key:
+        return key
+    changed = respell(key, spellings)
     if changed is None or changed.text in node:
         return key
     _note(node, key, changed.names, spellings, editor)

@@ -1,10 +1,10 @@
-"""`case`: rules on events, taken apart into arcs, assignments, storage tasks and policies.
+"""`case`: rules on events, rewritten to arcs, assignments, storage tasks and policies.
 
-A rule fires at one of three places. *In the pipeline* (call.done, step.exit, loop.item): its tasks and sinks join the
-end of the pipeline under a guard, its retry and fail become policy. *On an error* (call.error): policy rules, and
-tasks that only a jump reaches. *At the router* (every event that ends the step): arcs and `set`; after a loop, tasks
-get a step of their own. The first matching rule of an event wins, so a guard also says that no earlier rule of its
-event matched.
+A rule fires at one of three places. *In the pipeline* (call.done, step.exit, loop.item): its tasks
+and sinks join the end of the pipeline under a guard, its retry and fail become policy. *On an
+error* (call.error): policy rules, and tasks that only a jump reaches. *At the router* (every event
+that ends the step): arcs and `set`; after a loop, tasks get a step of their own. The first matching
+rule of an event wins, so a guard also says that no earlier rule of its event matched.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Any
 
 from noetl.playbook.dialect import guards, retries, routers, sinks
 from noetl.playbook.dialect import tasks as tools
-from noetl.playbook.dialect.editor import Editor, Node, Nodes, maps
+from noetl.playbook.dialect.editor import Editor, Node, Nodes, as_list, get_member, maps
 from noetl.playbook.dialect.shorthand import arcs, tasks, unlabel
 from noetl.playbook.findings import Code
 
@@ -36,7 +36,7 @@ class CaseRule:
     events: frozenset[str]
 
     def meets(self, other: "CaseRule") -> bool:
-        """Whether both can concern one event."""
+        """Whether one event can concern both rules."""
         if not self.events or not other.events:
             return True
         return bool(_moments(self.events) & _moments(other.events))
@@ -51,11 +51,12 @@ class CaseRule:
 
     @property
     def works(self) -> bool:
-        """Whether it asks anything of the worker."""
-        asked = {"retry", "fail", "sink", "tasks"} & self.then.keys() or (
-            self.on_error and _only_set(self.then)
-        )
-        return bool(asked) and not self.after_loop
+        """Whether the worker has something to do for the rule."""
+        if self.after_loop:
+            return False
+        if {"retry", "fail", "sink", "tasks"} & self.then.keys():
+            return True
+        return self.on_error and _only_set(self.then)
 
     @property
     def in_place(self) -> str:
@@ -63,22 +64,28 @@ class CaseRule:
 
     @property
     def at_router(self) -> str:
-        about_error = self.events == {"exit"} and "error" in self.expression
-        return guards.without_events(
-            self.expression, {**_AT_ROUTER, "exit": guards.TRUE} if about_error else _AT_ROUTER
-        )
+        meaning = _AT_ROUTER
+        if self.events == {"exit"} and "error" in self.expression:
+            meaning = {**_AT_ROUTER, "exit": guards.TRUE}
+        return guards.without_events(self.expression, meaning)
 
     @property
     def blocks(self) -> bool:
-        """A retry gives way once it is used up; every other action settles its event."""
+        """Whether no later rule acts on its event. Only a retry lets later rules act, once it is
+        used up.
+        """
         return not set(self.then) <= {"retry"}
 
     def leaves_nothing_to(self, later: "CaseRule") -> bool:
         """Whether it matches whenever the later rule does, as far as the text says."""
-        everywhere = not self.events or (
-            bool(later.events) and _moments(later.events) <= _moments(self.events)
-        )
-        return self.blocks and everywhere and self.in_place in (guards.TRUE, later.in_place)
+        if not self.blocks:
+            return False
+        if self.events:
+            if not later.events:
+                return False
+            if not _moments(later.events) <= _moments(self.events):
+                return False
+        return self.in_place in (guards.TRUE, later.in_place)
 
 
 def _moments(events: frozenset[str]) -> set[str]:
@@ -88,46 +95,46 @@ def _moments(events: frozenset[str]) -> set[str]:
 def rewrite(step: Node, document: Node, editor: Editor) -> None:
     if "case" not in step:
         return
-    given = step["case"]
-    listed = given if isinstance(given, list) else [given]
+    items = as_list(step["case"])
     editor.note(step, "case", "`case` is now arcs, `set`, tasks and policies")
     inclusive = _takes_all(step, editor)
-    rules = [rule for item in listed if (rule := _read(item, step, editor)) is not None]
+    read_rules = [_read(item, step, editor) for item in items]
+    rules = [rule for rule in read_rules if rule is not None]
     if not inclusive:
         _warn_of_dead_rules(rules, editor)
     del step["case"]
     own = _own_tasks(step, rules, editor)
     written = [len(retries.rules_of(task)) for task in own]
-    routed: list[tuple[str, list[Node]]] = []
     for index, rule in enumerate(rules):
-        earlier = (
-            []
-            if inclusive
-            else [other for other in rules[:index] if other.meets(rule) and other.blocks]
-        )
         if rule.works:
+            earlier = _earlier_rules(rules, index, inclusive)
             _pipeline(step, rule, earlier, own, index, editor)
     for task, before in zip(own, written, strict=True):
         _retries_give_way(retries.rules_of(task), before, editor)
+    routed: list[tuple[str, list[Node]]] = []
     # an error is routed when it happens, before the loop it happened in is done
     for index, rule in sorted(enumerate(rules), key=lambda numbered: numbered[1].after_loop):
-        earlier = (
-            []
-            if inclusive
-            else [other for other in rules[:index] if other.meets(rule) and other.blocks]
-        )
+        earlier = _earlier_rules(rules, index, inclusive)
         arc_guard, targets = _routing(step, document, rule, earlier, editor)
         if targets:
             routed.append((arc_guard, targets))
     _route(step, routed, inclusive, editor)
 
 
+def _earlier_rules(rules: list[CaseRule], index: int, inclusive: bool) -> list[CaseRule]:
+    """The earlier rules that keep the rule from acting when they match."""
+    if inclusive:
+        return []
+    rule = rules[index]
+    return [other for other in rules[:index] if other.meets(rule) and other.blocks]
+
+
 def _warn_of_dead_rules(rules: list[CaseRule], editor: Editor) -> None:
     for index, rule in enumerate(rules):
-        winner = next((other for other in rules[:index] if other.leaves_nothing_to(rule)), None)
-        if winner is None:
+        winners = [other for other in rules[:index] if other.leaves_nothing_to(rule)]
+        if not winners:
             continue
-        line = editor.mark(winner.node, _place(winner)).line
+        line = editor.mark(winners[0].node, _place(winners[0])).line
         message = f"this case rule never acts: the rule in line {line} always matches first, and the first match acts"
         hint = "join their actions in one `then`, or write `case_mode: inclusive` to let every matching rule act"
         editor.report(rule.node, _place(rule), Code.UNREACHABLE_ARC, message, hint, "warning")
@@ -138,14 +145,16 @@ def _place(rule: CaseRule) -> str:
 
 
 def _retries_give_way(listed: Nodes, written: int, editor: Editor) -> None:
-    """What `case` asks for after an error is done when no try is left: a retry before it must not decide then."""
+    """Guard retries that stand before other rules, so that those act when no attempt is left.
+
+    `written` is the number of rules that the task had before `case` added its own.
+    """
     for index, rule in enumerate(listed):
-        then = rule.get("then") if isinstance(rule, dict) else None
-        retries_only = (
-            isinstance(then, dict) and then.get("do") == "retry" and "exhausted" not in then
-        )
+        then = get_member(rule, "then")
+        if get_member(then, "do") != "retry" or "exhausted" in then:
+            continue
         later = maps(listed[max(index + 1, written) :])
-        if retries_only and any(other["then"]["do"] != "retry" for other in later):
+        if any(other["then"]["do"] != "retry" for other in later):
             retries.while_a_try_is_left(rule, editor)
 
 
@@ -159,7 +168,9 @@ def _takes_all(step: Node, editor: Editor) -> bool:
 
 
 def _own_tasks(step: Node, rules: list[CaseRule], editor: Editor) -> Nodes:
-    """The tasks the step had before its rules add any; a noop when a rule needs one to stand behind."""
+    """The tasks of the step before its rules add any. If a rule needs a task and there is none, a
+    noop is added.
+    """
     if not any(rule.works for rule in rules):
         return []
     listed = tasks(step, editor)
@@ -194,15 +205,17 @@ def _read(item: Any, step: Node, editor: Editor) -> CaseRule | None:
         )
         return None
     then = _actions(item, editor)
-    return CaseRule(item, then, expression, guards.events(expression)) if then is not None else None
+    if then is None:
+        return None
+    return CaseRule(item, then, expression, guards.events(expression))
 
 
 def _actions(item: Node, editor: Editor) -> Node | None:
-    """`then` as one mapping of actions, whether it was a mapping, a list of actions or a list of tasks."""
-    then = item.get("then")
-    parts = then if isinstance(then, list) else [then]
+    """`then` as one mapping of actions. It may be written as a mapping, a list of actions or a list
+    of tasks.
+    """
     actions = editor.map(item, "then" if "then" in item else None)
-    for part in parts:
+    for part in as_list(item.get("then")):
         if isinstance(part, str):
             editor.put(actions, "next", part, item, "then")
         elif not isinstance(part, dict):
@@ -234,9 +247,13 @@ def _actions(item: Node, editor: Editor) -> Node | None:
 
 
 def _mappings(value: Any) -> bool:
-    return isinstance(value, dict) or (
-        isinstance(value, list) and bool(value) and len(maps(value)) == len(value)
-    )
+    if isinstance(value, list) and value:
+        return len(maps(value)) == len(value)
+    return isinstance(value, dict)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) <= {"message"}
 
 
 _SHAPES: dict[str, Callable[[Any], bool]] = {
@@ -245,9 +262,7 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
     "vars": lambda value: False,
     "sink": _mappings,
     "retry": lambda value: isinstance(value, dict) or type(value) is int,
-    "fail": lambda value: (
-        isinstance(value, str) or (isinstance(value, dict) and set(value) <= {"message"})
-    ),
+    "fail": lambda value: isinstance(value, str) or _is_message(value),
     "tasks": _mappings,
 }
 _SHAPE_HINTS = {
@@ -262,11 +277,10 @@ _SHAPE_HINTS = {
 
 
 def _labelled(part: Node) -> bool:
-    return (
-        len(part) == 1
-        and next(iter(part)) not in _ACTIONS
-        and isinstance(next(iter(part.values())), dict)
-    )
+    if len(part) != 1:
+        return False
+    ((label, body),) = part.items()
+    return label not in _ACTIONS and isinstance(body, dict)
 
 
 def _add_task(actions: Node, part: Node, item: Node, editor: Editor) -> None:
@@ -308,28 +322,32 @@ def _add_actions(actions: Node, part: Node, editor: Editor) -> None:
 
 
 def _against(other: CaseRule, rule: CaseRule) -> str:
-    """The other rule's guard where this one is tried: a rule that names no event may be tried after an error too."""
-    return other.in_place if rule.events else other.at_router
+    """The other rule's guard at the place where this rule is tried.
+
+    A rule that names no event may be tried after an error too.
+    """
+    if rule.events:
+        return other.in_place
+    return other.at_router
 
 
 def _pipeline(
     step: Node, rule: CaseRule, earlier: list[CaseRule], own: Nodes, index: int, editor: Editor
 ) -> None:
-    """What the rule asks of the worker: retry, fail, sinks and tasks."""
+    """Add what the worker does for the rule: retry, fail, sinks and tasks."""
     then, listed = rule.then, tasks(step, editor)
-    meant = guards.all_of(
-        rule.in_place, guards.none_of(*(_against(other, rule) for other in earlier))
-    )
+    unmatched = guards.none_of(*(_against(other, rule) for other in earlier))
+    condition = guards.all_of(rule.in_place, unmatched)
     if isinstance(then.get("retry"), int):
         action = editor.map(then, "retry")
         editor.put(action, "max_attempts", then["retry"], then, "retry")
         editor.put(then, "retry", action, then, "retry")
     if isinstance(then.get("retry"), dict):
-        _retry(rule, meant, own, editor)
+        _retry(rule, condition, own, editor)
     if rule.on_error:
-        _after_failure(rule, meant, own, listed, index, editor)
+        _after_failure(rule, condition, own, listed, index, editor)
     else:
-        _after_success(rule, meant, own, listed, index, editor)
+        _after_success(rule, condition, own, listed, index, editor)
 
 
 def _only_set(then: Node) -> bool:
@@ -343,43 +361,45 @@ def _noop(step: Node, editor: Editor) -> Node:
     return task
 
 
-def _retry(rule: CaseRule, meant: str, own: Nodes, editor: Editor) -> None:
+def _retry(rule: CaseRule, condition: str, own: Nodes, editor: Editor) -> None:
     retry = rule.then["retry"]
-    if not rule.on_error and (rule.events or retries.concerns_answer(retry, meant)):
-        retries.paginate(retry, meant, own, editor)
+    if not rule.on_error and (rule.events or retries.concerns_answer(retry, condition)):
+        retries.paginate(retry, condition, own, editor)
     else:
-        retries.again_after_error(retry, meant, own, editor)
+        retries.again_after_error(retry, condition, own, editor)
 
 
 def _after_success(
-    rule: CaseRule, meant: str, own: Nodes, listed: Nodes, index: int, editor: Editor
+    rule: CaseRule, condition: str, own: Nodes, listed: Nodes, index: int, editor: Editor
 ) -> None:
     then = rule.then
-    if "tasks" in then and meant != guards.TRUE and own:
-        meant = _settled(rule, meant, own, index, editor)
+    if "tasks" in then and condition != guards.TRUE and own:
+        condition = _settled(rule, condition, own, index, editor)
     added = _storage(then, listed, editor)
     for task in added:
-        _only_when(task, meant, rule, editor)
+        _only_when(task, condition, rule, editor)
     if "fail" in then and added:
         retries.add_rule(added[-1:], guards.TRUE, "fail", _failure(then, editor), editor)
     elif "fail" in then:
-        retries.add_rule(own[-1:], meant, "fail", _failure(then, editor), editor)
+        retries.add_rule(own[-1:], condition, "fail", _failure(then, editor), editor)
 
 
-def _settled(rule: CaseRule, meant: str, own: Nodes, index: int, editor: Editor) -> str:
-    """The verdict, kept while `response` is still the answer it is about: added tasks have answers of their own."""
+def _settled(rule: CaseRule, condition: str, own: Nodes, index: int, editor: Editor) -> str:
+    """Store the condition in a flag while `response` is still the answer it is about.
+
+    The added tasks have answers of their own.
+    """
     flag = f"iter.case_{index}"
-    given = editor.below(own[-1], "set", origin="kind")
-    editor.put(
-        given, flag, guards.guard(meant), rule.node, "when" if "when" in rule.node else "then"
-    )
+    assignments = editor.below(own[-1], "set", origin="kind")
+    editor.put(assignments, flag, guards.guard(condition), rule.node, _place(rule))
     return flag
 
 
 def _after_failure(
-    rule: CaseRule, meant: str, own: Nodes, listed: Nodes, index: int, editor: Editor
+    rule: CaseRule, condition: str, own: Nodes, listed: Nodes, index: int, editor: Editor
 ) -> None:
-    then, failed = rule.then, guards.all_of(guards.FAILED, meant)
+    then = rule.then
+    failed = guards.all_of(guards.FAILED, condition)
     if "fail" in then:
         retries.add_rule(own, failed, "fail", _failure(then, editor), editor)
     elif _only_set(then):
@@ -390,32 +410,33 @@ def _after_failure(
     if not handlers:
         return
     flag = f"iter.case_{index}"
-    jump, note = editor.map(then), editor.map(then)
-    editor.put(jump, "to", handlers[0]["name"], then, next(iter(then)))
-    editor.put(note, flag, "{{ error.message }}", then, next(iter(then)))
-    editor.put(jump, "set", note, then, next(iter(then)))
+    origin = next(iter(then))
+    jump, assignments = editor.map(then), editor.map(then)
+    editor.put(jump, "to", handlers[0]["name"], then, origin)
+    editor.put(assignments, flag, "{{ error.message }}", then, origin)
+    editor.put(jump, "set", assignments, then, origin)
     retries.add_rule(own, failed, "jump", jump, editor)
     for task in handlers:
         _only_when(task, f"{flag} is defined", rule, editor)
-    still = editor.map(then)
-    editor.put(still, "message", f"{{{{ {flag} }}}}", then, next(iter(then)))
-    retries.add_rule(handlers[-1:], guards.TRUE, "fail", still, editor)
+    failure = editor.map(then)
+    editor.put(failure, "message", f"{{{{ {flag} }}}}", then, origin)
+    retries.add_rule(handlers[-1:], guards.TRUE, "fail", failure, editor)
 
 
 def _failure(then: Node, editor: Editor) -> Node:
     action = editor.map(then, "fail")
-    given = then["fail"]
-    message = given.get("message") if isinstance(given, dict) else given
+    message = then["fail"]
+    if isinstance(message, dict):
+        message = message.get("message")
     if isinstance(message, str):
         editor.put(action, "message", message, then, "fail")
     return action
 
 
 def _storage(then: Node, listed: Nodes, editor: Editor) -> list[Node]:
-    """The rule's tasks and sinks, appended to the pipeline."""
+    """Append the rule's tasks and sinks to the pipeline, and return them."""
     added: list[Node] = []
-    given = then.get("tasks")
-    for item in maps(given if isinstance(given, list) else [given]):
+    for item in maps(as_list(then.get("tasks"))):
         tools.rewrite(item, editor)
         task = unlabel(item, editor) or item
         tools.rewrite(task, editor)
@@ -423,8 +444,7 @@ def _storage(then: Node, listed: Nodes, editor: Editor) -> list[Node]:
             editor.put(task, "name", sinks.fresh_name(listed, "case_task"), then, "tasks")
         editor.append(listed, task, then, "tasks")
         added.append(task)
-    given = then.get("sink")
-    for sink in maps(given if isinstance(given, list) else [given]):
+    for sink in maps(as_list(then.get("sink"))):
         added.append(sinks.append_task(listed, sink, then, "sink", editor))
     return added
 
@@ -438,10 +458,12 @@ def _only_when(task: Node, expression: str, rule: CaseRule, editor: Editor) -> N
         editor.fault(
             spec, "when", Code.BAD_GUARD, "`when` must be one expression", 'write "{{ … }}"'
         )
-    origin, key = (rule.node, "when") if "when" in rule.node else (task, "kind")
-    editor.put(
-        spec, "when", guards.guard(guards.all_of(own or guards.TRUE, expression)), origin, key
-    )
+        own = guards.TRUE
+    guard = guards.guard(guards.all_of(own, expression))
+    if "when" in rule.node:
+        editor.put(spec, "when", guard, rule.node, "when")
+    else:
+        editor.put(spec, "when", guard, task, "kind")
 
 
 # ---- at the router ----
@@ -450,26 +472,27 @@ def _only_when(task: Node, expression: str, rule: CaseRule, editor: Editor) -> N
 def _routing(
     step: Node, document: Node, rule: CaseRule, earlier: list[CaseRule], editor: Editor
 ) -> tuple[str, list[Node]]:
-    """The rule's arcs and the guard they share; `set` without arcs goes to the step."""
+    """The rule's arcs and the guard they share. A `set` without arcs goes to the step."""
     then = rule.then
-    quiet = [other for other in earlier if "next" not in other.then]
-    excluded = [_against(other, rule) for other in quiet]
-    meant = guards.all_of(rule.at_router, guards.none_of(*excluded))
+    without_arcs = [other for other in earlier if "next" not in other.then]
+    excluded = [_against(other, rule) for other in without_arcs]
+    condition = guards.all_of(rule.at_router, guards.none_of(*excluded))
     if rule.events == {"item"} and "next" in then:
         message = "one item of a loop cannot route; the step routes once, after loop.done"
         editor.fault(rule.node, "then", Code.OLD_FORM, message, "use `event.name == 'loop.done'`")
-        return meant, []
-    targets = routers.targets(then.get("next"), then, "next", editor) if "next" in then else []
+        return condition, []
+    targets: list[Node] = []
+    if "next" in then:
+        targets = routers.targets(then.get("next"), then, "next", editor)
     if rule.after_loop and {"fail", "sink", "tasks"} & then.keys():
-        return meant, [_own_step(step, document, rule, targets, editor)]
+        return condition, [_own_step(step, document, rule, targets, editor)]
     if isinstance(then.get("set"), dict):
-        if targets:
-            for arc in targets:
-                _merge_set(arc, then, editor)
-        elif not rule.on_error:
+        for arc in targets:
+            _merge_set(arc, then, editor)
+        if not targets and not rule.on_error:
             unmatched = guards.none_of(*(other.in_place for other in earlier))
             _conditional_set(step, then, guards.all_of(rule.in_place, unmatched), editor)
-    return meant, targets
+    return condition, targets
 
 
 def _merge_set(arc: Node, then: Node, editor: Editor) -> None:
@@ -480,46 +503,51 @@ def _merge_set(arc: Node, then: Node, editor: Editor) -> None:
 
 
 def _conditional_set(step: Node, then: Node, expression: str, editor: Editor) -> None:
-    below = editor.below(step, "set", origin="step")
+    assignments = editor.below(step, "set", origin="step")
     for name, value in then["set"].items():
         key = name if "." in name else f"ctx.{name}"
-        before = below.pop(name, below.get(key))
-        chosen = value if expression == guards.TRUE else _chosen(key, value, expression, before)
-        editor.put(below, key, chosen, then["set"], name)
+        before = assignments.pop(name, assignments.get(key))
+        if expression != guards.TRUE:
+            value = _chosen(key, value, expression, before)
+        editor.put(assignments, key, value, then["set"], name)
 
 
 def _chosen(name: str, value: Any, expression: str, before: Any) -> str:
-    """The new value when the rule matches, else what the step itself assigns, else what the name held."""
+    """The new value if the rule matches, else the value that the step assigns, else the value the
+    name has.
+    """
     otherwise = f"{name} | default(none)" if before is None else _operand(before)
     return f"{{{{ {_operand(value)} if {expression} else {otherwise} }}}}"
 
 
 def _operand(value: Any) -> str:
-    inner = guards.expression(value) if isinstance(value, str) and "{{" in value else None
-    return f"({inner})" if inner else _literal(value)
+    if isinstance(value, str) and "{{" in value:
+        inner = guards.expression(value)
+        if inner:
+            return f"({inner})"
+    return _literal(value)
 
 
 def _literal(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {_literal(item)}" for key, item in value.items()) + "}"
+        members = [f"{key!r}: {_literal(item)}" for key, item in value.items()]
+        return "{" + ", ".join(members) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_literal(item) for item in value) + "]"
+        items = [_literal(item) for item in value]
+        return "[" + ", ".join(items) + "]"
     return repr(value)
 
 
 def _own_step(
     step: Node, document: Node, rule: CaseRule, targets: list[Node], editor: Editor
 ) -> Node:
-    """After a loop a rule's tasks run once, in a step of their own between the loop and what follows."""
-    taken = {item.get("step") for item in maps(document.get("workflow"))}
-    stem = f"{step.get('step')}_done"
-    name = next(
-        text
-        for text in [stem, *(f"{stem}_{index}" for index in range(len(taken) + 1))]
-        if text not in taken
-    )
+    """Add a step for the rule's tasks, which run once after a loop; return the arc that leads to it.
+
+    The new step goes on to the targets of the rule, or to those of the loop if the rule has none.
+    """
+    name = _own_step_name(step, document)
     extra, listed = editor.map(rule.node, "then"), editor.seq(rule.node, "then")
     editor.put(extra, "step", name, rule.node, "then")
     if "fail" in rule.then:
@@ -531,8 +559,8 @@ def _own_step(
             editor.put(task, "data", f"{{{{ {step.get('step')}.rows }}}}", task, "kind")
     editor.put(extra, "tool", listed, rule.node, "then")
     onward = editor.seq(rule.node, "then")
-    for arc in targets or maps(_plain_targets(step)):
-        editor.append(onward, arc if targets else _copied(arc, editor), rule.node, "then")
+    for arc in targets or [_copied(arc, editor) for arc in maps(_plain_targets(step))]:
+        editor.append(onward, arc, rule.node, "then")
     if onward:
         editor.put(extra, "next", onward, rule.node, "then")
     editor.append(document["workflow"], extra, rule.node, "then")
@@ -543,27 +571,37 @@ def _own_step(
     return arc
 
 
+def _own_step_name(step: Node, document: Node) -> str:
+    used_names = {item.get("step") for item in maps(document.get("workflow"))}
+    stem = f"{step.get('step')}_done"
+    numbered = [f"{stem}_{index}" for index in range(len(used_names) + 1)]
+    return next(name for name in [stem, *numbered] if name not in used_names)
+
+
 def _plain_targets(step: Node) -> Nodes:
     router = step.get("next")
     if isinstance(router, dict) and "step" not in router:
         router = router.get("arcs")
-    listed = router if isinstance(router, list) else [router]
-    return [
-        {"step": item} if isinstance(item, str) else item for item in listed if item is not None
-    ]
+    targets: Nodes = []
+    for item in as_list(router):
+        if isinstance(item, str):
+            targets.append({"step": item})
+        elif item is not None:
+            targets.append(item)
+    return targets
 
 
 def _copied(arc: Node, editor: Editor) -> Node:
-    twin = editor.map(arc)
+    copied = editor.map(arc)
     for key in arc:
-        editor.put(twin, key, arc[key], arc, key)
-    return twin
+        editor.put(copied, key, arc[key], arc, key)
+    return copied
 
 
 def _route(
     step: Node, routed: list[tuple[str, list[Node]]], inclusive: bool, editor: Editor
 ) -> None:
-    """The rules' arcs before the step's own ones, which stay the default."""
+    """Insert the rules' arcs before the step's own arcs, which stay the default."""
     if not routed:
         return
     listed = arcs(step, editor)
@@ -589,33 +627,36 @@ def _guard_arc(arc: Node, expression: str, step: Node, editor: Editor) -> None:
             arc, "when", Code.BAD_GUARD, "`when` must be one expression", 'write "{{ … }}"'
         )
         return
-    meant = guards.all_of(expression, own)
-    if meant in (guards.TRUE, guards.WELL):
+    condition = guards.all_of(expression, own)
+    if condition in (guards.TRUE, guards.WELL):
         arc.pop("when", None)  # an arc without a guard is tried after success only
     else:
-        editor.put(arc, "when", guards.guard(meant), arc, "when" if "when" in arc else "step")
+        origin = "when" if "when" in arc else "step"
+        editor.put(arc, "when", guards.guard(condition), arc, origin)
 
 
 def _route_inclusively(
     step: Node, routed: list[tuple[str, list[Node]]], inclusive: bool, forks: bool, editor: Editor
 ) -> None:
-    """Several arcs may be taken, so every guard says itself which others it excludes."""
+    """Several arcs may be taken, so every guard says which other guards it excludes."""
     listed = arcs(step, editor)
     own = list(listed)
     at = 0
     seen: list[str] = []
     for expression, targets in routed:
-        exclusive = expression if inclusive else guards.all_of(expression, guards.none_of(*seen))
+        condition = expression
+        if not inclusive:
+            condition = guards.all_of(expression, guards.none_of(*seen))
         seen.append(expression)
         for arc in targets:
-            _guard_arc(arc, exclusive, step, editor)
+            _guard_arc(arc, condition, step, editor)
             editor.insert(listed, at, arc, arc, "step")
             at += 1
-    before = list(seen)
     for arc in maps(own):
         expression = guards.expression(arc.get("when")) or guards.TRUE
         outcome = guards.WELL if "when" not in arc else guards.TRUE
-        _guard_arc(arc, guards.all_of(outcome, guards.none_of(*before)), step, editor)
+        _guard_arc(arc, guards.all_of(outcome, guards.none_of(*seen)), step, editor)
         if not forks:
-            before.append(expression)
-    editor.put(editor.below(step["next"], "spec", origin="arcs"), "mode", "inclusive", step, "next")
+            seen.append(expression)
+    spec = editor.below(step["next"], "spec", origin="arcs")
+    editor.put(spec, "mode", "inclusive", step, "next")

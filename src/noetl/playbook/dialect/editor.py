@@ -1,7 +1,8 @@
-"""Edits on a document that keep what the document knows about itself.
+"""Edits of a document that keep the positions of its parts.
 
-The rewrites speak to this small surface only, so they run on the positioned data of `text` and on round-trip data that
-carries comments (`convert`). Whatever a rewrite makes new inherits the place of what caused it.
+The rewrites use only this small interface, so they run on the positioned data of `text` and on
+round-trip data with comments (`convert`). A new part inherits the position of the part that caused
+it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ Nodes = list[Any]
 
 
 class Editor:
-    """Edits `Map` and `Seq`; collects findings, each with the position and step it is about."""
+    """Edits `Map` and `Seq`. Collects findings, each with its position and step."""
 
     def __init__(self, file: str = "<text>") -> None:
         self.file = file
@@ -26,11 +27,15 @@ class Editor:
     # ---- what differs between kinds of data ----
 
     def mark(self, node: Any, key: str | int | None = None) -> Mark:
-        """Where the key (of a mapping), the item (of a sequence) or the node itself stood."""
+        """The position of the key (of a mapping), of the item (of a sequence) or of the node itself."""
         if isinstance(node, Map):
-            return node.marks[key][0] if isinstance(key, str) and key in node.marks else node.mark
+            if isinstance(key, str) and key in node.marks:
+                return node.marks[key][0]
+            return node.mark
         if isinstance(node, Seq):
-            return node.marks[key] if isinstance(key, int) and key < len(node.marks) else node.mark
+            if isinstance(key, int) and key < len(node.marks):
+                return node.marks[key]
+            return node.mark
         return START
 
     def value_mark(self, node: Any, key: str | int) -> Mark:
@@ -66,13 +71,13 @@ class Editor:
             target.marks.insert(index, self.mark(source, key))
 
     def respell(self, node: Any, key: str | int, changed: Respelled) -> None:
-        """The template at `node[key]` with other spellings of its names."""
+        """Replace the template at `node[key]` by one with other spellings of its names."""
         node[key] = changed.text
 
     # ---- edits made of them ----
 
     def put(self, target: Node, name: str, value: Any, source: Any, key: str | int) -> None:
-        """Set `name`; it stood where `source[key]` stands."""
+        """Set `name`. It gets the position of `source[key]`."""
         target[name] = value
         self._carry(source, key, target, name)
 
@@ -85,22 +90,24 @@ class Editor:
         return source.pop(key)
 
     def rename(self, node: Node, old: str, new: str) -> None:
-        """The same value at the same place in the order, under another key."""
+        """Put the value under another key, at the same place in the order."""
         keys = [new if key == old else key for key in node]
         self.put(node, new, node[old], node, old)
         del node[old]
         self._reorder(node, keys)
 
     def below(self, node: Node, *path: str, origin: str | None = None) -> Node:
-        """The mapping at `path` below `node`, made when absent; `origin` names the key that caused it."""
+        """Return the mapping at `path` below `node`; create it if it is missing.
+
+        `origin` names the key that caused it.
+        """
         for name in path:
             if node.get(name) is None:
-                self.put(
-                    node, name, self.map(node, origin), node, origin if origin is not None else name
-                )
+                position_key = name if origin is None else origin
+                self.put(node, name, self.map(node, origin), node, position_key)
             if not isinstance(node[name], dict):
                 self.fault(node, name, Code.BAD_TYPE, f"`{name}` must be a mapping")
-                return self.map(node, name)  # nobody looks at it: the fault stops the playbook
+                return self.map(node, name)  # it is never used: the playbook is invalid
             node = node[name]
         return node
 
@@ -131,9 +138,34 @@ class Editor:
 
 def maps(value: Any) -> list[Node]:
     """The mappings among the items of a sequence."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, dict)]
+
+
+def get_member(node: Any, key: str) -> Any:
+    """The member of a mapping; None if the node is no mapping."""
+    if isinstance(node, dict):
+        return node.get(key)
+    return None
+
+
+def as_list(value: Any) -> Nodes:
+    """A list as it is, anything else as a list of one."""
+    if isinstance(value, list):
+        return value
+    return [value]
+
+
+def policy_rules(spec: Any) -> Any:
+    """The policy rules in a task's `spec`: `policy: {rules: …}`, or `policy` itself."""
+    policy = get_member(spec, "policy")
+    if isinstance(policy, dict):
+        return policy.get("rules")
+    return policy
 
 
 def text_of(node: Mapping[str, Any], key: str) -> str | None:
+    """The member of a mapping if it is text."""
     value = node.get(key)
     return value if isinstance(value, str) else None

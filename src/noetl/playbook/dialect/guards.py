@@ -1,4 +1,4 @@
-"""Conditions as text: taking a guard's expression apart only as far as combining guards needs."""
+"""Conditions as text. A guard's expression is parsed only as far as combining guards needs."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from typing import Any
 
 FAILED = "output.status == 'error'"
 WELL = "output.status != 'error'"
-EITHER = "output.status is defined"  # always true; it mentions the outcome, so that the arc is tried after a failure too
+# Always true. It mentions the outcome, so that the arc is tried after a failure too.
+EITHER = "output.status is defined"
 TRUE = "true"
 
 EVENTS = {
@@ -29,7 +30,7 @@ _SAME = {"step.done": "call.done", "step.failed": "call.error"}
 
 
 def expression(guard: Any) -> str | None:
-    """The expression of a guard that is exactly one; None for mixed text."""
+    """The expression of a guard; None if the guard is not exactly one expression."""
     if guard is None or guard is True:
         return TRUE
     if guard is False:
@@ -40,63 +41,90 @@ def expression(guard: Any) -> str | None:
     if not (text.startswith("{{") and text.endswith("}}")):
         return None
     inner = text[2:-2].strip("-+ \t\r\n")
-    return None if "{{" in inner or "{%" in inner or "}}" in inner else inner
+    if "{{" in inner or "{%" in inner or "}}" in inner:
+        return None
+    return inner
 
 
 def guard(expression: str) -> str | bool:
     """A guard as playbooks write it; `true` needs no braces."""
-    return True if expression == TRUE else f"{{{{ {expression} }}}}"
+    if expression == TRUE:
+        return True
+    return f"{{{{ {expression} }}}}"
 
 
 def all_of(*expressions: str) -> str:
     parts = [part for part in dict.fromkeys(expressions) if part != TRUE]
-    if len(parts) < 2:
-        return parts[0] if parts else TRUE
-    return " and ".join(f"({part})" if re.search(r"\b(or|if)\b", part) else part for part in parts)
+    if not parts:
+        return TRUE
+    if len(parts) == 1:
+        return parts[0]
+    return " and ".join(_in_parentheses(part) for part in parts)
+
+
+def _in_parentheses(expression: str) -> str:
+    """The expression as an operand of `and`."""
+    if re.search(r"\b(or|if)\b", expression):
+        return f"({expression})"
+    return expression
 
 
 def none_of(*expressions: str) -> str:
     parts = list(dict.fromkeys(expressions))
-    return f"not ({' or '.join(parts)})" if parts else TRUE
+    if not parts:
+        return TRUE
+    return f"not ({' or '.join(parts)})"
 
 
 def events(expression: str) -> frozenset[str]:
-    """Which events an old rule waits for, by their short names; empty when it names none."""
+    """The events that an old rule waits for, by their short names; empty if it names none."""
     return frozenset(EVENTS[name] for name in _QUOTED.findall(expression))
 
 
 def without_events(expression: str, meaning: Mapping[str, str]) -> str:
-    """The expression with every comparison of `event.name` replaced by what it means at the place it moves to."""
+    """Replace every comparison of `event.name` by its meaning at the place the expression moves to."""
 
-    def replaced(match: re.Match[str]) -> str:
+    def replace_comparison(match: re.Match[str]) -> str:
         if match["many"] is not None:
-            parts = list(
-                dict.fromkeys(meaning[EVENTS[name]] for name in _QUOTED.findall(match["many"]))
-            )
-            if TRUE in parts:
-                return TRUE
-            if {FAILED, WELL} <= set(parts):
-                return EITHER
-            return f"({' or '.join(parts)})" if len(parts) > 1 else (parts or ["false"])[0]
-        said = meaning[EVENTS[match["a"] or match["b"]]]
-        return f"not ({said})" if "!=" in (match["op"], match["po"]) else said
+            return _any_event(match["many"], meaning)
+        condition = meaning[EVENTS[match["a"] or match["b"]]]
+        if "!=" in (match["op"], match["po"]):
+            return f"not ({condition})"
+        return condition
 
-    return _tidy(_COMPARED.sub(replaced, expression))
+    return _tidy(_COMPARED.sub(replace_comparison, expression))
+
+
+def _any_event(names: str, meaning: Mapping[str, str]) -> str:
+    """The meaning of `event.name in [names]`."""
+    conditions = [meaning[EVENTS[name]] for name in _QUOTED.findall(names)]
+    parts = list(dict.fromkeys(conditions))
+    if TRUE in parts:
+        return TRUE
+    if {FAILED, WELL} <= set(parts):
+        return EITHER
+    if not parts:
+        return "false"
+    if len(parts) == 1:
+        return parts[0]
+    return f"({' or '.join(parts)})"
 
 
 def in_words_of_the_log(text: str) -> str:
-    """Comparisons of `event.name` with its second names, made with the first."""
+    """Replace the second names of events (`step.done`) in comparisons with `event.name` by the first."""
 
-    def renamed(match: re.Match[str]) -> str:
-        return _QUOTED.sub(
-            lambda quoted: quoted[0].replace(quoted[1], _SAME.get(quoted[1], quoted[1])), match[0]
-        )
+    def rename_quoted(quoted: re.Match[str]) -> str:
+        name = quoted[1]
+        return quoted[0].replace(name, _SAME.get(name, name))
 
-    return _COMPARED.sub(renamed, text)
+    def rename_events(match: re.Match[str]) -> str:
+        return _QUOTED.sub(rename_quoted, match[0])
+
+    return _COMPARED.sub(rename_events, text)
 
 
 def has_second_name(text: str) -> bool:
-    """Whether a second name of an event is left in a text that `in_words_of_the_log` has been applied to."""
+    """Whether a second name of an event is left after `in_words_of_the_log`."""
     return any(name in _SAME for name in _QUOTED.findall(text))
 
 

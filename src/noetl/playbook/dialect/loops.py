@@ -29,9 +29,13 @@ def rewrite(loop: Node, editor: Editor) -> None:
             editor.note(loop, name, f"`loop.{name}` is now `loop.spec.{name}`")
             editor.move(loop, name, editor.below(loop, "spec", origin=name))
     spec = loop.get("spec")
-    if isinstance(spec, dict) and isinstance(spec.get("frame"), dict):
+    if not isinstance(spec, dict):
+        return
+    if isinstance(spec.get("frame"), dict):
         for old, new in _FRAME.items():
             alias(spec["frame"], old, new, editor)
-    if isinstance(spec, dict) and isinstance(spec.get("mode"), str) and spec["mode"] in _MODES:
-        editor.note(spec, "mode", f"the mode `{spec['mode']}` is now `{_MODES[spec['mode']]}`")
-        editor.put(spec, "mode", _MODES[spec["mode"]], spec, "mode")
+    mode = spec.get("mode")
+    if isinstance(mode, str) and mode in _MODES:
+        new_mode = _MODES[mode]
+        editor.note(spec, "mode", f"the mode `{mode}` is now `{new_mode}`")
+        editor.put(spec, "mode", new_mode, spec, "mode")

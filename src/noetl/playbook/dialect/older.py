@@ -1,5 +1,8 @@
-"""Keys of older playbooks that have another name, another place or no meaning today. Each use is a note that says today's
-spelling. A key is dropped only where leaving it out cannot change a result; otherwise it is refused with the reason."""
+"""Keys of older playbooks with another name, another place or no meaning today.
+
+Each use is a note with the current spelling. A key is dropped only if that cannot change a result;
+otherwise it is refused with the reason.
+"""
 
 from typing import Any
 
@@ -11,7 +14,7 @@ _HINTS = frozenset({"store", "format", "scope", "ttl", "partition_by"})
 
 
 def tags(document: Node, editor: Editor) -> None:
-    """`metadata.tags: [a, b]` are labels."""
+    """`metadata.tags: [a, b]` becomes labels."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or "tags" not in metadata:
         return
@@ -32,7 +35,7 @@ def tags(document: Node, editor: Editor) -> None:
 
 
 def task_fields(task: Node, editor: Editor) -> None:
-    """What stands below `spec` of a task and belongs to the task: `spec: {url: …}`, `spec: {code: …}`."""
+    """Move fields of the task out of its `spec`: `spec: {url: …}`, `spec: {code: …}`."""
     spec = task.get("spec")
     model = BUILT_IN.get(str(task.get("kind")), Task)
     if isinstance(spec, dict):
@@ -45,19 +48,18 @@ def task_fields(task: Node, editor: Editor) -> None:
 
 
 def libraries(task: Node, editor: Editor) -> None:
-    """`libs: {np: numpy}` of a python task are imports at the top of its code."""
+    """`libs: {np: numpy}` of a python task becomes imports at the top of its code."""
     if task.get("kind") != "python" or "libs" not in task:
         return
-    given = task["libs"]
-    named = {name: name for name in given} if isinstance(given, list) else given
-    if named and (
-        not isinstance(named, dict) or not all(_importable(*pair) for pair in named.items())
-    ):
+    modules = task["libs"]
+    if isinstance(modules, list):
+        modules = {name: name for name in modules}
+    if modules and not _are_importable(modules):
         message = "`libs` maps names to modules, as in `libs: {np: numpy}`"
         editor.fault(task, "libs", Code.BAD_TYPE, message, "write the imports at the top of `code`")
         del task["libs"]
         return
-    if named and not isinstance(task.get("code"), str):
+    if modules and not isinstance(task.get("code"), str):
         editor.fault(
             task,
             "libs",
@@ -70,28 +72,40 @@ def libraries(task: Node, editor: Editor) -> None:
     editor.note(
         task, "libs", "`libs: {np: numpy}` is now `import numpy as np` at the top of `code`"
     )
-    if named:
-        editor.put(task, "code", _imports(named) + task["code"], task, "code")
+    if modules:
+        editor.put(task, "code", _imports(modules) + task["code"], task, "code")
     del task["libs"]
 
 
-def _importable(name: Any, module: Any) -> bool:
-    return all(
-        isinstance(each, str) and all(part.isidentifier() for part in each.split("."))
-        for each in (name, module)
-    )
+def _are_importable(modules: Any) -> bool:
+    if not isinstance(modules, dict):
+        return False
+    return all(_importable(name, module) for name, module in modules.items())
 
 
-def _imports(named: dict[str, str]) -> str:
-    lines = [
-        f"import {module}" if name == module else f"import {module} as {name}"
-        for name, module in named.items()
-    ]
-    return "".join(f"{line}\n" for line in lines)
+def _importable(*names: Any) -> bool:
+    for name in names:
+        if not isinstance(name, str):
+            return False
+        if not all(part.isidentifier() for part in name.split(".")):
+            return False
+    return True
+
+
+def _imports(modules: dict[str, str]) -> str:
+    lines: list[str] = []
+    for name, module in modules.items():
+        if name == module:
+            lines.append(f"import {module}\n")
+        else:
+            lines.append(f"import {module} as {name}\n")
+    return "".join(lines)
 
 
 def connection_pool(task: Node, editor: Editor) -> None:
-    """`pool` of a postgres task sized its connection pool. A worker shares connections by itself, so nothing changes."""
+    """`pool` of a postgres task was the size of its connection pool. Workers share connections, so
+    it has no effect and is removed.
+    """
     if task.get("kind") != "postgres" or "pool" not in task:
         return
     if isinstance(task["pool"], str):
@@ -114,16 +128,16 @@ def connection_pool(task: Node, editor: Editor) -> None:
 
 
 def artifact_action(task: Node, editor: Editor) -> None:
-    """`action: get` with `ref`, `action: put` with `data` or `value`: today the field alone says it."""
+    """Remove `action`. `action: get` comes with `ref`, `action: put` with `data` or `value`; today
+    the field alone says it.
+    """
     if task.get("kind") != "artifact" or "action" not in task:
         return
     action = task["action"]
+    field = _given(task, "put", "data", "value")
     if action in ("get", "fetch", "read") and "ref" in task:
         editor.note(task, "action", "`action: get` is not needed: `ref` says it; remove it")
-    elif (
-        action in ("put", "store", "write")
-        and (field := _given(task, "put", "data", "value")) is not None
-    ):
+    elif action in ("put", "store", "write") and field is not None:
         editor.note(task, "action", f"`action: put` with `{field}` is now `put: …`")
         if field != "put":
             editor.rename(task, field, "put")
@@ -138,20 +152,26 @@ def _given(task: Node, *names: str) -> str | None:
 
 
 def step_output(step: Node, editor: Editor) -> None:
-    """`output` of a step are hints for the store of its value: those of its last task."""
-    output, tool = step.get("output"), step.get("tool")
+    """Move storage hints in `output` of a step to its last task."""
     if "output" not in step:
         return
-    last = tool if isinstance(tool, dict) else tool[-1] if isinstance(tool, list) and tool else None
-    if (
-        not isinstance(output, dict)
-        or not isinstance(last, dict)
-        or set(output) - _HINTS
-        or "output" in last
-    ):
+    last = _last_task(step.get("tool"))
+    if last is None or "output" in last or not _are_hints(step["output"]):
         message = "`output` belongs to a task, where it says how its result is stored"
         editor.fault(step, "output", Code.UNKNOWN_KEY, message, "tool: {…, output: {store: disk}}")
         del step["output"]
         return
     editor.note(step, "output", "`output` of a step is now `output` of its last task")
     editor.move(step, "output", last)
+
+
+def _last_task(tool: Any) -> Node | None:
+    if isinstance(tool, list) and tool:
+        tool = tool[-1]
+    if isinstance(tool, dict):
+        return tool
+    return None
+
+
+def _are_hints(output: Any) -> bool:
+    return isinstance(output, dict) and not set(output) - _HINTS

@@ -1,11 +1,13 @@
-"""`retry` in both of its older senses: again after an error, and again after an answer (pagination, polling)."""
+"""The two older meanings of `retry`: repeat a call after an error, and repeat it after an answer
+(pagination, polling).
+"""
 
 import copy
 import re
 from typing import Any
 
 from noetl.playbook.dialect import guards, sinks
-from noetl.playbook.dialect.editor import Editor, Node, Nodes
+from noetl.playbook.dialect.editor import Editor, Node, Nodes, maps, policy_rules
 from noetl.playbook.findings import Code
 from noetl.playbook.model import DEFAULT_ATTEMPTS
 
@@ -96,7 +98,9 @@ def _by_outcome(retry: Node, listed: Nodes, editor: Editor) -> None:
 
 
 def _one(rule: Node, listed: Nodes, editor: Editor) -> None:
-    action = rule["then"] if isinstance(rule.get("then"), dict) else rule
+    action = rule
+    if isinstance(rule.get("then"), dict):
+        action = rule["then"]
     expression = _own_guard(rule, editor)
     for key in [key for key in rule if action is not rule and key != "then"]:
         editor.fault(
@@ -139,39 +143,38 @@ def again_after_error(action: Node, expression: str, listed: Nodes, editor: Edit
     for old, new in _ACTION.items():
         if old in action and new not in action:
             editor.rename(action, old, new)
-    if isinstance(action.get("backoff"), int | float) and not isinstance(
-        action.get("backoff"), bool
-    ):
+    backoff = action.get("backoff")
+    if isinstance(backoff, int | float) and not isinstance(backoff, bool):
         editor.rename(action, "backoff", "multiplier")
     if "multiplier" in action and "backoff" not in action:
         editor.put(action, "backoff", "exponential", action, "multiplier")
-    meant = guards.without_events(expression, dict.fromkeys(guards.EVENTS.values(), guards.TRUE))
-    add_rule(listed, guards.all_of(guards.FAILED, meant), "retry", action, editor)
+    meaning = dict.fromkeys(guards.EVENTS.values(), guards.TRUE)
+    condition = guards.without_events(expression, meaning)
+    add_rule(listed, guards.all_of(guards.FAILED, condition), "retry", action, editor)
 
 
 def while_a_try_is_left(rule: Node, editor: Editor) -> None:
-    """Let the rules after a retry act once it is used up: its guard says that a try is left."""
-    guard, given = (
-        guards.expression(rule.get("when")),
-        rule["then"].get("attempts", DEFAULT_ATTEMPTS),
-    )
-    attempts = guards.expression(given) if isinstance(given, str) and "{{" in given else str(given)
+    """Add to a retry's guard that an attempt is left, so that the rules after it act when none is."""
+    guard = guards.expression(rule.get("when"))
+    given = rule["then"].get("attempts", DEFAULT_ATTEMPTS)
+    attempts: str | None = str(given)
+    if isinstance(given, str) and "{{" in given:
+        attempts = guards.expression(given)
     if guard is not None and attempts is not None:
-        editor.put(
-            rule, "when", guards.guard(guards.all_of(guard, f"_attempt < {attempts}")), rule, "then"
-        )
+        condition = guards.all_of(guard, f"_attempt < {attempts}")
+        editor.put(rule, "when", guards.guard(condition), rule, "then")
 
 
 def rules_of(task: Node) -> Nodes:
-    """The policy rules that a task has, in either spelling."""
-    spec = task.get("spec")
-    policy = spec.get("policy") if isinstance(spec, dict) else None
-    rules = policy.get("rules") if isinstance(policy, dict) else policy
-    return rules if isinstance(rules, list) else []
+    """The policy rules of a task, in either spelling."""
+    rules = policy_rules(task.get("spec"))
+    if isinstance(rules, list):
+        return rules
+    return []
 
 
 def add_rule(listed: Nodes, expression: str, do: str, action: Node, editor: Editor) -> None:
-    """The same policy rule at the end of every task's policy."""
+    """Add the same policy rule at the end of every task's policy."""
     for task in listed:
         if not isinstance(task, dict):
             continue
@@ -186,46 +189,37 @@ def add_rule(listed: Nodes, expression: str, do: str, action: Node, editor: Edit
 
 
 def _rules(task: Node, origin: Node, editor: Editor) -> Nodes:
-    policy = editor.below(task, "spec", origin="kind")
-    if isinstance(policy.get("policy"), list):
-        rules: Nodes = policy["policy"]
+    spec = editor.below(task, "spec", origin="kind")
+    rules: Nodes
+    if isinstance(spec.get("policy"), list):
+        rules = spec["policy"]
         return rules
-    policy = editor.below(policy, "policy", origin=None)
+    policy = editor.below(spec, "policy", origin=None)
     if not isinstance(policy.get("rules"), list):
         editor.put(policy, "rules", editor.seq(origin), policy, "rules")
-    found: Nodes = policy["rules"]
-    return found
+    rules = policy["rules"]
+    return rules
 
 
 def paginate(page: Node, expression: str, listed: Nodes, editor: Editor) -> None:
-    """The rule as the paginator of the task that asks: the last http task, else the last one."""
+    """Make the rule the paginator of the last http task, or of the last task if none is http."""
     for old, new in _PAGE.items():
         if old in page and new not in page:
             editor.rename(page, old, new)
     _collect(page, editor)
     _page_sink(page, editor)
     meaning = dict.fromkeys(guards.EVENTS.values(), guards.TRUE)
-    editor.put(
-        page,
-        "when",
-        guards.guard(guards.without_events(expression, meaning)),
-        page,
-        next(iter(page), "when"),
-    )
-    asking = [task for task in listed if isinstance(task, dict) and task.get("kind") == "http"]
-    asking = asking or [task for task in listed if isinstance(task, dict)]
-    if not asking:
+    guard = guards.guard(guards.without_events(expression, meaning))
+    editor.put(page, "when", guard, page, next(iter(page), "when"))
+    tasks = maps(listed)
+    candidates = [task for task in tasks if task.get("kind") == "http"] or tasks
+    if not candidates:
         editor.fault(page, None, Code.OLD_FORM, "a pagination needs a tool that is called again")
         return
-    spec = editor.below(asking[-1], "spec", origin="kind")
+    spec = editor.below(candidates[-1], "spec", origin="kind")
     if "paginate" in spec:
-        editor.fault(
-            page,
-            "when",
-            Code.OLD_FORM,
-            "a task has one pagination rule",
-            "combine the rules with `or`",
-        )
+        message = "a task has one pagination rule"
+        editor.fault(page, "when", Code.OLD_FORM, message, "combine the rules with `or`")
         return
     editor.put(spec, "paginate", page, page, "when")
 
@@ -246,12 +240,13 @@ def _collect(page: Node, editor: Editor) -> None:
 
 
 def _page_sink(page: Node, editor: Editor) -> None:
-    each = page.get("per_iteration")
-    if isinstance(each, dict):
-        if isinstance(each.get("sink"), dict):
-            sinks.rewrite(each["sink"], editor)
-            editor.move(each, "sink", page)
-        for key in list(each):
-            message = f"unknown key `{key}` in per_iteration"
-            editor.fault(each, key, Code.UNKNOWN_KEY, message, "per_iteration: {sink: …}")
-        del page["per_iteration"]
+    per_page = page.get("per_iteration")
+    if not isinstance(per_page, dict):
+        return
+    if isinstance(per_page.get("sink"), dict):
+        sinks.rewrite(per_page["sink"], editor)
+        editor.move(per_page, "sink", page)
+    for key in list(per_page):
+        message = f"unknown key `{key}` in per_iteration"
+        editor.fault(per_page, key, Code.UNKNOWN_KEY, message, "per_iteration: {sink: …}")
+    del page["per_iteration"]

@@ -36,7 +36,7 @@ def _arc(arc: Node, editor: Editor) -> None:
 
 
 def _branches(holder: Node, key: str, editor: Editor) -> None:
-    """`[{when, then: [a, b]}, {else: [c]}]` as a flat list of arcs."""
+    """Rewrite `[{when, then: [a, b]}, {else: [c]}]` to a flat list of arcs."""
     listed: Nodes = holder[key]
     if not any(("then" in arc or "else" in arc) and "step" not in arc for arc in maps(listed)):
         return
@@ -59,7 +59,7 @@ def _branches(holder: Node, key: str, editor: Editor) -> None:
 
 
 def targets(value: Any, origin: Node, key: str, editor: Editor) -> list[Node]:
-    """A branch's targets as arcs: a name, an arc, `{next: …}`, or a list of them."""
+    """The targets of a branch as arcs. A branch is a name, an arc, `{next: …}`, or a list of them."""
     if isinstance(value, str):
         arc = editor.map(origin, key)
         editor.put(arc, "step", value, origin, key)
@@ -71,7 +71,10 @@ def targets(value: Any, origin: Node, key: str, editor: Editor) -> list[Node]:
         inner = "arcs" if "arcs" in value else "next"
         return targets(value.get(inner), value, inner, editor)
     if isinstance(value, list):
-        return [arc for item in value for arc in targets(item, origin, key, editor)]
+        found: list[Node] = []
+        for item in value:
+            found += targets(item, origin, key, editor)
+        return found
     if key in origin:
         editor.fault(
             origin,

@@ -1,20 +1,22 @@
-"""The short forms of the language, spelled out: one task for a list of one, a step's name for an arc, and the like.
+"""Spells out the short forms of the language: a single task becomes a list, a step's name becomes
+an arc, and so on.
 
-They are as good as the long forms, so nothing is noted; the model knows the long forms only.
+Short forms are as good as long forms, so no note is made. The model knows the long forms only.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from noetl.playbook.dialect import guards
-from noetl.playbook.dialect.editor import Editor, Node, Nodes, maps
+from noetl.playbook.dialect.editor import Editor, Node, Nodes, get_member, maps, text_of
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, Task
 
+# Kinds of which the single tool spells this field `name`.
 NAMED_OTHERWISE = {
     "workbook": "task",
     "secrets": "secret",
-}  # kinds whose single tool spells this field `name`
+}
 LABELLED_FIELDS = frozenset({"kind", "name", "tool", "type"})
 
 
@@ -22,7 +24,7 @@ def expand(document: Node, editor: Editor) -> None:
     for task in maps(document.get("workbook")):
         _workbook_tool(task, editor)
     for step in maps(document.get("workflow")):
-        editor.step = step["step"] if isinstance(step.get("step"), str) else None
+        editor.step = text_of(step, "step")
         if "tool" not in step and step.get("input"):
             _noop(step, editor)
         if "tool" in step:
@@ -47,27 +49,28 @@ def _workbook_tool(entry: Node, editor: Editor) -> None:
 
 
 def tasks(step: Node, editor: Editor) -> Nodes:
-    """The step's `tool` as a list of named tasks; anything that is no task stays for the model to refuse."""
+    """The step's `tool` as a list of named tasks. Items that are no tasks stay; the model refuses them."""
     tool = step.get("tool")
     if isinstance(tool, list):
         _name_all(tool, editor)
         return tool
-    listed = editor.seq(step, "tool" if "tool" in step else "step")
+    origin = "tool" if "tool" in step else "step"
+    listed = editor.seq(step, origin)
     if isinstance(tool, dict):
-        label = unlabel(tool, editor)
-        task = label if label is not None else tool
-        if label is None:
+        task = unlabel(tool, editor)
+        if task is None:
+            task = tool
             _take_name(task, editor)
         editor.append(listed, task, step, "tool")
     elif tool is not None:
         return listed
     _name_all(listed, editor)
-    editor.put(step, "tool", listed, step, "tool" if "tool" in step else "step")
+    editor.put(step, "tool", listed, step, origin)
     return listed
 
 
 def _noop(step: Node, editor: Editor) -> None:
-    """A step with an input and no tool: a noop, whose value is its input."""
+    """Add a noop to a step with an input and no tool. Its value is the input."""
     task = editor.map(step, "input")
     editor.put(task, "kind", "noop", step, "input")
     editor.put(step, "tool", task, step, "input")
@@ -84,11 +87,12 @@ def _name_all(listed: Nodes, editor: Editor) -> None:
         if field is not None and field not in item and isinstance(item.get("name"), str):
             editor.put(item, field, item["name"], item, "name")
         if item.get("name") is None:
-            editor.put(item, "name", f"task_{index}", item, "kind" if "kind" in item else "name")
+            origin = "kind" if "kind" in item else "name"
+            editor.put(item, "name", f"task_{index}", item, origin)
 
 
 def unlabel(item: Node, editor: Editor) -> Node | None:
-    """`label: {kind: …}` as the task it names; None when the mapping is no labelled task."""
+    """The task of `label: {kind: …}`; None if the mapping is no labelled task."""
     if len(item) != 1:
         return None
     ((label, body),) = item.items()
@@ -103,7 +107,7 @@ def unlabel(item: Node, editor: Editor) -> Node | None:
 
 
 def _take_name(task: Node, editor: Editor) -> None:
-    """In a single tool `name` belongs to the kind that has such a field."""
+    """Rename `name` of a single tool to the field of its kind, if it has one."""
     field = NAMED_OTHERWISE.get(str(task.get("kind")))
     if field is not None and field not in task and "name" in task:
         editor.rename(task, "name", field)
@@ -111,18 +115,23 @@ def _take_name(task: Node, editor: Editor) -> None:
 
 def spell_out_task(task: Node, editor: Editor) -> None:
     spec = task.get("spec")
-    if isinstance(spec, dict) and isinstance(spec.get("policy"), list):
-        rules = editor.map(spec, "policy")
-        editor.put(rules, "rules", spec["policy"], spec, "policy")
-        editor.put(spec, "policy", rules, spec, "policy")
-    if isinstance(spec, dict) and isinstance(spec.get("policy"), dict):
-        for rule in maps(spec["policy"].get("rules")):
+    if isinstance(spec, dict):
+        if isinstance(spec.get("policy"), list):
+            _wrap_rules(spec, "policy", editor)
+        for rule in maps(get_member(spec.get("policy"), "rules")):
             spell_out_else(rule, editor)
     _outside_options(task, editor)
 
 
+def _wrap_rules(node: Node, key: str, editor: Editor) -> None:
+    """`key: […]` becomes `key: {rules: […]}`."""
+    wrapped = editor.map(node, key)
+    editor.put(wrapped, "rules", node[key], node, key)
+    editor.put(node, key, wrapped, node, key)
+
+
 def _outside_options(task: Node, editor: Editor) -> None:
-    """The fields of a kind that comes by entry point are collected under `options`."""
+    """Collect the fields of a kind that comes by entry point under `options`."""
     kind = task.get("kind")
     if isinstance(kind, str) and kind in BUILT_IN:
         return
@@ -134,15 +143,12 @@ def _outside_options(task: Node, editor: Editor) -> None:
 
 
 def spell_out_else(rule: Node, editor: Editor) -> None:
-    """`else: {…}` and `else: {then: {…}}` are a rule that always matches."""
+    """`else: {…}` and `else: {then: {…}}` become a rule that always matches."""
     if "else" not in rule or "when" in rule or "then" in rule:
         return
-    otherwise = rule["else"]
-    branch = (
-        otherwise["then"]
-        if isinstance(otherwise, dict) and set(otherwise) == {"then"}
-        else otherwise
-    )
+    branch = rule["else"]
+    if isinstance(branch, dict) and set(branch) == {"then"}:
+        branch = branch["then"]
     editor.put(rule, "when", True, rule, "else")
     editor.put(rule, "then", branch, rule, "else")
     del rule["else"]
@@ -150,18 +156,7 @@ def spell_out_else(rule: Node, editor: Editor) -> None:
 
 def arcs(step: Node, editor: Editor) -> Nodes:
     """The step's arcs as a list of mappings inside `next: {arcs: …}`."""
-    router = step.get("next")
-    if router is None:
-        origin = "next" if "next" in step else "step"
-        router = editor.map(step, origin)
-        editor.put(router, "arcs", editor.seq(step, origin), step, origin)
-        editor.put(step, "next", router, step, origin)
-    elif not isinstance(router, dict) or "step" in router:
-        wrapped = editor.map(step, "next")
-        given = router if isinstance(router, list) else _one(router, step, editor)
-        editor.put(wrapped, "arcs", given, step, "next")
-        editor.put(step, "next", wrapped, step, "next")
-        router = wrapped
+    router = _router(step, editor)
     if router.get("arcs") is None:
         editor.put(router, "arcs", editor.seq(step, "next"), step, "next")
     listed: Any = router["arcs"]
@@ -175,8 +170,26 @@ def arcs(step: Node, editor: Editor) -> Nodes:
     for index, arc in enumerate(listed):
         if isinstance(arc, str):
             listed[index] = _arc(arc, listed, index, editor)
-    found: Nodes = listed
-    return found
+    return listed
+
+
+def _router(step: Node, editor: Editor) -> Node:
+    """The step's `next` as a mapping with `arcs`; it is created if it is missing."""
+    router: Any = step.get("next")
+    if router is None:
+        origin = "next" if "next" in step else "step"
+        created = editor.map(step, origin)
+        editor.put(created, "arcs", editor.seq(step, origin), step, origin)
+        editor.put(step, "next", created, step, origin)
+        return created
+    if isinstance(router, dict) and "step" not in router:
+        return router
+    if not isinstance(router, list):
+        router = _one(router, step, editor)
+    wrapped = editor.map(step, "next")
+    editor.put(wrapped, "arcs", router, step, "next")
+    editor.put(step, "next", wrapped, step, "next")
+    return wrapped
 
 
 def _one(target: Any, step: Node, editor: Editor) -> Nodes:
@@ -192,20 +205,20 @@ def _arc(target: str, origin: Any, key: str | int, editor: Editor) -> Node:
 
 
 def _router_mode(step: Node, editor: Editor) -> None:
-    router = step["next"]
-    spec = router.get("spec") if isinstance(router, dict) else None
+    spec = get_member(step["next"], "spec")
     if isinstance(spec, dict) and spec.get("mode") == "all":
         editor.put(spec, "mode", "inclusive", spec, "mode")
 
 
 def _event_names(step: Node) -> None:
-    """`event.name` has one name for each event."""
+    """Use one name for each event in `event.name`."""
     _each_text(step, guards.in_words_of_the_log)
 
 
 def _each_text(node: Any, change: Callable[[str], str]) -> None:
-    """In place, wherever templates may stand."""
-    for key in node if isinstance(node, dict) else range(len(node)):
+    """Change every text in place where a template may stand."""
+    keys = node if isinstance(node, dict) else range(len(node))
+    for key in keys:
         value = node[key]
         if isinstance(value, dict | list):
             _each_text(value, change)
@@ -214,29 +227,27 @@ def _each_text(node: Any, change: Callable[[str], str]) -> None:
 
 
 def admit(step: Node, editor: Editor) -> None:
-    """`admit: […]` is `admit: {rules: […]}`; a bare guard is not guessed at."""
-    spec = step.get("spec")
-    policy = spec.get("policy") if isinstance(spec, dict) else None
+    """`admit: […]` becomes `admit: {rules: […]}`. A bare guard stays as it is."""
+    policy = get_member(step.get("spec"), "policy")
     if not isinstance(policy, dict):
         return
     if isinstance(policy.get("admit"), list):
-        rules = editor.map(policy, "admit")
-        editor.put(rules, "rules", policy["admit"], policy, "admit")
-        editor.put(policy, "admit", rules, policy, "admit")
+        _wrap_rules(policy, "admit", editor)
     given = policy.get("admit")
-    if isinstance(given, dict):
-        if "else" in given and isinstance(given.get("rules"), list):
-            last = editor.map(given, "else")
-            editor.move(given, "else", last)
-            editor.append(given["rules"], last, given, "rules")
-        for rule in maps(given.get("rules")):
-            if "when" in rule and "else" in rule:
-                _admit_else(given["rules"], rule, editor)
-            spell_out_else(rule, editor)
+    if not isinstance(given, dict):
+        return
+    if "else" in given and isinstance(given.get("rules"), list):
+        last = editor.map(given, "else")
+        editor.move(given, "else", last)
+        editor.append(given["rules"], last, given, "rules")
+    for rule in maps(given.get("rules")):
+        if "when" in rule and "else" in rule:
+            _admit_else(given["rules"], rule, editor)
+        spell_out_else(rule, editor)
 
 
 def _admit_else(rules: Nodes, rule: Node, editor: Editor) -> None:
-    """`{when, then, else}` in one rule is two rules."""
+    """`{when, then, else}` in one rule becomes two rules."""
     at = next(index for index, item in enumerate(rules) if item is rule)
     last = editor.map(rule, "else")
     editor.put(last, "else", rule["else"], rule, "else")

@@ -1,4 +1,4 @@
-"""`sink` and `save`: what is stored after success, as a storage task."""
+"""`sink` and `save`: data that is stored after success, rewritten to a storage task."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _DATA = ("data", "args", "input", "with", "body", "payload", "rows", "value")
 
 
 def rewrite(sink: Node, editor: Editor) -> None:
-    """Any spelling of a sink as `{target: {kind, …}, data}`."""
+    """Rewrite any spelling of a sink to `{target: {kind, …}, data}`."""
     if isinstance(sink.get("tool"), dict):
         editor.rename(sink, "tool", "target")
     if isinstance(sink.get("storage"), dict):
@@ -55,14 +55,15 @@ def _gather_target(sink: Node, editor: Editor) -> None:
             editor.move(sink, key, sink["target"])
         return
     keys = [key for key in sink if key not in _DATA]
-    target = editor.map(sink, keys[0] if keys else None)
+    first = next(iter(keys), None)
+    target = editor.map(sink, first)
     for key in keys:
         editor.move(sink, key, target)
-    editor.put(sink, "target", target, sink, keys[0] if keys else "data")
+    editor.put(sink, "target", target, sink, first or "data")
 
 
 def to_step(step: Node, editor: Editor) -> None:
-    """A step's own `sink` (or v1 `save`)."""
+    """Rewrite a step's own `sink` (or v1 `save`)."""
     for name in ("save", "sink"):
         if name not in step:
             continue
@@ -82,16 +83,20 @@ def to_step(step: Node, editor: Editor) -> None:
 
 
 def _well_formed(given: Any) -> bool:
-    found = _each(given)
-    return bool(found) and (isinstance(given, dict) or len(found) == len(given))
+    if isinstance(given, dict):
+        return True
+    found = maps(given)
+    return bool(found) and len(found) == len(given)
 
 
 def _each(given: Any) -> list[Node]:
-    return [given] if isinstance(given, dict) else maps(given)
+    if isinstance(given, dict):
+        return [given]
+    return maps(given)
 
 
 def append_task(listed: Nodes, sink: Node, origin: Any, key: str | int, editor: Editor) -> Node:
-    """The sink as a named task at the end of `listed`."""
+    """Append the sink as a named task at the end of `listed`."""
     rewrite(sink, editor)
     task = editor.map(origin, key)
     editor.put(task, "name", fresh_name(listed, "sink"), origin, key)
@@ -100,12 +105,12 @@ def append_task(listed: Nodes, sink: Node, origin: Any, key: str | int, editor: 
         if name in sink:
             editor.move(sink, name, task)
     for name in list(sink):
-        editor.move(sink, name, task)  # the model names what does not belong
+        editor.move(sink, name, task)  # the model refuses keys that do not belong here
     editor.append(listed, task, origin, key)
     return task
 
 
 def fresh_name(listed: Nodes, stem: str) -> str:
-    taken = {item.get("name") for item in listed if isinstance(item, dict)}
-    names = (stem if index == 0 else f"{stem}_{index}" for index in range(len(taken) + 1))
-    return next(name for name in names if name not in taken)
+    used_names = {task.get("name") for task in maps(listed)}
+    numbered = [f"{stem}_{index}" for index in range(1, len(used_names) + 1)]
+    return next(name for name in [stem, *numbered] if name not in used_names)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from noetl.playbook.dialect import older, retries, sinks
-from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.dialect.editor import Editor, Node, get_member, maps, policy_rules
 from noetl.playbook.dialect.shorthand import unlabel
 from noetl.playbook.findings import Code
 
@@ -28,15 +28,18 @@ _TOOL = {"kind", "type"}
 
 
 def rewrite_all(step: Node, editor: Editor) -> None:
-    """Every task of a step, whatever shape `tool` has; what belongs to the step is moved there."""
+    """Rewrite every task of a step, in any shape of `tool`. Keys that belong to the step are moved
+    there.
+    """
     tool: Any = step.get("tool")
     if isinstance(tool, dict):
         _label(step, "tool", editor)
         rewrite(step["tool"], editor)
-    for index, item in enumerate(tool) if isinstance(tool, list) else ():
-        if isinstance(item, dict):
-            _label(tool, index, editor)
-            rewrite(tool[index], editor)
+    elif isinstance(tool, list):
+        for index, item in enumerate(tool):
+            if isinstance(item, dict):
+                _label(tool, index, editor)
+                rewrite(tool[index], editor)
 
 
 def _label(holder: Any, key: Any, editor: Editor) -> None:
@@ -61,8 +64,7 @@ def rewrite(task: Node, editor: Editor) -> None:
         editor.note(task, "kind", f"the kind `{kind}` is now `{KINDS[kind]}`")
         editor.put(task, "kind", KINDS[kind], task, "kind")
     older.artifact_action(task, editor)
-    spec: Any = task.get("spec")
-    for node in (task, spec if isinstance(spec, dict) else {}):
+    for node in maps([task, task.get("spec")]):
         for old, new in FIELDS.get(str(task.get("kind")), {}).items():
             _alias(node, old, new, editor)
     older.task_fields(task, editor)
@@ -79,7 +81,7 @@ def rewrite(task: Node, editor: Editor) -> None:
 
 
 def _unwrap(task: Node, editor: Editor) -> None:
-    """`- name: x, tool: {kind: …}` in a list of tasks."""
+    """Rewrite `- name: x, tool: {kind: …}` in a list of tasks."""
     inner = task["tool"]
     if set(task) - {"name", "tool"} or not isinstance(inner, dict):
         return
@@ -105,7 +107,7 @@ alias = _alias
 
 
 def assignments(node: Node, editor: Editor) -> None:
-    """`vars: {x: …}` and `set: {vars.x: …}` are `set: {ctx.x: …}`."""
+    """`vars: {x: …}` and `set: {vars.x: …}` become `set: {ctx.x: …}`."""
     if isinstance(node.get("vars"), dict):
         editor.note(node, "vars", "`vars: {x: …}` is now `set: {ctx.x: …}`")
         variables = node["vars"]
@@ -117,16 +119,18 @@ def assignments(node: Node, editor: Editor) -> None:
         for name in list(variables):
             _assign(variables, name, target, editor)
     given: Any = node.get("set")
-    for name in list(given) if isinstance(given, dict) else []:
+    if not isinstance(given, dict):
+        return
+    for name in list(given):
         if name.startswith("vars."):
             editor.note(given, name, f"`{name}` is now `ctx.{name[5:]}`")
             editor.rename(given, name, f"ctx.{name[5:]}")
 
 
 def _assign(variables: Node, name: str, target: Node, editor: Editor) -> None:
-    key = (
-        name if name.startswith(("ctx.", "iter.", "step.")) else f"ctx.{name.removeprefix('vars.')}"
-    )
+    key = name
+    if not name.startswith(("ctx.", "iter.", "step.")):
+        key = f"ctx.{name.removeprefix('vars.')}"
     if variables is target:
         if key != name:
             editor.rename(target, name, key)
@@ -143,16 +147,14 @@ def _assign(variables: Node, name: str, target: Node, editor: Editor) -> None:
 
 
 def _rule_assignments(task: Node, editor: Editor) -> None:
-    spec = task.get("spec")
-    policy = spec.get("policy") if isinstance(spec, dict) else None
-    for rule in maps(policy.get("rules") if isinstance(policy, dict) else policy):
+    for rule in maps(policy_rules(task.get("spec"))):
         branch = rule.get("then", rule.get("else"))
         if isinstance(branch, dict):
             assignments(branch, editor)
 
 
 def _paginated_sink(task: Node, editor: Editor) -> None:
-    spec = task.get("spec")
-    page = spec.get("paginate") if isinstance(spec, dict) else None
-    if isinstance(page, dict) and isinstance(page.get("sink"), dict):
-        sinks.rewrite(page["sink"], editor)
+    page = get_member(task.get("spec"), "paginate")
+    sink = get_member(page, "sink")
+    if isinstance(sink, dict):
+        sinks.rewrite(sink, editor)

@@ -1,10 +1,12 @@
-"""The first version of the language: `type` on a step, iterator steps, `pass`, `when`, `with`, implied order."""
+"""The first version of the language: `type` on a step, iterator steps, `pass`, `when`, `with`,
+implied order.
+"""
 
 from itertools import pairwise
 from typing import Any
 
 from noetl.playbook.dialect import guards
-from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.dialect.editor import Editor, Node, maps, text_of
 from noetl.playbook.dialect.shorthand import arcs, tasks
 from noetl.playbook.dialect.tasks import alias
 from noetl.playbook.findings import Code
@@ -31,7 +33,7 @@ _OF_STEP = {
     "type",
 }
 _OF_ITERATOR = ("in", "collection", "iterator", "element", "mode", "concurrency")
-_OF_STEP_TASK = ("save", "sink", "vars", "retry")  # in an iterator's task; they belong to the step
+_OF_STEP_TASK = ("save", "sink", "vars", "retry")  # keys of an iterator's task that its step gets
 
 
 def rewrite(step: Node, editor: Editor) -> None:
@@ -103,7 +105,7 @@ def _iterator(step: Node, editor: Editor) -> None:
 
 
 def admission(step: Node, editor: Editor) -> None:
-    """`pass` and `when` of a v1 step: skipped steps go on to what follows them."""
+    """Rewrite `pass` and `when` of a v1 step. A skipped step goes on to its next step."""
     for name in ("pass", "when"):
         if name not in step:
             continue
@@ -118,9 +120,9 @@ def admission(step: Node, editor: Editor) -> None:
             )
         else:
             editor.note(step, name, f"`{name}` on a step is now `spec.policy.admit`")
-            _skip_unless(
-                step, name, guards.none_of(expression) if name == "pass" else expression, editor
-            )
+            if name == "pass":
+                expression = guards.none_of(expression)
+            _skip_unless(step, name, expression, editor)
         del step[name]
 
 
@@ -133,11 +135,10 @@ def _skip_unless(step: Node, origin: str, expression: str, editor: Editor) -> No
         return
     rules = editor.seq(step, origin)
     if expression not in ("not (true)", "false"):
-        editor.append(
-            rules, _admit_rule(step, origin, guards.guard(expression), None, editor), step, origin
-        )
-    refused = _admit_rule(step, origin, True, onward, editor)
-    editor.append(rules, refused, step, origin)
+        allowing = _admit_rule(step, origin, guards.guard(expression), None, editor)
+        editor.append(rules, allowing, step, origin)
+    refusing = _admit_rule(step, origin, True, onward, editor)
+    editor.append(rules, refusing, step, origin)
     admit = editor.below(step, "spec", "policy", "admit", origin=origin)
     if "rules" in admit:
         message = f"`{origin}` and `spec.policy.admit` both decide about the step"
@@ -148,7 +149,9 @@ def _skip_unless(step: Node, origin: str, expression: str, editor: Editor) -> No
 def _admit_rule(
     step: Node, origin: str, when: str | bool, onward: str | None, editor: Editor
 ) -> Node:
-    """Allowed when `onward` is None; else refused, and the branch goes on there (the empty name ends it)."""
+    """A rule that allows the step if `onward` is None. Else it refuses the step, and the branch
+    goes on at `onward`; an empty name ends the branch.
+    """
     rule, then = editor.map(step, origin), editor.map(step, origin)
     editor.put(rule, "when", when, step, origin)
     editor.put(then, "allow", onward is None, step, origin)
@@ -159,16 +162,15 @@ def _admit_rule(
 
 
 def _onward(step: Node, editor: Editor) -> str | None:
-    """The one step that follows, the empty name when none does, None when that is a decision."""
-    if step.get("next") is None and "case" not in step:
-        return ""
+    """The only step that follows; an empty name if none does, None if there is a choice."""
     if "case" in step:
         return None
+    if step.get("next") is None:
+        return ""
     listed = arcs(step, editor)
-    if len(listed) == 1 and isinstance(listed[0], dict) and "when" not in listed[0]:
-        target = listed[0].get("step")
-        return target if isinstance(target, str) else None
-    return None
+    if len(listed) != 1 or not isinstance(listed[0], dict) or "when" in listed[0]:
+        return None
+    return text_of(listed[0], "step")
 
 
 def _guard_tasks(step: Node, origin: str, expression: str, editor: Editor) -> None:
@@ -178,17 +180,17 @@ def _guard_tasks(step: Node, origin: str, expression: str, editor: Editor) -> No
 
 
 def imply_order(document: Node, editor: Editor) -> None:
-    """In v1 steps without any `next` run in the order they stand."""
+    """In v1, steps without any `next` run in the order of the document."""
     steps: list[Node] = maps(document.get("workflow"))
-    named = [step for step in steps if isinstance(step.get("step"), str)]
-    if len(named) < 2 or any("next" in step or "case" in step for step in steps):
+    named_steps = [step for step in steps if isinstance(step.get("step"), str)]
+    if len(named_steps) < 2 or any("next" in step or "case" in step for step in steps):
         return
     editor.note(
         document,
         "workflow",
         "steps in implied order: every step now names the one that follows in `next`",
     )
-    for step, following in pairwise(named):
+    for step, following in pairwise(named_steps):
         editor.put(step, "next", following["step"], step, "step")
 
 
