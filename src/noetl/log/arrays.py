@@ -1,6 +1,8 @@
-"""Columns as the text of Postgres's arrays: the driver looks long at every element of a list, to see whether it is a list itself.
+"""Columns as the text of Postgres arrays. This is faster than passing lists, because the driver
+inspects every element of a list for nested lists.
 
-JSON's arrays differ from Postgres's in their brackets, and in what follows a backslash: `\\n` is a line there and an n here.
+Postgres's arrays differ from JSON's in their brackets, and after a backslash: `\\n` is a line break
+in JSON and an `n` in Postgres.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,13 +15,17 @@ def numbers(values: Sequence[int | None]) -> str:
 
 
 def documents(values: Sequence[str | None]) -> str:
-    """Texts that are JSON: they have neither lines nor other control characters, so only quotes and backslashes are escaped."""
+    """Texts that are JSON. They have no control characters, so only quotes and backslashes are
+    escaped.
+    """
     return _braced(encode(values))
 
 
 def texts(values: Sequence[str | None]) -> str:
     data = encode(values)
-    return _quoted(values) if b"\\" in data else _braced(data)
+    if b"\\" in data:
+        return _quoted(values)
+    return _braced(data)
 
 
 def _braced(data: bytes) -> str:
@@ -27,13 +33,12 @@ def _braced(data: bytes) -> str:
 
 
 def _quoted(values: Iterable[str | None]) -> str:
-    return (
-        "{"
-        + ",".join(["null" if value is None else f'"{_escaped(value)}"' for value in values])
-        + "}"
-    )
+    items = ["null" if value is None else f'"{_escaped(value)}"' for value in values]
+    return "{" + ",".join(items) + "}"
 
 
 def _escaped(value: str) -> str:
-    """Postgres has no text with the character zero: it stands there as the replacement character."""
+    """Escape the text. Postgres cannot store the character zero, so the replacement character takes
+    its place.
+    """
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\ufffd")

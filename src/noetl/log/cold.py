@@ -1,6 +1,8 @@
-"""Events of executions that ended long ago, in Parquet files that `noetl.cold_file` names: read one execution at a time.
+"""Reads the events of executions that ended long ago from the Parquet files in `noetl.cold_file`,
+one execution at a time.
 
-A file holds whole executions in the order of their ids, so a few of its row groups are enough.
+A file holds whole executions in the order of their ids, so a read needs only a few of its row
+groups.
 """
 
 import asyncio
@@ -15,17 +17,19 @@ WANTED = ["shard", "seq", "epoch", "meta", "result"]
 
 
 class HistoryFiles(Protocol):
-    """The place of these files: a lake in a directory or in an object store."""
+    """The store of these files: a lake in a directory or in an object store."""
 
     @property
     def name(self) -> str: ...
 
     def open_file(self, path: str) -> BinaryIO:
-        """Open a file for reads at any position. StoreUnavailable when it cannot be read."""
+        """Open a file for reads at any position. Raises StoreUnavailable if it cannot be read."""
         ...
 
     async def find_unreadable(self, paths: list[str]) -> list[str]:
-        """Those of the paths that this process cannot read. StoreUnavailable when the place cannot be reached at all."""
+        """The paths that this process cannot read. Raises StoreUnavailable if the store cannot be
+        reached at all.
+        """
         ...
 
 
@@ -34,13 +38,15 @@ class Cold:
         self._lake = lake
 
     async def missing(self, paths: list[str]) -> list[str]:
-        """Those that cannot be read here; all of them when there is no lake."""
+        """The paths that this process cannot read; all of them if it has no lake."""
         if self._lake is None:
             return paths
         return await self._lake.find_unreadable(paths)
 
     async def events(self, path: str, execution_id: ExecutionId) -> list[Recorded]:
-        """In order. StoreUnavailable when the file is not there: the events are nowhere else."""
+        """The events of an execution in order. Raises StoreUnavailable if the file is missing: the
+        events are nowhere else.
+        """
         if self._lake is None:
             raise StoreUnavailable(f"events are in {path}, and this process has no lake")
         rows = await asyncio.to_thread(_rows, self._lake, path, int(execution_id))
@@ -62,7 +68,7 @@ def _rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, An
 
     try:
         with lake.open_file(path) as file:
-            found = pq.read_table(
+            table = pq.read_table(
                 file, columns=WANTED, filters=[("execution_id", "=", execution_id)]
             )
     except (OSError, pa.ArrowInvalid) as error:
@@ -70,5 +76,5 @@ def _rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, An
             f"events are in {path} of {lake.name}, which cannot be read: {error}",
             hint="is the lake where it was? See docs/jobs.md",
         ) from error
-    rows: list[dict[str, Any]] = found.sort_by("seq").to_pylist()
+    rows: list[dict[str, Any]] = table.sort_by("seq").to_pylist()
     return rows

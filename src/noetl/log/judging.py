@@ -1,4 +1,6 @@
-"""How long results stay, for the twin in memory: what `judge` of the schema does, over the same tables."""
+"""The lifetime of results in the memory twin: the same rules as `judge` in the schema, over the
+same tables.
+"""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -12,29 +14,30 @@ from noetl.model.messages import StoredRef
 from noetl.model.reference import Lifetime, parse_uri
 
 EXPIRING = 5_000  # references that expire in one run
-FOREVER: Micros = 1 << 61  # from here on: so long after the retention of now
-NOT_BEFORE: Micros = 60_000_000  # before what a relative may need is looked at again
+# Times from here on are relative: FOREVER + t is over when t is longer ago than the retention.
+FOREVER: Micros = 1 << 61
+NOT_BEFORE: Micros = 60_000_000  # until results that a relative may need are judged again
 _stored_ref = msgspec.json.Decoder(StoredRef)
 _projection = msgspec.json.Decoder(Projection)
 
 
 def judge(db: MemoryDatabase, grace: Micros, retention: Micros | None, limit: int) -> Judged:
-    rows = {each: _projection.decode(data) for each, data in db.projections.items()}
+    rows = {execution_id: _projection.decode(data) for execution_id, data in db.projections.items()}
     due = _due(db, rows, grace, retention, limit)
-    needed = {_root(rows, row.execution_id) for row in rows.values() if row.ended_at is None}
+    live_roots = {_root(rows, row.execution_id) for row in rows.values() if row.ended_at is None}
     expired = swept = 0
     for execution_id in due:
         root = _root(rows, execution_id)
-        if root in needed:
+        if root in live_roots:
             db.judge_at[execution_id] = (db.clock.now() + max(NOT_BEFORE - grace, 0),)
             continue
-        found = _over(db, rows[execution_id], rows.get(root, rows[execution_id]))
-        gone = list(islice(_gone(found, db.clock.now(), retention), EXPIRING - expired))
+        row = rows[execution_id]
+        over = _over(db, row, rows.get(root, row))
+        gone = list(islice(_gone(over, db.clock.now(), retention), EXPIRING - expired))
         for ref_id in gone:
             _expire(db, ref_id)
-        db.judge_at[execution_id] = _again(
-            [at for each, at in found.items() if each not in db.expired], grace
-        )
+        left = [at for ref_id, at in over.items() if ref_id not in db.expired]
+        db.judge_at[execution_id] = _again(left, grace)
         expired += len(gone)
         swept += _sweep(db, execution_id)
     return Judged(len(due), expired, swept)
@@ -48,55 +51,68 @@ def _due(
     limit: int,
 ) -> list[ExecutionId]:
     now = db.clock.now()
-    ended = {each: row.ended_at for each, row in rows.items() if row.ended_at is not None}
-    waiting = sorted(
-        (at, each) for each, end in ended.items() for at in db.judge_at.get(each, (end,))
-    )
-    first = [each for at, each in waiting if at <= now - grace][:limit]
+    times: list[tuple[Micros, ExecutionId]] = []
+    for execution_id, row in rows.items():
+        if row.ended_at is not None:
+            judge_at = db.judge_at.get(execution_id, (row.ended_at,))
+            times += [(at, execution_id) for at in judge_at]
+    times.sort()
+    by_age = [execution_id for at, execution_id in times if at <= now - grace][:limit]
     if retention is None:
-        return first
+        return by_age
     last = FOREVER + now - max(grace, retention)
-    then = [each for at, each in waiting if FOREVER <= at <= last][:limit]
-    return list(dict.fromkeys(first + then))
+    by_retention = [execution_id for at, execution_id in times if FOREVER <= at <= last][:limit]
+    return list(dict.fromkeys(by_age + by_retention))
 
 
 def _again(over: list[Micros], grace: Micros) -> tuple[Micros, ...]:
-    """Which of an age and the retention of then comes first nobody knows: each has its time."""
+    """When to judge again: by the earliest age and by the earliest retention.
+
+    Both are kept, because the retention may change until then.
+    """
     by_age = [max(at - grace, 0) for at in over if at < FOREVER]
     by_retention = [at for at in over if at >= FOREVER]
-    return tuple(min(some) for some in (by_age, by_retention) if some)
+    return tuple(min(times) for times in (by_age, by_retention) if times)
 
 
 def _root(rows: dict[ExecutionId, Projection], execution_id: ExecutionId) -> ExecutionId:
-    """Who began it all, as far as it is known here."""
-    while (row := rows.get(execution_id)) is not None and (
-        above := row.parent or row.retry_of
-    ) is not None:
+    """The execution that began the family, as far as it is known here."""
+    while (row := rows.get(execution_id)) is not None:
+        above = row.parent or row.retry_of
+        if above is None:
+            break
         execution_id = above
     return execution_id
 
 
 def _over(db: MemoryDatabase, row: Projection, root: Projection) -> dict[RefId, Micros]:
-    """When each of its results that may go is over."""
+    """For each result that may expire, the time when its lifetime is over."""
     pinned = {step for execution_id, step in db.result_pins if execution_id == row.execution_id}
     over: dict[RefId, Micros] = {}
     for ref_id, data in db.refs.items():
         ref = _stored_ref.decode(data)
-        where, lifetime = parse_uri(ref.reference.uri), ref.lifetime or Lifetime()
+        where = parse_uri(ref.reference.uri)
         if where.execution_id != row.execution_id or ref_id in db.expired or where.step in pinned:
             continue
+        lifetime = ref.lifetime or Lifetime()
         if lifetime.ttl is not None:
             over[ref_id] = db.ref_times[ref_id] + lifetime.ttl
         elif lifetime.scope == "step":
             over[ref_id] = 0
+        elif lifetime.scope == "workflow":
+            over[ref_id] = FOREVER + (root.ended_at or 0)
         elif lifetime.scope != "permanent":
-            over[ref_id] = FOREVER + ((root if lifetime.scope == "workflow" else row).ended_at or 0)
+            over[ref_id] = FOREVER + (row.ended_at or 0)
     return over
 
 
 def _gone(over: dict[RefId, Micros], now: Micros, retention: Micros | None) -> Iterator[RefId]:
+    last_kept = None if retention is None else FOREVER + now - retention
     for ref_id, at in over.items():
-        if at <= now or (retention is not None and FOREVER <= at <= FOREVER + now - retention):
+        is_over = at <= now
+        if last_kept is not None and FOREVER <= at <= last_kept:
+            is_over = True
+        if is_over:
             yield ref_id
 
 
@@ -107,10 +123,10 @@ def _expire(db: MemoryDatabase, ref_id: RefId) -> None:
 
 
 def _sweep(db: MemoryDatabase, execution_id: ExecutionId) -> int:
-    """What was put for it and never named."""
-    put = [name for name, of in db.puts.items() if of == execution_id]
-    orphans = [name for name in put if name[0] not in db.refs]
-    for name in put:
+    """Delete the payloads of the execution that were put and that no reference names."""
+    names = [name for name, owner in db.puts.items() if owner == execution_id]
+    orphans = [name for name in names if name[0] not in db.refs]
+    for name in names:
         del db.puts[name]
     for name in orphans:
         del db.blobs[name]

@@ -1,5 +1,6 @@
-"""What the tables refuse: an envelope or the rest of an event that is too large to be anything but a payload, an envelope whose
-context holds a list or map of one, and state that is none."""
+"""The limits that the tables enforce: the size of an envelope and of the rest of an event, no lists
+or maps of a payload in an envelope's context, and valid state values.
+"""
 
 from typing import Any
 
@@ -19,26 +20,32 @@ META_LIMIT = 16 * 1024
 
 
 class EventTooLarge(NoetlError):
-    """An event breaks the table's size constraint: whoever made it put a payload into it."""
+    """An event exceeds the table's size constraint: a payload was put into it."""
 
     code = "EVENT_TOO_LARGE"
 
 
 class EventHasRows(NoetlError):
-    """An event breaks the table's constraint on `context`: whoever made it put rows of a payload into it."""
+    """An event breaks the table's constraint on `context`: rows of a payload were put into it."""
 
     code = "EVENT_HAS_ROWS"
 
 
 def check_size(event: Event) -> bytes:
-    """The event's bytes. EventHasRows when its context holds rows, EventTooLarge when its envelope or the rest is too large."""
+    """Return the event's bytes.
+
+    Raises EventHasRows if its context holds rows, EventTooLarge if its envelope or the rest is too
+    large.
+    """
     data = codec.encode(event)
     result = getattr(event, "result", None)
     if result is not None and result.context:
         _check_context(event, result.context)
     if len(data) <= RESULT_LIMIT:
         return data
-    envelope = 0 if result is None else len(codec.encode(result))
+    envelope = 0
+    if result is not None:
+        envelope = len(codec.encode(result))
     rest = len(data) - envelope
     if envelope > RESULT_LIMIT or rest > META_LIMIT:
         raise EventTooLarge(
@@ -58,19 +65,21 @@ def _check_context(event: Event, context: dict[str, Any]) -> None:
 
 
 def encoded_state(name: str, value: StateValue) -> str | None:
-    """As it is stored; None: unset. InvalidInput when it cannot be kept."""
-    problem = problem_with_name(name) or (
-        None if value.unset else problem_with_value(name, value.value)
-    )
+    """The value as it is stored; None if it is unset. Raises InvalidInput if it cannot be stored."""
+    problem = problem_with_name(name)
+    if problem is None and not value.unset:
+        problem = problem_with_value(name, value.value)
     if problem is not None:
         raise InvalidInput(problem)
-    return None if value.unset else codec.encode(value.value).decode()
+    if value.unset:
+        return None
+    return codec.encode(value.value).decode()
 
 
 def check_put(
     path: str, name: str, written: bool, is_full: bool, version: int, expected: int | None
 ) -> None:
-    """Raises unless it was written."""
+    """Raise Conflict unless the value was written."""
     if is_full:
         raise Conflict(
             f"{path} has {MAX_STATE_NAMES} state values already",

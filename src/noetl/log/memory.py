@@ -1,4 +1,6 @@
-"""The log in memory: the twin of the one in Postgres, same constraints. Every method is one critical section."""
+"""The memory twin of the log in Postgres, with the same constraints. Every method is one critical
+section.
+"""
 
 import heapq
 import re
@@ -93,21 +95,25 @@ class LogMemory:
             raise NoetlError(
                 "an execution has two parts in one batch", hint="one part per execution"
             )
-        refused = [self._refuse(part, batch.epochs) for part in batch.parts]
-        refused = self._state.refuse(batch.parts, refused)
+        refusals = [self._refuse(part, batch.epochs) for part in batch.parts]
+        refusals = self._state.refuse(batch.parts, refusals)
+        # all parts are checked before the first is applied
         writes = [
             _Write(self._db, part, batch.lease)
-            for part, refusal in zip(batch.parts, refused, strict=True)
+            for part, refusal in zip(batch.parts, refusals, strict=True)
             if refusal is None
         ]
         applied = {write.part.execution_id: write.apply() for write in writes}
         return [
-            refusal if refusal is not None else applied[part.execution_id]
-            for part, refusal in zip(batch.parts, refused, strict=True)
+            refusal or applied[part.execution_id]
+            for part, refusal in zip(batch.parts, refusals, strict=True)
         ]
 
     def _refuse(self, part: ExecutionPart, epochs: dict[int, int]) -> Outcome | None:
-        """Why the part leaves the batch; None: it stays. In order: fence, compare-and-set, what it consumes, keys."""
+        """Why the part is refused; None if it is not.
+
+        In order: the fence, the last sequence number, what the part consumes, the keys of its events.
+        """
         db, rows = self._db, self._db.rows(part.execution_id)
         if part.shard != db.shard_of(part.execution_id):
             raise NoetlError(f"execution {part.execution_id} is not of shard {part.shard}")
@@ -117,11 +123,9 @@ class LogMemory:
             return Known(part.execution_id)
         for held in part.taken:
             row = db.commands.get(held.command_id)
-            if (
-                row is None
-                or row.attempt != held.attempt
-                or row.status not in ("leased", "reported")
-            ):
+            if row is None or row.attempt != held.attempt:
+                return StaleAttempt(part.execution_id, held)
+            if row.status not in ("leased", "reported"):
                 return StaleAttempt(part.execution_id, held)
             if row.status == "reported" or held.command_id in db.reports:
                 return Known(part.execution_id)
@@ -138,45 +142,43 @@ class LogMemory:
     async def inbox(
         self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()
     ) -> list[InboxRow]:
-        rows = heapq.merge(
-            *(self._db.inbox[shard].values() for shard in shards), key=lambda row: row.inbox_id
-        )
+        inboxes = [self._db.inbox[shard].values() for shard in shards]
+        rows = heapq.merge(*inboxes, key=lambda row: row.inbox_id)
         wanted = (row for row in rows if row.execution_id not in skip or row.kind == "release")
         return [_inbox_row(row) for row in islice(wanted, limit)]
 
     async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]:
         now = self._db.clock.now()
-        due = [
-            (at, key) for shard in shards for key, at in self._db.timers[shard].items() if at <= now
-        ]
+        due: list[tuple[Micros, tuple[ExecutionId, TimerId]]] = []
+        for shard in shards:
+            timers = self._db.timers[shard]
+            due += [(at, key) for key, at in timers.items() if at <= now]
         return [key for _, key in heapq.nsmallest(limit, due)]
 
     async def project(self, batch: list[ShardRows]) -> list[bool]:
-        """All of them, or an exception and none."""
+        """Write all projections, or raise and write none."""
         db = self._db
-        owned = [db.shards[each.shard].epoch == each.epoch for each in batch]
-        for each, ours in zip(batch, owned, strict=True):
-            for row in each.rows:
-                if row.shard != each.shard or (
-                    ours and row.last_seq > db.rows(row.execution_id).last_seq
-                ):
+        owned = [db.shards[shard_rows.shard].epoch == shard_rows.epoch for shard_rows in batch]
+        for shard_rows, ours in zip(batch, owned, strict=True):
+            for row in shard_rows.rows:
+                is_ahead = ours and row.last_seq > db.rows(row.execution_id).last_seq
+                if is_ahead or row.shard != shard_rows.shard:
                     raise NoetlError(
                         f"projection of {row.execution_id} is ahead of the log or of another shard"
                     )
-        for each, ours in zip(batch, owned, strict=True):
+        for shard_rows, ours in zip(batch, owned, strict=True):
             if ours:
-                self._project(each)
+                self._project(shard_rows)
         return owned
 
-    def _project(self, given: ShardRows) -> None:
-        db, shard = self._db, given.shard
-        for row in given.rows:
+    def _project(self, shard_rows: ShardRows) -> None:
+        db, shard = self._db, shard_rows.shard
+        for row in shard_rows.rows:
             stored = self._projection(row.execution_id)
             if stored is None or stored.last_seq < row.last_seq:
                 db.projections[row.execution_id] = codec.encode(row)
-        db.checkpoints[shard] = max(
-            db.checkpoints[shard], min(given.checkpoint, db.shards[shard].last_seq)
-        )
+        checkpoint = min(shard_rows.checkpoint, db.shards[shard].last_seq)
+        db.checkpoints[shard] = max(db.checkpoints[shard], checkpoint)
 
     # -- anyone --
 
@@ -195,7 +197,7 @@ class LogMemory:
         return self._db.post(execution_id, message)
 
     async def accept(self, report: Report) -> bool:
-        """Refs are stored here and now; the inbox row goes on without them."""
+        """The references are stored at once; the inbox row is written without them."""
         db = self._db
         row = db.commands.get(report.command_id)
         if row is None or row.attempt != report.attempt or row.execution_id != report.execution_id:
@@ -222,31 +224,26 @@ class LogMemory:
         return [self._recorded(row) for row in rows[first : first + limit]]
 
     async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
-        wanted = {(execution_id, key) for execution_id, key in names}
-        rows = [
-            row
-            for execution_id in {each for each, _ in names}
-            for row in self._db.rows(execution_id).events
-        ]
-        found = map(self._recorded, rows)
-        return [each for each in found if (each.execution_id, each.event.key) in wanted]
+        wanted = set(names)
+        recorded: list[Recorded] = []
+        for execution_id in {execution_id for execution_id, _ in names}:
+            recorded += map(self._recorded, self._db.rows(execution_id).events)
+        return [event for event in recorded if (event.execution_id, event.event.key) in wanted]
 
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
-        # gapless from 1, so a sequence number is a position
+        # sequence numbers have no gaps and begin at 1, so a number is a position
         return [self._recorded(row) for row in self._db.by_shard[shard][after : after + limit]]
 
     async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
-        found: dict[ExecutionId, Change] = {}
+        changes: dict[ExecutionId, Change] = {}
         for shard, seq in sorted(after.items()):
             for row in self._db.by_shard[shard][seq : seq + limit]:
-                before = found.pop(row.execution_id, None)
-                found[row.execution_id] = Change(
-                    shard,
-                    row.seq,
-                    row.execution_id,
-                    1 + (before.events if before is not None else 0),
-                )
-        return list(found.values())
+                earlier = changes.pop(row.execution_id, None)
+                count = 1
+                if earlier is not None:
+                    count += earlier.events
+                changes[row.execution_id] = Change(shard, row.seq, row.execution_id, count)
+        return list(changes.values())
 
     async def parts(self, manifest: str) -> list[AddPart]:
         parts = self._db.manifests.get(manifest, {})
@@ -260,8 +257,10 @@ class LogMemory:
         return None if data is None else _pinned.decode(data)
 
     async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]:
-        found = {each: self._db.pinned.get(each) for each in execution_ids}
-        return {each: _pinned.decode(data) for each, data in found.items() if data is not None}
+        known = [execution_id for execution_id in execution_ids if execution_id in self._db.pinned]
+        return {
+            execution_id: _pinned.decode(self._db.pinned[execution_id]) for execution_id in known
+        }
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
         return self._projection(execution_id)
@@ -269,23 +268,22 @@ class LogMemory:
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]:
         """Newest first: ids are ordered by time."""
         newest = sorted(self._db.projections, key=int, reverse=True)
-        rows = (
-            row for row in map(self._projection, newest) if row is not None and row.tenant == tenant
-        )
-        return list(islice(rows, limit))
+        rows = map(self._projection, newest)
+        wanted = (row for row in rows if row is not None and row.tenant == tenant)
+        return list(islice(wanted, limit))
 
     async def executions(
         self, tenant: Tenant, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
     ) -> list[Projection]:
-        older = [each for each in self._db.projections if before is None or int(each) < int(before)]
-        newest = (self._projection(each) for each in sorted(older, key=int, reverse=True))
-        called = set(self._db.children.values()) if wanted.roots else set()
-        newest = (row for row in newest if row is None or row.execution_id not in called)
-        rows = (
-            row
-            for row in newest
-            if row is not None and row.tenant == tenant and _is_wanted(row, wanted)
-        )
+        execution_ids = sorted(self._db.projections, key=int, reverse=True)
+        if before is not None:
+            execution_ids = [each for each in execution_ids if int(each) < int(before)]
+        if wanted.roots:
+            children = set(self._db.children.values())
+            execution_ids = [each for each in execution_ids if each not in children]
+        found = map(self._projection, execution_ids)
+        of_tenant = (row for row in found if row is not None and row.tenant == tenant)
+        rows = (row for row in of_tenant if _is_wanted(row, wanted))
         return [msgspec.structs.replace(row, state=None) for row in islice(rows, limit)]
 
     async def child_counts(self, parent: ExecutionId) -> dict[str, int]:
@@ -300,9 +298,8 @@ class LogMemory:
         rows = self._db.rows(execution_id)
         if key not in rows.keys:
             return Received(waiting=(execution_id, key) in self._db.inbox_keys)
-        return Received(
-            seq=next(row.seq for row in rows.events if codec.decode_event(row.data).key == key)
-        )
+        numbers = (row.seq for row in rows.events if codec.decode_event(row.data).key == key)
+        return Received(seq=next(numbers))
 
     async def checkpoint(self, shard: int) -> int:
         return self._db.checkpoints[shard]
@@ -383,12 +380,13 @@ class LogMemory:
         return judge(self._db, grace, retention, limit)
 
     async def lives(self, refs: list[RefId]) -> dict[RefId, Life]:
-        found = {each: self._db.refs.get(each) for each in refs}
-        return {
-            each: Life(_stored_ref.decode(data).lifetime, self._db.expired.get(each))
-            for each, data in found.items()
-            if data is not None
-        }
+        lives: dict[RefId, Life] = {}
+        for ref_id in refs:
+            data = self._db.refs.get(ref_id)
+            if data is not None:
+                lifetime = _stored_ref.decode(data).lifetime
+                lives[ref_id] = Life(lifetime, self._db.expired.get(ref_id))
+        return lives
 
     async def pin_results(self, places: list[Place]) -> None:
         self._db.result_pins |= dict.fromkeys(places)
@@ -407,19 +405,18 @@ class LogMemory:
         counts: dict[tuple[ExecutionId, str], Used] = {}
         for ref_id, data in self._db.refs.items():
             reference = _stored_ref.decode(data).reference
-            place = parse_uri(reference.uri).execution_id, reference.type
-            if place[0] not in executions:
+            execution_id = parse_uri(reference.uri).execution_id
+            if execution_id not in executions:
                 continue
+            place = (execution_id, reference.type)
             known = counts.get(place, Used(*place, 0, 0, 0))
             if ref_id in self._db.expired:
                 counts[place] = msgspec.structs.replace(known, expired=known.expired + 1)
             else:
-                counts[place] = msgspec.structs.replace(
-                    known, count=known.count + 1, bytes=known.bytes + (reference.bytes or 0)
-                )
-        return [
-            counts[place] for place in sorted(counts, key=lambda place: (int(place[0]), place[1]))
-        ]
+                total = known.bytes + (reference.bytes or 0)
+                counts[place] = msgspec.structs.replace(known, count=known.count + 1, bytes=total)
+        places = sorted(counts, key=lambda place: (int(place[0]), place[1]))
+        return [counts[place] for place in places]
 
     # -- lineage --
 
@@ -431,24 +428,22 @@ class LogMemory:
         after: tuple[int, RefId] | None,
         limit: int,
     ) -> list[Traced]:
-        met: dict[RefId, int] = {}
+        visited: set[RefId] = set()
         front = dict.fromkeys(roots)
         found: list[Traced] = []
-        for back in range(depth + 1):
-            traced = [
-                each for ref_id in front if (each := self._traced(tenant, ref_id, back)) is not None
-            ]
-            met |= dict.fromkeys(front, back)
+        for distance in range(depth + 1):
+            nodes = [self._traced(tenant, ref_id, distance) for ref_id in front]
+            traced = [node for node in nodes if node is not None]
+            visited |= front.keys()
             found += sorted(traced, key=_place)
-            sources = [
-                source
-                for each in traced
-                for source in (each.parent, *each.inputs)
-                if source is not None
-            ]
-            front = dict.fromkeys(source for source in sources if source not in met)
-        beyond = (-1, 0) if after is None else (after[0], int(after[1]))
-        return [each for each in found if _place(each) > beyond][:limit]
+            sources: list[RefId | None] = []
+            for node in traced:
+                sources += [node.parent, *node.inputs]
+            front = dict.fromkeys(
+                source for source in sources if source is not None and source not in visited
+            )
+        last_seen = (-1, 0) if after is None else (after[0], int(after[1]))
+        return [node for node in found if _place(node) > last_seen][:limit]
 
     def _traced(self, tenant: Tenant, ref_id: RefId, depth: int) -> Traced | None:
         data = self._db.refs.get(ref_id)
@@ -473,7 +468,8 @@ class LogMemory:
 
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
         for part in parts:
-            where, name = parse_uri(part.reference.uri), (part.reference.ref_id, part.reference.uri)
+            where = parse_uri(part.reference.uri)
+            name = (part.reference.ref_id, part.reference.uri)
             if where.execution_id in self._db.pinned and name not in self._db.blobs:
                 self._db.blobs[name] = part.payload or b""
                 self._db.logs.setdefault(where.execution_id, []).append((where.step, name))
@@ -481,8 +477,8 @@ class LogMemory:
     async def logs(
         self, execution_id: ExecutionId, step: str | None, after: int, limit: int
     ) -> list[LogPart]:
-        kept = enumerate(self._db.logs.get(execution_id, ())[after:], after + 1)
-        wanted = ((number, name) for number, (of, name) in kept if step is None or of == step)
+        entries = enumerate(self._db.logs.get(execution_id, ())[after:], after + 1)
+        wanted = ((number, name) for number, (of_step, name) in entries if step in (None, of_step))
         return [
             LogPart(number, name[1], self._db.blobs[name]) for number, name in islice(wanted, limit)
         ]
@@ -493,10 +489,15 @@ class LogMemory:
         self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
     ) -> list[Command]:
         rows: list[CommandRow] = []
-        beside = any(row.suspect for row in self._db.leased.values() if row.worker == worker)
-        if limit > 0 and not beside and (row := self._db.pop(pools, suspect=True)) is not None:
-            rows.append(row)
-        while len(rows) < limit and (row := self._db.pop(pools, suspect=False)) is not None:
+        holds_suspect = any(row.suspect for row in self._db.leased.values() if row.worker == worker)
+        if limit > 0 and not holds_suspect:
+            suspect = self._db.pop(pools, suspect=True)
+            if suspect is not None:
+                rows.append(suspect)
+        while len(rows) < limit:
+            row = self._db.pop(pools, suspect=False)
+            if row is None:
+                break
             rows.append(row)
         rows.sort(key=lambda row: (-row.priority, row.number))
         return [self._db.lease(row, worker, lease) for row in rows]
@@ -508,18 +509,18 @@ class LogMemory:
         lease: Micros,
         progress: Mapping[LeaseKey, str] = NO_PROGRESS,
     ) -> Renewal:
-        """A command to be stopped keeps its lease while its worker stops it."""
+        """A command that is to be stopped keeps its lease while its worker stops it."""
         stop: list[LeaseKey] = []
         lost: list[LeaseKey] = []
-        for each in held:
-            row = self._db.leased.get(each.command_id)
-            if row is None or row.worker != worker or row.attempt != each.attempt:
-                lost.append(each)
+        for key in held:
+            row = self._db.leased.get(key.command_id)
+            if row is None or row.worker != worker or row.attempt != key.attempt:
+                lost.append(key)
                 continue
             row.lease_until = self._db.clock.now() + lease
-            row.progress = progress.get(each)
+            row.progress = progress.get(key)
             if row.cancel:
-                stop.append(each)
+                stop.append(key)
         return Renewal(tuple(stop), tuple(lost))
 
     async def leased(self, worker: str) -> list[Command]:
@@ -531,9 +532,7 @@ class LogMemory:
 
     async def expire(self, limit: int) -> int:
         now = self._db.clock.now()
-        over = list(
-            islice((row for row in self._db.leased.values() if row.lease_until <= now), limit)
-        )
+        over = [row for row in self._db.leased.values() if row.lease_until <= now][:limit]
         for row in over:
             self._db.lose(row)
         self._db.sweep()
@@ -559,25 +558,24 @@ class LogMemory:
         after: int = 0,
         limit: int = 100,
     ) -> list[Queued]:
-        found = (
+        rows = (
             row
             for row in self._db.commands.values()
             if row.number > after
             and status in (None, row.status)
             and pool in (None, row.pool)
             and execution_id in (None, row.execution_id)
-            and codec.decode_command(row.data).tenant == tenant
         )
-        return [_queued(row) for row in heapq.nsmallest(limit, found, key=lambda row: row.number)]
+        of_tenant = (row for row in rows if codec.decode_command(row.data).tenant == tenant)
+        first = heapq.nsmallest(limit, of_tenant, key=lambda row: row.number)
+        return [_queued(row) for row in first]
 
     async def depths(self, tenant: Tenant | None = None) -> list[Depth]:
-        rows = (row for row in self._db.commands.values() if row.status not in FINISHED)
-        found = Counter(
-            (row.pool, row.status)
-            for row in rows
-            if tenant in (None, codec.decode_command(row.data).tenant)
-        )
-        return [Depth(pool, status, count) for (pool, status), count in sorted(found.items())]
+        rows = [row for row in self._db.commands.values() if row.status not in FINISHED]
+        if tenant is not None:
+            rows = [row for row in rows if codec.decode_command(row.data).tenant == tenant]
+        counts = Counter((row.pool, row.status) for row in rows)
+        return [Depth(pool, status, count) for (pool, status), count in sorted(counts.items())]
 
     async def note_worker(self, worker: Present, lease: Micros) -> None:
         now = self._db.clock.now()
@@ -588,18 +586,20 @@ class LogMemory:
 
     async def workers(self, tenant: Tenant) -> list[Present]:
         now = self._db.clock.now()
-        rows = [
-            (_present.decode(row.data), row) for row in self._db.workers.values() if row.until > now
-        ]
-        found = [msgspec.structs.replace(worker, age=now - row.seen_at) for worker, row in rows]
-        return sorted(
-            (worker for worker in found if worker.tenant == tenant),
-            key=lambda worker: worker.worker,
-        )
+        found: list[Present] = []
+        for row in self._db.workers.values():
+            if row.until <= now:
+                continue
+            worker = _present.decode(row.data)
+            if worker.tenant == tenant:
+                found.append(msgspec.structs.replace(worker, age=now - row.seen_at))
+        return sorted(found, key=lambda worker: worker.worker)
 
 
 class _Write:
-    """A part that passed every check. The constructor raises for bugs upstream; `apply` cannot fail."""
+    """A part that passed every check. The constructor raises for bugs of the caller; `apply` cannot
+    fail.
+    """
 
     def __init__(self, database: MemoryDatabase, part: ExecutionPart, lease: Micros) -> None:
         self.part = part
@@ -683,7 +683,7 @@ class _Write:
             self._db.leave(row, status)
 
     def _stop(self, row: CommandRow | None) -> None:
-        """What was reported meanwhile is not stopped: its report is on the way."""
+        """Stop a command. One that was reported meanwhile is not stopped: its report is on the way."""
         if row is None:
             return
         if row.status == "leased":
@@ -694,17 +694,14 @@ class _Write:
 
     def _start_child(self, effect: StartChild, start: Start) -> None:
         db, parent = self._db, effect.parent
-        if (
-            db.children.setdefault((parent.execution_id, parent.call), start.execution_id)
-            != start.execution_id
-        ):
+        call = (parent.execution_id, parent.call)
+        child = db.children.setdefault(call, start.execution_id)
+        if child != start.execution_id:
             return
         _pin_and_start(db, start, effect.workload)
         self._inboxes[db.shard_of(start.execution_id)] = None
-        self._post(
-            parent.execution_id,
-            Notice(event=ChildStarted(call=parent.call, child=start.execution_id)),
-        )
+        event = ChildStarted(call=parent.call, child=start.execution_id)
+        self._post(parent.execution_id, Notice(event=event))
 
     def _ask(self, effect: AskAdmission) -> None:
         admission = self._db.admission(self.part.tenant, effect.path)
@@ -719,7 +716,9 @@ class _Write:
         self._admit(effect.path)
 
     def _admit(self, path: str) -> None:
-        """The one that waits longest goes first; it never stands behind one that asked later with a higher limit."""
+        """Admit executions in the order they asked. The first in line is never overtaken by one
+        with a higher limit.
+        """
         admission = self._db.admission(self.part.tenant, path)
         for execution_id, limit in list(admission.waiting.items()):
             if len(admission.active) >= limit:
@@ -747,7 +746,8 @@ def _inbox_row(row: Posted) -> InboxRow:
 def _is_path(path: str, wanted: str) -> bool:
     if not has_wildcard(wanted):
         return path == wanted
-    return re.fullmatch(".*".join(map(re.escape, wanted.split("*"))), path) is not None
+    pattern = ".*".join(map(re.escape, wanted.split("*")))
+    return re.fullmatch(pattern, path) is not None
 
 
 def _is_wanted(row: Projection, wanted: ExecutionFilter) -> bool:

@@ -1,4 +1,6 @@
-"""State between executions in Postgres: reads, and writes by people. What executions write comes with their events (`append`)."""
+"""State between executions in Postgres: reads, and writes by people. `append` stores the writes of
+executions with their events.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,8 @@ class PlaybookStatePostgres:
         self._pool = database.main
 
     async def read(self, tenant: Tenant, path: str, names: list[str] | None) -> list[StateRow]:
-        return [
-            _row(row)
-            for row in await self._pool.read(
-                _SQL["read_state"], tenant=tenant, path=path, names=names
-            )
-        ]
+        rows = await self._pool.read(_SQL["read_state"], tenant=tenant, path=path, names=names)
+        return [_row(row) for row in rows]
 
     async def page(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
         path, name = after
@@ -71,7 +69,8 @@ class PlaybookStatePostgres:
 
 def _row(row: Record) -> StateRow:
     columns: dict[str, Any] = dict(row)
-    value, execution = columns.pop("value"), columns.pop("execution_id")
+    value = columns.pop("value")
+    execution = columns.pop("execution_id")
     return StateRow(
         value=None if value is None else msgspec.json.decode(value),
         unset=value is None,

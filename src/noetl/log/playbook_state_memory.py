@@ -1,4 +1,6 @@
-"""State between executions, for the twin in memory: what `check_state`, `write_state` and `put_state` of the schema do."""
+"""State between executions in the memory twin: the same rules as `check_state`, `write_state` and
+`put_state` in the schema.
+"""
 
 from itertools import islice
 
@@ -11,7 +13,7 @@ from noetl.model.decisions import SetState
 from noetl.model.ids import ExecutionId, Tenant
 from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue
 
-Place = tuple[Tenant, str, str]  # a name of a path
+Place = tuple[Tenant, str, str]  # tenant, path of the playbook, name of the value
 _row = msgspec.json.Decoder(StateRow)
 
 
@@ -24,8 +26,11 @@ class PlaybookStateMemory:
     def refuse(
         self, parts: tuple[ExecutionPart, ...], refused: list[Outcome | None]
     ) -> list[Outcome | None]:
-        """Parts that write a state value of another version, or one that an earlier part of the batch writes, or one name more
-        than a path may have."""
+        """Refuse further parts because of the state they write.
+
+        A part is refused if a value has another version by now, if an earlier part of the batch writes
+        the same value, or if the path would have too many names.
+        """
         seen: dict[Place, ExecutionId] = {}
         return [
             refusal or self._conflict(part, _writes(part), seen)
@@ -35,56 +40,57 @@ class PlaybookStateMemory:
     def _conflict(
         self, part: ExecutionPart, writes: list[SetState], seen: dict[Place, ExecutionId]
     ) -> Outcome | None:
-        written: dict[Place, int] = {}
+        versions: dict[Place, int] = {}
         for write in writes:
             place = (part.tenant, write.path, write.name)
             if seen.get(place, part.execution_id) != part.execution_id:
                 return Known(part.execution_id)
             row = self._db.state(*place)
-            current = written.get(place, row.version if row is not None else 0)
-            if current != write.expected:
-                by = None if row is None else row.execution_id or row.by
-                return StateChanged(part.execution_id, write.name, current, by)
+            version, author = _version_and_author(row)
+            version = versions.get(place, version)
+            if version != write.expected:
+                return StateChanged(part.execution_id, write.name, version, author)
             if row is None and place not in seen:
                 is_full = self._too_many_names(part, write.path, seen)
-                if is_full is not None:
-                    return (
-                        StateChanged(part.execution_id, write.name, 0, None, True)
-                        if is_full
-                        else Known(part.execution_id)
-                    )
+                if is_full is True:
+                    return StateChanged(part.execution_id, write.name, 0, None, True)
+                if is_full is False:
+                    return Known(part.execution_id)
             seen[place] = part.execution_id
-            written[place] = current + 1
+            versions[place] = version + 1
         return None
 
     def _too_many_names(
         self, part: ExecutionPart, path: str, seen: dict[Place, ExecutionId]
     ) -> bool | None:
-        """None: there is room for one more. False: there may be room when other parts of the batch leave it."""
-        there = {place for place in self._db.states if place[:2] == (part.tenant, path)}
-        new = {
-            place: by
-            for place, by in seen.items()
-            if place[:2] == (part.tenant, path) and place not in there
-        }
-        of_part = sum(by == part.execution_id for by in new.values())
-        if len(there) + of_part >= MAX_STATE_NAMES:
+        """None: there is room for one more name. False: there may be room if other parts are refused."""
+        stored = {place for place in self._db.states if place[:2] == (part.tenant, path)}
+        writers = [
+            writer
+            for place, writer in seen.items()
+            if place[:2] == (part.tenant, path) and place not in stored
+        ]
+        by_part = writers.count(part.execution_id)
+        if len(stored) + by_part >= MAX_STATE_NAMES:
             return True
-        return False if len(there) + len(new) >= MAX_STATE_NAMES else None
+        if len(stored) + len(writers) >= MAX_STATE_NAMES:
+            return False
+        return None
 
     def read(self, tenant: Tenant, path: str, names: list[str] | None) -> list[StateRow]:
-        found = [place for place in sorted(self._db.states) if place[:2] == (tenant, path)]
-        wanted = [place for place in found if names is None or place[2] in names]
-        return [row for place in wanted if (row := self._db.state(*place)) is not None]
+        places = [place for place in sorted(self._db.states) if place[:2] == (tenant, path)]
+        if names is not None:
+            places = [place for place in places if place[2] in names]
+        rows = [self._db.state(*place) for place in places]
+        return [row for row in rows if row is not None]
 
     def page(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
         places = [
             place for place in sorted(self._db.states) if place[0] == tenant and place[1:] > after
         ]
-        rows = (
-            row for place in places if (row := self._db.state(*place)) is not None and not row.unset
-        )
-        return list(islice(rows, limit))
+        rows = (self._db.state(*place) for place in places)
+        present = (row for row in rows if row is not None and not row.unset)
+        return list(islice(present, limit))
 
     def history(
         self, tenant: Tenant, path: str, name: str, before: int, limit: int
@@ -103,7 +109,7 @@ class PlaybookStateMemory:
     ) -> int:
         encoded_state(name, value)
         row = self._db.state(tenant, path, name)
-        version = row.version if row is not None else 0
+        version, _ = _version_and_author(row)
         names = [place for place in self._db.states if place[:2] == (tenant, path)]
         is_full = row is None and len(names) >= MAX_STATE_NAMES
         check_put(path, name, expected in (None, version), is_full, version, expected)
@@ -120,12 +126,19 @@ class PlaybookStateMemory:
         return written.version
 
 
+def _version_and_author(row: StateRow | None) -> tuple[int, str | None]:
+    """The current version and the execution or person that wrote it."""
+    if row is None:
+        return 0, None
+    return row.version, row.execution_id or row.by
+
+
 def _writes(part: ExecutionPart) -> list[SetState]:
     return [effect for effect in part.effects if isinstance(effect, SetState)]
 
 
 def write_state(db: MemoryDatabase, part: ExecutionPart, effect: SetState) -> None:
-    """Called before the part's events are there: they get the shard's next numbers."""
+    """Write a state value. The part's events are appended later; they get the shard's next numbers."""
     keys = [event.key for event in part.events]
     written = StateRow(
         path=effect.path,

@@ -1,14 +1,18 @@
-"""The contract of the log. Every method is one transaction: it happened whole, not at all, or its outcome is unknown.
+"""The contract of the event log. Every method is one transaction: it happened completely, not at
+all, or its outcome is unknown.
 
-Who writes what: only the owner of a shard appends to it, fenced by the shard's epoch; anyone may post to an inbox;
-claiming, renewing and losing leases touch queue rows only. Raises `StoreUnavailable` (nothing happened) or
-`OutcomeUnknown` (it may have: repeat the call, keys absorb it). Time here is the store's own clock.
+Only the owner of a shard appends to it, fenced by the shard's epoch. Anyone may post to an inbox.
+Claiming, renewing and losing leases change only rows of the queue. Methods raise `StoreUnavailable`
+(nothing happened) or `OutcomeUnknown` (it may have happened: repeat the call, unique keys absorb
+the second). Time here is the store's own clock.
 
 States of a command row:  queued ──claim / hand-off──► leased ──report──► done · dead · cancelled
                             ▲  ▲                         │ │
                             │  └── Requeue (attempt+1) ── │ └─ lease lost ─► lost ─┐ (LeaseLost in the inbox)
                             └───── Requeue ── parked ◄────┘                       └─ Requeue (attempt+1) or dead
-A report that ends a lease and is accepted for another owner makes the row `reported` until that owner has folded it.
+
+If a server that does not own the shard accepts a report that ends a lease, the row is `reported`
+until the owner has folded the report.
 """
 
 from collections.abc import Mapping
@@ -29,12 +33,13 @@ from noetl.model.reference import Lifetime, Reference
 Place = tuple[ExecutionId, str]  # a step of an execution
 
 BATCH_EVENTS = 500
-BLOB_LIMIT = 1024 * 1024  # bytes of a payload kept here
-LINEAGE_LIMIT = 100_000  # references that one walk over lineage meets; one that is met at several depths counts for each
+BLOB_LIMIT = 1024 * 1024  # bytes of one payload in the log's database
+# References that one walk over lineage visits. One that is met at several depths counts for each.
+LINEAGE_LIMIT = 100_000
 
 
 class Recorded(Struct, frozen=True):
-    """An event as it stands in the log. Readers follow (shard, seq): sequence numbers are given under a lock."""
+    """An event in the log. Readers follow (shard, seq): sequence numbers are assigned under a lock."""
 
     execution_id: ExecutionId
     shard: int
@@ -51,28 +56,27 @@ class InboxRow(Struct, frozen=True):
 
 
 class Handoff(Struct, frozen=True):
-    """A command of this batch goes straight to a waiting worker: leased in the transaction that issues it."""
+    """A command of this batch that goes to a waiting worker: it is leased in the transaction that
+    issues it.
+    """
 
     command_id: CommandId
     worker: str
 
 
 class ExecutionPart(Struct, frozen=True, kw_only=True):
-    """One execution's share of a batch. It is applied whole or left out whole."""
+    """One execution's part of a batch. It is applied completely or not at all."""
 
     execution_id: ExecutionId
     shard: int
     tenant: Tenant
     after: int  # the sequence number of the last event this was decided from; 0 for a new execution
     events: tuple[Event, ...]
-    encoded: tuple[
-        bytes, ...
-    ] = ()  # the events' bytes, where whoever decided them has looked at their size
+    encoded: tuple[bytes, ...] = ()  # the events' bytes, if the caller has encoded them already
     effects: tuple[Effect, ...] = ()
-    taken: tuple[
-        LeaseKey, ...
-    ] = ()  # (command, attempt) that must be leased as this attempt: the report's fence
-    inbox: tuple[int, ...] = ()  # inbox rows this consumes; a row that is gone already means: known
+    # (command, attempt) of each report: the command must still be leased as this attempt
+    taken: tuple[LeaseKey, ...] = ()
+    inbox: tuple[int, ...] = ()  # inbox rows this consumes; if one is gone, the outcome is Known
     timers: tuple[TimerId, ...] = ()  # fired timers this consumes
     refs: tuple[StoredRef, ...] = ()
     handoffs: tuple[Handoff, ...] = ()
@@ -81,7 +85,7 @@ class ExecutionPart(Struct, frozen=True, kw_only=True):
 
 
 class AppendBatch(Struct, frozen=True, kw_only=True):
-    """At most BATCH_EVENTS events, any number of executions and shards of one owner."""
+    """At most BATCH_EVENTS events of any number of executions and shards of one owner."""
 
     epochs: dict[int, int]
     parts: tuple[ExecutionPart, ...]
@@ -89,7 +93,9 @@ class AppendBatch(Struct, frozen=True, kw_only=True):
 
 
 class Appended(Struct, frozen=True):
-    """Applied. `inboxes` are shards whose inbox got a row with it: whoever owns them should be told."""
+    """The part was applied. `inboxes` are the shards that got an inbox row: their owners should get
+    a hint.
+    """
 
     execution_id: ExecutionId
     last_seq: int
@@ -97,10 +103,11 @@ class Appended(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """Something in the part was there already, or the state it was decided from is not the last: reload, decide again.
+    """Something in the part is in the log already, or the part was decided from an old state:
+    reload, decide again.
 
-    `key` is set when that alone is wrong: an event of this key stands in the log, or twice in the part. It is not set
-    when a report of the same command waits in the inbox: that one came first.
+    `key` is set if that is the only problem: an event with this key is in the log, or twice in the
+    part. It is not set if a report of the same command waits in the inbox: that report came first.
     """
 
     execution_id: ExecutionId
@@ -108,22 +115,25 @@ class Known(Struct, frozen=True):
 
 
 class StaleAttempt(Struct, frozen=True):
-    """A report's command is no longer leased as that attempt: refuse the report."""
+    """The command of a report is no longer leased as that attempt: refuse the report."""
 
     execution_id: ExecutionId
     held: LeaseKey
 
 
 class ShardLost(Struct, frozen=True):
-    """The shard's epoch is not ours any more: nothing of it was applied."""
+    """Another server owns the shard: nothing of the part was applied."""
 
     execution_id: ExecutionId
     shard: int
 
 
 class StateChanged(Struct, frozen=True):
-    """The part writes a state value that has another version by now: nothing of it was applied. `by` is the execution or person
-    that wrote it. `is_full`: nobody did; the path has as many names as it may have, and this would be one more."""
+    """The part writes a state value that has another version by now: nothing of it was applied.
+
+    `by` is the execution or person that wrote it. `is_full`: nobody wrote it, but the path has as
+    many names as it may have.
+    """
 
     execution_id: ExecutionId
     name: str
@@ -136,7 +146,7 @@ Outcome = Union[Appended, Known, StaleAttempt, ShardLost, StateChanged]
 
 
 class StateRow(Struct, frozen=True, kw_only=True):
-    """One version of a state value. Written by an execution with the event `seq`, or by a person."""
+    """One version of a state value. An execution wrote it with the event `seq`, or a person did."""
 
     path: str
     name: str
@@ -150,7 +160,7 @@ class StateRow(Struct, frozen=True, kw_only=True):
 
 
 class Pinned(Struct, frozen=True):
-    """What stays the same for the whole execution: stored once at its start, part of the log."""
+    """What does not change during an execution: stored once at its start, as part of the log."""
 
     execution_id: ExecutionId
     tenant: Tenant
@@ -159,7 +169,7 @@ class Pinned(Struct, frozen=True):
 
 
 class StateSnapshot(Struct, frozen=True):
-    """The encoded state of an execution as of `seq`."""
+    """The encoded state of an execution after the event `seq`."""
 
     execution_id: ExecutionId
     seq: int
@@ -167,7 +177,9 @@ class StateSnapshot(Struct, frozen=True):
 
 
 class Projection(Struct, frozen=True, kw_only=True):
-    """The row people read: written by the shard's owner, never ahead of the log."""
+    """The row of an execution that people read. The shard's owner writes it, never ahead of the
+    log.
+    """
 
     execution_id: ExecutionId
     shard: int
@@ -188,13 +200,13 @@ class Projection(Struct, frozen=True, kw_only=True):
 
 
 class ExecutionFilter(Struct, frozen=True, kw_only=True):
-    """Which executions a list is to show; None: any."""
+    """Which executions a list shows. None matches any."""
 
     status: str | None = None
-    path: str | None = None  # `*` stands for any letters: `etl/*`
+    path: str | None = None  # `*` matches any text: `etl/*`
     parent: ExecutionId | None = None
     since: Micros | None = None  # started then or later
-    roots: bool = False  # no execution started them, neither one that waits nor one that does not
+    roots: bool = False  # only executions that no other execution started
 
 
 def has_wildcard(path: str | None) -> bool:
@@ -202,8 +214,11 @@ def has_wildcard(path: str | None) -> bool:
 
 
 class Queued(Struct, frozen=True, kw_only=True):
-    """A row of the queue as people see it: what it is, never what it carries. `number` is the order of issue; `progress` is how
-    far its tool was when its lease was last renewed."""
+    """A row of the queue as people see it, without the command's content.
+
+    `number` is the order of issue. `progress` is how far the tool was at the last renewal of the
+    lease.
+    """
 
     number: int
     command_id: CommandId
@@ -228,7 +243,9 @@ class Depth(Struct, frozen=True):
 
 
 class Present(Struct, frozen=True, kw_only=True):
-    """One life of a worker as the server it last spoke to knows it. `age`: since then, by the store's clock."""
+    """One incarnation of a worker, as the server it last contacted knows it. `age` is the time
+    since then.
+    """
 
     worker: str  # `name/incarnation`: the holder of its leases
     server: str
@@ -240,7 +257,7 @@ class Present(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """Events were recorded, whatever they say; `seq` is the last of them."""
+    """Events of an execution were recorded. `seq` is the last of them."""
 
     shard: int
     seq: int
@@ -249,7 +266,7 @@ class Change(Struct, frozen=True):
 
 
 class ShardRows(Struct, frozen=True):
-    """Rows of one shard as of the event `checkpoint`, written under `epoch`."""
+    """Projections of one shard after the event `checkpoint`, written under `epoch`."""
 
     shard: int
     epoch: int
@@ -258,15 +275,18 @@ class ShardRows(Struct, frozen=True):
 
 
 class Received(Struct, frozen=True):
-    """What became of a key: `waiting` in the inbox, recorded in the log as `seq`, or neither."""
+    """The state of a message key: `waiting` in the inbox, recorded in the log as `seq`, or neither."""
 
     waiting: bool = False
     seq: int | None = None
 
 
 class LogPart(Struct, frozen=True):
-    """Lines that a step printed, as its worker stored them. `number` counts the parts of an execution in the order of their
-    commits, so a reader that has one has all before it."""
+    """Lines that a step printed, as its worker stored them.
+
+    `number` counts the parts of an execution in the order of their commits, so a reader that has
+    one part has all parts before it.
+    """
 
     number: int
     uri: str
@@ -274,7 +294,9 @@ class LogPart(Struct, frozen=True):
 
 
 class Traced(Struct, frozen=True, kw_only=True):
-    """A reference and what it was made from. `depth`: steps back from the nearest of those that were asked for."""
+    """A reference and its sources. `depth` is the number of steps back from the nearest requested
+    one.
+    """
 
     depth: int
     reference: Reference
@@ -285,14 +307,14 @@ class Traced(Struct, frozen=True, kw_only=True):
 
 
 class Life(Struct, frozen=True):
-    """How long a reference is to lead to something, as its report said; and since when it does not."""
+    """The lifetime of a reference as its report gave it, and when it expired."""
 
     lifetime: Lifetime | None = None
     expired_at: Micros | None = None
 
 
 class Judged(Struct, frozen=True):
-    """Executions that were looked at, references that expired, payloads that no reference ever named."""
+    """Counts: executions judged, references that expired, payloads deleted that no reference named."""
 
     looked: int = 0
     expired: int = 0
@@ -300,7 +322,7 @@ class Judged(Struct, frozen=True):
 
 
 class Used(Struct, frozen=True):
-    """What an execution keeps in a tier; references to what it kept once are counted apart."""
+    """What an execution stores in a tier. Expired references are counted apart."""
 
     execution_id: ExecutionId
     tier: str
@@ -313,7 +335,7 @@ NO_PROGRESS: Mapping[LeaseKey, str] = MappingProxyType({})
 
 
 class Renewal(Struct, frozen=True):
-    """What a worker must stop: cancelled commands, and those that are not its own any more."""
+    """What a worker must stop: cancelled commands, and commands that it no longer holds."""
 
     stop: tuple[LeaseKey, ...] = ()
     lost: tuple[LeaseKey, ...] = ()
@@ -322,73 +344,106 @@ class Renewal(Struct, frozen=True):
 class EventLog(Protocol):
     # -- the owner --
     async def append(self, batch: AppendBatch) -> list[Outcome]: ...
+
     async def inbox(
         self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()
-    ) -> list[
-        InboxRow
-    ]: ...  # oldest first; of executions in `skip` (quarantined) only the requests to release them
+    ) -> list[InboxRow]:
+        """Inbox rows, oldest first. Of the executions in `skip` (quarantined) only release requests."""
+        ...
+
     async def due_timers(
         self, shards: list[int], limit: int
     ) -> list[tuple[ExecutionId, TimerId]]: ...
-    async def project(
-        self, batch: list[ShardRows]
-    ) -> list[bool]: ...  # False: that shard has another epoch by now
+
+    async def project(self, batch: list[ShardRows]) -> list[bool]:
+        """Write projections. False for a shard that has another epoch by now."""
+        ...
 
     # -- anyone --
-    async def start(
-        self, start: Start, workload: dict[str, Any]
-    ) -> ExecutionId: ...  # known start key: the earlier id
-    async def post(
-        self, execution_id: ExecutionId, message: Message
-    ) -> bool: ...  # False: that key was there
-    async def accept(
-        self, report: Report
-    ) -> bool: ...  # at a non-owner: row + inbox in one transaction; False: stale
+    async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
+        """Start an execution. A known start key returns the id of the earlier execution."""
+        ...
+
+    async def post(self, execution_id: ExecutionId, message: Message) -> bool:
+        """Put a message into the inbox. False if its key was there already."""
+        ...
+
+    async def accept(self, report: Report) -> bool:
+        """Accept a report at a server that does not own the shard. False if the report is stale.
+
+        The command's row and the inbox row are written in one transaction.
+        """
+        ...
 
     # -- readers --
     async def events(
         self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
     ) -> list[Recorded]: ...
-    async def named_events(
-        self, names: list[tuple[ExecutionId, str]]
-    ) -> list[Recorded]: ...  # by key; in no order
+
+    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
+        """The events with these keys, in no order."""
+        ...
+
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]: ...
-    async def changes(
-        self, after: dict[int, int], limit: int
-    ) -> list[Change]: ...  # by shard and seq: of at most `limit` events beyond it in each
-    async def parts(self, manifest: str) -> list[AddPart]: ...  # in order of first
+
+    async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
+        """The changes after a sequence number per shard, of at most `limit` events in each shard."""
+        ...
+
+    async def parts(self, manifest: str) -> list[AddPart]:
+        """The parts of a manifest, in order of `first`."""
+        ...
+
     async def last_seq(self, execution_id: ExecutionId) -> int: ...
     async def pinned(self, execution_id: ExecutionId) -> Pinned | None: ...
-    async def pins(
-        self, execution_ids: list[ExecutionId]
-    ) -> dict[ExecutionId, Pinned]: ...  # of those there are
+
+    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]:
+        """`pinned` for several executions. Unknown executions are left out."""
+        ...
+
     async def projection(self, execution_id: ExecutionId) -> Projection | None: ...
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]: ...
+
     async def executions(
         self, tenant: Tenant, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
-    ) -> list[Projection]: ...  # newest first, older than `before`; without `state`
-    async def child_counts(self, parent: ExecutionId) -> dict[str, int]: ...  # by status
-    async def tenant_of(
-        self, execution_id: ExecutionId
-    ) -> Tenant | None: ...  # None: no such execution
+    ) -> list[Projection]:
+        """Projections older than `before`, newest first, without `state`."""
+        ...
+
+    async def child_counts(self, parent: ExecutionId) -> dict[str, int]:
+        """The number of children by status."""
+        ...
+
+    async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None:
+        """None if there is no such execution."""
+        ...
+
     async def received(self, execution_id: ExecutionId, key: str) -> Received: ...
     async def checkpoint(self, shard: int) -> int: ...
-    async def live(
-        self, shard: int
-    ) -> list[ExecutionId]: ...  # executions of the shard without a terminal event
+
+    async def live(self, shard: int) -> list[ExecutionId]:
+        """The executions of the shard without a terminal event."""
+        ...
 
     # -- state between executions --
     async def read_state(
         self, tenant: Tenant, path: str, names: list[str] | None = None
-    ) -> list[StateRow]: ...  # by name, those that were unset too; None: all of the path
+    ) -> list[StateRow]:
+        """The values by name, including unset ones. `names` None: all of the path."""
+        ...
+
     async def list_state(
         self, tenant: Tenant, after: tuple[str, str], limit: int
-    ) -> list[StateRow]: ...  # by path and name beyond `after`, without those that were unset
+    ) -> list[StateRow]:
+        """The values after (path, name), without unset ones."""
+        ...
+
     async def state_history(
         self, tenant: Tenant, path: str, name: str, before: int, limit: int
-    ) -> list[
-        StateRow
-    ]: ...  # the last KEPT_VERSIONS at most, newest first, older than the version `before`
+    ) -> list[StateRow]:
+        """Versions older than `before`, newest first. At most KEPT_VERSIONS are stored."""
+        ...
+
     async def put_state(
         self,
         tenant: Tenant,
@@ -398,48 +453,64 @@ class EventLog(Protocol):
         expected: int | None,
         by: str | None,
     ) -> int:
-        """A write by a person; the version of `value` is ignored, and returned is the one it got. `expected` None: whatever is
-        there. Conflict when another version is there, or MAX_STATE_NAMES names. InvalidInput when it cannot be kept."""
+        """Write a value for a person. Returns the new version; the version in `value` is ignored.
+
+        `expected` None overwrites any version. Raises Conflict if the value has another version, or
+        if the path has MAX_STATE_NAMES names. Raises InvalidInput if the value cannot be stored.
+        """
         ...
 
     # -- small payloads --
     async def put_blob(self, reference: Reference, payload: bytes) -> None:
-        """Before the report that names it; what the report's StoredRef says (parent, inputs) is recorded with the report.
+        """Store a payload before the report that names it. The report records its parent and inputs.
 
-        The same again is fine. Conflict when another payload stands there, NotFound without such an execution,
-        InvalidInput beyond BLOB_LIMIT.
+        Storing the same payload again succeeds. Raises Conflict if the address holds another
+        payload, NotFound if there is no such execution, InvalidInput if it is larger than BLOB_LIMIT.
         """
         ...
 
     async def blob(self, ref_id: RefId, uri: str) -> bytes | None:
-        """What `put_blob` or the payload of a recorded StoredRef left under this id and exactly this address."""
+        """The payload with this id and exactly this address, from `put_blob` or from a report."""
         ...
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
-        """Those that no reference of this execution names and none ever will, for it has ended; what names them may have expired.
-        None of one that is not here: another log may know it."""
+        """The addresses that no unexpired reference of this ended execution names.
+
+        Empty while the execution runs, because a report may still name them. Empty for an unknown
+        execution, because another log may know it.
+        """
         ...
 
     # -- how long results stay --
     async def judge(self, grace: Micros, retention: Micros | None, limit: int) -> Judged:
-        """Of so many executions that ended at least `grace` ago: expire the results whose time is over, and delete small
-        payloads that were put and never named. `retention`: how long results stay that say nothing else; None: for ever.
+        """Expire results of up to `limit` executions that ended at least `grace` ago.
 
-        Nothing goes while an execution of its family lives (whom it called, who called it, who goes on from it), nor what is
-        pinned. One server judges at a time: the others find nothing to do.
+        Small payloads that were put and never named are deleted. `retention` applies to results
+        without a lifetime of their own; None keeps them for ever.
+
+        Nothing expires while a relative of the execution lives (its callers, the executions it
+        called, its retries), and no pinned result expires. One server judges at a time; the others
+        find nothing to do.
         """
         ...
 
-    async def lives(self, refs: list[RefId]) -> dict[RefId, Life]: ...  # of those that are recorded
+    async def lives(self, refs: list[RefId]) -> dict[RefId, Life]:
+        """The lifetimes of the references that are recorded."""
+        ...
+
     async def pin_results(self, places: list[Place]) -> None:
-        """Keep all that these steps have stored. What has not expired when this returns never will; again is fine."""
+        """Keep all results of these steps. Results that have not expired by then never expire."""
         ...
 
     async def unpin_results(self, places: list[Place]) -> None: ...
-    async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]: ...  # in order
-    async def usage(
-        self, executions: list[ExecutionId]
-    ) -> list[Used]: ...  # by execution, then tier
+
+    async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]:
+        """The pinned steps, in order."""
+        ...
+
+    async def usage(self, executions: list[ExecutionId]) -> list[Used]:
+        """Storage by execution, then by tier."""
+        ...
 
     async def lineage(
         self,
@@ -449,14 +520,19 @@ class EventLog(Protocol):
         after: tuple[int, RefId] | None,
         limit: int,
     ) -> list[Traced]:
-        """These references and whatever they were made from, up to `depth` steps back, in whichever execution: each once, nearest
-        first, then by id; beyond `after`, which is (depth, id). Of a graph that is too large the nearest part."""
+        """The roots and their sources, up to `depth` steps back, across executions.
+
+        Each reference comes once, nearest first, then by id; `after` is the (depth, id) of the last
+        one seen. Of a graph that is too large, the nearest part is returned.
+        """
         ...
 
     # -- step logs --
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
-        """Payloads with addresses of kind `log`. One that stands there already stays as it is; one of an execution that is
-        not there is passed over."""
+        """Store payloads with addresses of kind `log`.
+
+        Parts that are stored already, and parts of unknown executions, are skipped.
+        """
         ...
 
     async def logs(
@@ -467,8 +543,11 @@ class EventLog(Protocol):
     async def claim(
         self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
     ) -> list[Command]:
-        """By priority, then in order of issue. Of commands that lost SUSPECT leases a worker holds one at most: whoever kills
-        its workers is soon alone with them, and those that happened to run beside it are not taken for it."""
+        """Lease commands by priority, then in order of issue.
+
+        A worker holds at most one command that has lost SUSPECT leases. So a command that kills its
+        workers soon runs apart from the other suspects, and those are not taken for it.
+        """
         ...
 
     async def renew(
@@ -477,13 +556,22 @@ class EventLog(Protocol):
         held: tuple[LeaseKey, ...],
         lease: Micros,
         progress: Mapping[LeaseKey, str] = NO_PROGRESS,
-    ) -> Renewal: ...  # and how far their tools are, until the next one
+    ) -> Renewal:
+        """Renew leases and store the progress of their tools."""
+        ...
+
     async def leased(self, worker: str) -> list[Command]: ...
-    async def expire(
-        self, limit: int
-    ) -> int: ...  # leases that ran out: lost or stopped, with the inbox row
-    async def lose(self, worker: str) -> int: ...  # the worker is gone: the same, at once
+
+    async def expire(self, limit: int) -> int:
+        """End leases that ran out: the commands are lost or stopped, with the inbox row."""
+        ...
+
+    async def lose(self, worker: str) -> int:
+        """End all leases of a worker that is gone, as `expire` does."""
+        ...
+
     async def command_status(self, command_id: CommandId) -> tuple[str, int] | None: ...
+
     async def queue(
         self,
         tenant: Tenant,
@@ -493,15 +581,25 @@ class EventLog(Protocol):
         execution_id: ExecutionId | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> list[Queued]: ...  # in order of issue, beyond the number `after`
-    async def depths(
-        self, tenant: Tenant | None = None
-    ) -> list[Depth]: ...  # commands not over, by pool, status
-    async def note_worker(
-        self, worker: Present, lease: Micros
-    ) -> None: ...  # heard of now; kept for `lease`
-    async def workers(self, tenant: Tenant) -> list[Present]: ...  # by name
+    ) -> list[Queued]:
+        """Rows of the queue in order of issue, after the number `after`."""
+        ...
+
+    async def depths(self, tenant: Tenant | None = None) -> list[Depth]:
+        """The number of unfinished commands by pool and status."""
+        ...
+
+    async def note_worker(self, worker: Present, lease: Micros) -> None:
+        """Record that the worker made contact now. The row is kept for `lease`."""
+        ...
+
+    async def workers(self, tenant: Tenant) -> list[Present]:
+        """The known workers, by name."""
+        ...
+
     async def lost_history(self, limit: int) -> list[str]:
-        """Files with events of ended executions that this process cannot reach, of the `limit` newest. Those events are nowhere
-        else."""
+        """The unreadable ones of the `limit` newest files with events of ended executions.
+
+        Those events are nowhere else.
+        """
         ...

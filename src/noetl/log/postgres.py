@@ -1,6 +1,7 @@
-"""The log in Postgres. Each method is one statement, hence one transaction and one round trip.
+"""The log in Postgres. Each method is one statement, so it is one transaction and one round trip.
 
-Duties use the background pool, so that neither a slow projection nor a long inbox holds up an append or a claim.
+Duties use the background pool, so neither a slow projection nor a long inbox delays an append or a
+claim.
 """
 
 import logging
@@ -78,7 +79,7 @@ log = logging.getLogger(__name__)
 _SQL = load(Path(__file__).with_name("log.sql"))
 _part = msgspec.json.Decoder(AddPart)
 
-MESSAGE_LIMIT = 32 * 1024  # of a body in the inbox: a report holds an event
+MESSAGE_LIMIT = 32 * 1024  # bytes of a message in the inbox: a report holds an event
 WORKLOAD_LIMIT = 1024 * 1024
 SWEEP = 5_000  # finished rows deleted in one run
 EXPIRING = 5_000  # references that expire in one run
@@ -98,8 +99,11 @@ class LogPostgres:
         lake: HistoryFiles | None = None,
         at_a_stretch: float | None = None,
     ) -> None:
-        """As many shards as the database was made with: `migrate` says it. `lake`: where events are that were moved to files.
-        `at_a_stretch`: seconds that it may compute before others get a turn."""
+        """`shards` must be the number that the database was created with; `migrate` returns it.
+
+        `lake` holds the events that were moved to files. `at_a_stretch`: seconds of computing
+        before other tasks get a turn.
+        """
         self._main = database.main
         self._background = database.background
         self._shards = shards
@@ -113,7 +117,9 @@ class LogPostgres:
     # -- the owner --
 
     async def append(self, batch: AppendBatch) -> list[Outcome]:
-        """A key that stands in the log already breaks the first try whole; the second one says whose it is."""
+        """Append a batch. If a key is in the log already, the first statement fails as a whole; the
+        second one says which part it belongs to.
+        """
         if not batch.parts:
             return []
         writes = await AppendArguments.of(batch, self._shards, self._at_a_stretch)
@@ -139,7 +145,10 @@ class LogPostgres:
         self, shards: list[int], limit: int, skip: frozenset[ExecutionId] = frozenset()
     ) -> list[InboxRow]:
         rows = await self._background.read(
-            _SQL["inbox"], shards=numbers(shards), limit=limit, skip=[int(each) for each in skip]
+            _SQL["inbox"],
+            shards=numbers(shards),
+            limit=limit,
+            skip=[int(execution_id) for execution_id in skip],
         )
         return [
             InboxRow(
@@ -156,23 +165,25 @@ class LogPostgres:
         return [(_id(row["execution_id"]), TimerId(row["timer_id"])) for row in rows]
 
     async def project(self, batch: list[ShardRows]) -> list[bool]:
-        rows = [row for each in batch for row in each.rows]
-        if [row.shard for row in rows] != [each.shard for each in batch for _ in each.rows]:
-            raise NoetlError("a projection of another shard")
+        rows: list[Projection] = []
+        for shard_rows in batch:
+            if any(row.shard != shard_rows.shard for row in shard_rows.rows):
+                raise NoetlError("a projection of another shard")
+            rows += shard_rows.rows
         columns = await self._columns(rows)
         (answer,) = await self._background.write(
             _SQL["project"],
-            shard=numbers([each.shard for each in batch]),
-            epoch=numbers([each.epoch for each in batch]),
-            checkpoint=numbers([each.checkpoint for each in batch]),
+            shard=numbers([shard_rows.shard for shard_rows in batch]),
+            epoch=numbers([shard_rows.epoch for shard_rows in batch]),
+            checkpoint=numbers([shard_rows.checkpoint for shard_rows in batch]),
             **columns,
         )
         if answer["ahead"] is not None:
             raise NoetlError(f"projection of {answer['ahead']} is ahead of the log")
-        return [each.shard in answer["shards"] for each in batch]
+        return [shard_rows.shard in answer["shards"] for shard_rows in batch]
 
     async def _columns(self, rows: list[Projection]) -> dict[str, str]:
-        stretch = TimeSlice(self._at_a_stretch)
+        time_slice = TimeSlice(self._at_a_stretch)
         columns = {
             "of_shard": numbers([row.shard for row in rows]),
             "exec": texts([row.execution_id for row in rows]),
@@ -181,7 +192,7 @@ class LogPostgres:
             "state": documents([None if row.state is None else row.state.decode() for row in rows]),
         }
         for name, write in _SAME.items():
-            await stretch.pause_if_over()
+            await time_slice.pause_if_over()
             columns[name] = write([getattr(row, name) for row in rows])
         return columns
 
@@ -232,16 +243,6 @@ class LogPostgres:
 
     async def accept(self, report: Report) -> bool:
         check_size(report.event)
-        refs = [ref_row(ref) for ref in report.refs]
-        inputs = [
-            (int(ref.reference.ref_id), int(each)) for ref in report.refs for each in ref.inputs
-        ]
-        lives = [
-            lifetime_row(ref.reference, ref.lifetime)
-            for ref in report.refs
-            if ref.lifetime is not None
-        ]
-        columns = zip(*refs, strict=True) if refs else [()] * len(_REF_COLUMNS)
         (row,) = await self._main.write(
             _SQL["accept"],
             execution_id=int(report.execution_id),
@@ -251,10 +252,7 @@ class LogPostgres:
             report_key=report.key,
             ends=isinstance(report.event, Ending),
             body=codec.encode(msgspec.structs.replace(report, refs=())),
-            ri_ref=[ref for ref, _ in inputs],
-            ri_input=[each for _, each in inputs],
-            **{f"l_{name}": [row[name] for row in lives] for name in ("ref", "scope", "ttl")},
-            **dict(zip(_REF_COLUMNS, map(list, columns), strict=True)),
+            **_ref_columns(report.refs),
         )
         return bool(row["accepted"])
 
@@ -268,7 +266,7 @@ class LogPostgres:
         )
         if rows and rows[-1]["path"] is not None:
             moved = await self._cold.events(rows[-1]["path"], execution_id)
-            return [each for each in moved if each.seq > after][:limit]
+            return [recorded for recorded in moved if recorded.seq > after][:limit]
         return [
             Recorded(
                 execution_id,
@@ -281,8 +279,11 @@ class LogPostgres:
         ]
 
     async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
-        executions, keys = [int(each) for each, _ in names], [key for _, key in names]
-        rows = await self._main.read(_SQL["named_events"], executions=executions, keys=keys)
+        rows = await self._main.read(
+            _SQL["named_events"],
+            executions=[int(execution_id) for execution_id, _ in names],
+            keys=[key for _, key in names],
+        )
         found = [
             Recorded(
                 _id(row["execution_id"]),
@@ -293,22 +294,20 @@ class LogPostgres:
             )
             for row in rows
         ]
-        return found + await self._moved(
-            set(names) - {(each.execution_id, each.event.key) for each in found}
-        )
+        found_names = {(recorded.execution_id, recorded.event.key) for recorded in found}
+        return found + await self._moved(set(names) - found_names)
 
     async def _moved(self, names: set[tuple[ExecutionId, str]]) -> list[Recorded]:
-        """Of those that are not in the log, whatever is in files."""
+        """Look up events that are not in the log in the files of moved events."""
         if not names:
             return []
-        rows = await self._main.read(_SQL["moved"], executions=[int(each) for each, _ in names])
-        events = [await self._cold.events(row["path"], _id(row["execution_id"])) for row in rows]
-        return [
-            each
-            for found in events
-            for each in found
-            if (each.execution_id, each.event.key) in names
-        ]
+        executions = [int(execution_id) for execution_id, _ in names]
+        rows = await self._main.read(_SQL["moved"], executions=executions)
+        found: list[Recorded] = []
+        for row in rows:
+            events = await self._cold.events(row["path"], _id(row["execution_id"]))
+            found += [event for event in events if (event.execution_id, event.event.key) in names]
+        return found
 
     async def lost_history(self, limit: int) -> list[str]:
         rows = await self._background.read(_SQL["cold_files"], limit=limit)
@@ -340,48 +339,53 @@ class LogPostgres:
         ]
 
     async def parts(self, manifest: str) -> list[AddPart]:
-        return [
-            _part.decode(row["body"])
-            for row in await self._main.read(_SQL["parts"], manifest=manifest)
-        ]
+        rows = await self._main.read(_SQL["parts"], manifest=manifest)
+        return [_part.decode(row["body"]) for row in rows]
 
     async def last_seq(self, execution_id: ExecutionId) -> int:
-        return _value(await self._main.read(_SQL["last_seq"], execution_id=int(execution_id)), 0)
+        rows = await self._main.read(_SQL["last_seq"], execution_id=int(execution_id))
+        return _value(rows, 0)
 
     async def pinned(self, execution_id: ExecutionId) -> Pinned | None:
         rows = await self._main.read(_SQL["pins"], executions=[int(execution_id)])
         return _pinned(rows[0]) if rows else None
 
     async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]:
-        rows = await self._main.read(_SQL["pins"], executions=[int(each) for each in execution_ids])
+        executions = [int(execution_id) for execution_id in execution_ids]
+        rows = await self._main.read(_SQL["pins"], executions=executions)
         return {pinned.execution_id: pinned for pinned in map(_pinned, rows)}
 
     async def pinned_playbooks(self) -> list[str]:
-        """Of all executions. Reads every row there is: for jobs."""
-        return [row["playbook"] for row in await self._background.read(_SQL["pinned_playbooks"])]
+        """The playbooks of all executions. This reads every row, so it is for jobs."""
+        rows = await self._background.read(_SQL["pinned_playbooks"])
+        return [row["playbook"] for row in rows]
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
         rows = await self._main.read(_SQL["projection"], execution_id=int(execution_id))
         return _projection(rows[0]) if rows else None
 
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]:
-        return [
-            _projection(row)
-            for row in await self._main.read(_SQL["projections"], tenant=tenant, limit=limit)
-        ]
+        rows = await self._main.read(_SQL["projections"], tenant=tenant, limit=limit)
+        return [_projection(row) for row in rows]
 
     async def executions(
         self, tenant: Tenant, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
     ) -> list[Projection]:
+        path, pattern = wanted.path, None
+        if has_wildcard(wanted.path):
+            path, pattern = None, _like(wanted.path)
+        first_possible = 0
+        if wanted.since is not None:
+            first_possible = first_id(wanted.since - LONGEST_WAIT)
         rows = await self._main.read(
             _SQL["executions"],
             tenant=tenant,
             status=wanted.status,
-            path=None if has_wildcard(wanted.path) else wanted.path,
-            pattern=_like(wanted.path) if has_wildcard(wanted.path) else None,
+            path=path,
+            pattern=pattern,
             roots=wanted.roots,
-            floor=0 if wanted.since is None else first_id(wanted.since - LONGEST_WAIT),
-            parent=None if wanted.parent is None else int(wanted.parent),
+            floor=first_possible,
+            parent=_number(wanted.parent),
             since=wanted.since or 0,
             before=LAST_ID if before is None else int(before),
             limit=limit,
@@ -398,18 +402,17 @@ class LogPostgres:
 
     async def received(self, execution_id: ExecutionId, key: str) -> Received:
         (row,) = await self._main.read(_SQL["received"], execution_id=int(execution_id), key=key)
-        return (
-            Received(seq=row["seq"]) if row["seq"] is not None else Received(waiting=row["waiting"])
-        )
+        if row["seq"] is not None:
+            return Received(seq=row["seq"])
+        return Received(waiting=row["waiting"])
 
     async def checkpoint(self, shard: int) -> int:
-        return _value(await self._background.read(_SQL["checkpoint"], shard=shard), 0)
+        rows = await self._background.read(_SQL["checkpoint"], shard=shard)
+        return _value(rows, 0)
 
     async def live(self, shard: int) -> list[ExecutionId]:
-        return [
-            _id(row["execution_id"])
-            for row in await self._background.read(_SQL["live"], shard=shard)
-        ]
+        rows = await self._background.read(_SQL["live"], shard=shard)
+        return [_id(row["execution_id"]) for row in rows]
 
     # -- state between executions --
 
@@ -448,14 +451,14 @@ class LogPostgres:
                 hint=f"at most {BLOB_LIMIT}: larger ones go to files",
             )
         execution_id = parse_uri(reference.uri).execution_id
-        made = await self._main.write(
+        written = await self._main.write(
             _SQL["put_blob"],
             ref_id=int(reference.ref_id),
             uri=reference.uri,
             payload=payload,
             execution_id=int(execution_id),
         )
-        if made or await self.blob(reference.ref_id, reference.uri) == payload:
+        if written or await self.blob(reference.ref_id, reference.uri) == payload:
             return
         if await self.tenant_of(execution_id) is None:
             raise NotFound(f"no execution {execution_id}")
@@ -483,7 +486,7 @@ class LogPostgres:
         return Judged(*row)
 
     async def lives(self, refs: list[RefId]) -> dict[RefId, Life]:
-        rows = await self._main.read(_SQL["lives"], refs=[int(each) for each in refs])
+        rows = await self._main.read(_SQL["lives"], refs=[int(ref_id) for ref_id in refs])
         return {RefId(str(row["ref_id"])): _life(row) for row in rows}
 
     async def pin_results(self, places: list[Place]) -> None:
@@ -494,13 +497,13 @@ class LogPostgres:
 
     async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]:
         rows = await self._main.read(
-            _SQL["pinned_results"], executions=[int(each) for each in executions]
+            _SQL["pinned_results"], executions=[int(execution_id) for execution_id in executions]
         )
         return [(_id(row["execution_id"]), row["step"]) for row in rows]
 
     async def usage(self, executions: list[ExecutionId]) -> list[Used]:
         rows = await self._background.read(
-            _SQL["usage"], executions=[int(each) for each in executions]
+            _SQL["usage"], executions=[int(execution_id) for execution_id in executions]
         )
         return [
             Used(_id(row["execution_id"]), row["tier"], row["count"], row["bytes"], row["expired"])
@@ -517,15 +520,15 @@ class LogPostgres:
         after: tuple[int, RefId] | None,
         limit: int,
     ) -> list[Traced]:
-        beyond = (-1, 0) if after is None else (after[0], int(after[1]))
+        after_depth, after_ref = (-1, 0) if after is None else (after[0], int(after[1]))
         rows = await self._background.read(
             _SQL["lineage"],
             tenant=tenant,
-            roots=[int(each) for each in roots],
+            roots=[int(ref_id) for ref_id in roots],
             depth=depth,
             most=LINEAGE_LIMIT,
-            after_depth=beyond[0],
-            after_ref=beyond[1],
+            after_depth=after_depth,
+            after_ref=after_ref,
             limit=limit,
         )
         return [_traced(row) for row in rows]
@@ -536,8 +539,8 @@ class LogPostgres:
         addresses = [parse_uri(part.reference.uri) for part in parts]
         await self._main.write(
             _SQL["put_logs"],
-            execs=[int(each.execution_id) for each in addresses],
-            steps=[each.step for each in addresses],
+            execs=[int(address.execution_id) for address in addresses],
+            steps=[address.step for address in addresses],
             refs=[int(part.reference.ref_id) for part in parts],
             uris=[part.reference.uri for part in parts],
             payloads=[part.payload or b"" for part in parts],
@@ -573,21 +576,22 @@ class LogPostgres:
         rows = await self._main.write(
             _SQL["renew"],
             worker=worker,
-            commands=[each.command_id for each in held],
-            held=[f"{each.command_id}:{each.attempt}" for each in held],
-            progress=[progress.get(each) for each in held],
+            commands=[key.command_id for key in held],
+            held=[f"{key.command_id}:{key.attempt}" for key in held],
+            progress=[progress.get(key) for key in held],
             lease=lease,
         )
         renewed = {
             LeaseKey(CommandId(row["command_id"]), row["attempt"]): row["cancel"] for row in rows
         }
         return Renewal(
-            stop=tuple(each for each in held if renewed.get(each)),
-            lost=tuple(each for each in held if each not in renewed),
+            stop=tuple(key for key in held if renewed.get(key)),
+            lost=tuple(key for key in held if key not in renewed),
         )
 
     async def leased(self, worker: str) -> list[Command]:
-        return [command_of(*row) for row in await self._main.read(_SQL["leased"], worker=worker)]
+        rows = await self._main.read(_SQL["leased"], worker=worker)
+        return [command_of(*row) for row in rows]
 
     async def expire(self, limit: int) -> int:
         (row,) = await self._background.write(_SQL["lose"], worker=None, limit=limit)
@@ -623,14 +627,15 @@ class LogPostgres:
             tenant=tenant,
             status=status,
             pool=pool,
-            execution_id=None if execution_id is None else int(execution_id),
+            execution_id=_number(execution_id),
             after=after,
             limit=limit,
         )
         return [Queued(**{**row, "execution_id": _id(row["execution_id"])}) for row in rows]
 
     async def depths(self, tenant: Tenant | None = None) -> list[Depth]:
-        return [Depth(*row) for row in await self._background.read(_SQL["depths"], tenant=tenant)]
+        rows = await self._background.read(_SQL["depths"], tenant=tenant)
+        return [Depth(*row) for row in rows]
 
     async def note_worker(self, worker: Present, lease: Micros) -> None:
         await self._background.write(
@@ -649,9 +654,7 @@ class LogPostgres:
         return [Present(**{**row, "pools": tuple(row["pools"])}) for row in rows]
 
 
-LONGEST_WAIT = (
-    7 * 86_400 * 1_000_000
-)  # microseconds between the drawing of an execution's id and its start
+LONGEST_WAIT = 7 * 86_400 * 1_000_000  # microseconds between making an execution's id and its start
 _SAME: dict[str, Callable[[list[Any]], str]] = {
     "tenant": numbers,
     "path": texts,
@@ -679,7 +682,7 @@ _REF_COLUMNS = (
 
 
 def _like(path: str | None) -> str:
-    """The pattern of LIKE for a path with wildcards."""
+    """The LIKE pattern of a path with wildcards."""
     escaped = re.sub(r"([\\%_])", r"\\\1", path or "")
     return escaped.replace("*", "%")
 
@@ -689,8 +692,30 @@ def _id(number: int) -> ExecutionId:
 
 
 def _value(rows: Sequence[Record], default: int) -> int:
-    value: int = rows[0][0] if rows else default
+    if not rows:
+        return default
+    value: int = rows[0][0]
     return value
+
+
+def _number(execution_id: ExecutionId | None) -> int | None:
+    return None if execution_id is None else int(execution_id)
+
+
+def _ref_columns(refs: tuple[StoredRef, ...]) -> dict[str, list[Any]]:
+    """The references of a report, their inputs and their lifetimes, as columns."""
+    columns: dict[str, list[Any]] = {name: [] for name in _REF_COLUMNS}
+    columns |= {"ri_ref": [], "ri_input": [], "l_ref": [], "l_scope": [], "l_ttl": []}
+    for ref in refs:
+        for name, value in zip(_REF_COLUMNS, ref_row(ref), strict=True):
+            columns[name].append(value)
+        for input_id in ref.inputs:
+            columns["ri_ref"].append(int(ref.reference.ref_id))
+            columns["ri_input"].append(int(input_id))
+        if ref.lifetime is not None:
+            for name, value in lifetime_row(ref.reference, ref.lifetime).items():
+                columns[f"l_{name}"].append(value)
+    return columns
 
 
 def _traced(row: Record) -> Traced:
@@ -703,23 +728,29 @@ def _traced(row: Record) -> Traced:
         rows=row["rows"],
         format=row["format"],
     )
+    parent = row["parent_ref_id"]
     return Traced(
         depth=row["depth"],
         reference=reference,
-        parent=None if row["parent_ref_id"] is None else RefId(str(row["parent_ref_id"])),
-        inputs=tuple(RefId(str(each)) for each in row["inputs"]),
+        parent=None if parent is None else RefId(str(parent)),
+        inputs=tuple(RefId(str(ref_id)) for ref_id in row["inputs"]),
         at=row["at"],
         expired_at=row["expired_at"],
     )
 
 
 def _life(row: Record) -> Life:
-    lifetime = None if row["scope"] is None else Lifetime(row["scope"], row["ttl"])
+    lifetime = None
+    if row["scope"] is not None:
+        lifetime = Lifetime(row["scope"], row["ttl"])
     return Life(lifetime, row["expired_at"])
 
 
 def _places(places: list[Place]) -> dict[str, list[Any]]:
-    return {"executions": [int(each) for each, _ in places], "steps": [step for _, step in places]}
+    return {
+        "executions": [int(execution_id) for execution_id, _ in places],
+        "steps": [step for _, step in places],
+    }
 
 
 def _pinned(row: Record) -> Pinned:
@@ -734,5 +765,6 @@ def _pinned(row: Record) -> Pinned:
 def _projection(row: Record) -> Projection:
     columns = dict(row)
     for name in ("execution_id", "parent", "retry_of"):
-        columns[name] = None if columns[name] is None else _id(columns[name])
+        if columns[name] is not None:
+            columns[name] = _id(columns[name])
     return Projection(**columns)

@@ -1,6 +1,7 @@
-"""The tables behind the memory twin, with the constraints of the real ones. Rows hold bytes: no object is shared.
+"""The tables of the memory twin, with the constraints of the real ones. Rows hold bytes, so no
+object is shared.
 
-Nothing here awaits: a method that the twin calls is a transaction because nothing else runs meanwhile.
+Nothing here awaits: each call of the twin is a transaction because no other task runs meanwhile.
 """
 
 import heapq
@@ -60,7 +61,7 @@ class CommandRow:
     worker: str | None = None
     lease_until: Micros = 0
     cancel: bool = False
-    lost: int = 0  # leases
+    lost: int = 0  # number of leases it has lost
     progress: str | None = None
 
     @property
@@ -75,7 +76,7 @@ class Posted:
     execution_id: ExecutionId
     key: str
     kind: str
-    command_id: CommandId | None  # of a report, so that a later one cannot overtake it
+    command_id: CommandId | None  # set for a report, so that a later one cannot overtake it
     data: bytes
 
 
@@ -89,11 +90,11 @@ class WorkerRow:
 @dataclass(slots=True)
 class Admission:
     active: dict[ExecutionId, None] = field(default_factory=dict)
-    waiting: dict[ExecutionId, int] = field(default_factory=dict)  # the limit each one asked with
+    waiting: dict[ExecutionId, int] = field(default_factory=dict)  # the limit each asked with
 
 
 class MemoryDatabase:
-    """Outlives every process that uses it."""
+    """It outlives the processes that use it."""
 
     def __init__(self, shards: list[ShardRow], clock: Clock) -> None:
         self.shards = shards
@@ -115,25 +116,21 @@ class MemoryDatabase:
         self.refs: dict[RefId, bytes] = {}
         self.ref_times: dict[RefId, Micros] = {}
         self.blobs: dict[tuple[RefId, str], bytes] = {}  # by reference and address
-        self.puts: dict[
-            tuple[RefId, str], ExecutionId
-        ] = {}  # those that were there before their report
+        # blobs that were stored before their report
+        self.puts: dict[tuple[RefId, str], ExecutionId] = {}
         self.expired: dict[RefId, Micros] = {}
         self.result_pins: dict[tuple[ExecutionId, str], None] = {}
         self.judge_at: dict[ExecutionId, tuple[Micros, ...]] = {}
-        self.logs: dict[
-            ExecutionId, list[tuple[str, tuple[RefId, str]]]
-        ] = {}  # step and blob of each part, in order
+        # step and blob of each part, in order
+        self.logs: dict[ExecutionId, list[tuple[str, tuple[RefId, str]]]] = {}
         self.manifests: dict[str, dict[int, bytes]] = {}
-        self.states: dict[
-            tuple[Tenant, str, str], list[bytes]
-        ] = {}  # versions of each name, the current one last
+        # versions of each name, the current one last
+        self.states: dict[tuple[Tenant, str, str], list[bytes]] = {}
         self.projections: dict[ExecutionId, bytes] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
-        self._queues: dict[
-            tuple[str, bool], list[tuple[int, int, CommandId]]
-        ] = {}  # by pool; suspects apart
+        # by pool; suspects have queues of their own
+        self._queues: dict[tuple[str, bool], list[tuple[int, int, CommandId]]] = {}
         self._later: list[tuple[Micros, int, CommandId]] = []
         self._last_inbox = 0
         self._last_command = 0
@@ -149,7 +146,7 @@ class MemoryDatabase:
     def append(
         self, execution_id: ExecutionId, events: Iterable[tuple[str, bytes]], *, ended: bool
     ) -> int:
-        """Sequence numbers are given here, at commit. The last one of the execution."""
+        """Append events and assign their sequence numbers. Returns the last one of the execution."""
         shard = self.shards[self.shard_of(execution_id)]
         rows = self.executions.setdefault(execution_id, ExecutionRows())
         for key, data in events:
@@ -174,7 +171,9 @@ class MemoryDatabase:
         self._last_inbox += 1
         shard = self.shard_of(execution_id)
         kind = str(type(message).__struct_config__.tag)
-        command = getattr(message, "command_id", None) if kind == "report" else None
+        command = None
+        if kind == "report":
+            command = getattr(message, "command_id", None)
         row = Posted(
             self._last_inbox, shard, execution_id, message.key, kind, command, codec.encode(message)
         )
@@ -211,7 +210,7 @@ class MemoryDatabase:
     def requeue(
         self, row: CommandRow, attempt: int, journal: Journal, available_at: Micros | None
     ) -> None:
-        """The command as it was issued, as a new attempt; it keeps its place in the order of issue."""
+        """Queue the command as a new attempt. It keeps its place in the order of issue."""
         command = codec.decode_command(row.data)
         self._queue(
             row, msgspec.structs.replace(command, attempt=attempt, journal=journal), available_at
@@ -233,24 +232,27 @@ class MemoryDatabase:
         )
 
     def lease(self, row: CommandRow, worker: str, lease: Micros) -> Command:
-        row.status, row.worker, row.lease_until, row.cancel = (
-            "leased",
-            worker,
-            self.clock.now() + lease,
-            False,
-        )
+        row.status = "leased"
+        row.worker = worker
+        row.lease_until = self.clock.now() + lease
+        row.cancel = False
         self.leased[row.command_id] = row
         return codec.decode_command(row.data)
 
     def leave(self, row: CommandRow, status: str) -> None:
-        """Whatever the row was, nobody holds it any more."""
+        """End the lease, if there is one, and set the status."""
         self.leased.pop(row.command_id, None)
-        row.status, row.worker, row.lease_until, row.cancel = status, None, 0, False
+        row.status = status
+        row.worker = None
+        row.lease_until = 0
+        row.cancel = False
         if status in FINISHED:
             self.finished.append((self.clock.now(), row.command_id))
 
     def pop(self, pools: tuple[str, ...], *, suspect: bool) -> CommandRow | None:
-        """The next claimable row of these pools, suspect or not: highest priority, then the order of issue."""
+        """Take the next claimable row of these pools: the highest priority, then the order of
+        issue.
+        """
         self._ripen()
         heads: list[tuple[tuple[int, int, CommandId], list[tuple[int, int, CommandId]]]] = []
         for pool in dict.fromkeys(pools):
@@ -274,7 +276,9 @@ class MemoryDatabase:
                 self._push(row)
 
     def _claimable(self, entry: tuple[int, int, CommandId], pool: str, suspect: bool) -> bool:
-        """Entries of rows that moved on stay in the heap until they come to its top."""
+        """Whether the entry's row can be claimed. Entries of rows that have changed stay in the
+        heap until they reach its top.
+        """
         row = self.commands.get(entry[2])
         if row is None or row.status != "queued" or row.pool != pool or -row.priority != entry[0]:
             return False
@@ -283,7 +287,9 @@ class MemoryDatabase:
         return row.available_at <= self.clock.now()
 
     def lose(self, row: CommandRow) -> None:
-        """The lease is over without a report: to be stopped anyway means stopped, else the owner decides."""
+        """End a lease without a report. A command that was to be stopped is stopped; for others the
+        owner decides.
+        """
         message: Message
         if row.cancel:
             message = Stopped(command_id=row.command_id, attempt=row.attempt)
@@ -295,7 +301,7 @@ class MemoryDatabase:
         self.post(row.execution_id, message)
 
     def sweep(self) -> None:
-        """Finished rows go after an hour; a report for a missing row is stale."""
+        """Delete rows that finished an hour ago. A report for a missing row is stale."""
         before = self.clock.now() - KEEP_FINISHED
         while self.finished and self.finished[0][0] <= before:
             _, command_id = self.finished.popleft()
@@ -322,7 +328,9 @@ class MemoryDatabase:
 
     def state(self, tenant: Tenant, path: str, name: str) -> StateRow | None:
         versions = self.states.get((tenant, path, name))
-        return _state_row.decode(versions[-1]) if versions else None
+        if not versions:
+            return None
+        return _state_row.decode(versions[-1])
 
     def write_state(self, tenant: Tenant, row: StateRow) -> None:
         versions = self.states.setdefault((tenant, row.path, row.name), [])

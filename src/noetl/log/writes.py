@@ -1,11 +1,14 @@
-"""A batch as the arrays of `noetl.append`: one row per event, command and reference, whatever is rare as JSON.
+"""A batch as the arrays of `noetl.append`: one row per event, command and reference; rare things
+are JSON.
 
-Effects on one command are brought together first, so that each row is written once: what follows an `Issue` or a `Requeue` of
-the same part is known here; a `Stop` depends on the row and is carried out before whatever came after it.
+Effects on one command are merged first, so that each row is written once. Effects after an `Issue`
+or a `Requeue` of the same part are merged here. A `Stop` depends on the stored row, so the database
+carries it out before the effects that follow it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Self, assert_never
 
 import msgspec
@@ -52,8 +55,8 @@ FINISHED = ("done", "dead", "cancelled")
 STOPPED = "stopped"  # parked and then stopped, in one part
 _LOST, _KNOWN, _STALE, _KEY = 1, 2, 3, 4  # verdicts of `noetl.append`; 0: applied
 
-# Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j), and bytes (b), which go
-# as they are.
+# Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j),
+# and bytes (b), which are passed as they are.
 _COLUMNS = {
     "p": "nnnnnn",
     "e": "nntttntjjtn",
@@ -72,27 +75,31 @@ _ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {
 
 
 def split(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
-    """`meta`, `result` and status: the event's bytes without its envelope, and the envelope, byte for byte."""
+    """Split an event into `meta`, `result` and status.
+
+    `meta` is the event's bytes without its envelope, `result` the envelope, byte for byte.
+    """
     result = getattr(event, "result", None)
     if result is None:
         return data.decode(), None, None
     envelope = codec.encode(result)
     field = b',"result":' + envelope
     head, _, tail = data.partition(field)
-    while field in tail and not _same(
-        head + tail, envelope, data
-    ):  # the same words inside something else
+    # the same bytes may stand inside another field
+    while field in tail and not _same(head + tail, envelope, data):
         more, _, tail = tail.partition(field)
         head += field + more
     return (head + tail).decode(), envelope.decode(), result.status
 
 
 def join(meta: str, result: str | None) -> Event:
-    return codec.decode_event(_whole(meta.encode(), None if result is None else result.encode()))
+    if result is None:
+        return codec.decode_event(meta.encode())
+    return codec.decode_event(_whole(meta.encode(), result.encode()))
 
 
-def _whole(meta: bytes, result: bytes | None) -> bytes:
-    return meta if result is None else meta[:-1] + b',"result":' + result + b"}"
+def _whole(meta: bytes, result: bytes) -> bytes:
+    return meta[:-1] + b',"result":' + result + b"}"
 
 
 def _same(meta: bytes, result: bytes, data: bytes) -> bool:
@@ -101,13 +108,13 @@ def _same(meta: bytes, result: bytes, data: bytes) -> bool:
 
 @dataclass(slots=True)
 class _Row:
-    """A command that this part issues or queues again, as it will be at its end."""
+    """A command that this part issues or requeues, in its state at the end of the part."""
 
     command_id: CommandId
     attempt: int
     available_at: Micros | None
-    command: Command | None = None  # issued here
-    journal: Journal | None = None  # queued again here
+    command: Command | None = None  # set if the part issues it
+    journal: Journal | None = None  # set if the part requeues it
     status: str = "queued"
     worker: str | None = None
 
@@ -125,48 +132,56 @@ class AppendArguments:
 
     @classmethod
     async def of(cls, batch: AppendBatch, shards: int, at_a_stretch: float | None = None) -> Self:
-        """A large batch takes milliseconds: others may get their turns meanwhile."""
-        writes, stretch = cls(batch, shards), TimeSlice(at_a_stretch)
+        """Encode a batch. A large one takes milliseconds, so others get a turn of the event loop."""
+        writes = cls(batch, shards)
+        time_slice = TimeSlice(at_a_stretch)
         for number, part in enumerate(batch.parts, 1):
             epoch = batch.epochs.get(part.shard)
             _PartWrites(writes._rows, writes._more, number, part, epoch, shards).add()
-            await stretch.pause_if_over()
+            await time_slice.pause_if_over()
         if at_a_stretch is not None:
-            await stretch.pause()  # what follows, up to the driver's, is one piece
+            await time_slice.pause()  # the code up to the driver's call does not yield
         return writes
 
     def keys_repeat(self) -> bool:
-        """Two events of a part with one key: the index cannot tell which part it was."""
+        """Whether two events of a part have one key. Then the unique index cannot tell which part
+        it was.
+        """
         events = self._rows["e"]
         return len({(row[0], row[9]) for row in events}) != len(events)
 
     def arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
-        """In the order in which the query names them."""
-        arrays: list[Any] = [self._batch.lease, check_keys]
+        """The arguments in the order in which the query names them."""
+        arguments: list[Any] = [self._batch.lease, check_keys]
         for name, kinds in _COLUMNS.items():
             rows = self._rows[name]
-            columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
-            arrays += [_ARRAYS[kind](each) for kind, each in zip(kinds, columns, strict=True)]
+            columns: Iterable[Sequence[Any]] = ((),) * len(kinds)
+            if rows:
+                columns = zip(*rows, strict=True)
+            for kind, column in zip(kinds, columns, strict=True):
+                arguments.append(_ARRAYS[kind](column))
             if name == "p":
-                arrays.append(codec.encode(self._more).decode() if self._more else None)
-        return (*arrays, KEPT_VERSIONS)
+                arguments.append(codec.encode(self._more).decode() if self._more else None)
+        return (*arguments, KEPT_VERSIONS)
 
     def outcomes(self, answer: Any) -> list[Outcome]:
         inboxes: dict[int, set[int]] = {}
-        for number, shard in zip(
-            answer["inbox_part"] or (), answer["inbox_shard"] or (), strict=True
-        ):
+        inbox_rows = zip(answer["inbox_part"] or (), answer["inbox_shard"] or (), strict=True)
+        for number, shard in inbox_rows:
             inboxes.setdefault(number, set()).add(shard)
         conflicts = msgspec.json.decode(answer["conflicts"] or b"{}")
         verdicts = zip(
             self._batch.parts, answer["verdict"], answer["place"], answer["last_seq"], strict=True
         )
-        return [
-            _conflict(part, conflicts[str(number)])
-            if str(number) in conflicts
-            else self._outcome(part, verdict, place, last_seq, inboxes.get(number, set()))
-            for number, (part, verdict, place, last_seq) in enumerate(verdicts, 1)
-        ]
+        outcomes: list[Outcome] = []
+        for number, (part, verdict, place, last_seq) in enumerate(verdicts, 1):
+            key = str(number)
+            if key in conflicts:
+                outcomes.append(_conflict(part, conflicts[key]))
+            else:
+                shards = inboxes.get(number, set())
+                outcomes.append(self._outcome(part, verdict, place, last_seq, shards))
+        return outcomes
 
     def _outcome(
         self, part: ExecutionPart, verdict: int, place: int, last_seq: int, inboxes: set[int]
@@ -179,7 +194,8 @@ class AppendArguments:
             case 2:
                 return Known(part.execution_id)
             case 3:
-                held = [held for each in self._batch.parts for held in each.taken][place - 1]
+                leases = chain.from_iterable(part.taken for part in self._batch.parts)
+                held = next(islice(leases, place - 1, None))
                 return StaleAttempt(part.execution_id, held)
             case 4:
                 return Known(part.execution_id, self._rows["e"][place - 1][9])
@@ -187,17 +203,25 @@ class AppendArguments:
                 raise AssertionError(f"verdict {verdict}")
 
 
-def _conflict(part: ExecutionPart, found: dict[str, Any]) -> Outcome:
-    """Nothing is found where another part of the batch writes the same value: decide again, when that one is in the log."""
-    if not found:
+def _conflict(part: ExecutionPart, conflict: dict[str, Any]) -> Outcome:
+    """The outcome of a part with a state conflict.
+
+    The conflict is empty if another part of the batch writes the same value: decide again once
+    that part is in the log.
+    """
+    if not conflict:
         return Known(part.execution_id)
     return StateChanged(
-        part.execution_id, found["name"], found["version"], found["by"], found.get("is_full", False)
+        part.execution_id,
+        conflict["name"],
+        conflict["version"],
+        conflict["by"],
+        conflict.get("is_full", False),
     )
 
 
 class _PartWrites:
-    """The rows of one part."""
+    """Collects the rows of one part."""
 
     def __init__(
         self,
@@ -241,8 +265,8 @@ class _PartWrites:
         self._add_commands()
         for ref in part.refs:
             self._rows["r"].append((self._number, *ref_row(ref)))
-            for each in ref.inputs:
-                self._note("inputs", ref=int(ref.reference.ref_id), input=int(each))
+            for input_id in ref.inputs:
+                self._note("inputs", ref=int(ref.reference.ref_id), input=int(input_id))
             if ref.lifetime is not None:
                 self._note("lifetimes", **lifetime_row(ref.reference, ref.lifetime))
         for timer, due in self._timers.items():
@@ -341,7 +365,8 @@ class _PartWrites:
     def _move(self, command_id: CommandId, status: str) -> None:
         row = self._issued.get(command_id) or self._requeued.get(command_id)
         if row is not None:
-            row.status = row.status if row.status in FINISHED else status
+            if row.status not in FINISHED:
+                row.status = status
         elif self._moved.get(command_id, "") not in (*FINISHED, STOPPED):
             self._moved[command_id] = status
 
@@ -400,16 +425,16 @@ class _PartWrites:
     # -- commands --
 
     def _hand_off(self) -> None:
-        """The first worker named gets it."""
-        for handoff in reversed(self._part.handoffs):
-            row = self._issued.get(handoff.command_id) or self._requeued.get(handoff.command_id)
+        """Lease commands to waiting workers. The first worker that the part names gets the command."""
+        workers: dict[CommandId, str] = {}
+        for handoff in self._part.handoffs:
+            workers.setdefault(handoff.command_id, handoff.worker)
+        for command_id, worker in workers.items():
+            row = self._issued.get(command_id) or self._requeued.get(command_id)
             if row is not None:
-                row.worker = handoff.worker
-        named = {each.command_id: each.worker for each in reversed(self._part.handoffs)}
-        for command_id in (
-            named.keys() - self._issued.keys() - self._requeued.keys() - self._moved.keys()
-        ):
-            self._note("handoffs", command=command_id, worker=named[command_id])
+                row.worker = worker
+            elif command_id not in self._moved:
+                self._note("handoffs", command=command_id, worker=worker)
 
     def _add_commands(self) -> None:
         number = self._number
@@ -419,21 +444,21 @@ class _PartWrites:
             else:
                 self._rows["m"].append((number, command_id, status))
         for row in self._issued.values():
-            assert row.command is not None
-            made = row.command
+            command = row.command
+            assert command is not None
             self._rows["c"].append(
                 (
                     number,
                     row.command_id,
-                    made.step,
-                    made.kind,
-                    made.pool,
-                    made.priority,
+                    command.step,
+                    command.kind,
+                    command.pool,
+                    command.priority,
                     row.status,
                     row.attempt,
                     row.available_at,
                     row.worker,
-                    codec.encode(made),
+                    codec.encode(command),
                 )
             )
         for row in self._requeued.values():
@@ -449,13 +474,15 @@ class _PartWrites:
 
 
 def message_columns(message: Message) -> tuple[str, str | None]:
-    """Kind, and the command of a report."""
+    """The kind of a message, and the command if it is a report."""
     kind = str(type(message).__struct_config__.tag)
-    return kind, getattr(message, "command_id", None) if kind == "report" else None
+    if kind != "report":
+        return kind, None
+    return kind, getattr(message, "command_id", None)
 
 
 def ref_row(ref: StoredRef) -> tuple[Any, ...]:
-    """Columns of result_ref and result_blob, as `r_` has them."""
+    """The columns of result_ref and result_blob, in the order of the `r_` parameters."""
     reference = ref.reference
     return (
         int(reference.ref_id),
@@ -475,9 +502,11 @@ def lifetime_row(reference: Reference, lifetime: Lifetime) -> dict[str, Any]:
 
 
 def command_of(body: bytes, attempt: int, journal: bytes | None) -> Command:
-    """The command as it was issued, as the row's attempt."""
+    """The command as it was issued, with the attempt and the journal of its row."""
     command = codec.decode_command(body)
     if journal is None and command.attempt == attempt:
         return command
-    kept = Journal() if journal is None else msgspec.json.decode(journal, type=Journal)
-    return msgspec.structs.replace(command, attempt=attempt, journal=kept)
+    decoded = Journal()
+    if journal is not None:
+        decoded = msgspec.json.decode(journal, type=Journal)
+    return msgspec.structs.replace(command, attempt=attempt, journal=decoded)
