@@ -1,6 +1,8 @@
-"""Playbook text in; a validated `Playbook`, or findings that say what is wrong and where, out.
+"""Reads the text of a playbook: the result is a validated `Playbook`, or findings that say what is
+wrong and where.
 
-Every check runs whatever the others found, on data that still knows its positions, so one pass reports everything.
+All checks run, also after one has found errors, on data with positions. So one pass reports
+everything. The code is pure; the server, the CLI and the tests may import it.
 """
 
 import hashlib
@@ -20,7 +22,7 @@ __all__ = ["Kinds", "LoadedPlaybook", "PlaybookInvalid", "load", "load_or_raise"
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlaybook:
-    """`playbook` is None exactly when a finding is an error."""
+    """The result of `load`. `playbook` is None exactly if a finding is an error."""
 
     playbook: Playbook | None
     findings: list[Finding] = field(default_factory=list)
@@ -32,28 +34,35 @@ class LoadedPlaybook:
 
 
 class PlaybookInvalid(InvalidInput):
-    """The playbook has errors; `findings` lists everything that was found."""
+    """The playbook has errors. `findings` lists everything that was found."""
 
     code = "PLAYBOOK_INVALID"
 
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
         errors = [finding for finding in findings if finding.severity == "error"]
-        lines = [
-            f"{finding}" + (f"\n    {finding.hint}" if finding.hint else "") for finding in errors
-        ]
-        super().__init__(f"the playbook has {len(errors)} error(s)\n" + "\n".join(lines))
+        lines = [f"the playbook has {len(errors)} error(s)"]
+        for finding in errors:
+            lines.append(str(finding))
+            if finding.hint:
+                lines.append(f"    {finding.hint}")
+        text_of_errors = "\n".join(lines)
+        super().__init__(text_of_errors)
 
 
 def load(
     source: str | bytes, *, file: str = "<text>", kinds: Kinds | None = None
 ) -> LoadedPlaybook:
-    """Read, rewrite older spellings, validate. `kinds`: tool kinds beyond the built-in ones and their config models."""
+    """Read a playbook, rewrite older spellings, validate.
+
+    `kinds` has the tool kinds beyond the built-in ones, and their config models.
+    """
     editor = Editor(file)
     playbook = _read(source, editor, {} if kinds is None else kinds)
-    found = in_order(editor.findings)
-    failed = any(finding.severity == "error" for finding in found)
-    return LoadedPlaybook(None if failed else playbook, found, source_hash(source))
+    findings = in_order(editor.findings)
+    if any(finding.severity == "error" for finding in findings):
+        playbook = None
+    return LoadedPlaybook(playbook, findings, source_hash(source))
 
 
 def load_or_raise(
@@ -66,8 +75,11 @@ def load_or_raise(
 
 
 def load_registered(source: str | bytes, *, file: str = "<text>") -> Playbook:
-    """One that is in the catalog. It was validated when it was registered. A running execution must not stop because this
-    process lacks a package, or knows a check that did not exist then: only what cannot be read is refused."""
+    """Read a playbook from the catalog. It was validated when it was registered.
+
+    A running execution must not stop because this process lacks a package or has a newer check. So
+    only a playbook that cannot be read is refused.
+    """
     editor = Editor(file)
     playbook = _read(source, editor, AnyKind())
     if playbook is None:
@@ -76,20 +88,20 @@ def load_registered(source: str | bytes, *, file: str = "<text>") -> Playbook:
 
 
 def source_hash(source: str | bytes) -> str:
-    """sha256 of the text as it was given, in hex."""
-    raw = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    return hashlib.sha256(raw).hexdigest()
+    """The sha256 of the text in hex."""
+    if isinstance(source, str):
+        source = source.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(source).hexdigest()
 
 
 def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
     document = text.read(source)
     for problem in document.problems:
         at = problem.mark
-        editor.findings.append(
-            Finding(
-                editor.file, at.line, at.column, None, problem.code, problem.message, problem.hint
-            )
+        finding = Finding(
+            editor.file, at.line, at.column, None, problem.code, problem.message, problem.hint
         )
+        editor.findings.append(finding)
     if not isinstance(document.data, text.Map):
         if not document.problems:
             editor.fault(

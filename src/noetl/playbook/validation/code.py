@@ -1,4 +1,4 @@
-"""Code inside playbooks: Python that compiles, Spark settings that are allowed."""
+"""Code inside playbooks: Python must compile, and Spark settings must be allowed."""
 
 import ast
 import re
@@ -32,36 +32,42 @@ def check(world: World, editor: Editor) -> None:
 def _python(task: Node, world: World, editor: Editor) -> None:
     source = task["code"]
     mark = editor.value_mark(task, "code")
+    template = _TEMPLATE.search(source)
     problem = syntax_problem(source)
     if problem is not None:
         line, column, message = problem
         at = within(mark, world.lines, line, column)
-        hint = "`{{ }}` is not rendered in code: use `input`" if _TEMPLATE.search(source) else None
+        hint = None
+        if template is not None:
+            hint = "`{{ }}` is not rendered in code: use `input`"
         message = f"Python: {message}"
-        editor.findings.append(
-            Finding(editor.file, at.line, at.column, editor.step, Code.PYTHON_SYNTAX, message, hint)
+        finding = Finding(
+            editor.file, at.line, at.column, editor.step, Code.PYTHON_SYNTAX, message, hint
         )
-    elif (found := _TEMPLATE.search(source)) is not None:
-        line = source.count("\n", 0, found.start()) + 1
-        at = within(mark, world.lines, line, found.start() - source.rfind("\n", 0, found.start()))
+        editor.findings.append(finding)
+    elif template is not None:
+        start = template.start()
+        line = source.count("\n", 0, start) + 1
+        at = within(mark, world.lines, line, start - source.rfind("\n", 0, start))
         message = "`{{ }}` in code is not rendered"
         hint = 'pass the value: `input: {x: "{{ … }}"}`, then use `x` in the code'
-        editor.findings.append(
-            Finding(
-                editor.file,
-                at.line,
-                at.column,
-                editor.step,
-                Code.TEMPLATE_IN_CODE,
-                message,
-                hint,
-                "warning",
-            )
+        finding = Finding(
+            editor.file,
+            at.line,
+            at.column,
+            editor.step,
+            Code.TEMPLATE_IN_CODE,
+            message,
+            hint,
+            "warning",
         )
+        editor.findings.append(finding)
 
 
 def syntax_problem(source: str) -> tuple[int, int, str] | None:
-    """(line, column, message) of what stops the code from compiling; `return` and `await` at the top are allowed."""
+    """(line, column, message) of an error that keeps the code from compiling. `return` and `await`
+    at the top level are allowed.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -76,24 +82,24 @@ def syntax_problem(source: str) -> tuple[int, int, str] | None:
 
 
 def _imports_all(module: ast.Module) -> bool:
-    return any(
-        alias.name == "*"
-        for node in ast.walk(module)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    )
+    """`from x import *` compiles at the top level only."""
+    imports = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
+    return any(alias.name == "*" for node in imports for alias in node.names)
 
 
 def _wrapped(module: ast.Module) -> ast.Module:
     """The code as the body of an async function, which may return and await."""
-    future = [
-        node
-        for node in module.body
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    ]
-    body: list[ast.stmt] = [node for node in module.body if node not in future] or [ast.Pass()]
+    future: list[ast.stmt] = []
+    body: list[ast.stmt] = []
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            future.append(node)
+        else:
+            body.append(node)
     none: Any = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    function = ast.AsyncFunctionDef(name="main", args=none, body=body, decorator_list=[])
+    function = ast.AsyncFunctionDef(
+        name="main", args=none, body=body or [ast.Pass()], decorator_list=[]
+    )
     return ast.fix_missing_locations(ast.Module(body=[*future, function], type_ignores=[]))
 
 

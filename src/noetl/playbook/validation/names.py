@@ -1,4 +1,4 @@
-"""Templates: every one parses, and uses only names that can exist where it is rendered."""
+"""Templates: every template must parse and use only names that can exist where it is rendered."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,9 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class TemplatePlace:
-    """A value, where it stands, and what its templates may use: names of the language, and names of this playbook."""
+    """A value, its place in the document, and the names its templates may use: those of the
+    language (`visible`) and those of this playbook (`own`).
+    """
 
     holder: Any
     key: str | int
@@ -76,34 +78,34 @@ def _document_places(world: World) -> Iterator[TemplatePlace]:
     document = world.document
     defaults = child(document, "workload")
     for number, key in enumerate(defaults):
-        yield TemplatePlace(
-            defaults, key, names_at(At.WORKLOAD), frozenset(list(defaults)[:number])
-        )
+        keys_above = frozenset(list(defaults)[:number])
+        yield TemplatePlace(defaults, key, names_at(At.WORKLOAD), keys_above)
     for entry in maps(document.get("keychain")):
-        yield from _all(
-            entry, names_at(At.KEYCHAIN), frozenset(world.workload), leaving=("name", "kind")
-        )
+        own = frozenset(world.workload)
+        yield from _all(entry, names_at(At.KEYCHAIN), own, leaving=("name", "kind"))
     for entry in maps(document.get("workbook")):
         visible, own = _of_callers(entry, world)
         yield from _task_places(child(entry, "tool"), visible, visible, visible, own)
 
 
 def _of_callers(entry: Node, world: World) -> tuple[Visible, frozenset[str]]:
-    """What a workbook task may use: what every step that calls it has. Nobody calls it: whatever any step could have."""
+    """The names a workbook task may use: those that every step that calls it has.
+
+    If no step calls it, all names that any step could have.
+    """
     name = text(entry, "name")
     callers = [step for step in world.steps if any(_calls(task, name) for task in tasks_of(step))]
-    found = [names_at(At.JUDGED, _step_names(step, world, _results(step))) for step in callers]
-    if not found:
+    if not callers:
         loop = StepNames(LoopKind.COLLECTION)
-        return replace(names_at(At.JUDGED, loop), members={}), world.everywhere | set(
-            world.iterators
-        )
-    roots = frozenset.intersection(*(visible.roots for visible in found))
-    shared = {name for visible in found for name in visible.members if name != "results"}
-    members = {
-        name: frozenset.union(*(visible.members.get(name, frozenset()) for visible in found))
-        for name in shared
-    }
+        visible = replace(names_at(At.JUDGED, loop), members={})
+        return visible, world.everywhere | set(world.iterators)
+    scopes = [names_at(At.JUDGED, _step_names(step, world, _results(step))) for step in callers]
+    roots = frozenset.intersection(*(scope.roots for scope in scopes))
+    members: dict[str, frozenset[str]] = {}
+    for scope in scopes:
+        for root, names in scope.members.items():
+            if root != "results":
+                members[root] = members.get(root, frozenset()) | names
     return Visible(roots, members), world.everywhere
 
 
@@ -113,16 +115,13 @@ def _calls(task: Node, name: str | None) -> bool:
 
 def _step_places(step: Node, world: World) -> Iterator[TemplatePlace]:
     own = world.everywhere
-    before = names_at(At.BEFORE, StepNames(scratch=world.scratch))
+    scratch = StepNames(scratch=world.scratch)
+    before = names_at(At.BEFORE, scratch)
     loop = step.get("loop")
     if isinstance(loop, dict):
         yield from _all(loop, before, own, leaving=("iterator", "spec", "cursor"))
-        yield from _all(
-            child(loop, "cursor"),
-            names_at(At.CLAIM, StepNames(scratch=world.scratch)),
-            own,
-            leaving=("kind",),
-        )
+        claim = names_at(At.CLAIM, scratch)
+        yield from _all(child(loop, "cursor"), claim, own, leaving=("kind",))
     for rule in maps(child(step, "spec", "policy", "admit").get("rules")):
         yield from _guarded(rule, before, own)
     spec = child(step, "spec")
@@ -137,18 +136,19 @@ def _step_places(step: Node, world: World) -> Iterator[TemplatePlace]:
 
 
 def _pipeline_places(step: Node, world: World) -> Iterator[TemplatePlace]:
-    """A task sees the results of those before it; of all of them when the pipeline jumps back."""
+    """A task sees the results of the tasks before it; of all tasks if the pipeline jumps back."""
     own = world.everywhere
-    returns = _jumps_back(step)
-    everything = _results(step)
-    earlier: frozenset[str] = everything if returns else frozenset()
-    first = names_at(At.CALL, _step_names(step, world, earlier, outcome=returns))
+    jumps_back = _jumps_back(step)
+    earlier: frozenset[str] = frozenset()
+    if jumps_back:
+        earlier = _results(step)
+    first = names_at(At.CALL, _step_names(step, world, earlier, outcome=jumps_back))
     yield from _all(child(step, "input"), first, own)
     for task in tasks_of(step):
-        call_names = _step_names(step, world, earlier, outcome=returns or bool(earlier))
-        call, stored = names_at(At.CALL, call_names), names_at(At.PAGE_SINK, call_names)
-        if not _is_sink(task) and (name := text(task, "name")) is not None:
-            earlier |= {name}
+        call_names = _step_names(step, world, earlier, outcome=jumps_back or bool(earlier))
+        call = names_at(At.CALL, call_names)
+        stored = names_at(At.PAGE_SINK, call_names)
+        earlier |= _result_of(task)
         judged = names_at(At.JUDGED, _step_names(step, world, earlier))
         yield from _task_places(task, call, judged, stored, own)
 
@@ -164,12 +164,16 @@ def _step_names(
 
 
 def _results(step: Node) -> frozenset[str]:
-    """Tasks that leave a result. A sink leaves none: what it stored stays the last value."""
-    return frozenset(
-        name
-        for task in tasks_of(step)
-        if not _is_sink(task) and (name := text(task, "name")) is not None
-    )
+    """The names of the tasks that have a result."""
+    return frozenset().union(*map(_result_of, tasks_of(step)))
+
+
+def _result_of(task: Node) -> frozenset[str]:
+    """The name of the task if it has a result. After a sink, the stored value stays the last value."""
+    name = text(task, "name")
+    if name is None or _is_sink(task):
+        return frozenset()
+    return frozenset({name})
 
 
 def _is_sink(task: Node) -> bool:
@@ -193,7 +197,7 @@ def _jumps(then: Node) -> bool:
 def _task_places(
     task: Node, call: Visible, judged: Visible, stored: Visible, own: frozenset[str]
 ) -> Iterator[TemplatePlace]:
-    """`stored`: what the sink of a page sees."""
+    """The places of a task. `stored` is what the sink of a page sees."""
     yield from _all(task, call, own, leaving=(*NOT_RENDERED, "spec"))
     yield from _all(child(task, "provenance"), call, own)
     yield from _all(child(task, "set"), judged, own)
@@ -233,7 +237,7 @@ def _check(place: TemplatePlace, world: World, editor: Editor) -> None:
 
 
 def _texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
-    """Every text at and below a place, keys of mappings included."""
+    """Yield every text at and below a place, including the keys of mappings."""
     value = holder[key]
     if isinstance(value, str):
         yield holder, key, value
@@ -252,21 +256,15 @@ def _check_guard(place: TemplatePlace, value: Any, editor: Editor) -> None:
         return
     if "{{" not in value:
         message = f"`when: {value[:60]}` is plain text, which is always true"
-        editor.fault(
-            place.holder,
-            place.key,
-            Code.BAD_GUARD,
-            message,
-            f'write "{{{{ {value[:60].strip()} }}}}"',
-        )
+        hint = f'write "{{{{ {value[:60].strip()} }}}}"'
+        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, hint)
     elif guards.expression(value) is None:
         message = (
             f"`when: {value[:60]}` has text around its braces, so it is text, which is always true"
         )
-        whole = re.sub(r"\{\{[-+]?\s*|\s*[-+]?\}\}", "", value).strip()
-        editor.fault(
-            place.holder, place.key, Code.BAD_GUARD, message, f'write "{{{{ {whole[:80]} }}}}"'
-        )
+        without_braces = re.sub(r"\{\{[-+]?\s*|\s*[-+]?\}\}", "", value).strip()
+        hint = f'write "{{{{ {without_braces[:80]} }}}}"'
+        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, hint)
     elif guards.has_second_name(value) and re.search(r"\bevent\b", value):
         message = (
             "`step.done` and `step.failed` are understood only directly beside `event.name ==`"
@@ -279,9 +277,8 @@ def _check_text(place: TemplatePlace, source: str, world: World, editor: Editor)
     try:
         template = templates.parse(source)
     except TemplateError as exc:
-        at = within(
-            editor.value_mark(place.holder, place.key), world.lines, exc.line or 1, exc.column or 1
-        )
+        mark = editor.value_mark(place.holder, place.key)
+        at = within(mark, world.lines, exc.line or 1, exc.column or 1)
         _report(at, Code.TEMPLATE_SYNTAX, exc.message, exc.hint, "error", editor)
         return
     if template.is_literal:
@@ -300,29 +297,32 @@ def _check_text(place: TemplatePlace, source: str, world: World, editor: Editor)
 
 
 def _unknown(name: str, place: TemplatePlace, source: str, world: World, editor: Editor) -> None:
-    hint = _ELSEWHERE.get(name)
-    if hint is None and name in world.assigned and "ctx" in place.names:
-        hint = f"it is set in ctx: write ctx.{name}"
-    hint = hint or _meant(name, place.names)
-    if hint is None and name in world.iterators:
-        hint = "it is the iterator of another step"
-    if hint is None and name in world.workload:
-        hint = "a default may use the keys above it: move that key up"
-    hint = hint or f"declare `{name}` under workload, or write workload.{name}"
     message = f"`{name}` can never exist here"
-    _report(
-        _found(name, place, source, world, editor),
-        Code.UNKNOWN_NAME,
-        message,
-        hint,
-        "error",
-        editor,
-    )
+    hint = _hint_for_unknown(name, place, world)
+    at = _found(name, place, source, world, editor)
+    _report(at, Code.UNKNOWN_NAME, message, hint, "error", editor)
+
+
+def _hint_for_unknown(name: str, place: TemplatePlace, world: World) -> str:
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
+    if name in world.assigned and "ctx" in place.names:
+        return f"it is set in ctx: write ctx.{name}"
+    hint = _meant(name, place.names)
+    if hint is not None:
+        return hint
+    if name in world.iterators:
+        return "it is the iterator of another step"
+    if name in world.workload:
+        return "a default may use the keys above it: move that key up"
+    return f"declare `{name}` under workload, or write workload.{name}"
 
 
 def _meant(name: str, known: Iterable[str]) -> str | None:
     close = selections.suggest(name, known)
-    return f"did you mean `{close}`?" if close else None
+    if not close:
+        return None
+    return f"did you mean `{close}`?"
 
 
 def _check_path(
@@ -333,48 +333,45 @@ def _check_path(
     root, name = str(path[0]), path[1]
     at = _found(f"{root}.{name}", place, source, world, editor)
     if root == "keychain" and name not in world.keychain:
+        message = f"the keychain has no entry `{name}`"
         hint = _meant(name, world.keychain) or "add an entry to `keychain`"
-        _report(
-            at, Code.UNKNOWN_KEYCHAIN, f"the keychain has no entry `{name}`", hint, "error", editor
-        )
+        _report(at, Code.UNKNOWN_KEYCHAIN, message, hint, "error", editor)
     known = place.visible.members.get(root)
     if known is not None and root not in world.known_steps and name not in known:
-        hint = _meant(name, known) or f"`{root}` has {', '.join(sorted(known)) or 'nothing'} here"
-        _report(
-            at, Code.UNKNOWN_NAME, f"`{root}.{name}` can never exist here", hint, "error", editor
-        )
+        message = f"`{root}.{name}` can never exist here"
+        members = ", ".join(sorted(known)) or "nothing"
+        hint = _meant(name, known) or f"`{root}` has {members} here"
+        _report(at, Code.UNKNOWN_NAME, message, hint, "error", editor)
     if root in ("ctx", "vars") and name not in world.assigned:
-        hint = (
-            _meant(name, world.assigned) or f"set it before, for example `set: {{ctx.{name}: …}}`"
-        )
-        _report(at, Code.NEVER_SET, f"nothing sets `ctx.{name}`", hint, "warning", editor)
+        message = f"nothing sets `ctx.{name}`"
+        example = f"set it before, for example `set: {{ctx.{name}: …}}`"
+        hint = _meant(name, world.assigned) or example
+        _report(at, Code.NEVER_SET, message, hint, "warning", editor)
 
 
 def _check_asked(
     path: tuple[str | int, ...], place: TemplatePlace, source: str, world: World, editor: Editor
 ) -> None:
-    """`is defined` and `default` may ask for any name. One that nothing defines, and that is almost a known one, is a slip."""
+    """Warn if a name after `is defined` or `default` is probably misspelled.
+
+    They may ask for any name. A name that nothing defines and that resembles a known one is a slip.
+    """
     name, hint = str(path[0]), None
     if name not in place.names:
         hint = _meant(name, place.names)
     elif len(path) > 1 and isinstance(path[1], str):
         known = _known_members(name, place, world)
-        hint = _meant(path[1], known) if path[1] not in known else None
         name = f"{name}.{path[1]}"
+        if path[1] not in known:
+            hint = _meant(path[1], known)
     if hint is not None:
         at = _found(name, place, source, world, editor)
-        _report(
-            at,
-            Code.UNKNOWN_NAME,
-            f"nothing in this playbook defines `{name}`",
-            hint,
-            "warning",
-            editor,
-        )
+        message = f"nothing in this playbook defines `{name}`"
+        _report(at, Code.UNKNOWN_NAME, message, hint, "warning", editor)
 
 
 def _known_members(root: str, place: TemplatePlace, world: World) -> frozenset[str]:
-    """Nothing when the members of the root cannot be known from the playbook alone."""
+    """The members of a root; empty if the playbook alone does not define them."""
     if root in world.known_steps:
         return frozenset()
     if root in ("ctx", "vars"):
@@ -385,21 +382,27 @@ def _known_members(root: str, place: TemplatePlace, world: World) -> frozenset[s
 def _check_state(
     path: tuple[str | int, ...], place: TemplatePlace, source: str, world: World, editor: Editor
 ) -> None:
-    """A name that nothing sets may be set by a person; one that is almost like one that is set is a mistake, `default` or not."""
-    if path[0] != "state" or len(path) < 2 or world.hides_state or path[1] in world.assigned_state:
+    """Warn if a state name resembles one that the playbook sets, with or without `default`.
+
+    Other names that the playbook does not set may be set by a person.
+    """
+    if path[0] != "state" or len(path) < 2:
         return
-    hint = _meant(str(path[1]), world.assigned_state)
+    name = path[1]
+    if world.hides_state or name in world.assigned_state:
+        return
+    hint = _meant(str(name), world.assigned_state)
     if hint is not None:
-        at = _found(f"state.{path[1]}", place, source, world, editor)
-        _report(
-            at, Code.NEVER_SET, f"this playbook sets no `state.{path[1]}`", hint, "warning", editor
-        )
+        at = _found(f"state.{name}", place, source, world, editor)
+        message = f"this playbook sets no `state.{name}`"
+        _report(at, Code.NEVER_SET, message, hint, "warning", editor)
 
 
 def _found(name: str, place: TemplatePlace, source: str, world: World, editor: Editor) -> Mark:
-    """Where the name stands: the first place in the text that spells it."""
+    """The position of the name: the first place in the text that spells it."""
     offset = max(source.find(name), 0)
-    line, column = source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)
+    line = source.count("\n", 0, offset) + 1
+    column = offset - source.rfind("\n", 0, offset)
     return within(editor.value_mark(place.holder, place.key), world.lines, line, column)
 
 
@@ -411,8 +414,11 @@ def within(mark: Mark, lines: list[str], line: int, column: int) -> Mark:
         return Mark(mark.line + 1, _indent(lines, mark.line) + 1)
     if line > 1 or mark.line > len(lines):
         return mark
-    at = mark.column + (mark.style in ("'", '"') and 1) + column - 1
-    return Mark(mark.line, at if at <= len(lines[mark.line - 1]) else mark.column)
+    is_quoted = mark.style in ("'", '"')
+    at = mark.column + int(is_quoted) + column - 1
+    if at > len(lines[mark.line - 1]):
+        at = mark.column
+    return Mark(mark.line, at)
 
 
 def _indent(lines: list[str], after: int) -> int:
@@ -423,6 +429,5 @@ def _indent(lines: list[str], after: int) -> int:
 def _report(
     at: Mark, code: Code, message: str, hint: str | None, severity: Severity, editor: Editor
 ) -> None:
-    editor.findings.append(
-        Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity)
-    )
+    finding = Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity)
+    editor.findings.append(finding)

@@ -1,8 +1,9 @@
-"""Writes that lose data, and nobody would notice: those that replace what the item or the page before them wrote, so that only
-the last one is left, and sinks that have nothing to store.
+"""Writes that lose data silently: writes of an item or a page that replace those of the one before,
+so that only the last is left, and sinks that have nothing to store.
 
-A target differs between items if one of its templates does. Names that something may set between items (`ctx`, `state`, `input`)
-count as different; so do names of tasks. If the `when` of a task differs between items, the task may be meant for one of them.
+A target differs between items if one of its templates does. Names that may be set between items
+(`ctx`, `state`, `input`) count as different; so do names of tasks. If the `when` of a task differs
+between items, the task may be meant for one of them.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,9 @@ def check(world: World, editor: Editor) -> None:
 
 
 def _check_first_task(step: Node, editor: Editor) -> None:
-    """A sink without `data` stores the value of the task before it. The first task has none before it."""
+    """A sink without `data` stores the value of the task before it. The first task has no task
+    before it.
+    """
     for task in tasks_of(step)[:1]:
         if named(task.get("kind")) == "sink" and task.get("data") is None:
             message = "no task comes before this sink, so it has nothing to store: it needs `data`"
@@ -42,7 +45,8 @@ def _check_first_task(step: Node, editor: Editor) -> None:
 
 def _fixed_names(step: Node, world: World) -> frozenset[str]:
     """Names with one value for all items of a loop."""
-    own = {text(task, "name") or "" for task in tasks_of(step)} | {text(step, "step") or ""}
+    own = {text(task, "name") or "" for task in tasks_of(step)}
+    own.add(text(step, "step") or "")
     return (world.everywhere | IDENTITY | {"workload"}) - own - _item_names(step)
 
 
@@ -54,7 +58,7 @@ def _item_names(step: Node) -> frozenset[str]:
 
 
 def _has_items(step: Node) -> bool:
-    """The step is a loop that may have more than one."""
+    """Whether the step is a loop that may have more than one item."""
     loop = step.get("loop")
     if not isinstance(loop, dict):
         return False
@@ -97,37 +101,38 @@ def _check_items(step: Node, task: Node, fixed: frozenset[str], editor: Editor) 
 
 
 def _replaced(task: Node) -> Node:
-    """What the task replaces as a whole; nothing if it adds to it."""
-    target = (
-        child(task, "target") if task.get("kind") in ("sink", "transfer") else child(task, "output")
-    )
-    default = "overwrite" if task.get("kind") == "spark" and target.get("path") else None
+    """The target that the task replaces as a whole; empty if it adds to its target."""
+    kind = task.get("kind")
+    target = child(task, "target" if kind in ("sink", "transfer") else "output")
     mode = target.get("mode")
-    return target if (default if mode is None else named(mode)) in _REPLACING else {}
+    if mode is None:
+        is_replaced = kind == "spark" and bool(target.get("path"))
+    else:
+        is_replaced = named(mode) in _REPLACING
+    return target if is_replaced else {}
 
 
 def _is_dynamic(task: Node, target: Node) -> bool:
-    """Something says which partitions Spark replaces."""
-    said = [*child(target, "options"), *child(task, "conf")]
-    return any(str(name).lower().endswith(_DYNAMIC) for name in said)
+    """Whether an option or a setting says which partitions Spark replaces."""
+    options = [*child(target, "options"), *child(task, "conf")]
+    return any(str(name).lower().endswith(_DYNAMIC) for name in options)
 
 
 def _may_leave(step: Node) -> bool:
-    """An item may end before its write."""
-    rules = [
-        rule for task in tasks_of(step) for rule in maps(child(task, "spec", "policy").get("rules"))
-    ]
-    return any(
-        "break" in (child(rule, "then").get("do"), child(rule, "then").get("exhausted"))
-        for rule in rules
-    )
+    """Whether an item may end before its write."""
+    for task in tasks_of(step):
+        for rule in maps(child(task, "spec", "policy").get("rules")):
+            then = child(rule, "then")
+            if "break" in (then.get("do"), then.get("exhausted")):
+                return True
+    return False
 
 
 # ---- templates ----
 
 
 def _differs(value: Any, fixed: frozenset[str]) -> bool:
-    """A template in it may have another value each time."""
+    """Whether a template in the value may have another result each time."""
     return any(_may_change(source, fixed) for source in _texts(value))
 
 
@@ -145,8 +150,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
+        for member in value.values():
+            yield from _texts(member)
     elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
+        for item in value:
+            yield from _texts(item)

@@ -1,4 +1,4 @@
-"""Names that point at each other: steps, arcs, tasks, workbook, keychain."""
+"""Names that refer to each other: steps, arcs, tasks, workbook, keychain."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code
 from noetl.playbook.outcomes import mentions_facts_only
 from noetl.playbook.validation.shape import did_you_mean
-from noetl.playbook.validation.world import RESERVED, World, child, tasks_of, text
+from noetl.playbook.validation.world import RESERVED, World, child, tasks_of, text, texts_of
 
 
 def check(world: World, editor: Editor) -> None:
@@ -87,10 +87,10 @@ def _once(nodes: Iterable[Node], code: Code, what: str, editor: Editor) -> None:
 
 
 def _tasks(step: Node, world: World, editor: Editor) -> None:
-    listed = tasks_of(step)
-    _once(listed, Code.DUPLICATE_TASK, "task", editor)
-    names = [name for task in listed if (name := text(task, "name")) is not None]
-    for task in listed:
+    tasks = tasks_of(step)
+    _once(tasks, Code.DUPLICATE_TASK, "task", editor)
+    names = texts_of(tasks, "name")
+    for task in tasks:
         _reserved(task, "name", text(task, "name") or "", "task", editor)
         _workbook(task, world, editor)
         for rule in maps(child(task, "spec", "policy").get("rules")):
@@ -103,7 +103,9 @@ def _tasks(step: Node, world: World, editor: Editor) -> None:
 
 
 def _workbook(task: Node, world: World, editor: Editor) -> None:
-    name = text(task, "task") if task.get("kind") == "workbook" else None
+    if task.get("kind") != "workbook":
+        return
+    name = text(task, "task")
     if name is not None and name not in world.workbook:
         hint = did_you_mean(name, world.workbook) or "define it under `workbook`"
         editor.fault(task, "task", Code.UNKNOWN_TASK, f"the workbook has no task `{name}`", hint)
@@ -133,7 +135,7 @@ def _targets(step: Node, world: World, editor: Editor) -> None:
 
 
 def _nothing_follows(final: Node, editor: Editor) -> None:
-    """The execution ends with its final step, so no arc of it is followed."""
+    """The execution ends with its final step, so no arc of that step is followed."""
     message = "nothing follows the final step: the execution ends with it"
     hint = "remove it, or do the work in a step that runs before; `final_step` runs when all others have ended"
     if arcs(final):
@@ -148,10 +150,8 @@ def _target(node: Node, key: str, world: World, editor: Editor) -> None:
     if name is None or name in world.known_steps:
         return
     if "{{" in name:
-        message, hint = (
-            "an arc names its target; it cannot be computed",
-            "write one arc per target, each with `when`",
-        )
+        message = "an arc names its target; it cannot be computed"
+        hint = "write one arc per target, each with `when`"
     else:
         message = f"there is no step `{name}`"
         hint = did_you_mean(name, world.step_names) or f"steps: {', '.join(world.step_names[:20])}"
@@ -172,7 +172,9 @@ def _dead_arcs(step: Node, editor: Editor) -> None:
 
 
 def _half_error_arcs(step: Node, editor: Editor) -> None:
-    """A guard on `output.http.status` looks like an error handler, but does not say that it handles a failure."""
+    """A guard on `output.http.status` looks like an error handler, but the arc is not tried after a
+    failure.
+    """
     for arc in arcs(step):
         try:
             facts_only = mentions_facts_only(arc.get("when"), text(step, "step") or "")
@@ -222,34 +224,36 @@ def _reachable(world: World, editor: Editor) -> None:
     if not world.step_names:
         return
     spec = child(world.document, "executor", "spec")
-    entry = text(spec, "entry_step") or (
-        "start" if "start" in world.step_names else world.step_names[0]
-    )
-    edges: dict[str, list[str]] = {}
-    for step in world.steps:
-        targets = [text(arc, "step") for arc in arcs(step)]
-        targets += [text(child(rule, "then"), "next") for rule in _admit_rules(step)]
-        edges.setdefault(text(step, "step") or "", []).extend(
-            target for target in targets if target is not None
-        )
-    found: set[str] = set()
-    waiting = [entry, *([final] if (final := text(spec, "final_step")) is not None else [])]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(edges.get(name, ()))
+    entry = text(spec, "entry_step") or _default_entry(world)
+    reached = _reached_from([entry, *texts_of([spec], "final_step")], world)
     for step in world.steps:
         name = text(step, "step") or ""
-        if name and name not in found:
+        if name and name not in reached:
             editor.step = name
             message = f"no arc leads from the entry `{entry}` to the step `{name}`"
-            editor.report(
-                step,
-                "step",
-                Code.UNREACHABLE_STEP,
-                message,
-                "add an arc, or remove the step",
-                "warning",
-            )
+            hint = "add an arc, or remove the step"
+            editor.report(step, "step", Code.UNREACHABLE_STEP, message, hint, "warning")
     editor.step = None
+
+
+def _default_entry(world: World) -> str:
+    if "start" in world.step_names:
+        return "start"
+    return world.step_names[0]
+
+
+def _reached_from(entries: list[str], world: World) -> set[str]:
+    """The steps that arcs and admit rules lead to, with the entries."""
+    edges: dict[str, list[str]] = {}
+    for step in world.steps:
+        targets = edges.setdefault(text(step, "step") or "", [])
+        targets += texts_of(arcs(step), "step")
+        targets += texts_of([child(rule, "then") for rule in _admit_rules(step)], "next")
+    reached: set[str] = set()
+    waiting = list(entries)
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting.extend(edges.get(name, ()))
+    return reached

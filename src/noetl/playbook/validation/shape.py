@@ -1,4 +1,4 @@
-"""What the model refuses, said in plain words and at the right place."""
+"""Translates what the model refuses into plain findings at the right position."""
 
 import re
 import types
@@ -9,7 +9,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from noetl.playbook.dialect.editor import Editor
+from noetl.playbook.dialect.editor import Editor, maps
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, Model, OutsideTask, Playbook, Task
 from noetl.playbook.text import Map, Mark, Seq, plain
@@ -19,7 +19,7 @@ Path = tuple[str | int, ...]
 
 
 class AnyKind(Mapping[str, None]):
-    """Every kind there may be, its fields unchecked."""
+    """Contains every kind of tool; its fields are not checked."""
 
     def __contains__(self, kind: object) -> bool:
         return True
@@ -55,16 +55,18 @@ _BOUNDS = {
     "less_than": ("lt", "less than"),
 }
 _OUTSIDE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
+# Keys of other workflow tools, and NoETL's key with the same meaning.
 _RENAMED = {
     "name": "step",
     "id": "step",
     "condition": "when",
     "if": "when",
-}  # keys of other tools, and the same key of ours
+}
 _LOOP_HINT = "write `loop: {in: …, iterator: item}`"
 _BEFORE_HINT = "write `next` in the step that runs before: `next: [this_step]`"
 _WHEN_HINT = "write the condition in the arc that leads here, `next: [{step: …, when: …}]`, or `spec: {policy: {admit: …}}`"
-_OTHERWISE = {  # keys of other tools on a step that are no key with the same value here, and what to write
+# Keys of other workflow tools on a step that have no equivalent key, and what to write instead.
+_OTHERWISE = {
     "depends_on": _BEFORE_HINT,
     "needs": _BEFORE_HINT,
     "on_error": 'write `next: [{step: …, when: "{{ error is defined }}"}]`',
@@ -81,7 +83,9 @@ _CHOICES = {
 
 
 def parse(document: Map, editor: Editor, kinds: Kinds) -> Playbook | None:
-    """The model of a document whose short and old forms are spelled out; None when findings say why not."""
+    """The model of a document with all short and old forms spelled out; None if findings say why
+    not.
+    """
     _outside_kinds(document, editor, kinds)
     try:
         return Playbook.model_validate(plain(document))
@@ -92,23 +96,24 @@ def parse(document: Map, editor: Editor, kinds: Kinds) -> Playbook | None:
 
 def suggestion(name: str, known: Iterable[str]) -> str | None:
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return close[0] if close else None
+    return next(iter(close), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     close = suggestion(name, known)
-    return f"did you mean `{close}`?" if close else None
+    if not close:
+        return None
+    return f"did you mean `{close}`?"
 
 
 def _report(document: Map, errors: list[ErrorDetails], editor: Editor) -> None:
-    """One finding per place; the alternatives of a union are one place."""
+    """Report one finding per place; the alternatives of a union are one place."""
     by_place: dict[Path, list[ErrorDetails]] = {}
     for error in errors:
         by_place.setdefault(_path(document, error["loc"], error["type"]), []).append(error)
     for path, group in by_place.items():
-        if any(other[: len(path)] == path != other for other in by_place) and len(
-            group[0]["loc"]
-        ) > len(path):
+        has_error_below = any(other[: len(path)] == path != other for other in by_place)
+        if has_error_below and len(group[0]["loc"]) > len(path):
             continue  # another alternative of the union got further
         editor.step = _step_at(document, path)
         code, message, hint = _explain(document, path, _most_telling(group), group)
@@ -122,11 +127,13 @@ def _most_telling(group: list[ErrorDetails]) -> ErrorDetails:
         for error in group:
             if error["type"] == wanted:
                 return error
-    return group[-1] if group[-1]["type"] in _BOUNDS else group[0]
+    if group[-1]["type"] in _BOUNDS:
+        return group[-1]
+    return group[0]
 
 
 def _path(document: Any, loc: tuple[int | str, ...], kind: str) -> Path:
-    """The location without the names of union alternatives, which are no part of the document."""
+    """The location without the names of union alternatives, which are not in the document."""
     path: list[str | int] = []
     node = document
     for index, part in enumerate(loc):
@@ -142,98 +149,95 @@ def _path(document: Any, loc: tuple[int | str, ...], kind: str) -> Path:
 
 
 def _parent(document: Any, path: Path, missing: bool) -> tuple[Any, str | int | None]:
-    node = document
-    for part in path[:-1]:
-        node = node[part]
+    node = _node_at(document, path[:-1])
     if not path or (missing and isinstance(node, dict)):
         return _holder(document, path[:-1])
     return node, path[-1]
 
 
 def _holder(document: Any, path: Path) -> tuple[Any, str | int | None]:
-    """A missing field is reported where its mapping is named: at the key, or at the first key of a list item."""
+    """A missing field is reported at its mapping: at the key, or at the first key of a list item."""
     if not path:
         return document, None
-    node = document
-    for part in path[:-1]:
-        node = node[part]
-    return node, path[-1]
+    return _node_at(document, path[:-1]), path[-1]
 
 
 def _step_at(document: Any, path: Path) -> str | None:
     if len(path) < 2 or path[0] != "workflow" or not isinstance(path[1], int):
         return None
-    step = document["workflow"][path[1]]
-    name = step.get("step") if isinstance(step, dict) else None
-    return name if isinstance(name, str) else None
+    return _text_member(document["workflow"][path[1]], "step")
+
+
+def _text_member(node: Any, key: str) -> str | None:
+    value = node.get(key) if isinstance(node, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def _explain(
     document: Any, path: Path, error: ErrorDetails, group: list[ErrorDetails]
 ) -> tuple[Code, str, str | None]:
     kind, context = error["type"], error.get("ctx", {})
-    name = next((part for part in reversed(path) if isinstance(part, str)), "the playbook")
-    where = f"`{name}`" if path else name
+    where = _where(path)
     if kind == "extra_forbidden":
         return _unknown_key(document, path)
     if kind == "missing":
-        return (
-            Code.MISSING_FIELD,
-            f"{where} is missing{_of(document, path)}",
-            _needed(document, path),
-        )
+        message = f"{where} is missing{_of(document, path)}"
+        return Code.MISSING_FIELD, message, _needed(document, path)
     if kind == "value_error":
         message = str(context.get("error", error["msg"])).removeprefix("Value error, ")
-        return (
-            (
-                Code.BAD_DURATION
-                if "duration" in message and "wait takes" not in message
-                else Code.BAD_VALUE
-            ),
-            message,
-            None,
-        )
+        if "duration" in message and "wait takes" not in message:
+            return Code.BAD_DURATION, message, None
+        return Code.BAD_VALUE, message, None
     if kind == "literal_error":
         return _not_one_of(where, error)
     if kind in ("string_pattern_mismatch", "string_too_long"):
+        message = f"{error['input']!r} is not a name{_of(document, path)}"
         hint = "letters, digits, `_` and `-`, at most 128; a letter or `_` first"
-        return Code.BAD_NAME, f"{error['input']!r} is not a name{_of(document, path)}", hint
+        return Code.BAD_NAME, message, hint
     if kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
-        return (
-            Code.BAD_VALUE,
-            f"{where} must be {words} {context[bound]}, not {error['input']}",
-            None,
-        )
+        message = f"{where} must be {words} {context[bound]}, not {error['input']}"
+        return Code.BAD_VALUE, message, None
     if kind == "too_short":
         return Code.BAD_VALUE, f"{where} must not be empty", None
     if kind in _TYPES:
-        wanted = list(
-            dict.fromkeys(_TYPES[item["type"]] for item in group if item["type"] in _TYPES)
-        )
-        if path[-1:] == ("tool",):
-            wanted = ["a task (a mapping with `kind`)", "a list of tasks"]
-        if path[-3:-1] == ("next", "arcs"):
-            hint = "`next: done`, or `next: [{step: done, when: …}]`"
-            return Code.BAD_TYPE, f"`next` must name a step, not {_shown(error['input'])}", hint
-        return (
-            Code.BAD_TYPE,
-            f"{where} must be {' or '.join(wanted)}, not {_shown(error['input'])}",
-            None,
-        )
+        return _wrong_type(path, where, error["input"], group)
     return Code.BAD_VALUE, f"{where}: {error['msg']}", None
+
+
+def _where(path: Path) -> str:
+    """The nearest key of a path, in backquotes."""
+    if not path:
+        return "the playbook"
+    keys = [part for part in path if isinstance(part, str)]
+    if not keys:
+        return "`the playbook`"
+    return f"`{keys[-1]}`"
+
+
+def _wrong_type(
+    path: Path, where: str, value: Any, group: list[ErrorDetails]
+) -> tuple[Code, str, str | None]:
+    if path[-3:-1] == ("next", "arcs"):
+        hint = "`next: done`, or `next: [{step: done, when: …}]`"
+        return Code.BAD_TYPE, f"`next` must name a step, not {_shown(value)}", hint
+    types_wanted = [_TYPES[item["type"]] for item in group if item["type"] in _TYPES]
+    wanted = list(dict.fromkeys(types_wanted))
+    if path[-1:] == ("tool",):
+        wanted = ["a task (a mapping with `kind`)", "a list of tasks"]
+    message = f"{where} must be {' or '.join(wanted)}, not {_shown(value)}"
+    return Code.BAD_TYPE, message, None
 
 
 def _not_one_of(where: str, error: ErrorDetails) -> tuple[Code, str, str | None]:
     expected = str(error.get("ctx", {}).get("expected", ""))
     given = error["input"]
-    choices = [part.strip("'") for part in expected.replace(" or ", ", ").split(", ")]
-    hint = did_you_mean(given, choices) if isinstance(given, str) else None
-    return (
-        Code.BAD_VALUE,
-        f"{where} must be {expected}, not {_shown(given)}",
-        hint or _CHOICES.get(where),
-    )
+    message = f"{where} must be {expected}, not {_shown(given)}"
+    hint = None
+    if isinstance(given, str):
+        parts = expected.replace(" or ", ", ").split(", ")
+        hint = did_you_mean(given, [part.strip("'") for part in parts])
+    return Code.BAD_VALUE, message, hint or _CHOICES.get(where)
 
 
 def _shown(value: Any) -> str:
@@ -241,14 +245,15 @@ def _shown(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list"
-    return "nothing" if value is None else repr(value)[:60]
+    if value is None:
+        return "nothing"
+    return repr(value)[:60]
 
 
 def _needed(document: Any, path: Path) -> str | None:
-    name, node = str(path[-1]), document
-    for part in path[:-1]:
-        node = node[part]
-    written = suggestion(name, [key for key in _keys(node) if key not in Task.model_fields])
+    name = str(path[-1])
+    keys = _keys(_node_at(document, path[:-1]))
+    written = suggestion(name, [key for key in keys if key not in Task.model_fields])
     if written is not None:
         return f"did you mean `{name}:` where it says `{written}:`?"
     return {
@@ -260,38 +265,44 @@ def _needed(document: Any, path: Path) -> str | None:
 
 
 def _keys(node: Any) -> Iterator[str]:
-    """As they were written: those of a task without a kind stand under `options`, those of a labelled one a level deeper."""
-    for key, value in node.items() if isinstance(node, dict) else ():
-        if key == "options" and isinstance(value, dict):
-            yield from value
-            yield from (
-                name for inner in value.values() if isinstance(inner, dict) for name in inner
-            )
-        else:
+    """The keys of a mapping as they were written.
+
+    The keys of a task without a kind are under `options`, those of a labelled task one level deeper.
+    """
+    if not isinstance(node, dict):
+        return
+    for key, value in node.items():
+        if key != "options" or not isinstance(value, dict):
             yield key
+            continue
+        yield from value
+        for inner in value.values():
+            if isinstance(inner, dict):
+                yield from inner
 
 
 def _of(document: Any, path: Path) -> str:
-    node = document
-    for part in path[:-1]:
-        node = node[part]
-    kind = node.get("kind") if isinstance(node, dict) else None
-    return (
-        f" in {kind}" if isinstance(kind, str) and len(path) > 1 and "metadata" not in path else ""
-    )
+    """` in http` if the mapping at the path's end is a task of that kind."""
+    kind = _text_member(_node_at(document, path[:-1]), "kind")
+    if kind is None or len(path) < 2 or "metadata" in path:
+        return ""
+    return f" in {kind}"
 
 
 def _unknown_key(document: Any, path: Path) -> tuple[Code, str, str | None]:
     key = str(path[-1])
     message = f"unknown key `{key}`{_of(document, path)}"
     known = _fields_at(document, path[:-1])
-    free = [name for name in known if name not in _written_keys(_node_at(document, path[:-1]))]
+    written = _written_keys(_node_at(document, path[:-1]))
+    free = [name for name in known if name not in written]
     renamed = _RENAMED.get(key)
     if renamed in free:
         return Code.UNKNOWN_KEY, message, f"did you mean `{renamed}`?"
     if key in _OTHERWISE and _is_step(path[:-1]):
         return Code.UNKNOWN_KEY, message, _OTHERWISE[key]
-    hint = did_you_mean(key, free) or (f"known here: {', '.join(sorted(known))}" if known else None)
+    hint = did_you_mean(key, free)
+    if hint is None and known:
+        hint = f"known here: {', '.join(sorted(known))}"
     return Code.UNKNOWN_KEY, message, hint
 
 
@@ -307,8 +318,11 @@ def _node_at(document: Any, path: Path) -> Any:
 
 
 def _written_keys(node: Any) -> frozenset[str]:
-    """Keys that the author wrote, by their old and new names. A key that a short form stands for does not count: it has the
-    place of the key that caused it, which is still there."""
+    """The keys that the author wrote, by their old and new names.
+
+    A key that a short form stands for does not count: it has the position of the key that caused
+    it, which is still there.
+    """
     if not isinstance(node, Map):
         return frozenset()
     first_by_place: dict[Mark, str] = {}
@@ -320,21 +334,21 @@ def _written_keys(node: Any) -> frozenset[str]:
 
 
 def _fields_at(document: Any, path: Path) -> list[str]:
-    """The keys the model has at a path of the document."""
+    """The keys that the model has at a path of the document."""
     models: list[type[Model]] = [Playbook]
     node: Any = document
     for part in path:
         node = node[part]
         if isinstance(part, str):
-            found = [_field(model, part) for model in models]
-            models = [inner for annotation in found for inner in _models_in(annotation)]
+            annotations = [_field(model, part) for model in models]
+            models = [inner for annotation in annotations for inner in _models_in(annotation)]
         if isinstance(node, dict) and any(issubclass(model, Task) for model in models):
             models = [BUILT_IN.get(str(node.get("kind")), OutsideTask)]
-    return list(
-        dict.fromkeys(
-            field.alias or name for model in models for name, field in model.model_fields.items()
-        )
-    )
+    names: dict[str, None] = {}
+    for model in models:
+        for name, field in model.model_fields.items():
+            names[field.alias or name] = None
+    return list(names)
 
 
 def _field(model: type[Model], key: str) -> Any:
@@ -347,20 +361,18 @@ def _field(model: type[Model], key: str) -> Any:
 def _models_in(annotation: Any) -> list[type[Model]]:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return [annotation] if issubclass(annotation, Model) else []
-    if get_origin(annotation) in (Union, types.UnionType, list) or hasattr(
-        annotation, "__metadata__"
-    ):
-        parts = (
-            get_args(annotation)[:1]
-            if hasattr(annotation, "__metadata__")
-            else get_args(annotation)
-        )
-        return [model for part in parts for model in _models_in(part)]
-    return []
+    if hasattr(annotation, "__metadata__"):
+        return _models_in(get_args(annotation)[0])
+    if get_origin(annotation) not in (Union, types.UnionType, list):
+        return []
+    models: list[type[Model]] = []
+    for part in get_args(annotation):
+        models += _models_in(part)
+    return models
 
 
 def _outside_kinds(document: Map, editor: Editor, kinds: Kinds) -> None:
-    """Kinds must be known; the options of one that comes by entry point are checked by its own model."""
+    """Kinds must be known. A kind that comes by entry point checks its options by its own model."""
     for step, task in every_task(document):
         kind = task.get("kind")
         if not isinstance(kind, str) or kind in BUILT_IN:
@@ -368,13 +380,17 @@ def _outside_kinds(document: Map, editor: Editor, kinds: Kinds) -> None:
         editor.step = step
         if kind not in kinds:
             _unknown_kind(task, kind, [*BUILT_IN, *kinds], editor)
-        elif (model := kinds[kind]) is not None:
+            continue
+        model = kinds[kind]
+        if model is not None:
             _own_model(task, model, editor)
     editor.step = None
 
 
 def _unknown_kind(task: Any, kind: str, known: list[str], editor: Editor) -> None:
-    """What resembles a known kind is a slip. Another name may come with a package that is installed where workers run."""
+    """A kind that resembles a known one is misspelled. Any other name may come with a package that
+    is installed on the workers.
+    """
     place = Seq(editor.value_mark(task, "kind"))
     meant = did_you_mean(kind, known)
     names = f"known kinds: {', '.join(sorted(known))}"
@@ -395,20 +411,19 @@ def _own_model(task: Any, model: type[BaseModel], editor: Editor) -> None:
             code = {"extra_forbidden": Code.UNKNOWN_KEY, "missing": Code.MISSING_FIELD}.get(
                 error["type"], Code.BAD_VALUE
             )
-            place = (options, key) if key in options else (task, "kind")
-            editor.report(*place, code, f"`{key}` of {task['kind']}: {error['msg']}", None, "error")
+            message = f"`{key}` of {task['kind']}: {error['msg']}"
+            if key in options:
+                editor.report(options, key, code, message, None, "error")
+            else:
+                editor.report(task, "kind", code, message, None, "error")
 
 
 def every_task(document: Any) -> Iterable[tuple[str | None, Any]]:
     """(step, task) of every task in the document; the step is None for the workbook."""
-    for step in (
-        document.get("workflow") or [] if isinstance(document.get("workflow"), list) else []
-    ):
-        if isinstance(step, dict) and isinstance(step.get("tool"), list):
-            name = step.get("step") if isinstance(step.get("step"), str) else None
-            yield from ((name, task) for task in step["tool"] if isinstance(task, dict))
-    for entry in (
-        document.get("workbook") or [] if isinstance(document.get("workbook"), list) else []
-    ):
-        if isinstance(entry, dict) and isinstance(entry.get("tool"), dict):
+    for step in maps(document.get("workflow")):
+        name = _text_member(step, "step")
+        for task in maps(step.get("tool")):
+            yield name, task
+    for entry in maps(document.get("workbook")):
+        if isinstance(entry.get("tool"), dict):
             yield None, entry["tool"]

@@ -1,6 +1,6 @@
-"""SQL with values in it: a value stands where a literal may, and nobody needs to double its quotes.
+"""SQL with templates: a value may stand where a literal may, and its quotes need no doubling.
 
-What a statement means is the database's business; here only the places of `{{ expressions }}` are looked at.
+The database judges the statement; only the places of `{{ expressions }}` are checked here.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ Note = tuple[Spot, Code, str, str, Severity]
 
 
 def blank_comments(document: Node) -> None:
-    """Comments have no values: leave their expressions out of every SQL text."""
+    """Remove the expressions from the comments of every SQL text: comments have no values."""
     for _, (holder, key, dialect) in _everywhere(document):
         holder[key] = blank_commented_values(holder[key], dialect)
 
@@ -48,13 +48,15 @@ def check(world: World, editor: Editor) -> None:
 
 def _everywhere(document: Node) -> Iterator[tuple[str | None, Found]]:
     """Every SQL text of a playbook that is a template, with its step."""
-    for step, task in every_task(document):
-        yield from ((step, found) for found in _of_task(task))
-    for each in maps(document.get("workflow")):
-        cursor = child(each, "loop", "cursor")
+    for step_name, task in every_task(document):
+        for found in _of_task(task):
+            yield step_name, found
+    for step in maps(document.get("workflow")):
+        cursor = child(step, "loop", "cursor")
         dialect = _DIALECTS.get(str(cursor.get("kind")))
         if dialect is not None:
-            yield from ((text(each, "step"), found) for found in _texts(cursor, "claim", dialect))
+            for found in _texts(cursor, "claim", dialect):
+                yield text(step, "step"), found
 
 
 def _of_task(task: Node) -> Iterator[Found]:
@@ -63,7 +65,8 @@ def _of_task(task: Node) -> Iterator[Found]:
         yield from _texts(task, _SQL_KEY[kind], _DIALECTS[kind])
     if kind == "transfer":
         source = child(task, "source")
-        yield from _texts(source, "query", _DIALECTS.get(str(source.get("kind")), "postgres"))
+        dialect = _DIALECTS.get(str(source.get("kind")), "postgres")
+        yield from _texts(source, "query", dialect)
     if kind == "spark":
         for given in child(task, "inputs").values():
             if isinstance(given, dict):
@@ -75,9 +78,9 @@ def _texts(holder: Node, key: str, dialect: Dialect) -> Iterator[Found]:
     if isinstance(value, str):
         yield holder, key, dialect
     elif isinstance(value, list):
-        yield from (
-            (value, index, dialect) for index, each in enumerate(value) if isinstance(each, str)
-        )
+        for index, item in enumerate(value):
+            if isinstance(item, str):
+                yield value, index, dialect
 
 
 def _check(found: Found, world: World, editor: Editor) -> None:
@@ -88,21 +91,22 @@ def _check(found: Found, world: World, editor: Editor) -> None:
     try:
         template = templates.parse(source)
     except TemplateError:
-        return  # `names` has told
-    notes = dict.fromkeys(
-        note for outline in outlines.outlines(template) for note in _notes(outline, dialect)
-    )
+        return  # `names` has reported it
+    notes: dict[Note, None] = {}
+    for outline in outlines.outlines(template):
+        notes |= dict.fromkeys(_notes(outline, dialect))
     mark = editor.value_mark(holder, key)
     for spot, code, message, hint, severity in notes:
         at = within(mark, world.lines, spot.line, _column(source, spot.line))
-        editor.findings.append(
-            Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity)
+        finding = Finding(
+            editor.file, at.line, at.column, editor.step, code, message, hint, severity
         )
+        editor.findings.append(finding)
 
 
 def _column(source: str, line: int) -> int:
-    written = source.split("\n")[line - 1]
-    return max(written.find("{{"), 0) + 1
+    line_text = source.split("\n")[line - 1]
+    return max(line_text.find("{{"), 0) + 1
 
 
 def _notes(outline: Outline, dialect: Dialect) -> Iterator[Note]:
@@ -110,7 +114,7 @@ def _notes(outline: Outline, dialect: Dialect) -> Iterator[Note]:
     try:
         statements = list(split(tokens(outline.text, PRIVATE, dialect)))
     except Unterminated:
-        return  # a branch alone may end within quotes
+        return  # one branch of a template may end within quotes
     for statement in statements:
         for wrong in misplaced(significant(statement), kinds, PRIVATE, dialect):
             spot = _spots(wrong.token, outline)[0]
@@ -122,18 +126,13 @@ def _notes(outline: Outline, dialect: Dialect) -> Iterator[Note]:
 
 
 def _doubled(token: Token, outline: Outline) -> Iterator[Note]:
+    hint = "a value in SQL is data, whatever is in it"
     for spot in _spots(token, outline):
         if spot.doubles:
             message = f"`{{{{ {spot.source} }}}}`: the quotes of a value need no doubling, and it is left out"
-            yield (
-                spot,
-                Code.SQL_ESCAPED,
-                message,
-                "a value in SQL is data, whatever is in it",
-                "warning",
-            )
+            yield spot, Code.SQL_ESCAPED, message, hint, "warning"
 
 
 def _spots(token: Token, outline: Outline) -> list[Spot]:
-    found = marker_pattern(PRIVATE).findall(token.text)
-    return [outline.spots[int(each.strip(PRIVATE))] for each in found]
+    markers = marker_pattern(PRIVATE).findall(token.text)
+    return [outline.spots[int(found.strip(PRIVATE))] for found in markers]

@@ -1,4 +1,4 @@
-"""Values that are well typed and still make no sense together: loops, assignments, policies, sinks."""
+"""Values that are well typed but make no sense together: loops, assignments, policies, sinks."""
 
 import re
 from typing import Any
@@ -62,26 +62,17 @@ def _assignments(node: Node, world: World, editor: Editor) -> None:
     for name in given:
         root = name.split(".", 1)[0]
         if "." in name and root in ("workload", "output", "keychain", "input", "args", "loop"):
-            editor.fault(
-                given,
-                name,
-                Code.BAD_VALUE,
-                f"`{name}` cannot be assigned",
-                "assign to ctx., iter., step. or state.",
-            )
+            message = f"`{name}` cannot be assigned"
+            hint = "assign to ctx., iter., step. or state."
+            editor.fault(given, name, Code.BAD_VALUE, message, hint)
         elif "." in name and root not in ("ctx", "iter", "step", "state"):
             message = (
                 f"`{name}` is assigned nowhere: a name starts with ctx., iter., step. or state."
             )
             editor.fault(given, name, Code.BAD_VALUE, message, f"write ctx.{name}")
         elif not _SET.fullmatch(name):
-            editor.fault(
-                given,
-                name,
-                Code.BAD_NAME,
-                f"`{name}` is not a name that can be assigned",
-                "ctx.total, iter.page",
-            )
+            message = f"`{name}` is not a name that can be assigned"
+            editor.fault(given, name, Code.BAD_NAME, message, "ctx.total, iter.page")
         elif name.startswith("state."):
             _state_assignment(given, name, world, editor)
 
@@ -92,15 +83,11 @@ def _state_assignment(given: Node, name: str, world: World, editor: Editor) -> N
         editor.fault(given, name, Code.BAD_NAME, problem, "state.watermark")
     if world.hides_state:
         message = "`state` is a workload key or a step of this playbook, so that state between executions cannot be used"
-        editor.fault(
-            given,
-            name,
-            Code.SHADOWED_NAME,
-            message,
-            "give the workload key or the step another name",
-        )
-    if len(world.assigned_state) > MAX_STATE_NAMES:
-        message = f"the playbook sets {len(world.assigned_state)} names of state, at most {MAX_STATE_NAMES} are kept"
+        hint = "give the workload key or the step another name"
+        editor.fault(given, name, Code.SHADOWED_NAME, message, hint)
+    count = len(world.assigned_state)
+    if count > MAX_STATE_NAMES:
+        message = f"the playbook sets {count} names of state, at most {MAX_STATE_NAMES} are kept"
         editor.fault(given, name, Code.BAD_VALUE, message, "put several values into one map")
 
 
@@ -111,64 +98,53 @@ def _loop(loop: Node, editor: Editor) -> None:
     spec = child(loop, "spec")
     mode = spec.get("mode", "sequential")
     if "cursor" in loop:
-        _cursor_kind(child(loop, "cursor"), editor)
-        _claim_returns_rows(child(loop, "cursor"), editor)
-        if mode != "cursor":
-            message = "a loop with `cursor` needs `spec: {mode: cursor}`"
-            editor.fault(loop, "cursor", Code.BAD_VALUE, message, "add the mode, or loop over `in`")
-        if loop.get("in") is not None:
-            editor.fault(
-                loop,
-                "in",
-                Code.BAD_VALUE,
-                "a cursor loop claims its items; it has no `in`",
-                "remove one of them",
-            )
+        _cursor_loop(loop, mode, editor)
     elif mode == "cursor":
-        editor.fault(
-            spec, "mode", Code.MISSING_FIELD, "mode cursor needs `loop.cursor: {kind, auth, claim}`"
-        )
+        message = "mode cursor needs `loop.cursor: {kind, auth, claim}`"
+        editor.fault(spec, "mode", Code.MISSING_FIELD, message)
     elif "in" not in loop:
-        editor.fault(
-            loop,
-            None,
-            Code.MISSING_FIELD,
-            "the loop has no `in`",
-            'loop: {in: "{{ … }}", iterator: row}',
-        )
+        hint = 'loop: {in: "{{ … }}", iterator: row}'
+        editor.fault(loop, None, Code.MISSING_FIELD, "the loop has no `in`", hint)
     else:
         _collection(loop, editor)
     _loop_extras(spec, mode, editor)
 
 
+def _cursor_loop(loop: Node, mode: Any, editor: Editor) -> None:
+    cursor = child(loop, "cursor")
+    _cursor_kind(cursor, editor)
+    _claim_returns_rows(cursor, editor)
+    if mode != "cursor":
+        message = "a loop with `cursor` needs `spec: {mode: cursor}`"
+        editor.fault(loop, "cursor", Code.BAD_VALUE, message, "add the mode, or loop over `in`")
+    if loop.get("in") is not None:
+        message = "a cursor loop claims its items; it has no `in`"
+        editor.fault(loop, "in", Code.BAD_VALUE, message, "remove one of them")
+
+
 def _cursor_kind(cursor: Node, editor: Editor) -> None:
-    """A claim is a statement: of the built-in kinds two can run it; another may come with a package."""
+    """A claim is a statement. Two built-in kinds can run it; others may come with a package."""
     kind = named(cursor.get("kind"))
     if kind is None or kind in _CLAIMS:
         return
-    hint = did_you_mean(kind, _CLAIMS) or f"a claim is a statement of {' or '.join(_CLAIMS)}"
-    if kind in BUILT_IN or did_you_mean(kind, _CLAIMS):
-        editor.fault(
-            cursor, "kind", Code.UNKNOWN_KIND, f"a cursor cannot claim from `{kind}`", hint
-        )
+    suggestion = did_you_mean(kind, _CLAIMS)
+    hint = suggestion or f"a claim is a statement of {' or '.join(_CLAIMS)}"
+    if kind in BUILT_IN or suggestion:
+        message = f"a cursor cannot claim from `{kind}`"
+        editor.fault(cursor, "kind", Code.UNKNOWN_KIND, message, hint)
     else:
         editor.report(cursor, "kind", Code.UNKNOWN_KIND, f"no tool `{kind}` here", hint, "warning")
 
 
 def _claim_returns_rows(cursor: Node, editor: Editor) -> None:
-    """An UPDATE without RETURNING claims rows that nobody works on."""
+    """An UPDATE without RETURNING claims rows that no worker gets."""
     claim = cursor.get("claim")
     if not isinstance(claim, str) or "{%" in claim or cursor.get("kind") not in _CLAIMS:
         return
     if _CHANGES.match(claim) and not _RETURNS.search(claim):
         message = "the claim returns no rows, so those that it claims are worked on by nobody"
-        editor.fault(
-            cursor,
-            "claim",
-            Code.BAD_VALUE,
-            message,
-            "end the statement with RETURNING and the columns",
-        )
+        hint = "end the statement with RETURNING and the columns"
+        editor.fault(cursor, "claim", Code.BAD_VALUE, message, hint)
 
 
 def _on_spark(step: Node, editor: Editor) -> None:
@@ -207,26 +183,14 @@ def _yields_text(value: str) -> bool:
 
 def _loop_extras(spec: Node, mode: Any, editor: Editor) -> None:
     if "frame" in spec and mode != "cursor":
-        editor.fault(
-            spec,
-            "frame",
-            Code.IGNORED_FIELD,
-            "`frame` belongs to mode cursor",
-            "use `chunk` for other modes",
-        )
-    on_spark = (
-        child(spec, "policy").get("exec") == "spark"
-    )  # there it says how many run at once in a task
-    if (
-        "max_in_flight" in spec
-        and mode == "sequential"
-        and spec["max_in_flight"] != 1
-        and not on_spark
-    ):
+        message = "`frame` belongs to mode cursor"
+        editor.fault(spec, "frame", Code.IGNORED_FIELD, message, "use `chunk` for other modes")
+    # on Spark, `max_in_flight` is the number of items that run at once in a task
+    on_spark = child(spec, "policy").get("exec") == "spark"
+    if mode == "sequential" and not on_spark and spec.get("max_in_flight", 1) != 1:
         message = "`max_in_flight` has no effect in a sequential loop"
-        editor.report(
-            spec, "max_in_flight", Code.IGNORED_FIELD, message, "add `mode: parallel`", "warning"
-        )
+        hint = "add `mode: parallel`"
+        editor.report(spec, "max_in_flight", Code.IGNORED_FIELD, message, hint, "warning")
     reduced = child(spec, "reduce")
     for name in reduced:
         if "." in name and not name.startswith(("ctx.", "state.")):
@@ -235,52 +199,58 @@ def _loop_extras(spec: Node, mode: Any, editor: Editor) -> None:
 
 
 def _parallel_writes(step: Node, editor: Editor) -> None:
-    """Iterations that run together may write `ctx` and `state` only through a reducer."""
+    """Iterations that run at the same time may write `ctx` and `state` only through a reducer."""
     spec = child(step, "loop", "spec")
-    if (
-        spec.get("mode") not in ("parallel", "cursor")
-        and child(spec, "policy").get("exec") != "spark"
-    ):
+    on_spark = child(spec, "policy").get("exec") == "spark"
+    if spec.get("mode") not in ("parallel", "cursor") and not on_spark:
         return
     reduced = {_root(name) for name in child(spec, "reduce")}
     for task in tasks_of(step):
-        for node in (
-            task,
-            *(child(rule, "then") for rule in maps(child(task, "spec", "policy").get("rules"))),
-        ):
-            given = child(node, "set")
-            for name in given:
-                shared = name.startswith(("ctx.", "state.")) or "." not in name
-                if shared and _root(name) not in reduced:
-                    _unreduced(given, name, editor)
-        into = text(child(task, "spec", "paginate", "collect"), "into")
-        if into is not None and _root(into) not in reduced:
-            _unreduced(task["spec"]["paginate"]["collect"], "into", editor)
-    targets = {name for task in tasks_of(step) for name in task_targets(task)}
+        _shared_writes(task, reduced, editor)
+    _unused_reducers(step, editor)
+
+
+def _shared_writes(task: Node, reduced: set[str], editor: Editor) -> None:
+    rules = maps(child(task, "spec", "policy").get("rules"))
+    for node in (task, *(child(rule, "then") for rule in rules)):
+        given = child(node, "set")
+        for name in given:
+            is_shared = name.startswith(("ctx.", "state.")) or "." not in name
+            if is_shared and _root(name) not in reduced:
+                _unreduced(given, name, name, editor)
+    collect = child(task, "spec", "paginate", "collect")
+    into = text(collect, "into")
+    if into is not None and _root(into) not in reduced:
+        _unreduced(collect, "into", f"ctx.{into}", editor)
+
+
+def _unused_reducers(step: Node, editor: Editor) -> None:
+    """Warn of reducers for names that no task of the loop sets."""
+    targets: set[str] = set()
+    for task in tasks_of(step):
+        targets.update(task_targets(task))
     written = {_root(name) for name in targets if name.startswith("ctx.") or "." not in name}
-    for name in child(spec, "reduce"):
+    reducers = child(step, "loop", "spec", "reduce")
+    for name in reducers:
         if not name.startswith("state.") and _root(name) not in written:
             hint = did_you_mean(_root(name), written)
             message = f"no task of this loop sets `{name}`"
-            editor.report(spec["reduce"], name, Code.IGNORED_FIELD, message, hint, "warning")
+            editor.report(reducers, name, Code.IGNORED_FIELD, message, hint, "warning")
 
 
 def _root(name: str) -> str:
-    """The variable that an assignment changes; of state with `state.` before it."""
+    """The variable that an assignment changes. A name of state keeps `state.` in front."""
     if name.startswith("state."):
         return ".".join(name.split(".")[:2])
     return name.removeprefix("ctx.").split(".")[0]
 
 
-def _unreduced(node: Node, name: str, editor: Editor) -> None:
-    ctx = (
-        name
-        if name.startswith(("ctx.", "state."))
-        else f"ctx.{node[name] if name == 'into' else name}"
-    )
-    message = f"parallel iterations all write `{ctx}`, and no reducer says how to combine them"
-    hint = f"add `loop.spec.reduce: {{{ctx}: sum}}` (sum, min, max, append, merge, last), or write to iter."
-    editor.fault(node, name, Code.PARALLEL_CTX_WRITE, message, hint)
+def _unreduced(node: Node, key: str, name: str, editor: Editor) -> None:
+    if not name.startswith(("ctx.", "state.")):
+        name = f"ctx.{name}"
+    message = f"parallel iterations all write `{name}`, and no reducer says how to combine them"
+    hint = f"add `loop.spec.reduce: {{{name}: sum}}` (sum, min, max, append, merge, last), or write to iter."
+    editor.fault(node, key, Code.PARALLEL_CTX_WRITE, message, hint)
 
 
 # ---- tasks ----
@@ -324,53 +294,45 @@ def _policy(task: Node, world: World, editor: Editor) -> None:
 
 def _action(then: Node, editor: Editor) -> None:
     do = then.get("do", "continue")
-    exhausted = then.get("exhausted") if do == "retry" else None
-    done = {do, exhausted or "fail"} if do == "retry" else {do}
-    for key, owner in _OF_ACTION.items():
-        if (
-            key in then
-            and then[key] is not None
-            and owner not in done
-            and do in ("continue", "retry", "jump", "break", "fail")
-        ):
-            editor.fault(
-                then,
-                key,
-                Code.IGNORED_FIELD,
-                f"`{key}` belongs to `do: {owner}`, not to `do: {do}`",
-                f"do: {owner}",
-            )
+    exhausted = None
+    actions = {do}
+    if do == "retry":
+        exhausted = then.get("exhausted")
+        actions.add(exhausted or "fail")
+    if do in ("continue", "retry", "jump", "break", "fail"):
+        for key, owner in _OF_ACTION.items():
+            if then.get(key) is not None and owner not in actions:
+                message = f"`{key}` belongs to `do: {owner}`, not to `do: {do}`"
+                editor.fault(then, key, Code.IGNORED_FIELD, message, f"do: {owner}")
+    hint = "to: a task name, or previous"
     if do == "jump" and "to" not in then:
-        editor.fault(
-            then, "do", Code.MISSING_FIELD, "`do: jump` needs `to`", "to: a task name, or previous"
-        )
+        editor.fault(then, "do", Code.MISSING_FIELD, "`do: jump` needs `to`", hint)
     if exhausted == "jump" and "to" not in then:
-        hint = "to: a task name, or previous"
         editor.fault(then, "exhausted", Code.MISSING_FIELD, "`exhausted: jump` needs `to`", hint)
     _count(then, "attempts", editor)
     if then.get("multiplier") is not None and then.get("backoff") not in (None, "exponential"):
-        editor.fault(
-            then, "multiplier", Code.IGNORED_FIELD, "`multiplier` belongs to `backoff: exponential`"
-        )
+        message = "`multiplier` belongs to `backoff: exponential`"
+        editor.fault(then, "multiplier", Code.IGNORED_FIELD, message)
 
 
 def _count(node: Node, key: str, editor: Editor) -> None:
     value = node.get(key)
-    literal = named(value) if isinstance(value, str) else None
-    number = int(literal) if literal is not None and literal.strip().isdigit() else value
-    if literal is not None and not isinstance(number, int):
-        editor.fault(node, key, Code.BAD_VALUE, f"`{key}` is a number of calls, not {value!r}")
-    elif isinstance(number, int) and number < 1:
-        editor.fault(
-            node,
-            key,
-            Code.BAD_VALUE,
-            f"`{key}` counts every call, the first included: at least 1, not {number}",
-        )
+    number = value
+    if isinstance(value, str):
+        literal = named(value)
+        if literal is None:
+            return  # a template computes it
+        if not literal.strip().isdigit():
+            editor.fault(node, key, Code.BAD_VALUE, f"`{key}` is a number of calls, not {value!r}")
+            return
+        number = int(literal)
+    if isinstance(number, int) and number < 1:
+        message = f"`{key}` counts every call, the first included: at least 1, not {number}"
+        editor.fault(node, key, Code.BAD_VALUE, message)
 
 
 def _target(target: Node, kinds: tuple[str, ...], who: str, editor: Editor) -> None:
-    """Where a sink or a transfer writes."""
+    """Check where a sink or a transfer writes."""
     kind = named(target.get("kind"))
     if kind is not None and kind not in kinds:
         hint = did_you_mean(kind, kinds) or f"{who} writes to {', '.join(kinds)}"
@@ -379,13 +341,8 @@ def _target(target: Node, kinds: tuple[str, ...], who: str, editor: Editor) -> N
         message = "mode upsert needs `key`: the columns that identify a row"
         editor.fault(target, "mode", Code.UPSERT_WITHOUT_KEY, message, "key: [id]")
     if kind in ("postgres", "duckdb") and not target.get("table"):
-        editor.fault(
-            target,
-            "kind",
-            Code.MISSING_FIELD,
-            f"`table` is missing in the {kind} target",
-            "table: schema.name",
-        )
+        message = f"`table` is missing in the {kind} target"
+        editor.fault(target, "kind", Code.MISSING_FIELD, message, "table: schema.name")
     for needed, what in (("http", "url"), ("file", "path"), ("object", "path")):
         if kind == needed and not target.get(what):
             editor.fault(
@@ -398,14 +355,9 @@ def _source(task: Node, editor: Editor) -> None:
     known = ("kind", "auth", "query", "path", "ref", "format", "database", "params")
     for key in source:
         if key not in known:
+            message = f"unknown key `{key}` in the source of a transfer"
             hint = did_you_mean(key, known) or f"known here: {', '.join(known)}"
-            editor.fault(
-                source,
-                key,
-                Code.UNKNOWN_KEY,
-                f"unknown key `{key}` in the source of a transfer",
-                hint,
-            )
+            editor.fault(source, key, Code.UNKNOWN_KEY, message, hint)
     kind = named(source.get("kind"))
     if kind is not None and kind not in _TRANSFER and "ref" not in source:
         hint = did_you_mean(kind, _TRANSFER) or f"a transfer reads {', '.join(_TRANSFER)}, or `ref`"
@@ -416,7 +368,8 @@ def _source(task: Node, editor: Editor) -> None:
             task, "source", Code.MISSING_FIELD, "`kind` is missing in the source of a transfer"
         )
     if len(given) != 1:
-        message = f"the source of a transfer has exactly one of query, path, ref; found {', '.join(given) or 'none'}"
+        found = ", ".join(given) or "none"
+        message = f"the source of a transfer has exactly one of query, path, ref; found {found}"
         editor.fault(task, "source", Code.BAD_VALUE, message)
 
 
@@ -427,13 +380,8 @@ def _http(task: Node, editor: Editor) -> None:
         editor.fault(task, "method", Code.BAD_VALUE, f"{method!r} is no HTTP method", hint)
     url = named(task.get("url"))
     if url is not None and not re.match(r"(https?|demo)://\S", url):
-        editor.fault(
-            task,
-            "url",
-            Code.BAD_VALUE,
-            f"{url!r} is no address",
-            "it starts with http:// or https://",
-        )
+        hint = "it starts with http:// or https://"
+        editor.fault(task, "url", Code.BAD_VALUE, f"{url!r} is no address", hint)
     if task.get("body") is not None and task.get("form") is not None:
         editor.fault(task, "form", Code.BAD_VALUE, "a request has `body` or `form`, not both")
 
@@ -441,13 +389,8 @@ def _http(task: Node, editor: Editor) -> None:
 def _child_playbook(task: Node, world: World, editor: Editor) -> None:
     path = named(task.get("path"))
     if path is not None and not path.strip():
-        editor.fault(
-            task,
-            "path",
-            Code.BAD_VALUE,
-            "`path` is empty",
-            "the path under which the child is registered",
-        )
+        hint = "the path under which the child is registered"
+        editor.fault(task, "path", Code.BAD_VALUE, "`path` is empty", hint)
     if task.get("wait") is False and "return_step" in task:
         message = "`return_step` has no effect with `wait: false`"
         editor.fault(
@@ -464,13 +407,8 @@ def _output(task: Node, editor: Editor) -> None:
             output, "mode", Code.UPSERT_WITHOUT_KEY, "mode upsert needs `key`", "key: [id]"
         )
     if output.get("scope") == "permanent" and output.get("ttl") is not None:
-        editor.fault(
-            output,
-            "ttl",
-            Code.BAD_VALUE,
-            "a permanent result has no `ttl`",
-            "leave one of them out",
-        )
+        message = "a permanent result has no `ttl`"
+        editor.fault(output, "ttl", Code.BAD_VALUE, message, "leave one of them out")
 
 
 # ---- keychain ----
@@ -486,5 +424,6 @@ _NEEDED = {
 def _keychain(entry: Node, editor: Editor) -> None:
     needed = _NEEDED.get(str(entry.get("kind")), ())
     if needed and not any(key in entry for key in needed):
-        message = f"a keychain entry of kind {entry['kind']} needs {' or '.join(f'`{key}`' for key in needed)}"
+        keys = " or ".join(f"`{key}`" for key in needed)
+        message = f"a keychain entry of kind {entry['kind']} needs {keys}"
         editor.fault(entry, "kind", Code.MISSING_FIELD, message)

@@ -1,6 +1,8 @@
-"""What the checks know about a document as a whole, read tolerantly: anything may have the wrong type."""
+"""What the checks know about a document as a whole. It is read tolerantly: anything may have the
+wrong type.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,19 +13,30 @@ from noetl.playbook.scopes import ACTIVATION, EVERYWHERE, ITERATION, OUTCOME, PI
 RESERVED = (
     (EVERYWHERE | OUTCOME | ACTIVATION | PIPELINE | ITERATION | {"true", "false", "none"})
     | {"and", "or", "not", "is", "in", "if", "else"}
-) - {"loop_index"}  # an older spelling that a step of that name may hide
+) - {"loop_index"}  # an older spelling; a step of that name hides it
 
 
 def text(node: Any, key: str) -> str | None:
+    """The member of a mapping if it is text."""
     value = node.get(key) if isinstance(node, dict) else None
     return value if isinstance(value, str) else None
 
 
+def texts_of(nodes: Iterable[Node], key: str) -> list[str]:
+    """`text` of each mapping that has one."""
+    values = [text(node, key) for node in nodes]
+    return [value for value in values if value is not None]
+
+
 def child(node: Any, *path: str) -> Node:
-    """The mapping at a path; an empty one when something else is there."""
+    """The mapping at a path; an empty one if anything else is there."""
     for name in path:
-        node = node.get(name) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) else {}
+        if not isinstance(node, dict):
+            return {}
+        node = node.get(name)
+    if not isinstance(node, dict):
+        return {}
+    return node
 
 
 @dataclass(frozen=True)
@@ -37,7 +50,7 @@ class World:
 
     @cached_property
     def step_names(self) -> list[str]:
-        return [name for step in self.steps if (name := text(step, "step")) is not None]
+        return texts_of(self.steps, "step")
 
     @cached_property
     def known_steps(self) -> frozenset[str]:
@@ -54,27 +67,16 @@ class World:
 
     @cached_property
     def keychain(self) -> list[str]:
-        return [
-            name
-            for entry in maps(self.document.get("keychain"))
-            if (name := text(entry, "name")) is not None
-        ]
+        return texts_of(maps(self.document.get("keychain")), "name")
 
     @cached_property
     def workbook(self) -> list[str]:
-        return [
-            name
-            for entry in maps(self.document.get("workbook"))
-            if (name := text(entry, "name")) is not None
-        ]
+        return texts_of(maps(self.document.get("workbook")), "name")
 
     @cached_property
     def iterators(self) -> list[str]:
-        return [
-            text(step["loop"], "iterator") or "item"
-            for step in self.steps
-            if isinstance(step.get("loop"), dict)
-        ]
+        loops = maps([step.get("loop") for step in self.steps])
+        return [text(loop, "iterator") or "item" for loop in loops]
 
     @cached_property
     def assigned(self) -> frozenset[str]:
@@ -90,7 +92,7 @@ class World:
 
     @cached_property
     def hides_state(self) -> bool:
-        """The playbook has another use for the name `state`."""
+        """Whether the playbook uses the name `state` for something else."""
         return "state" in self.workload or "state" in self.known_steps
 
     @cached_property
@@ -102,7 +104,7 @@ class World:
 
     @cached_property
     def _written(self) -> frozenset[str]:
-        """Targets of every assignment, as they are written."""
+        """The targets of all assignments, as they are written."""
         return frozenset(self._targets())
 
     def _targets(self) -> Iterator[str]:
@@ -135,5 +137,7 @@ def tasks_of(step: Node) -> list[Node]:
 
 
 def named(value: Any) -> str | None:
-    """A name that is written out rather than computed."""
-    return value if isinstance(value, str) and "{{" not in value and "{%" not in value else None
+    """A name that is written out; None if it is computed by a template."""
+    if not isinstance(value, str) or "{{" in value or "{%" in value:
+        return None
+    return value
