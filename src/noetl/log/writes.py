@@ -53,7 +53,6 @@ from noetl.turns import TimeSlice
 
 FINISHED = ("done", "dead", "cancelled")
 STOPPED = "stopped"  # parked and then stopped, in one part
-_LOST, _KNOWN, _STALE, _KEY = 1, 2, 3, 4  # verdicts of `noetl.append`; 0: applied
 
 # Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j),
 # and bytes (b), which are passed as they are.
@@ -186,7 +185,7 @@ class AppendArguments:
     def _outcome(
         self, part: ExecutionPart, verdict: int, place: int, last_seq: int, inboxes: set[int]
     ) -> Outcome:
-        match verdict:
+        match verdict:  # of `noetl.append`
             case 0:
                 return Appended(part.execution_id, last_seq, tuple(sorted(inboxes)))
             case 1:
@@ -197,7 +196,7 @@ class AppendArguments:
                 leases = chain.from_iterable(part.taken for part in self._batch.parts)
                 held = next(islice(leases, place - 1, None))
                 return StaleAttempt(part.execution_id, held)
-            case 4:
+            case 4:  # only the key of this event is known
                 return Known(part.execution_id, self._rows["e"][place - 1][9])
             case _:
                 raise AssertionError(f"verdict {verdict}")

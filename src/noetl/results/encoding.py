@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 JSON, ARROW, PARQUET, PARTS = "json", "arrow", "parquet", "parts"
 # The first bytes of row sets; no JSON begins with these.
-ARROW_BEGINS, PARQUET_BEGINS = b"\xff\xff\xff\xff", b"PAR1"
+ARROW_BEGINS = b"\xff\xff\xff\xff"
+PARQUET_BEGINS = b"PAR1"
 # Bytes of a list that are read and checked together; a larger item is a piece of its own.
 PIECE = 64 * 1024
 _FIRST_GUESS = 16  # items in the first piece

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, closing
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -28,10 +28,14 @@ from noetl.results.staging import Staged, Staging
 from noetl.results.sweeping import Judge, Swept, sweep
 from noetl.results.tables import EncodedTable
 
+if TYPE_CHECKING:
+    from noetl.results import rowsets
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_SHORTEST, _LONGEST = 0.1, 5.0  # seconds between two attempts
+_SHORTEST = 0.1  # seconds between the first two attempts
+_LONGEST = 5.0  # seconds between later attempts, at most
 
 
 class Large:
@@ -43,7 +47,7 @@ class Large:
         self._tier = tier
         self._patience = patience
         self.staging = staging
-        self._footers: Any = None
+        self._footers: rowsets.Footers | None = None
 
     async def put(self, address: Address, value: Any) -> Reference:
         if isinstance(value, EncodedTable):
@@ -123,7 +127,7 @@ class Large:
 
         return await self.patiently(lambda: self._read(reference, read_rows))
 
-    def _rowset(self, reference: Reference, source: ByteSource) -> Any:
+    def _rowset(self, reference: Reference, source: ByteSource) -> "rowsets.Reader":
         from noetl.results import rowsets  # Arrow is slow to load, and most payloads are JSON
 
         self._footers = self._footers or rowsets.Footers()

@@ -47,7 +47,7 @@ def _label(holder: Any, key: Any, editor: Editor) -> None:
     if len(item) == 1:
         ((label, body),) = item.items()
         if isinstance(body, dict) and label not in _TOOL and not _TOOL.isdisjoint(body):
-            _alias(body, "type", "kind", editor)
+            alias(body, "type", "kind", editor)
             editor.note(item, label, f"the label `{label}:` is written `name: {label}`")
             named = unlabel(item, editor)
             if named is not None:
@@ -58,7 +58,7 @@ def rewrite(task: Node, editor: Editor) -> None:
     if isinstance(task.get("tool"), dict):
         _unwrap(task, editor)
     for old, new in COMMON.items():
-        _alias(task, old, new, editor)
+        alias(task, old, new, editor)
     kind = task.get("kind")
     if isinstance(kind, str) and kind in KINDS:
         editor.note(task, "kind", f"the kind `{kind}` is now `{KINDS[kind]}`")
@@ -66,7 +66,7 @@ def rewrite(task: Node, editor: Editor) -> None:
     older.artifact_action(task, editor)
     for node in maps([task, task.get("spec")]):
         for old, new in FIELDS.get(str(task.get("kind")), {}).items():
-            _alias(node, old, new, editor)
+            alias(node, old, new, editor)
     older.task_fields(task, editor)
     older.libraries(task, editor)
     older.connection_pool(task, editor)
@@ -91,7 +91,7 @@ def _unwrap(task: Node, editor: Editor) -> None:
         editor.move(inner, key, task)
 
 
-def _alias(node: Node, old: str, new: str, editor: Editor) -> None:
+def alias(node: Node, old: str, new: str, editor: Editor) -> None:
     if old not in node:
         return
     if new in node:
@@ -101,9 +101,6 @@ def _alias(node: Node, old: str, new: str, editor: Editor) -> None:
         return
     editor.note(node, old, f"`{old}` is now `{new}`")
     editor.rename(node, old, new)
-
-
-alias = _alias
 
 
 def assignments(node: Node, editor: Editor) -> None:

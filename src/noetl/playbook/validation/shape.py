@@ -13,6 +13,7 @@ from noetl.playbook.dialect.editor import Editor, maps
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN, Model, OutsideTask, Playbook, Task
 from noetl.playbook.text import Map, Mark, Seq, plain
+from noetl.playbook.validation.world import text
 
 Kinds = Mapping[str, type[BaseModel] | None]
 Path = tuple[str | int, ...]
@@ -165,12 +166,7 @@ def _holder(document: Any, path: Path) -> tuple[Any, str | int | None]:
 def _step_at(document: Any, path: Path) -> str | None:
     if len(path) < 2 or path[0] != "workflow" or not isinstance(path[1], int):
         return None
-    return _text_member(document["workflow"][path[1]], "step")
-
-
-def _text_member(node: Any, key: str) -> str | None:
-    value = node.get(key) if isinstance(node, dict) else None
-    return value if isinstance(value, str) else None
+    return text(document["workflow"][path[1]], "step")
 
 
 def _explain(
@@ -283,7 +279,7 @@ def _keys(node: Any) -> Iterator[str]:
 
 def _of(document: Any, path: Path) -> str:
     """` in http` if the mapping at the path's end is a task of that kind."""
-    kind = _text_member(_node_at(document, path[:-1]), "kind")
+    kind = text(_node_at(document, path[:-1]), "kind")
     if kind is None or len(path) < 2 or "metadata" in path:
         return ""
     return f" in {kind}"
@@ -421,7 +417,7 @@ def _own_model(task: Any, model: type[BaseModel], editor: Editor) -> None:
 def every_task(document: Any) -> Iterable[tuple[str | None, Any]]:
     """(step, task) of every task in the document; the step is None for the workbook."""
     for step in maps(document.get("workflow")):
-        name = _text_member(step, "step")
+        name = text(step, "step")
         for task in maps(step.get("tool")):
             yield name, task
     for entry in maps(document.get("workbook")):
