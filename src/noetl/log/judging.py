@@ -24,16 +24,19 @@ _projection = msgspec.json.Decoder(Projection)
 def judge(db: MemoryDatabase, grace: Micros, retention: Micros | None, limit: int) -> Judged:
     rows = {execution_id: _projection.decode(data) for execution_id, data in db.projections.items()}
     due = _due(db, rows, grace, retention, limit)
-    live_roots = {_root(rows, row.execution_id) for row in rows.values() if row.ended_at is None}
+    live = [row.execution_id for row in rows.values() if row.ended_at is None]
+    live_roots = {_root(rows, execution_id) for execution_id in live}
     expired = swept = 0
     for execution_id in due:
         root = _root(rows, execution_id)
         if root in live_roots:
-            db.judge_at[execution_id] = (db.clock.now() + max(NOT_BEFORE - grace, 0),)
+            again_at = db.clock.now() + max(NOT_BEFORE - grace, 0)
+            db.judge_at[execution_id] = (again_at,)
             continue
         row = rows[execution_id]
         over = _over(db, row, rows.get(root, row))
-        gone = list(islice(_gone(over, db.clock.now(), retention), EXPIRING - expired))
+        candidates = _gone(over, db.clock.now(), retention)
+        gone = list(islice(candidates, EXPIRING - expired))
         for ref_id in gone:
             _expire(db, ref_id)
         left = [at for ref_id, at in over.items() if ref_id not in db.expired]

@@ -131,7 +131,8 @@ class LogMemory:
                 return Known(part.execution_id)
         if any(inbox_id not in db.inbox[part.shard] for inbox_id in part.inbox):
             return Known(part.execution_id)
-        if any((part.execution_id, timer) not in db.timers[part.shard] for timer in part.timers):
+        timers = db.timers[part.shard]
+        if any((part.execution_id, timer) not in timers for timer in part.timers):
             return Known(part.execution_id)
         keys = [event.key for event in part.events]
         for number, key in enumerate(keys):
@@ -232,7 +233,8 @@ class LogMemory:
 
     async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
         # sequence numbers have no gaps and begin at 1, so a number is a position
-        return [self._recorded(row) for row in self._db.by_shard[shard][after : after + limit]]
+        rows = self._db.by_shard[shard][after : after + limit]
+        return [self._recorded(row) for row in rows]
 
     async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
         changes: dict[ExecutionId, Change] = {}
@@ -313,7 +315,8 @@ class LogMemory:
 
     def _recorded(self, row: EventRow) -> Recorded:
         shard = self._db.shard_of(row.execution_id)
-        return Recorded(row.execution_id, shard, row.seq, row.epoch, codec.decode_event(row.data))
+        event = codec.decode_event(row.data)
+        return Recorded(row.execution_id, shard, row.seq, row.epoch, event)
 
     # -- state between executions --
 
@@ -370,9 +373,11 @@ class LogMemory:
         rows = self._db.executions.get(execution_id)
         if rows is None or not rows.ended:
             return []
-        kept = [data for ref_id, data in self._db.refs.items() if ref_id not in self._db.expired]
-        known = {_stored_ref.decode(data).reference.uri for data in kept}
-        return [uri for uri in uris if uri not in known]
+        named: set[str] = set()
+        for ref_id, data in self._db.refs.items():
+            if ref_id not in self._db.expired:
+                named.add(_stored_ref.decode(data).reference.uri)
+        return [uri for uri in uris if uri not in named]
 
     # -- how long results stay --
 
@@ -398,8 +403,8 @@ class LogMemory:
                 self._db.judge_at.pop(place[0], None)
 
     async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]:
-        found = [place for place in self._db.result_pins if place[0] in executions]
-        return sorted(found, key=lambda place: (int(place[0]), place[1]))
+        places = [place for place in self._db.result_pins if place[0] in executions]
+        return sorted(places, key=lambda place: (int(place[0]), place[1]))
 
     async def usage(self, executions: list[ExecutionId]) -> list[Used]:
         counts: dict[tuple[ExecutionId, str], Used] = {}
@@ -477,11 +482,15 @@ class LogMemory:
     async def logs(
         self, execution_id: ExecutionId, step: str | None, after: int, limit: int
     ) -> list[LogPart]:
-        entries = enumerate(self._db.logs.get(execution_id, ())[after:], after + 1)
-        wanted = ((number, name) for number, (of_step, name) in entries if step in (None, of_step))
-        return [
-            LogPart(number, name[1], self._db.blobs[name]) for number, name in islice(wanted, limit)
-        ]
+        entries = self._db.logs.get(execution_id, [])
+        found: list[LogPart] = []
+        for number, (part_step, blob) in enumerate(entries[after:], after + 1):
+            if len(found) == limit:
+                break
+            if step in (None, part_step):
+                _, uri = blob
+                found.append(LogPart(number, uri, self._db.blobs[blob]))
+        return found
 
     # -- the queue --
 
@@ -489,7 +498,8 @@ class LogMemory:
         self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
     ) -> list[Command]:
         rows: list[CommandRow] = []
-        holds_suspect = any(row.suspect for row in self._db.leased.values() if row.worker == worker)
+        leased = [row for row in self._db.leased.values() if row.worker == worker]
+        holds_suspect = any(row.suspect for row in leased)
         if limit > 0 and not holds_suspect:
             suspect = self._db.pop(pools, suspect=True)
             if suspect is not None:
@@ -532,7 +542,8 @@ class LogMemory:
 
     async def expire(self, limit: int) -> int:
         now = self._db.clock.now()
-        over = [row for row in self._db.leased.values() if row.lease_until <= now][:limit]
+        leased = self._db.leased.values()
+        over = [row for row in leased if row.lease_until <= now][:limit]
         for row in over:
             self._db.lose(row)
         self._db.sweep()

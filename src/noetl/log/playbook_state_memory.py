@@ -64,7 +64,7 @@ class PlaybookStateMemory:
         self, part: ExecutionPart, path: str, seen: dict[Place, ExecutionId]
     ) -> bool | None:
         """None: there is room for one more name. False: there may be room if other parts are refused."""
-        stored = {place for place in self._db.states if place[:2] == (part.tenant, path)}
+        stored = self._places_of(part.tenant, path)
         writers = [
             writer
             for place, writer in seen.items()
@@ -77,8 +77,11 @@ class PlaybookStateMemory:
             return False
         return None
 
+    def _places_of(self, tenant: Tenant, path: str) -> list[Place]:
+        return sorted(place for place in self._db.states if place[:2] == (tenant, path))
+
     def read(self, tenant: Tenant, path: str, names: list[str] | None) -> list[StateRow]:
-        places = [place for place in sorted(self._db.states) if place[:2] == (tenant, path)]
+        places = self._places_of(tenant, path)
         if names is not None:
             places = [place for place in places if place[2] in names]
         rows = [self._db.state(*place) for place in places]
@@ -95,8 +98,9 @@ class PlaybookStateMemory:
     def history(
         self, tenant: Tenant, path: str, name: str, before: int, limit: int
     ) -> list[StateRow]:
-        rows = [_row.decode(data) for data in self._db.states.get((tenant, path, name), [])]
-        return [row for row in reversed(rows) if row.version < before][:limit]
+        versions = self._db.states.get((tenant, path, name), [])
+        rows = [_row.decode(data) for data in reversed(versions)]
+        return [row for row in rows if row.version < before][:limit]
 
     def put(
         self,
@@ -110,8 +114,7 @@ class PlaybookStateMemory:
         encoded_state(name, value)
         row = self._db.state(tenant, path, name)
         version, _ = _version_and_author(row)
-        names = [place for place in self._db.states if place[:2] == (tenant, path)]
-        is_full = row is None and len(names) >= MAX_STATE_NAMES
+        is_full = row is None and len(self._places_of(tenant, path)) >= MAX_STATE_NAMES
         check_put(path, name, expected in (None, version), is_full, version, expected)
         written = StateRow(
             path=path,

@@ -207,8 +207,9 @@ class LogPostgres:
             )
         return await self._starts((start, data.decode()), weight=len(data))
 
-    async def _start_all(self, given: list[tuple[Start, str]]) -> list[ExecutionId]:
-        starts = [start for start, _ in given]
+    async def _start_all(self, requests: list[tuple[Start, str]]) -> list[ExecutionId]:
+        """Start several executions; a request is a start and its encoded workload."""
+        starts = [start for start, _ in requests]
         rows = await self._main.write(
             _SQL["start"],
             execution_id=[int(start.execution_id) for start in starts],
@@ -216,11 +217,11 @@ class LogPostgres:
             tenant=[start.tenant for start in starts],
             key=[start.stored_key for start in starts],
             playbook=[start.playbook for start in starts],
-            workload=[workload for _, workload in given],
+            workload=[workload for _, workload in requests],
             body=[codec.encode(start) for start in starts],
         )
         started = {row["n"]: _id(row["execution_id"]) for row in rows}
-        return [started[number] for number in range(1, len(given) + 1)]
+        return [started[number] for number in range(1, len(requests) + 1)]
 
     async def post(self, execution_id: ExecutionId, message: Message) -> bool:
         body = codec.encode(message)
@@ -401,7 +402,11 @@ class LogPostgres:
         return Tenant(rows[0]["tenant"]) if rows else None
 
     async def received(self, execution_id: ExecutionId, key: str) -> Received:
-        (row,) = await self._main.read(_SQL["received"], execution_id=int(execution_id), key=key)
+        (row,) = await self._main.read(
+            _SQL["received"],
+            execution_id=int(execution_id),
+            key=key,
+        )
         if row["seq"] is not None:
             return Received(seq=row["seq"])
         return Received(waiting=row["waiting"])
@@ -440,7 +445,8 @@ class LogPostgres:
         expected: int | None,
         by: str | None,
     ) -> int:
-        return await self._state.put(tenant, path, name, encoded_state(name, value), expected, by)
+        encoded = encoded_state(name, value)
+        return await self._state.put(tenant, path, name, encoded, expected, by)
 
     # -- small payloads --
 
@@ -486,7 +492,8 @@ class LogPostgres:
         return Judged(*row)
 
     async def lives(self, refs: list[RefId]) -> dict[RefId, Life]:
-        rows = await self._main.read(_SQL["lives"], refs=[int(ref_id) for ref_id in refs])
+        ref_ids = [int(ref_id) for ref_id in refs]
+        rows = await self._main.read(_SQL["lives"], refs=ref_ids)
         return {RefId(str(row["ref_id"])): _life(row) for row in rows}
 
     async def pin_results(self, places: list[Place]) -> None:
@@ -506,7 +513,13 @@ class LogPostgres:
             _SQL["usage"], executions=[int(execution_id) for execution_id in executions]
         )
         return [
-            Used(_id(row["execution_id"]), row["tier"], row["count"], row["bytes"], row["expired"])
+            Used(
+                _id(row["execution_id"]),
+                row["tier"],
+                row["count"],
+                row["bytes"],
+                row["expired"],
+            )
             for row in rows
         ]
 
@@ -520,7 +533,9 @@ class LogPostgres:
         after: tuple[int, RefId] | None,
         limit: int,
     ) -> list[Traced]:
-        after_depth, after_ref = (-1, 0) if after is None else (after[0], int(after[1]))
+        after_depth, after_ref = -1, 0
+        if after is not None:
+            after_depth, after_ref = after[0], int(after[1])
         rows = await self._background.read(
             _SQL["lineage"],
             tenant=tenant,
@@ -560,7 +575,11 @@ class LogPostgres:
         self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
     ) -> list[Command]:
         rows = await self._main.write(
-            _SQL["claim"], worker=worker, pools=list(dict.fromkeys(pools)), limit=limit, lease=lease
+            _SQL["claim"],
+            worker=worker,
+            pools=list(dict.fromkeys(pools)),
+            limit=limit,
+            lease=lease,
         )
         return [command_of(*row) for row in rows]
 

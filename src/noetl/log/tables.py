@@ -22,6 +22,8 @@ from noetl.model.playbook_state import KEPT_VERSIONS
 from noetl.twins import ShardRow
 
 _state_row = msgspec.json.Decoder(StateRow)
+HeapEntry = tuple[int, int, CommandId]  # negative priority, order of issue, command
+BlobKey = tuple[RefId, str]  # reference and address
 FINISHED = frozenset({"done", "dead", "cancelled"})
 KEEP_FINISHED: Micros = 3_600_000_000
 
@@ -115,14 +117,14 @@ class MemoryDatabase:
         self.admissions: dict[tuple[Tenant, str], Admission] = {}
         self.refs: dict[RefId, bytes] = {}
         self.ref_times: dict[RefId, Micros] = {}
-        self.blobs: dict[tuple[RefId, str], bytes] = {}  # by reference and address
+        self.blobs: dict[BlobKey, bytes] = {}
         # blobs that were stored before their report
-        self.puts: dict[tuple[RefId, str], ExecutionId] = {}
+        self.puts: dict[BlobKey, ExecutionId] = {}
         self.expired: dict[RefId, Micros] = {}
         self.result_pins: dict[tuple[ExecutionId, str], None] = {}
         self.judge_at: dict[ExecutionId, tuple[Micros, ...]] = {}
         # step and blob of each part, in order
-        self.logs: dict[ExecutionId, list[tuple[str, tuple[RefId, str]]]] = {}
+        self.logs: dict[ExecutionId, list[tuple[str, BlobKey]]] = {}
         self.manifests: dict[str, dict[int, bytes]] = {}
         # versions of each name, the current one last
         self.states: dict[tuple[Tenant, str, str], list[bytes]] = {}
@@ -130,7 +132,7 @@ class MemoryDatabase:
         self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
         # by pool; suspects have queues of their own
-        self._queues: dict[tuple[str, bool], list[tuple[int, int, CommandId]]] = {}
+        self._queues: dict[tuple[str, bool], list[HeapEntry]] = {}
         self._later: list[tuple[Micros, int, CommandId]] = []
         self._last_inbox = 0
         self._last_command = 0
@@ -254,7 +256,7 @@ class MemoryDatabase:
         issue.
         """
         self._ripen()
-        heads: list[tuple[tuple[int, int, CommandId], list[tuple[int, int, CommandId]]]] = []
+        heads: list[tuple[HeapEntry, list[HeapEntry]]] = []
         for pool in dict.fromkeys(pools):
             queue = self._queues.get((pool, suspect), [])
             while queue and not self._claimable(queue[0], pool, suspect):
@@ -275,14 +277,17 @@ class MemoryDatabase:
             if row is not None and row.status == "queued" and row.available_at <= now:
                 self._push(row)
 
-    def _claimable(self, entry: tuple[int, int, CommandId], pool: str, suspect: bool) -> bool:
+    def _claimable(self, entry: HeapEntry, pool: str, suspect: bool) -> bool:
         """Whether the entry's row can be claimed. Entries of rows that have changed stay in the
         heap until they reach its top.
         """
-        row = self.commands.get(entry[2])
-        if row is None or row.status != "queued" or row.pool != pool or -row.priority != entry[0]:
+        negative_priority, _, command_id = entry
+        row = self.commands.get(command_id)
+        if row is None or row.status != "queued":
             return False
-        if row.suspect != suspect:
+        if row.pool != pool or row.suspect != suspect:
+            return False
+        if -row.priority != negative_priority:
             return False
         return row.available_at <= self.clock.now()
 

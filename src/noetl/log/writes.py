@@ -52,6 +52,8 @@ from noetl.model.reference import Lifetime, Reference
 from noetl.turns import TimeSlice
 
 FINISHED = ("done", "dead", "cancelled")
+ArrayRows = dict[str, list[tuple[Any, ...]]]  # by the name of the array
+JsonRows = dict[str, list[dict[str, Any]]]  # by the name of the list in the JSON
 STOPPED = "stopped"  # parked and then stopped, in one part
 
 # Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j),
@@ -122,8 +124,8 @@ class AppendArguments:
     def __init__(self, batch: AppendBatch, shards: int) -> None:
         self._batch = batch
         self._shards = shards
-        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _COLUMNS}
-        self._more: dict[str, list[dict[str, Any]]] = {}
+        self._rows: ArrayRows = {name: [] for name in _COLUMNS}
+        self._more: JsonRows = {}
         if len({part.execution_id for part in batch.parts}) != len(batch.parts):
             raise NoetlError(
                 "an execution has two parts in one batch", hint="one part per execution"
@@ -147,7 +149,8 @@ class AppendArguments:
         it was.
         """
         events = self._rows["e"]
-        return len({(row[0], row[9]) for row in events}) != len(events)
+        keys = {(row[0], row[9]) for row in events}  # part and key
+        return len(keys) != len(events)
 
     def arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
         """The arguments in the order in which the query names them."""
@@ -224,8 +227,8 @@ class _PartWrites:
 
     def __init__(
         self,
-        rows: dict[str, list[tuple[Any, ...]]],
-        more: dict[str, list[dict[str, Any]]],
+        rows: ArrayRows,
+        more: JsonRows,
         number: int,
         part: ExecutionPart,
         epoch: int | None,

@@ -162,12 +162,14 @@ class CachedFile:
 
     def read(self, offset: int, length: int) -> bytes:
         first, last = _blocks(offset, min(length, self.size - offset))
-        parts = [self._pools.block(self._name, number, self.size) for number in range(first, last)]
+        get_block = self._pools.block
+        parts = [get_block(self._name, number, self.size) for number in range(first, last)]
         missing = [number for number, part in enumerate(parts, first) if part is None]
         if missing:
             begin, end = missing[0], missing[-1] + 1
             parts[begin - first : end - first] = self._fetched(begin, end)
-        return _cut(b"".join(part or b"" for part in parts), offset - first * BLOCK, length)
+        data = b"".join(part or b"" for part in parts)
+        return _cut(data, offset - first * BLOCK, length)
 
     def _fetched(self, begin: int, end: int) -> list[bytes | None]:
         data = self._remote.read(begin * BLOCK, (end - begin) * BLOCK)

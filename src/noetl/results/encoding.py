@@ -42,7 +42,13 @@ def checksum(data: bytes) -> str:
 
 def reference_to(uri: str, home: Home, sha: str, size: int, rows: int | None) -> Reference:
     return Reference(
-        ref_id=ref_id_of(uri), type=home, uri=uri, sha256=sha, bytes=size, rows=rows, format=JSON
+        ref_id=ref_id_of(uri),
+        type=home,
+        uri=uri,
+        sha256=sha,
+        bytes=size,
+        rows=rows,
+        format=JSON,
     )
 
 
@@ -123,7 +129,7 @@ def not_a_list(uri: str) -> InvalidInput:
     return InvalidInput(f"{uri} is not a list", hint="resolve it whole")
 
 
-def verify(reference: Reference, found: str) -> None:
+def verify(reference: Reference, checksum: str) -> None:
     """Compare the checksum with the reference's. A reference made from an address alone has none."""
-    if reference.sha256 is not None and found != reference.sha256:
+    if reference.sha256 is not None and checksum != reference.sha256:
         raise CorruptLog(f"{reference.uri} does not match its checksum")

@@ -151,9 +151,8 @@ def csv_header(names: Sequence[str]) -> bytes:
 
 
 def csv_rows(batch: pa.RecordBatch) -> bytes:
-    return _lines(
-        [_texts(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
-    )
+    columns = zip(batch.columns, batch.schema, strict=True)
+    return _lines([_texts(column, field) for column, field in columns])
 
 
 def csv_records(records: list[Record], names: Sequence[str]) -> bytes:
@@ -170,7 +169,8 @@ def _texts(column: pa.Array, field: pa.Field) -> pa.Array:
         return column.storage.cast(pa.string())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or _casts(kind):
         return moments.texts(column).cast(pa.string())
-    return pa.array([text(value) for value in values_of(column, field)], pa.string())
+    texts = [text(value) for value in values_of(column, field)]
+    return pa.array(texts, pa.string())
 
 
 def _casts(kind: pa.DataType) -> bool:

@@ -64,8 +64,8 @@ class Kv:
         data = await self.ask(reference)
         if data is None:
             raise NotFound(f"{reference.uri} is gone", hint="its execution may be past retention")
-        found = checksum(data)
-        verify(reference, found)
+        sha = checksum(data)
+        verify(reference, sha)
         if self._near is not None:
             self._near.add(reference.uri, data)
-        return data, found
+        return data, sha

@@ -38,7 +38,8 @@ class Allowance:
     def allows(self, size: int) -> bool:
         with self._lock:
             at = self._now()
-            self._left = min(self._rate, self._left + (at - self._at) * self._rate)
+            refill = (at - self._at) * self._rate
+            self._left = min(self._rate, self._left + refill)
             self._at = at
             if size > self._left:
                 return False
@@ -71,7 +72,9 @@ class FilePool:
 
     def add(self, name: str, data: bytes) -> None:
         """Store an entry, unless it is too large or too many bytes were added in the last second."""
-        if len(data) > self._limit // _LARGEST or not self._allowance.allows(len(data)):
+        if len(data) > self._limit // _LARGEST:
+            return
+        if not self._allowance.allows(len(data)):
             return
         part = self._folder / f".{os.getpid()}-{next(self._numbers)}"
         with suppress(OSError):
@@ -154,4 +157,5 @@ class FilePool:
 def _is_intact(data: bytes) -> bool:
     if len(data) < _SUM.size:
         return False
-    return bool(crc32(memoryview(data)[_SUM.size :]) == _SUM.unpack_from(data)[0])
+    (expected,) = _SUM.unpack_from(data)
+    return bool(crc32(memoryview(data)[_SUM.size :]) == expected)

@@ -76,9 +76,15 @@ def _kinds(rows: Iterable[Any], names: tuple[Any, ...]) -> dict[str, str] | None
     types: dict[str, str] = {}
     for name, kinds in zip(names, known, strict=True):
         kinds.discard(_NOTHING)
-        if type(name) is not str or len(kinds) > 1 or (kinds and not kinds <= _TYPES.keys()):
+        if type(name) is not str or len(kinds) > 1:
             return None
-        types[name] = _TYPES[kinds.pop()] if kinds else "null"
+        if not kinds:
+            types[name] = "null"
+            continue
+        (kind,) = kinds
+        if kind not in _TYPES:
+            return None
+        types[name] = _TYPES[kind]
     return types
 
 

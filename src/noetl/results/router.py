@@ -108,7 +108,8 @@ class ResultRouter(Carrier):
         """
         if staged.data is None or staged.size > LARGEST or self._is_for_large(store):
             return await self._large.put_staged(address, staged, rows=rows, format=format), None
-        reference = replace(self._kv.reference(str(address), staged.data, rows), format=format)
+        reference = self._kv.reference(str(address), staged.data, rows)
+        reference = replace(reference, format=format)
         return await self._carry_small(reference, staged.data, room)
 
     async def put_staged(

@@ -65,7 +65,8 @@ class Writer:
     def __init__(self, schema: pa.Schema, tables: Tables, head: Head | None = None) -> None:
         self.schema = stored(schema)
         if tables.clean is not None:  # column names may hold secrets too
-            self.schema = tables.clean(pa.RecordBatch.from_pylist([], schema=self.schema)).schema
+            empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+            self.schema = tables.clean(empty).schema
         self.rows = 0
         self._tables = tables
         self._head = head
@@ -108,7 +109,9 @@ class Writer:
         file, draft = self._opened()
         table = pa.Table.from_batches(self._pending, self.schema)
         before = draft.tell()
-        size = self._group or max(1, table.num_rows * GROUP // max(self._pending_bytes, 1))
+        size = self._group
+        if size is None:  # the first group: guess from the bytes before encoding
+            size = max(1, table.num_rows * GROUP // max(self._pending_bytes, 1))
         with explained(draft.path):
             file.write_table(table, row_group_size=size)
         encoded = max(draft.tell() - before, 1)
@@ -194,7 +197,8 @@ def _stream(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
     codec = pa.Codec("zstd", 1) if table.nbytes > COMPRESSED else None
     out = io.BytesIO()
     options = pa.ipc.IpcWriteOptions(compression=codec)
-    with pa.ipc.new_stream(out, table.schema.with_metadata(metadata), options=options) as stream:
+    schema = table.schema.with_metadata(metadata)
+    with pa.ipc.new_stream(out, schema, options=options) as stream:
         stream.write_table(table.combine_chunks())
     return out.getvalue()
 
@@ -310,16 +314,15 @@ def _is_json(column: pa.Array, field: pa.Field) -> bool:
 
 
 def _finite(column: pa.Array) -> bool:
-    return bool(
-        pa.types.is_float64(column.type) and pc.all(pc.is_finite(column)).as_py() is not False
-    )
+    if not pa.types.is_float64(column.type):
+        return False
+    return pc.all(pc.is_finite(column)).as_py() is not False
 
 
 def _plain(kind: pa.DataType) -> bool:
-    integer = pa.types.is_integer(kind) and not pa.types.is_uint64(kind)
-    return (
-        integer or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
-    )
+    if pa.types.is_integer(kind):
+        return not pa.types.is_uint64(kind)
+    return bool(pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------------
@@ -350,10 +353,10 @@ class Reader(ABC):
 
     def check(self, expected: str | None) -> None:
         """Compare the sha256 of the whole file."""
-        found = sha256()
+        sha = sha256()
         for data in self._pieces():
-            found.update(data)
-        if expected is not None and found.hexdigest() != expected:
+            sha.update(data)
+        if expected is not None and sha.hexdigest() != expected:
             raise CorruptLog(f"{self._uri} does not match its checksum")
 
     def _pieces(self) -> Iterator[bytes]:
@@ -381,7 +384,8 @@ class _InMemory(Reader):
     def __init__(self, source: ByteSource, uri: str) -> None:
         super().__init__(source, uri)
         with _sound(uri):
-            self._table = pa.ipc.open_stream(source.read(0, source.size)).read_all()
+            data = source.read(0, source.size)
+            self._table = pa.ipc.open_stream(data).read_all()
             self.head = _head(self._table.schema.metadata)
         self.schema = self._table.schema.remove_metadata()
         self.count = self._table.num_rows
@@ -542,10 +546,10 @@ class Footers:
         self._bytes = 0
 
     def get(self, uri: str) -> Any:
-        found = self._kept.get(uri)
-        if found is not None:
+        footer = self._kept.get(uri)
+        if footer is not None:
             self._kept.move_to_end(uri)
-        return found
+        return footer
 
     def keep(self, uri: str, footer: Any) -> None:
         if uri not in self._kept:

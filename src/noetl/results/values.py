@@ -44,7 +44,8 @@ def to_json(value: Any) -> Any:
 def decimal_to_json(value: Decimal) -> int | float | str:
     if not value.is_finite():
         return str(value)
-    if value == value.to_integral_value() and abs(value) < 2**63 and value.as_tuple().exponent == 0:
+    is_integer = value.as_tuple().exponent == 0 and value == value.to_integral_value()
+    if is_integer and abs(value) < 2**63:
         return int(value)
     double = float(value)
     if math.isfinite(double) and Decimal(repr(double)) == value:

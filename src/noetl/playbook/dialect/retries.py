@@ -175,16 +175,15 @@ def rules_of(task: Node) -> Nodes:
 
 def add_rule(listed: Nodes, expression: str, do: str, action: Node, editor: Editor) -> None:
     """Add the same policy rule at the end of every task's policy."""
-    for task in listed:
-        if not isinstance(task, dict):
-            continue
+    first = next(iter(action), None)
+    for task in maps(listed):
         then = editor.map(action)
-        editor.put(then, "do", do, action, next(iter(action), "do"))
+        editor.put(then, "do", do, action, first or "do")
         for key in action:
             editor.put(then, key, copy.deepcopy(action[key]), action, key)
         rule = editor.map(action)
-        editor.put(rule, "when", guards.guard(expression), action, next(iter(action), "when"))
-        editor.put(rule, "then", then, action, next(iter(action), "then"))
+        editor.put(rule, "when", guards.guard(expression), action, first or "when")
+        editor.put(rule, "then", then, action, first or "then")
         editor.append(_rules(task, action, editor), rule, action)
 
 

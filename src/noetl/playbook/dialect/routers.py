@@ -38,13 +38,13 @@ def _arc(arc: Node, editor: Editor) -> None:
 def _branches(holder: Node, key: str, editor: Editor) -> None:
     """Rewrite `[{when, then: [a, b]}, {else: [c]}]` to a flat list of arcs."""
     listed: Nodes = holder[key]
-    if not any(("then" in arc or "else" in arc) and "step" not in arc for arc in maps(listed)):
+    if not any(_is_branch(item) for item in listed):
         return
     editor.note(holder, key, "`when/then/else` in `next` is now a list of arcs `{step, when}`")
     flat = editor.seq(holder, key)
     last = editor.seq(holder, key)
     for index, item in enumerate(listed):
-        if not isinstance(item, dict) or "step" in item or not ({"then", "else"} & item.keys()):
+        if not _is_branch(item):
             editor.append(flat, item, listed, index)
             continue
         for arc in targets(item.get("then"), item, "then", editor):
@@ -56,6 +56,12 @@ def _branches(holder: Node, key: str, editor: Editor) -> None:
     for index, arc in enumerate(last):
         editor.append(flat, arc, last, index)
     editor.put(holder, key, flat, holder, key)
+
+
+def _is_branch(item: Any) -> bool:
+    if not isinstance(item, dict) or "step" in item:
+        return False
+    return "then" in item or "else" in item
 
 
 def targets(value: Any, origin: Node, key: str, editor: Editor) -> list[Node]:
@@ -76,11 +82,6 @@ def targets(value: Any, origin: Node, key: str, editor: Editor) -> list[Node]:
             found += targets(item, origin, key, editor)
         return found
     if key in origin:
-        editor.fault(
-            origin,
-            key,
-            Code.BAD_TYPE,
-            f"`{key}` names a step, an arc, or a list of them",
-            "next: done",
-        )
+        message = f"`{key}` names a step, an arc, or a list of them"
+        editor.fault(origin, key, Code.BAD_TYPE, message, "next: done")
     return []

@@ -64,8 +64,9 @@ def rewrite(task: Node, editor: Editor) -> None:
         editor.note(task, "kind", f"the kind `{kind}` is now `{KINDS[kind]}`")
         editor.put(task, "kind", KINDS[kind], task, "kind")
     older.artifact_action(task, editor)
+    renamed_fields = FIELDS.get(str(task.get("kind")), {})
     for node in maps([task, task.get("spec")]):
-        for old, new in FIELDS.get(str(task.get("kind")), {}).items():
+        for old, new in renamed_fields.items():
             alias(node, old, new, editor)
     older.task_fields(task, editor)
     older.libraries(task, editor)

@@ -38,7 +38,8 @@ _OF_STEP_TASK = ("save", "sink", "vars", "retry")  # keys of an iterator's task 
 
 def rewrite(step: Node, editor: Editor) -> None:
     alias(step, "description", "desc", editor)
-    if "step" not in step and isinstance(step.get("name"), str) and step.get("type") != "workbook":
+    has_name = isinstance(step.get("name"), str)
+    if "step" not in step and has_name and step.get("type") != "workbook":
         alias(step, "name", "step", editor)
     if isinstance(step.get("tool"), str) and step["tool"] in BUILT_IN:
         editor.rename(step, "tool", "type")
@@ -89,7 +90,8 @@ def _iterator(step: Node, editor: Editor) -> None:
             "task: {type: http, …}",
         )
         return
-    if task.get("type", task.get("kind")) == "iterator" or "loop" in task:
+    kind = task.get("type", task.get("kind"))
+    if kind == "iterator" or "loop" in task:
         message = "an iterator inside an iterator has no equivalent in one step"
         editor.fault(
             step, "task", Code.OLD_FORM, message, "put the inner loop into a child playbook"
@@ -99,7 +101,7 @@ def _iterator(step: Node, editor: Editor) -> None:
     for name in _OF_STEP_TASK:
         if name in task and name not in step:
             editor.move(task, name, step)
-    if task.get("type", task.get("kind")) == "workbook" and "task" not in task and "name" in task:
+    if kind == "workbook" and "task" not in task and "name" in task:
         editor.rename(task, "name", "task")
     editor.rename(step, "task", "tool")
 

@@ -96,11 +96,21 @@ def _wrapped(module: ast.Module) -> ast.Module:
             future.append(node)
         else:
             body.append(node)
-    none: Any = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-    function = ast.AsyncFunctionDef(
-        name="main", args=none, body=body or [ast.Pass()], decorator_list=[]
+    no_arguments: Any = ast.arguments(
+        posonlyargs=[],
+        args=[],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
     )
-    return ast.fix_missing_locations(ast.Module(body=[*future, function], type_ignores=[]))
+    function = ast.AsyncFunctionDef(
+        name="main",
+        args=no_arguments,
+        body=body or [ast.Pass()],
+        decorator_list=[],
+    )
+    wrapped = ast.Module(body=[*future, function], type_ignores=[])
+    return ast.fix_missing_locations(wrapped)
 
 
 def _conf(task: Node, editor: Editor) -> None:

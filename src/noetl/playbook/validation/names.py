@@ -94,12 +94,18 @@ def _of_callers(entry: Node, world: World) -> tuple[Visible, frozenset[str]]:
     If no step calls it, all names that any step could have.
     """
     name = text(entry, "name")
-    callers = [step for step in world.steps if any(_calls(task, name) for task in tasks_of(step))]
+    callers: list[Node] = []
+    for step in world.steps:
+        if any(_calls(task, name) for task in tasks_of(step)):
+            callers.append(step)
     if not callers:
         loop = StepNames(LoopKind.COLLECTION)
         visible = replace(names_at(At.JUDGED, loop), members={})
         return visible, world.everywhere | set(world.iterators)
-    scopes = [names_at(At.JUDGED, _step_names(step, world, _results(step))) for step in callers]
+    scopes: list[Visible] = []
+    for step in callers:
+        names_of_step = _step_names(step, world, _results(step))
+        scopes.append(names_at(At.JUDGED, names_of_step))
     roots = frozenset.intersection(*(scope.roots for scope in scopes))
     members: dict[str, frozenset[str]] = {}
     for scope in scopes:
@@ -184,9 +190,10 @@ def _jumps_back(step: Node) -> bool:
     seen = {"previous"}
     for task in tasks_of(step):
         seen.add(text(task, "name") or "")
-        actions = [child(rule, "then") for rule in maps(child(task, "spec", "policy").get("rules"))]
-        if any(_jumps(then) and then.get("to") in seen for then in actions):
-            return True
+        for rule in maps(child(task, "spec", "policy").get("rules")):
+            then = child(rule, "then")
+            if _jumps(then) and then.get("to") in seen:
+                return True
     return False
 
 

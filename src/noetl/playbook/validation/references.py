@@ -211,13 +211,10 @@ def _executor(world: World, editor: Editor) -> None:
                 f"there is no step `{name}`",
                 did_you_mean(name, world.step_names),
             )
-    if text(spec, "entry_step") is not None and spec.get("entry_step") == spec.get("final_step"):
-        editor.fault(
-            spec,
-            "final_step",
-            Code.BAD_VALUE,
-            "one step cannot be both the entry and the final step",
-        )
+    entry = text(spec, "entry_step")
+    if entry is not None and entry == spec.get("final_step"):
+        message = "one step cannot be both the entry and the final step"
+        editor.fault(spec, "final_step", Code.BAD_VALUE, message)
 
 
 def _reachable(world: World, editor: Editor) -> None:

@@ -111,7 +111,8 @@ def _report(document: Map, errors: list[ErrorDetails], editor: Editor) -> None:
     """Report one finding per place; the alternatives of a union are one place."""
     by_place: dict[Path, list[ErrorDetails]] = {}
     for error in errors:
-        by_place.setdefault(_path(document, error["loc"], error["type"]), []).append(error)
+        path = _path(document, error["loc"], error["type"])
+        by_place.setdefault(path, []).append(error)
     for path, group in by_place.items():
         has_error_below = any(other[: len(path)] == path != other for other in by_place)
         if has_error_below and len(group[0]["loc"]) > len(path):
@@ -325,7 +326,10 @@ def _written_keys(node: Any) -> frozenset[str]:
     for key, (place, _) in node.marks.items():
         first_by_place.setdefault(place, key)
     firsts = frozenset(first_by_place.values())
-    renamed = {key for key, (place, _) in node.marks.items() if first_by_place[place] not in node}
+    renamed: set[str] = set()
+    for key, (place, _) in node.marks.items():
+        if first_by_place[place] not in node:
+            renamed.add(key)
     return firsts | renamed
 
 

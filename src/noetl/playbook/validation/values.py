@@ -283,7 +283,8 @@ def _policy(task: Node, world: World, editor: Editor) -> None:
         then = child(rule, "then")
         _action(then, editor)
         _assignments(then, world, editor)
-        if rule.get("when", True) in (True, None) and index < len(rules) - 1:
+        always_matches = rule.get("when", True) in (True, None)
+        if always_matches and index < len(rules) - 1:
             message = "this rule always matches; the rules after it are never tried"
             editor.report(
                 rule, "when", Code.UNREACHABLE_ARC, message, "`else` stands last", "warning"
@@ -310,7 +311,8 @@ def _action(then: Node, editor: Editor) -> None:
     if exhausted == "jump" and "to" not in then:
         editor.fault(then, "exhausted", Code.MISSING_FIELD, "`exhausted: jump` needs `to`", hint)
     _count(then, "attempts", editor)
-    if then.get("multiplier") is not None and then.get("backoff") not in (None, "exponential"):
+    has_other_backoff = then.get("backoff") not in (None, "exponential")
+    if then.get("multiplier") is not None and has_other_backoff:
         message = "`multiplier` belongs to `backoff: exponential`"
         editor.fault(then, "multiplier", Code.IGNORED_FIELD, message)
 

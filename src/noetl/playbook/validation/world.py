@@ -129,7 +129,9 @@ def task_targets(task: Node) -> Iterator[str]:
 
 def _first(target: str) -> str:
     """The name below the root: `total` of `ctx.total.sum`."""
-    return target.removeprefix("ctx.").removeprefix("iter.").removeprefix("step.").split(".")[0]
+    for root in ("ctx.", "iter.", "step."):
+        target = target.removeprefix(root)
+    return target.split(".")[0]
 
 
 def tasks_of(step: Node) -> list[Node]:
