@@ -1,7 +1,7 @@
--- The log and the queue. What writes several tables is a function of the schema (migrations); everything else is here.
+-- The log and the queue. Statements that write several tables are functions of the schema (migrations); all others are here.
 
 -- name: append
--- Arrays come as their text, but for bytes. Parts that write state are compared first, under locks that are held until the commit.
+-- Arrays are passed as text, except arrays of bytes. Parts that write state are compared first, under locks held until the commit.
 select a.verdict, a.place, a.last_seq, a.inbox_part, a.inbox_shard, n.noted, c.conflicts::text as conflicts, w.written
 from (select :lease::bigint as lease, :check_keys::boolean as check_keys,
              :p_exec::text::bigint[] as exec, :p_shard::text::int[] as shard, :p_epoch::text::bigint[] as epoch,
@@ -32,7 +32,7 @@ from (select :lease::bigint as lease, :check_keys::boolean as check_keys,
         noetl.write_state(a.verdict, a.last_seq, p.exec, p.count, p.tenant, :kept_versions, :more -> 'states') end as written) w;
 
 -- name: inbox
--- Oldest first over all shards: the oldest of each, merged. Rows are deleted by whoever consumes them; no position is kept.
+-- Oldest first over all shards: the oldest of each, merged. The append that consumes a row deletes it, so no position is stored.
 select i.inbox_id, i.shard, i.execution_id, i.body
 from unnest(:shards::text::int[]) s (shard),
     lateral (select x.inbox_id, x.shard, x.execution_id, x.body from noetl.inbox x
@@ -48,8 +48,8 @@ from unnest(:shards::text::int[]) s (shard),
 order by t.due, t.execution_id, t.timer_id limit :limit;
 
 -- name: project
--- The shards that are still the caller's, each up to its checkpoint. A takeover that commits while this runs changes nothing: a
--- row is the fold of the log up to its last_seq, whoever folds it, and goes forward only. Nothing is written when one is `ahead`.
+-- Writes the shards that the caller still owns, each up to its checkpoint. A takeover that commits meanwhile does no harm: a row is
+-- the fold of the log up to its last_seq, by any owner, and only moves forward. Nothing is written if one row is `ahead`.
 with owned as materialized (
     select s.shard_id, least(g.checkpoint, s.last_seq) as seq
     from unnest(:shard::text::int[], :epoch::text::bigint[], :checkpoint::text::bigint[]) g (shard, epoch, checkpoint)
@@ -86,7 +86,7 @@ reached as (
 select array(select o.shard_id from owned o) as shards, a.executions as ahead from ahead a;
 
 -- name: start
--- Keys in one order: two servers that start the same executions wait for each other, not both for the other.
+-- Keys are written in one order, so that two servers that start the same executions do not deadlock.
 select s.n, noetl.start(s.execution_id, s.shard, s.tenant, s.key, s.playbook, s.workload::json, s.body) as execution_id
 from (
     select * from unnest(:execution_id::bigint[], :shard::int[], :tenant::int[], :key::text[], :playbook::text[],
@@ -109,7 +109,7 @@ from noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_key,
                   :r_sha256, :r_bytes, :r_rows, :r_format, :r_parent, :r_payload, :ri_ref, :ri_input) a (accepted);
 
 -- name: events
--- Or, when they were moved to a file, which one.
+-- The events, or the path of the file they were moved to.
 (select shard, seq, epoch, meta, result, null::text as path from noetl.event
  where execution_id = :execution_id and seq > :after order by seq limit :limit)
 union all
@@ -125,17 +125,17 @@ from unnest(:executions::bigint[], :keys::text[]) n (execution_id, key)
 select path from noetl.cold_file order by file_id desc limit :limit;
 
 -- name: moved
--- Executions whose events are in files.
+-- The files that hold the events of these executions.
 select t.execution_id, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
 where t.execution_id = any (:executions::bigint[]);
 
 -- name: follow
--- Without gaps: a shard's numbers are given under the lock of its row, which is held until the commit.
+-- Readers see no gaps: the numbers of a shard are assigned under the lock of its row, which is held until the commit.
 select execution_id, seq, epoch, meta, result from noetl.event
 where shard = :shard and seq > :after order by seq limit :limit;
 
 -- name: changes
--- Executions, not events: many events of one come together.
+-- One row per execution, not per event.
 select e.shard, max(e.seq) as seq, e.execution_id, count(*) as events
 from unnest(:shards::text::int[], :after::text::bigint[]) s (shard, after),
     lateral (select f.shard, f.seq, f.execution_id from noetl.event f
@@ -168,8 +168,8 @@ select execution_id, shard, tenant, path, status, last_seq, started_at, updated_
 from noetl.execution where tenant = :tenant order by execution_id desc limit :limit;
 
 -- name: executions
--- Newest first, a page after the id given, without states. One branch runs: the one whose index fits the filters best. `floor`
--- is an id drawn well before `since`: it bounds the walk when little or nothing is as new. A path with wildcards is `pattern`.
+-- Newest first, a page after the id given, without states. One branch runs: the one with the index that fits the filters best.
+-- `floor` is an id made well before `since`: it bounds the walk if few rows or none are that new. A path with wildcards is `pattern`.
 with page as (
     (select x.execution_id from noetl.execution x
      where not :roots::bool and :parent::bigint is null and :status::text is null and :path::text is null
@@ -224,7 +224,7 @@ select (select e.seq from noetl.event e where e.execution_id = :execution_id and
 select seq from noetl.checkpoint where shard_id = :shard;
 
 -- name: live
--- Projected and not ended, or changed since; without a terminal event.
+-- Executions without a terminal event: those projected as not ended, and those changed since.
 select l.execution_id from (
     select x.execution_id from noetl.execution x where x.shard = :shard and x.ended_at is null
     union
@@ -234,7 +234,7 @@ where (select t.seq from noetl.event t where t.execution_id = l.execution_id and
 order by l.execution_id;
 
 -- name: put_blob
--- Nothing when there is no such execution, or when something stands there already: `blob` says which.
+-- Returns no row if there is no such execution, or if the address holds a payload already; `blob` tells which.
 with made as (
     insert into noetl.result_blob (ref_id, uri, payload)
     select :ref_id::bigint, :uri::text, :payload::bytea
@@ -249,7 +249,7 @@ returning ref_id;
 select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
 
 -- name: orphans
--- Addresses of an execution that has ended, of which none of its references speaks that has not expired.
+-- The addresses of an ended execution that none of its unexpired references names.
 select u.uri from unnest(:uris::text[]) as u (uri)
 where (exists (select from noetl.event t where t.execution_id = :execution_id and t.dedup_key = 'terminal')
        or exists (select from noetl.tombstone t where t.execution_id = :execution_id))
@@ -266,7 +266,7 @@ from noetl.result_ref where ref_id = any (:refs::bigint[]);
 select noetl.pin_results(:executions, :steps);
 
 -- name: unpin_results
--- What may go now is judged anew.
+-- Results that may expire now are judged again.
 with gone as (
     delete from noetl.result_pin p using unnest(:executions::bigint[], :steps::text[]) u (execution_id, step)
     where p.execution_id = u.execution_id and p.step = u.step returning p.execution_id)
@@ -283,8 +283,8 @@ from noetl.result_ref r where r.execution_id = any (:executions::bigint[])
 group by r.execution_id, r.tier order by r.execution_id, r.tier;
 
 -- name: lineage
--- Breadth first: each round of the recursion is one step back, and what is met twice in a round counts once. A cycle goes round
--- until the depth ends it. Rounds are made as they are read, so the limit ends a walk over a graph that is too large.
+-- Breadth first: each round of the recursion is one step back; a reference met twice in a round counts once. The depth ends a
+-- cycle. Rounds are computed as they are read, so the limit ends a walk over a graph that is too large.
 with recursive walked (ref_id, depth) as (
     select u.ref_id, 0 from unnest(:roots::bigint[]) u (ref_id)
     union
@@ -316,8 +316,8 @@ order by l.number limit :limit;
 select body, attempt, journal from noetl.claim(:worker, :pools, :limit, :lease);
 
 -- name: renew
--- A command to be stopped keeps its lease while its worker stops it. Rows are locked in the order that everyone locks them in.
--- A row with a worker is leased; `is not distinct` keeps the search to the ids.
+-- A command that is to be stopped keeps its lease while its worker stops it. All statements lock rows in this order.
+-- A row with a worker is leased; `is not distinct` makes the search use the ids only.
 with mine as materialized (
     select c.command_id, (:progress::text[])[array_position(:held::text[], c.command_id || ':' || c.attempt)] as progress
     from noetl.command c
@@ -335,8 +335,8 @@ select body, attempt, journal from noetl.command where worker = :worker and stat
 select noetl.lose(:worker, :limit) as lost;
 
 -- name: sweep
--- Finished rows go after an hour; a report for a missing row is stale. Only the first in order of issue are looked at: that
--- is nearly the order they finished in, and what they hide for a while is deleted later.
+-- Deletes rows that finished an hour ago; a report for a missing row is stale. Only the first rows in order of issue are read: they
+-- finished in nearly that order, and rows that this misses are deleted later.
 delete from noetl.command c using (
     select f.command_id, f.changed_at from noetl.command f
     where f.status in ('done', 'dead', 'cancelled') order by f.number limit :limit) old
@@ -346,7 +346,7 @@ where c.command_id = old.command_id and old.changed_at <= now() - interval '1 ho
 select status, attempt from noetl.command where command_id = :command_id;
 
 -- name: queue
--- In order of issue. An execution's commands are found by its events, anything else by what is open and what is finished.
+-- In order of issue. The commands of an execution are found by its events, others by the indexes of open and finished rows.
 with page as (
     (select c.number, c.command_id from noetl.command c
      where :execution_id::bigint is null and coalesce(:status::text, 'queued') not in ('done', 'dead', 'cancelled')

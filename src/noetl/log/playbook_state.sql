@@ -8,7 +8,7 @@ where s.tenant = :tenant and s.path = :path and (:names::text[] is null or s.nam
 order by s.name;
 
 -- name: list_state
--- Of all paths, beyond (path, name). Names that were unset are left out.
+-- Values of all paths after (path, name), without unset ones.
 select s.path, s.name, s.version, s.value, s.execution_id, s.seq, s.written_by as by,
        (extract(epoch from s.at) * 1000000)::bigint as at
 from noetl.playbook_state s
@@ -16,7 +16,7 @@ where s.tenant = :tenant and (s.path, s.name) > (:path::text, :name::text) and s
 order by s.path, s.name limit :limit;
 
 -- name: state_history
--- Newest first, older than the version `before`.
+-- Versions older than `before`, newest first.
 select h.path, h.name, h.version, h.value, h.execution_id, h.seq, h.written_by as by,
        (extract(epoch from h.at) * 1000000)::bigint as at
 from noetl.playbook_state_history h

@@ -63,7 +63,9 @@ class PlaybookStateMemory:
     def _too_many_names(
         self, part: ExecutionPart, path: str, seen: dict[Place, ExecutionId]
     ) -> bool | None:
-        """None: there is room for one more name. False: there may be room if other parts are refused."""
+        """True if the path is full, None if it has room for one more name. False if it has room
+        only when other parts of the batch are refused.
+        """
         stored = self._places_of(part.tenant, path)
         writers = [
             writer

@@ -545,8 +545,9 @@ class EventLog(Protocol):
     ) -> list[Command]:
         """Lease commands by priority, then in order of issue.
 
-        A worker holds at most one command that has lost SUSPECT leases. So a command that kills its
-        workers soon runs apart from the other suspects, and those are not taken for it.
+        A command that has lost SUSPECT leases is suspect. A worker holds at most one suspect at a
+        time. So a command that kills its workers is soon the only suspect there, and the commands
+        that ran beside it are not blamed.
         """
         ...
 

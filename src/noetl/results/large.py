@@ -82,7 +82,7 @@ class Large:
             await self._tier.write(address, staged)
 
     async def _is_whole(self, reference: Reference) -> bool:
-        """False if a file system has damaged the stored payload. Then nobody can have read it."""
+        """False if a file system has damaged the stored payload. Then no reader can have used it."""
         try:
             await self._read(reference, lambda source: blocks.Payload(source, reference.uri))
         except CorruptLog:

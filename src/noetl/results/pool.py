@@ -16,10 +16,9 @@ from threading import Lock
 from zlib import crc32
 
 _SUM = Struct("<I")
-_LARGEST = 4  # an entry takes at most one in so many bytes of the limit
+_LARGEST = 4  # an entry takes at most a quarter of the limit
 _SPARE = 0.9  # part of the limit that is still used after a sweep
-# The folder is measured again after one in so many bytes of the limit was added: other processes
-# add to it too.
+# The folder is measured again when an eighth of the limit was added: other processes add to it too.
 _LOOK = 8
 
 

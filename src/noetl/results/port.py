@@ -52,8 +52,8 @@ class ResultStore(Protocol):
 
 
 class Rider(Struct, frozen=True, eq=False, weakref=True):
-    """A payload that travels with a report. The store that made it reads it from memory as long as
-    somebody holds it.
+    """A payload that travels with a report. The store reads it from memory while the rider is
+    referenced.
     """
 
     payload: bytes

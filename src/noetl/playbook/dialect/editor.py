@@ -24,7 +24,7 @@ class Editor:
         self.step: str | None = None
         self.findings: list[Finding] = []
 
-    # ---- what differs between kinds of data ----
+    # ---- methods that `convert` overrides for data with comments ----
 
     def mark(self, node: Any, key: str | int | None = None) -> Mark:
         """The position of the key (of a mapping), of the item (of a sequence) or of the node itself."""
@@ -74,7 +74,7 @@ class Editor:
         """Replace the template at `node[key]` by one with other spellings of its names."""
         node[key] = changed.text
 
-    # ---- edits made of them ----
+    # ---- edits built from the methods above ----
 
     def put(self, target: Node, name: str, value: Any, source: Any, key: str | int) -> None:
         """Set `name`. It gets the position of `source[key]`."""

@@ -26,6 +26,7 @@ from noetl.playbook.scopes import (
 from noetl.playbook.text import Mark
 from noetl.playbook.validation.world import World, child, tasks_of, text
 
+TemplatePath = tuple[str | int, ...]  # a name and its members: ("ctx", "total")
 NOT_RENDERED = frozenset({"code", "name", "kind", "desc", "provenance", "set"})
 WORDS = frozenset({"true", "false", "yes", "no", "1", "0"})
 
@@ -240,7 +241,8 @@ def _check(place: TemplatePlace, world: World, editor: Editor) -> None:
     if place.guard:
         _check_guard(place, value, editor)
     for holder, key, source in _texts(place.holder, place.key):
-        _check_text(TemplatePlace(holder, key, place.visible, place.own), source, world, editor)
+        text_place = TemplatePlace(holder, key, place.visible, place.own)
+        TemplateCheck(text_place, source, world, editor).run()
 
 
 def _texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
@@ -280,34 +282,116 @@ def _check_guard(place: TemplatePlace, value: Any, editor: Editor) -> None:
         editor.fault(place.holder, place.key, Code.BAD_GUARD, message, hint)
 
 
-def _check_text(place: TemplatePlace, source: str, world: World, editor: Editor) -> None:
-    try:
-        template = templates.parse(source)
-    except TemplateError as exc:
-        mark = editor.value_mark(place.holder, place.key)
-        at = within(mark, world.lines, exc.line or 1, exc.column or 1)
-        _report(at, Code.TEMPLATE_SYNTAX, exc.message, exc.hint, "error", editor)
-        return
-    if template.is_literal:
-        return
-    if "loop_index" in selections.names(template) and "loop_index" not in place.own:
-        at = _found("loop_index", place, source, world, editor)
-        _report(at, Code.OLD_SPELLING, "`loop_index` is now `loop.index`", None, "note", editor)
-    for name in selections.never(template, place.names):
-        _unknown(name, place, source, world, editor)
-    for path in sorted(selections.used_paths(template), key=str):
-        _check_path(path, place, source, world, editor)
-    for path in sorted(selections.asked_paths(template), key=str):
-        _check_asked(path, place, source, world, editor)
-    for path in sorted(selections.paths(template), key=str):
-        _check_state(path, place, source, world, editor)
+@dataclass(frozen=True, slots=True)
+class TemplateCheck:
+    """The check of one text with templates."""
 
+    place: TemplatePlace
+    source: str
+    world: World
+    editor: Editor
 
-def _unknown(name: str, place: TemplatePlace, source: str, world: World, editor: Editor) -> None:
-    message = f"`{name}` can never exist here"
-    hint = _hint_for_unknown(name, place, world)
-    at = _found(name, place, source, world, editor)
-    _report(at, Code.UNKNOWN_NAME, message, hint, "error", editor)
+    def run(self) -> None:
+        try:
+            template = templates.parse(self.source)
+        except TemplateError as exc:
+            at = self._locate(exc.line or 1, exc.column or 1)
+            self._add_finding(at, Code.TEMPLATE_SYNTAX, exc.message, exc.hint, "error")
+            return
+        if template.is_literal:
+            return
+        if "loop_index" in selections.names(template) and "loop_index" not in self.place.own:
+            message = "`loop_index` is now `loop.index`"
+            at = self._locate_name("loop_index")
+            self._add_finding(at, Code.OLD_SPELLING, message, None, "note")
+        for name in selections.never(template, self.place.names):
+            self._report_unknown(name)
+        for path in sorted(selections.used_paths(template), key=str):
+            self._check_used_path(path)
+        for path in sorted(selections.asked_paths(template), key=str):
+            self._check_asked_path(path)
+        for path in sorted(selections.paths(template), key=str):
+            self._check_state_path(path)
+
+    def _report_unknown(self, name: str) -> None:
+        message = f"`{name}` can never exist here"
+        hint = _hint_for_unknown(name, self.place, self.world)
+        self._add_finding(self._locate_name(name), Code.UNKNOWN_NAME, message, hint, "error")
+
+    def _check_used_path(self, path: TemplatePath) -> None:
+        if len(path) < 2 or not isinstance(path[1], str):
+            return
+        world = self.world
+        root, name = str(path[0]), path[1]
+        at = self._locate_name(f"{root}.{name}")
+        if root == "keychain" and name not in world.keychain:
+            message = f"the keychain has no entry `{name}`"
+            hint = _meant(name, world.keychain) or "add an entry to `keychain`"
+            self._add_finding(at, Code.UNKNOWN_KEYCHAIN, message, hint, "error")
+        known = self.place.visible.members.get(root)
+        if known is not None and root not in world.known_steps and name not in known:
+            message = f"`{root}.{name}` can never exist here"
+            members = ", ".join(sorted(known)) or "nothing"
+            hint = _meant(name, known) or f"`{root}` has {members} here"
+            self._add_finding(at, Code.UNKNOWN_NAME, message, hint, "error")
+        if root in ("ctx", "vars") and name not in world.assigned:
+            message = f"nothing sets `ctx.{name}`"
+            example = f"set it before, for example `set: {{ctx.{name}: …}}`"
+            hint = _meant(name, world.assigned) or example
+            self._add_finding(at, Code.NEVER_SET, message, hint, "warning")
+
+    def _check_asked_path(self, path: TemplatePath) -> None:
+        """Warn if a name after `is defined` or `default` is probably misspelled.
+
+        They may ask for any name. A name that nothing defines and that resembles a known one is a
+        slip.
+        """
+        name, hint = str(path[0]), None
+        if name not in self.place.names:
+            hint = _meant(name, self.place.names)
+        elif len(path) > 1 and isinstance(path[1], str):
+            known = _known_members(name, self.place, self.world)
+            name = f"{name}.{path[1]}"
+            if path[1] not in known:
+                hint = _meant(path[1], known)
+        if hint is not None:
+            message = f"nothing in this playbook defines `{name}`"
+            at = self._locate_name(name)
+            self._add_finding(at, Code.UNKNOWN_NAME, message, hint, "warning")
+
+    def _check_state_path(self, path: TemplatePath) -> None:
+        """Warn if a state name resembles one that the playbook sets, with or without `default`.
+
+        Other names that the playbook does not set may be set by a person.
+        """
+        if path[0] != "state" or len(path) < 2:
+            return
+        name = path[1]
+        if self.world.hides_state or name in self.world.assigned_state:
+            return
+        hint = _meant(str(name), self.world.assigned_state)
+        if hint is not None:
+            message = f"this playbook sets no `state.{name}`"
+            at = self._locate_name(f"state.{name}")
+            self._add_finding(at, Code.NEVER_SET, message, hint, "warning")
+
+    def _locate_name(self, name: str) -> Mark:
+        """The position of the name: the first place in the text that spells it."""
+        offset = max(self.source.find(name), 0)
+        line = self.source.count("\n", 0, offset) + 1
+        column = offset - self.source.rfind("\n", 0, offset)
+        return self._locate(line, column)
+
+    def _locate(self, line: int, column: int) -> Mark:
+        mark = self.editor.value_mark(self.place.holder, self.place.key)
+        return within(mark, self.world.lines, line, column)
+
+    def _add_finding(
+        self, at: Mark, code: Code, message: str, hint: str | None, severity: Severity
+    ) -> None:
+        file, step = self.editor.file, self.editor.step
+        finding = Finding(file, at.line, at.column, step, code, message, hint, severity)
+        self.editor.findings.append(finding)
 
 
 def _hint_for_unknown(name: str, place: TemplatePlace, world: World) -> str:
@@ -332,51 +416,6 @@ def _meant(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean `{close}`?"
 
 
-def _check_path(
-    path: tuple[str | int, ...], place: TemplatePlace, source: str, world: World, editor: Editor
-) -> None:
-    if len(path) < 2 or not isinstance(path[1], str):
-        return
-    root, name = str(path[0]), path[1]
-    at = _found(f"{root}.{name}", place, source, world, editor)
-    if root == "keychain" and name not in world.keychain:
-        message = f"the keychain has no entry `{name}`"
-        hint = _meant(name, world.keychain) or "add an entry to `keychain`"
-        _report(at, Code.UNKNOWN_KEYCHAIN, message, hint, "error", editor)
-    known = place.visible.members.get(root)
-    if known is not None and root not in world.known_steps and name not in known:
-        message = f"`{root}.{name}` can never exist here"
-        members = ", ".join(sorted(known)) or "nothing"
-        hint = _meant(name, known) or f"`{root}` has {members} here"
-        _report(at, Code.UNKNOWN_NAME, message, hint, "error", editor)
-    if root in ("ctx", "vars") and name not in world.assigned:
-        message = f"nothing sets `ctx.{name}`"
-        example = f"set it before, for example `set: {{ctx.{name}: …}}`"
-        hint = _meant(name, world.assigned) or example
-        _report(at, Code.NEVER_SET, message, hint, "warning", editor)
-
-
-def _check_asked(
-    path: tuple[str | int, ...], place: TemplatePlace, source: str, world: World, editor: Editor
-) -> None:
-    """Warn if a name after `is defined` or `default` is probably misspelled.
-
-    They may ask for any name. A name that nothing defines and that resembles a known one is a slip.
-    """
-    name, hint = str(path[0]), None
-    if name not in place.names:
-        hint = _meant(name, place.names)
-    elif len(path) > 1 and isinstance(path[1], str):
-        known = _known_members(name, place, world)
-        name = f"{name}.{path[1]}"
-        if path[1] not in known:
-            hint = _meant(path[1], known)
-    if hint is not None:
-        at = _found(name, place, source, world, editor)
-        message = f"nothing in this playbook defines `{name}`"
-        _report(at, Code.UNKNOWN_NAME, message, hint, "warning", editor)
-
-
 def _known_members(root: str, place: TemplatePlace, world: World) -> frozenset[str]:
     """The members of a root; empty if the playbook alone does not define them."""
     if root in world.known_steps:
@@ -384,33 +423,6 @@ def _known_members(root: str, place: TemplatePlace, world: World) -> frozenset[s
     if root in ("ctx", "vars"):
         return frozenset(world.assigned)
     return place.visible.members.get(root, frozenset())
-
-
-def _check_state(
-    path: tuple[str | int, ...], place: TemplatePlace, source: str, world: World, editor: Editor
-) -> None:
-    """Warn if a state name resembles one that the playbook sets, with or without `default`.
-
-    Other names that the playbook does not set may be set by a person.
-    """
-    if path[0] != "state" or len(path) < 2:
-        return
-    name = path[1]
-    if world.hides_state or name in world.assigned_state:
-        return
-    hint = _meant(str(name), world.assigned_state)
-    if hint is not None:
-        at = _found(f"state.{name}", place, source, world, editor)
-        message = f"this playbook sets no `state.{name}`"
-        _report(at, Code.NEVER_SET, message, hint, "warning", editor)
-
-
-def _found(name: str, place: TemplatePlace, source: str, world: World, editor: Editor) -> Mark:
-    """The position of the name: the first place in the text that spells it."""
-    offset = max(source.find(name), 0)
-    line = source.count("\n", 0, offset) + 1
-    column = offset - source.rfind("\n", 0, offset)
-    return within(editor.value_mark(place.holder, place.key), world.lines, line, column)
 
 
 def within(mark: Mark, lines: list[str], line: int, column: int) -> Mark:
@@ -431,10 +443,3 @@ def within(mark: Mark, lines: list[str], line: int, column: int) -> Mark:
 def _indent(lines: list[str], after: int) -> int:
     body = next((line for line in lines[after:] if line.strip()), "")
     return len(body) - len(body.lstrip(" "))
-
-
-def _report(
-    at: Mark, code: Code, message: str, hint: str | None, severity: Severity, editor: Editor
-) -> None:
-    finding = Finding(editor.file, at.line, at.column, editor.step, code, message, hint, severity)
-    editor.findings.append(finding)

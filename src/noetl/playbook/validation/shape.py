@@ -1,4 +1,4 @@
-"""Translates what the model refuses into plain findings at the right position."""
+"""Translates the errors of the model into plain findings at the right position."""
 
 import re
 import types

@@ -1,4 +1,4 @@
-"""SQL with templates: a value may stand where a literal may, and its quotes need no doubling.
+"""SQL with templates: a value is allowed where a literal is, and its quotes need no doubling.
 
 The database judges the statement; only the places of `{{ expressions }}` are checked here.
 """
