@@ -71,22 +71,22 @@ class Caller:
     names: TemplateScope
     rendering: RenderIn
 
-    async def prepare(self, turn: TaskTry) -> PreparedCall:
-        task = turn.task
+    async def prepare(self, task_try: TaskTry) -> PreparedCall:
+        task = task_try.task
         tool = self.env.registry.get(task.kind)
         if tool is None:
             known = ", ".join(self.env.registry.kinds)
             message = f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
             raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-        given = await self.given(turn)
-        rendering = self.rendering(turn, {"input": given}, "call")
+        given = await self.given(task_try)
+        rendering = self.rendering(task_try, {"input": given}, "call")
         config = await self._config(task, tool, rendering)
         keychain = self.names.payloads.keychain
         call = Call(
             config=config,
             input=given,
-            key=self.key(turn, 0),
-            identity=self._identity(turn),
+            key=self.key(task_try, 0),
+            identity=self._identity(task_try),
             auth=None
             if (auth := _auth(task)) is None
             else await keychain.auth(await rendering.value(auth)),
@@ -103,26 +103,26 @@ class Caller:
             tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask)
         )
 
-    async def given(self, turn: TaskTry) -> dict[str, Any]:
+    async def given(self, task_try: TaskTry) -> dict[str, Any]:
         """The task's input; templates after it see it too."""
-        self.names.input = await self._input(turn)
+        self.names.input = await self._input(task_try)
         return self.names.input
 
-    async def _input(self, turn: TaskTry) -> dict[str, Any]:
+    async def _input(self, task_try: TaskTry) -> dict[str, Any]:
         """The task's own input, the step's over it, the arc's args over both."""
         payloads = self.names.payloads
         merged = {name: await input_of(value, payloads) for name, value in self.names.args.items()}
         if self.step.input:
             merged = {
-                **await self.rendering(turn, {"input": merged}, "step input").value(
+                **await self.rendering(task_try, {"input": merged}, "step input").value(
                     self.step.input
                 ),
                 **merged,
             }
-        if not turn.task.input:
+        if not task_try.task.input:
             return dict(merged)
         return {
-            **await self.rendering(turn, {"input": merged}, "input").value(turn.task.input),
+            **await self.rendering(task_try, {"input": merged}, "input").value(task_try.task.input),
             **merged,
         }
 
@@ -156,22 +156,22 @@ class Caller:
                 Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{message}; {hint}")
             )
 
-    def key(self, turn: TaskTry, page: int) -> str:
+    def key(self, task_try: TaskTry, page: int) -> str:
         """Stable over attempts and tries, so that a sink can know a call it has seen."""
         index = self.names.item.index if self.names.item is not None else -1
         command = self.command
         return derive(
-            "sink", command.execution_id, command.activation, index, page, turn.task.name, turn.run
+            "sink", command.execution_id, command.activation, index, page, task_try.task.name, task_try.run
         )
 
-    def _identity(self, turn: TaskTry) -> CallIdentity:
+    def _identity(self, task_try: TaskTry) -> CallIdentity:
         return CallIdentity(
             execution_id=ExecutionId(self.command.execution_id),
             step=self.step.step,
-            task=turn.task.name,
-            attempt=turn.attempt,
+            task=task_try.task.name,
+            attempt=task_try.attempt,
             index=self._index(),
-            run=turn.run,
+            run=task_try.run,
             lease=self.command.attempt,
         )
 
