@@ -1,7 +1,8 @@
 """Results as templates see them: by reference until a part is used.
 
-`Payloads` is what this command has read or made lately. A `Stored` value asks it for parts; what is not there raises `NeedsData`,
-the renderer loads it and evaluates again. Rows are read by range, so one item of a million costs one item.
+`ResultReader` holds what this command has read or made recently. A `LazyResult` asks it for parts. A
+part that is not in memory raises `NeedsData`; the renderer loads it and evaluates the template again.
+Rows are read by range, so one item of a million costs one item.
 """
 
 import asyncio
@@ -45,26 +46,27 @@ FACTS = ("http", "pg", "py", "spark")
 RESERVED: Final = frozenset(
     {*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value", NO_VALUE}
 )
-ANSWER: Final = frozenset(
-    ("status_code", "headers", "url", "elapsed", "data")
-)  # keys of the value of an HTTP call
+# The keys of the value of an HTTP call.
+ANSWER: Final = frozenset(("status_code", "headers", "url", "elapsed", "data"))
 MISSING: Final = object()
-KEPT = (
-    32 * 1024 * 1024
-)  # bytes, as stored, of what a command keeps in memory from one template to the next
-MOST_ROWS = 1_000_000  # of a row set as one value in memory
-ROW = 100  # bytes that a row weighs at least, however well it was packed
-LINKED = 4 * 1024  # bytes of a value that is rather named than stored again
-GAPS = 10_000  # items of a chunk that may have no row in its part: they were put off
+KEPT = 32 * 1024 * 1024  # bytes, as stored, that a command keeps in memory between two templates
+MOST_ROWS = 1_000_000  # of a row set that becomes one value in memory
+ROW = 100  # bytes that a row counts at least, however well it is compressed
+LINKED = 4 * 1024  # bytes; a larger value is named by its reference instead of stored again
+GAPS = 10_000  # items of a chunk that may have no row in its part, because they were deferred
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
+    """Asked for by a template: the whole value of a payload."""
+
     reference: Reference
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
+    """Asked for by a template: rows [start, stop) of a payload."""
+
     reference: Reference
     start: int
     stop: int
@@ -72,19 +74,18 @@ class RowRange:
 
 @dataclass(frozen=True, slots=True)
 class HeadOf:
-    """What a value has beside its rows."""
+    """Asked for by a template: what a value holds beside its rows."""
 
     reference: Reference
 
 
-Key = tuple[
-    str, str | None, int, int
-]  # of what is kept: address, member that the rows are, and which of them
+# The key of a value in memory: its address, the member that holds its rows, and the range of rows.
+Key = tuple[str, str | None, int, int]
 _ALL, _HEAD = (0, -1), (-1, -1)
 
 
 def _weight(reference: Reference, rows: int | None) -> int:
-    """What so many rows take, about; None: all that is there."""
+    """The approximate bytes of so many rows; of the whole payload if `rows` is None."""
     stored = reference.bytes or 0
     if rows is None:
         return max(stored, ROW * (reference.rows or 0))
@@ -92,7 +93,7 @@ def _weight(reference: Reference, rows: int | None) -> int:
 
 
 def by_uri(uri: str) -> Reference:
-    """A reference of which only the address is known; its checksum is not checked."""
+    """A reference that only has an address. Reading it checks no checksum."""
     return Reference(ref_id=RefId(""), type="kv", uri=uri)
 
 
@@ -105,7 +106,10 @@ def is_manifest(reference: Reference) -> bool:
 
 
 class ResultReader:
-    """`execution_id` is whose data `fetch` may read, beside what the server itself named (`known`)."""
+    """Reads the payloads that one command uses, and keeps recent ones in memory.
+
+    `fetch` may read data of the execution `execution_id`, and what the server itself named (`known`).
+    """
 
     def __init__(
         self,
@@ -119,16 +123,14 @@ class ResultReader:
         self._execution_id = execution_id
         self._store = store
         self._manifests = manifests
-        self._kept: OrderedDict[Key, tuple[Any, int, Reference | None]] = (
-            OrderedDict()
-        )  # whole values name their payload
+        # Value, weight in bytes and, for a whole value, its payload.
+        self._kept: OrderedDict[Key, tuple[Any, int, Reference | None]] = OrderedDict()
         self._bytes = 0
         self._manifest_parts: dict[str, list[AddPart]] = {}
-        self.read: dict[
-            RefId, None
-        ] = {}  # what results of this command were made from, in order of use
+        # The payloads that results of this command are made from, in order of use.
+        self.read: dict[RefId, None] = {}
 
-    # ---- what is here ----------------------------------------------------------------------------------------------------
+    # ---- values in memory ------------------------------------------------------------------------
 
     def whole(self, reference: Reference) -> Any:
         found = self._here((reference.uri, reference.rows_at, *_ALL))
@@ -164,9 +166,8 @@ class ResultReader:
         return found[0]
 
     def keep(self, reference: Reference, value: Any) -> None:
-        self._keep(
-            (reference.uri, reference.rows_at, *_ALL), value, _weight(reference, None), reference
-        )
+        key = (reference.uri, reference.rows_at, *_ALL)
+        self._keep(key, value, _weight(reference, None), reference)
 
     def _keep(self, key: Key, value: Any, weight: int, whole: Reference | None = None) -> None:
         self._bytes += weight - self._kept.get(key, (None, 0, None))[1]
@@ -174,83 +175,95 @@ class ResultReader:
         self._kept.move_to_end(key)
 
     def trim(self) -> None:
-        """Between two templates, never within one: what was not used for longest leaves, while there is too much."""
+        """Drop the least recently used values while they exceed the limit. Called between two templates,
+        never while one is evaluated."""
         while self._bytes > KEPT and len(self._kept) > 1:
             _, (_, weight, _) = self._kept.popitem(last=False)
             self._bytes -= weight
 
     def drop(self, reference: Reference) -> None:
-        """No name stands for it any more; should one, it is read again."""
+        """Drop a value that no name refers to any more. If one does, the value is read again."""
         _, weight, _ = self._kept.pop((reference.uri, reference.rows_at, *_ALL), (None, 0, None))
         self._bytes -= weight
 
     def stored_as(self, value: Any) -> Reference | None:
-        """The payload that this very value was read from or put as, when it is large or only its address is known."""
+        """The payload that this very object was read from or stored as.
+
+        None for a small value that has a checksum: storing it again is cheap.
+        """
         reference = self._kept_as(value, has_body=True)
-        is_large = reference is not None and (
-            _weight(reference, None) > LINKED or not reference.ref_id
-        )
-        return reference if is_large else None
+        if reference is None:
+            return None
+        is_large = _weight(reference, None) > LINKED
+        if is_large or not reference.ref_id:
+            return reference
+        return None
 
     def reference_of(self, value: Any) -> Reference | None:
-        """The payload that this very value was read from or put as, whatever its size; with its checksum."""
+        """The payload that this very object was read from or stored as, if its checksum is known."""
         reference = self._kept_as(value)
-        return reference if reference is not None and reference.ref_id else None
+        if reference is None or not reference.ref_id:
+            return None
+        return reference
 
     def _kept_as(self, value: Any, *, has_body: bool = False) -> Reference | None:
-        """`has_body`: also of an HTTP value that was handed over with its `body`."""
+        """With `has_body`, an HTTP value that was handed over with its `body` is found too."""
         if not isinstance(value, list | dict | str):
             return None
-        kept = [(each, whole) for each, _, whole in self._kept.values() if whole is not None]
-        same = (whole for each, whole in kept if each is value)
-        with_body = (whole for each, whole in kept if has_body and _is_with_body(value, each))
-        return next(same, None) or next(with_body, None)
+        wholes = [entry for entry in self._kept.values() if entry[2] is not None]
+        for kept, _, reference in wholes:
+            if kept is value:
+                return reference
+        if has_body:
+            for kept, _, reference in wholes:
+                if _is_with_body(value, kept):
+                    return reference
+        return None
 
     def forget(self) -> None:
-        """What was read or made so far. A command's parts refer to each other, so that only a rare collection would free it."""
+        """Drop everything that was read or made so far. The objects of a command refer to each other, so
+        otherwise only the garbage collector would free the data."""
         self._kept.clear()
         self._bytes = 0
 
-    # ---- what is read ----------------------------------------------------------------------------------------------------
+    # ---- reading the store -----------------------------------------------------------------------
 
     async def load(self, request: object) -> None:
+        """Bring into memory what a template asked for."""
         match request:
             case Whole(reference):
                 self.keep(reference, await self.resolve(reference))
             case RowRange(reference, start, stop):
                 rows = await self.range(reference, start, stop)
-                self._keep(
-                    (reference.uri, None, start, stop), rows, _weight(reference, stop - start)
-                )
+                key = (reference.uri, None, start, stop)
+                self._keep(key, rows, _weight(reference, stop - start))
             case HeadOf(reference):
-                self._keep(
-                    (reference.uri, reference.rows_at, *_HEAD),
-                    await self._read_head(reference),
-                    ROW,
-                )
+                head = await self._read_head(reference)
+                self._keep((reference.uri, reference.rows_at, *_HEAD), head, ROW)
             case KeychainLookup() | Handle():
                 await self.keychain.load(request)
             case _:
                 raise TypeError(f"cannot load {request!r}")
 
     async def resolve(self, reference: Reference) -> Any:
+        """The whole value. Fails if it is a row set with too many rows."""
         if is_manifest(reference):
             return await self.range(reference, 0, await self.size(reference))
-        if is_rowset(reference) and (size := reference.rows or 0) > MOST_ROWS:
-            raise Failing(_too_many(reference, size))
-        if (
-            is_rowset(reference) and reference.rows_at is None
-        ):  # maybe the rows of a map, without the map
-            return await self.range(reference, 0, size)
+        if is_rowset(reference):
+            size = reference.rows or 0
+            if size > MOST_ROWS:
+                raise Failing(_too_many(reference, size))
+            if reference.rows_at is None:  # the payload may be a map, but only its rows are wanted
+                return await self.range(reference, 0, size)
         if reference.format == PARTS:
-            return (await self._named(reference)).head.around(
-                await self.range(reference, 0, reference.rows or 0)
-            )
+            manifest = await self._named(reference)
+            rows = await self.range(reference, 0, reference.rows or 0)
+            return manifest.head.around(rows)
         self.note(reference)
         return await _readable(reference.uri, lambda: self._store.resolve(reference))
 
     async def unlinked(self, value: Any) -> Any:
-        """The value with what its links name, also inside maps, in their place."""
+        """The value with every link in it, also inside maps, replaced by the payload it names."""
         if not isinstance(value, dict):
             return value
         if is_reference(value):
@@ -260,8 +273,10 @@ class ResultReader:
         return {name: await self.unlinked(part) for name, part in value.items()}
 
     async def open(self, reference: Reference) -> Any:
-        """A stored row set, to be read by batches: a `rowsets.Reader`, which whoever asks closes."""
-        from noetl.results import rowsets  # Arrow: only who reads row sets pays for it
+        """A stored row set as a `rowsets.Reader`, to be read in batches. The caller closes it."""
+        from noetl.results import (
+            rowsets,
+        )  # loads Arrow, which commands without row sets do not need
 
         if reference.format == PARTS:
             manifest = await self._named(reference)
@@ -271,20 +286,20 @@ class ResultReader:
         reader = await _readable(
             reference.uri, lambda: asyncio.to_thread(rowsets.read, source, reference.uri)
         )
-        if (
-            reference.ref_id and reference.rows_at is None
-        ):  # the rows alone, whatever they are a member of
-            reader.head = Head()
+        if reference.ref_id and reference.rows_at is None:
+            reader.head = Head()  # only the rows are wanted, not the map around them
         return reader
 
     async def fetch(self, uri: str) -> Any:
-        """What an address leads to: a value, or a reader of rows. It may have been written by anybody."""
+        """What an address leads to: a value, or a reader of rows.
+
+        Anybody may have written the address, so this checks that the execution may read it.
+        """
         try:
             foreign = parse_uri(uri).execution_id != self._execution_id
         except BadReference as error:
-            raise Failing(
-                Failure(code=error.code, kind="config", message=f"{error}; {error.hint}")
-            ) from error
+            failure = Failure(code=error.code, kind="config", message=f"{error}; {error.hint}")
+            raise Failing(failure) from error
         if foreign and uri not in self.known:
             message = f"{uri} belongs to another execution, which has not given it to this one"
             raise Failing(Failure(code="REFERENCE_FORBIDDEN", kind="auth", message=message))
@@ -295,29 +310,33 @@ class ResultReader:
         finally:
             await asyncio.to_thread(source.close)
         self.read[ref_id_of(uri)] = None
-        return await (self.open(reference) if rowset else self.resolve(reference))
+        if rowset:
+            return await self.open(reference)
+        return await self.resolve(reference)
 
     async def _named(self, reference: Reference) -> PartsManifest:
-        """The files of a row set that has several."""
+        """The manifest of a row set that is stored in several files."""
         self.note(reference)
-        plain = replace(reference, format=JSON, rows=None, rows_at=None)
-        return msgspec.convert(
-            await _readable(reference.uri, lambda: self._store.resolve(plain)), PartsManifest
-        )
+        as_json = replace(reference, format=JSON, rows=None, rows_at=None)
+        manifest = await _readable(reference.uri, lambda: self._store.resolve(as_json))
+        return msgspec.convert(manifest, PartsManifest)
 
     async def _in_files(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        found: list[Any] = []
+        """Rows [start, stop) of a row set that is stored in several files."""
+        manifest = await self._named(reference)
+        rows: list[Any] = []
         begin = 0
-        for part in (await self._named(reference)).parts:
+        for part in manifest.parts:
             end = begin + (part.rows or 0)
             if start < end and stop > begin:
-                found += await self.range(part, max(start - begin, 0), min(stop, end) - begin)
+                rows += await self.range(part, max(start - begin, 0), min(stop, end) - begin)
             begin = end
-        return found
+        return rows
 
     async def _read_head(self, reference: Reference) -> dict[str, Any]:
         if reference.format == PARTS:
-            return dict((await self._named(reference)).head.rest)
+            manifest = await self._named(reference)
+            return dict(manifest.head.rest)
         reader = await self.open(reference)
         try:
             return dict(reader.head.rest)
@@ -325,45 +344,53 @@ class ResultReader:
             await asyncio.to_thread(reader.close)
 
     async def range(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        """Items [start, stop); of a loop's result, one value per item."""
+        """Items [start, stop). For the result of a loop, one value per item."""
         if reference.format == PARTS:
             return await self._in_files(reference, start, stop)
-        if not is_manifest(reference):
-            self.note(reference)
-            return list(
-                await _readable(reference.uri, lambda: self._store.rows(reference, start, stop))
-            )
-        rows = await self.item_rows(reference, start, stop)
-        return [item_value(rows[index]) if index in rows else None for index in range(start, stop)]
+        if is_manifest(reference):
+            rows = await self.item_rows(reference, start, stop)
+            return [
+                item_value(rows[index]) if index in rows else None for index in range(start, stop)
+            ]
+        self.note(reference)
+        return list(
+            await _readable(reference.uri, lambda: self._store.rows(reference, start, stop))
+        )
 
-    # ---- loops -------------------------------------------------------------------------------------------------------------
+    # ---- results of loops ------------------------------------------------------------------------
 
     async def item_rows(
         self, reference: Reference, start: int, stop: int
     ) -> dict[int, dict[str, Any]]:
-        """Rows (index, status, error, ms, tries, result) of a loop's items [start, stop) that ran, by index. A loop that was
-        retried begins with the manifest of the run before it; items that ran again stand over theirs."""
+        """The rows (index, status, error, ms, tries, result) of the items [start, stop) that ran.
+
+        Returns them by index. A loop that was retried begins with the manifest of the earlier run; the
+        row of an item that ran again replaces the earlier one.
+        """
         parts = await self._parts(reference)
         if parts and is_manifest(parts[0].reference):
             found = await self.item_rows(parts[0].reference, start, stop)
             return found | await self._chosen(parts[1:], start, stop)
-        likely = [
-            part for part in parts if part.first < stop and part.first + part.count + GAPS > start
-        ]
         found = {}
-        for part in likely:
-            found |= await self._part(part, start, stop)
-        if len(found) == stop - start or len(likely) == len(parts):
+        others: list[AddPart] = []
+        for part in parts:
+            end = part.first + part.count + GAPS
+            if part.first < stop and end > start:
+                found |= await self._part(part, start, stop)
+            elif end <= start:
+                others.append(part)
+        if len(found) == stop - start:
             return found
-        others = [part for part in parts if part.first + part.count + GAPS <= start]
         return found | await self._chosen(others, start, stop)
 
     async def _part(self, part: AddPart, start: int, stop: int) -> dict[int, dict[str, Any]]:
-        """Its rows are in order of their indexes, the first one's is `first` or more: item i is row i - first, or one before."""
-        low, high = (
-            max(0, min(start - part.first, part.count - 1)),
-            min(part.count, stop - part.first),
-        )
+        """Rows of the items [start, stop) in one part, by index.
+
+        Rows are in the order of their indexes. The first index is `first` or more, so the row of item i
+        is row i - first, or one before it.
+        """
+        low = max(0, min(start - part.first, part.count - 1))
+        high = min(part.count, stop - part.first)
         rows = await self._shifted(part, low, high)
         while low > 0 and rows and rows[0]["index"] > start:
             earlier = max(0, low - (rows[0]["index"] - start))
@@ -374,7 +401,7 @@ class ResultReader:
     async def _chosen(
         self, parts: list[AddPart], start: int, stop: int
     ) -> dict[int, dict[str, Any]]:
-        """Of parts whose rows may have any index."""
+        """Rows of the items [start, stop), by index, from parts that hold indexes in any order."""
         found: dict[int, dict[str, Any]] = {}
         for part in parts:
             rows = await self._shifted(part, 0, part.count)
@@ -384,28 +411,36 @@ class ResultReader:
     async def _shifted(self, part: AddPart, low: int, high: int) -> list[dict[str, Any]]:
         """Rows [low, high) of a part, with their index in the loop."""
         rows = await self.range(part.reference, low, high)
-        return [{**row, "index": row["index"] + part.shift} for row in rows] if part.shift else rows
+        if not part.shift:
+            return rows
+        return [{**row, "index": row["index"] + part.shift} for row in rows]
 
     async def size(self, reference: Reference) -> int:
+        """The number of items."""
         if reference.rows is not None:
             return reference.rows
         if is_manifest(reference):
-            return sum(part.count for part in await self._parts(reference))
+            parts = await self._parts(reference)
+            return sum(part.count for part in parts)
         return len(await self.resolve(reference))
 
     async def _parts(self, reference: Reference) -> list[AddPart]:
-        """Of a loop that has ended: they stay as they are."""
+        """The parts of a manifest, in order. Only a loop that has ended has a manifest, so they never
+        change."""
         name = reference.uri.rpartition("/")[2]
         if name not in self._manifest_parts:
-            self._manifest_parts[name] = sorted(await self.parts(name), key=lambda part: part.first)
+            parts = await self.parts(name)
+            parts.sort(key=lambda part: part.first)
+            self._manifest_parts[name] = parts
         return self._manifest_parts[name]
 
     async def parts(self, manifest: str) -> list[AddPart]:
-        """Of a loop's result, or of the pages of a call."""
+        """The parts of the result of a loop, or of the pages of a call."""
         return list(await _readable(manifest, lambda: self._manifests(manifest)))
 
     def note(self, reference: Reference) -> None:
-        """Of a loop's result its parts are noted, as they are read."""
+        """Note a payload as an input of this command's results. A manifest is not noted: its parts are,
+        when they are read."""
         if not is_manifest(reference):
             self.read[reference.ref_id or ref_id_of(reference.uri)] = None
 
@@ -416,15 +451,14 @@ def _too_many(reference: Reference, size: int) -> Failure:
 
 
 async def _readable(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-    """A store that is unavailable is asked again for a while; then the task fails, retryable."""
+    """Read, with retries while the store is unavailable. Raises Failing when that does not help."""
     try:
         return await patiently(ask)
     except Unavailable as error:
         raise Failing(_unreadable(what, str(error), retryable=True)) from error
     except Expired as error:
-        raise Failing(
-            Failure(code=error.code, kind="store", message=f"{error}; {error.hint}")
-        ) from error
+        failure = Failure(code=error.code, kind="store", message=f"{error}; {error.hint}")
+        raise Failing(failure) from error
     except (InvalidInput, CorruptLog) as error:
         raise Failing(_unreadable(what, str(error), retryable=False)) from error
 
@@ -438,57 +472,59 @@ def _unreadable(what: str, why: str, *, retryable: bool) -> Failure:
 
 def item_value(row: dict[str, Any]) -> Any:
     """`<step>.rows[i]`: the item's value, or its failure."""
-    return (
-        {"status": "error", "error": row.get("error")}
-        if row["status"] == "error"
-        else row.get("result")
-    )
+    if row["status"] == "error":
+        return {"status": "error", "error": row.get("error")}
+    return row.get("result")
 
 
 def with_body(value: Any) -> Any:
-    """The value of an HTTP call as it is handed over: `body` is the same as `data`. Anything else as it is."""
+    """The value of an HTTP call as templates and tools get it: `body` is the same as `data`. Other
+    values are returned as they are."""
     if isinstance(value, dict) and value.keys() >= ANSWER and "body" not in value:
         return {**value, "body": value["data"]}
     return value
 
 
 def as_stored(value: Any) -> Any:
-    """Without what `with_body` added: nothing is stored twice."""
-    if (
-        isinstance(value, dict)
-        and value.keys() >= ANSWER
-        and value.get("body", value) is value["data"]
-    ):
-        return {name: part for name, part in value.items() if name != "body"}
-    return value
+    """The value of an HTTP call without the `body` that is the same as its `data`, so that nothing
+    is stored twice."""
+    if not isinstance(value, dict) or not value.keys() >= ANSWER:
+        return value
+    if value.get("body", value) is not value["data"]:
+        return value
+    return {name: part for name, part in value.items() if name != "body"}
 
 
 def _is_with_body(value: Any, stored: Any) -> bool:
-    """Is it what `with_body` made of that? No other value has the very same map of headers."""
-    answers = (
-        isinstance(stored, dict)
-        and isinstance(value, dict)
-        and stored.keys() >= ANSWER <= value.keys()
-    )
-    return answers and value["headers"] is stored["headers"] and value["data"] is stored["data"]
+    """Whether `value` is `stored` with a `body` added: both then share their map of headers."""
+    if not isinstance(stored, dict) or not isinstance(value, dict):
+        return False
+    if not (stored.keys() >= ANSWER <= value.keys()):
+        return False
+    return value["headers"] is stored["headers"] and value["data"] is stored["data"]
 
 
 class LazyResult:
-    """A Lazy over one result. Its own keys win over the facts of its envelope (`rows`, `row_count`, `ref`, `status` …)."""
+    """A Lazy over one result. The keys of its value win over the facts of its envelope (`rows`,
+    `row_count`, `ref`, `status` …)."""
 
     def __init__(self, envelope: Envelope, payloads: ResultReader, value: Any = MISSING) -> None:
         self.envelope = envelope
         self._payloads = payloads
-        self._value = value if envelope.reference is None else MISSING
-        if envelope.reference is not None and value is not MISSING:
-            payloads.keep(envelope.reference, value)
-        if envelope.reference is None and value is MISSING:
+        self._value: Any = MISSING
+        if envelope.reference is not None:
+            if value is not MISSING:
+                payloads.keep(envelope.reference, value)
+        elif value is MISSING:
             self._value = envelope.context.get("value")
+        else:
+            self._value = value
 
     def member(self, name: str) -> Any:
         self._note()
         context = self.envelope.context
-        if (table := self.table) is not None:
+        table = self.table
+        if table is not None:
             return self._of_table(table, name)
         if self.rows_known is None:
             if name in context and name not in RESERVED and not self._here:
@@ -502,15 +538,14 @@ class LazyResult:
 
     @property
     def table(self) -> Reference | None:
-        """The reference, when the value is a map whose rows are stored as a row set, and it is not in memory."""
+        """The reference, if the value is a map with its rows stored as a row set and is not in memory."""
         reference = self.envelope.reference
-        return (
-            reference
-            if reference is not None and reference.rows_at is not None and not self._here
-            else None
-        )
+        if reference is None or reference.rows_at is None or self._here:
+            return None
+        return reference
 
     def _of_table(self, table: Reference, name: str) -> Any:
+        """A member of a map that has its rows stored as a row set."""
         context = self.envelope.context
         if name == table.rows_at:
             listed = replace(table, rows_at=None)
@@ -518,7 +553,9 @@ class LazyResult:
         if name in context and (name not in RESERVED or name in ("row_count", "columns")):
             return context[name]
         head = self._payloads.head(table)
-        return head[name] if name in head else self._fact(name)
+        if name in head:
+            return head[name]
+        return self._fact(name)
 
     def _fact(self, name: str) -> Any:
         envelope = self.envelope
@@ -530,7 +567,9 @@ class LazyResult:
             case "data":
                 return self
             case "row_count":
-                return self.length() if self._is_list() else envelope.context["row_count"]
+                if self._is_list():
+                    return self.length()
+                return envelope.context["row_count"]
             case "results":
                 return {task: self._task(found) for task, found in self._tasks().items()}
             case "error" if envelope.error is None:
@@ -543,36 +582,41 @@ class LazyResult:
                 raise LookupError(name)
 
     def facts(self) -> dict[str, Any]:
-        """What can be read of a result that has no value."""
-        found = view(self.envelope)
+        """What a template can read of a result that has no value."""
+        facts = view(self.envelope)
         if "results" in self.envelope.context:
-            found["results"] = self._fact("results")
-        return found
+            facts["results"] = self._fact("results")
+        return facts
 
     def _linked(self, name: str, found: Any) -> Any:
-        """A member that is stored by itself: one of several frames. A tool's own data may look like that, but cannot name what
-        was stored for this member."""
+        """The member `name`. If it is one of several frames, it is stored as a payload of its own.
+
+        A tool's own data may look like a link, but it cannot name the address of this member.
+        """
         whole = self.envelope.reference
         if whole is None or not is_reference(found) or not isinstance(found[REFERENCE], dict):
             return found
         if not is_member_uri(whole.uri, name, found[REFERENCE].get("uri")):
             return found
         reference = msgspec.convert(found[REFERENCE], Reference)
-        known = {"row_count": reference.rows} if reference.rows_at is not None else {}
-        return LazyResult(Envelope(status="ok", reference=reference, context=known), self._payloads)
+        context = {}
+        if reference.rows_at is not None:
+            context = {"row_count": reference.rows}
+        envelope = Envelope(status="ok", reference=reference, context=context)
+        return LazyResult(envelope, self._payloads)
 
     def _tasks(self) -> dict[str, Any]:
+        """The references of a pipeline's tasks, by name."""
         listed: dict[str, Any] = self.envelope.context["results"]
-        if REFERENCE in listed:  # too many for the context
+        if REFERENCE in listed:  # there are too many for the context
             listed = self._payloads.whole(msgspec.convert(listed[REFERENCE], Reference))
         return listed
 
     def _task(self, found: Any) -> Any:
         if found is None:
             return None
-        return LazyResult(
-            Envelope(status="ok", reference=msgspec.convert(found, Reference)), self._payloads
-        )
+        envelope = Envelope(status="ok", reference=msgspec.convert(found, Reference))
+        return LazyResult(envelope, self._payloads)
 
     def item(self, index: int | slice) -> Any:
         self._note()
@@ -581,15 +625,16 @@ class LazyResult:
         size = self.rows_known
         if size is None or self._here:
             value = self.plain()
-            if isinstance(index, slice):
+            if isinstance(value, list) or isinstance(index, slice):
                 return value[index]
-            return item(value, index, "item") if not isinstance(value, list) else value[index]
+            return item(value, index, "item")
         reference = self.envelope.reference
         assert reference is not None
         if isinstance(index, int):
             if not -size <= index < size:
                 raise LookupError(index)
-            return self._payloads.rows(reference, index % size, index % size + 1)[0]
+            position = index % size
+            return self._payloads.rows(reference, position, position + 1)[0]
         start, stop, stride = index.indices(size)
         if stride != 1:
             return self.plain()[index]
@@ -597,9 +642,11 @@ class LazyResult:
 
     def length(self) -> int:
         self._note()
-        if self.rows_known is not None:
-            return self.rows_known
-        if (table := self.table) is not None:
+        size = self.rows_known
+        if size is not None:
+            return size
+        table = self.table
+        if table is not None:
             return len(self._payloads.head(table))
         value = self.plain()
         if isinstance(value, list | dict | str):
@@ -613,16 +660,19 @@ class LazyResult:
         """The value as the store has it."""
         self._note()
         reference = self.envelope.reference
-        return self._value if reference is None else self._payloads.whole(reference)
+        if reference is None:
+            return self._value
+        return self._payloads.whole(reference)
 
     def _note(self) -> None:
-        """Whatever is used of it, its envelope's scalars too, was made from it."""
-        if (reference := self.envelope.reference) is not None:
+        """Note the payload as an input: any use counts, also of the envelope's scalars."""
+        reference = self.envelope.reference
+        if reference is not None:
             self._payloads.note(reference)
 
     @property
     def rows_known(self) -> int | None:
-        """How many rows, when the payload is known to be a list."""
+        """The number of rows, if the payload is known to be a list."""
         reference = self.envelope.reference
         if reference is None or self._here or reference.rows_at is not None:
             return None
@@ -636,13 +686,13 @@ class LazyResult:
         return reference is None or self._payloads.has(reference)
 
     def _is_list(self) -> bool:
-        return self.rows_known is not None or (
-            self.table is None and isinstance(self.plain(), list)
-        )
+        if self.rows_known is not None:
+            return True
+        return self.table is None and isinstance(self.plain(), list)
 
 
 class HttpValue:
-    """The value of an HTTP call: what it lacks itself is looked for in its `data`."""
+    """The value of an HTTP call. A name that the value itself lacks is looked up in its `data`."""
 
     def __init__(self, inner: LazyResult) -> None:
         self.inner = inner
@@ -652,8 +702,9 @@ class HttpValue:
             return self.inner.member(name)
         value = self.plain()
         if isinstance(value, dict) and name not in value and "data" in value:
-            found = member(value["data"], name, name)
-            if isinstance(value["data"], dict) and name in value["data"]:
+            data = value["data"]
+            found = member(data, name, name)
+            if isinstance(data, dict) and name in data:
                 return found
         return self.inner.member(name)
 
@@ -668,14 +719,22 @@ class HttpValue:
 
 
 def answer(stored: LazyResult) -> LazyResult | HttpValue:
-    return HttpValue(stored) if "http" in stored.envelope.context else stored
+    """The result as `response` and `result` show it."""
+    if "http" in stored.envelope.context:
+        return HttpValue(stored)
+    return stored
 
 
 def value_of(stored: LazyResult, name: str, what: str) -> LazyResult | Undefined:
-    """The result as templates see it under this name. A failed step or task (`what`, such as "step load") has no value, only
-    facts such as `status` and `error`."""
+    """The result as templates see it under this name.
+
+    A failed step or task (`what`, such as "step load") has no value, only facts such as `status` and
+    `error`.
+    """
     because = stored.envelope.why_no_value(what)
-    return without_value(name, because, stored.facts()) if because else stored
+    if because:
+        return without_value(name, because, stored.facts())
+    return stored
 
 
 def view(envelope: Envelope) -> dict[str, Any]:
@@ -684,10 +743,16 @@ def view(envelope: Envelope) -> dict[str, Any]:
     shown = {fact: context[fact] for fact in (*FACTS, "stats") if fact in context}
     if envelope.error is not None:
         shown["error"] = envelope.error.shown()
+    uri = None
+    if envelope.reference is not None:
+        uri = envelope.reference.uri
+    meta = {}
+    if envelope.meta is not None:
+        meta = msgspec.to_builtins(envelope.meta)
     return shown | {
         "status": "ok" if envelope.ok else envelope.status,
-        "ref": None if envelope.reference is None else envelope.reference.uri,
-        "meta": {} if envelope.meta is None else msgspec.to_builtins(envelope.meta),
+        "ref": uri,
+        "meta": meta,
         "context": context,
         "row_count": context.get("row_count"),
         "columns": context.get("columns"),
@@ -695,7 +760,7 @@ def view(envelope: Envelope) -> dict[str, Any]:
 
 
 def held(value: Any, payloads: ResultReader) -> Any:
-    """A ctx value with every link in it made a Lazy."""
+    """A value of `ctx` with every link in it replaced by a Lazy."""
     if not isinstance(value, dict):
         return value
     if is_reference(value):
