@@ -1,4 +1,4 @@
-"""One try of one task: render its input and config, run its tool within its timeout, page by page if it is paginated."""
+"""One try of one task: renders its input and config, and runs its tool within its timeout."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ from noetl.tools.python_child import refuse_equal_keys
 
 
 class TaskTry(Struct, frozen=True):
-    """Which try of which run of a task."""
+    """Identifies a try: the task, the run of the task, and the attempt within the run."""
 
     task: Task
     run: int
@@ -40,8 +40,11 @@ RenderIn = Callable[[TaskTry, dict[str, Any], str], TaskRendering]
 
 
 class PreparedCall(Struct, frozen=True):
-    """A tool with everything it needs; `over` gives the next page's call. `checks_keys`: its values may have keys that are not
-    text, because the tool is not one of ours."""
+    """A tool with everything it needs. `page` makes the call of the next page.
+
+    With `checks_keys`, the keys of the value are checked, because the tool is not one of ours and may
+    return keys that are not text.
+    """
 
     tool: Tool
     call: Call
@@ -82,15 +85,19 @@ class Caller:
         rendering = self.rendering(task_try, {"input": given}, "call")
         config = await self._config(task, tool, rendering)
         keychain = self.names.payloads.keychain
+        auth = _auth(task)
+        if auth is not None:
+            auth = await keychain.auth(await rendering.value(auth))
+        timeout = None
+        if task.timeout is not None:
+            timeout = durations.micros(task.timeout)
         call = Call(
             config=config,
             input=given,
             key=self.key(task_try, 0),
             identity=self._identity(task_try),
-            auth=None
-            if (auth := _auth(task)) is None
-            else await keychain.auth(await rendering.value(auth)),
-            timeout=None if task.timeout is None else durations.micros(task.timeout),
+            auth=auth,
+            timeout=timeout,
             log=self.env.redactor.log(self.env.logs(task.name, self._index())),
             progress=self.env.progress,
             rendering=rendering,
@@ -104,51 +111,56 @@ class Caller:
         )
 
     async def given(self, task_try: TaskTry) -> dict[str, Any]:
-        """The task's input; templates after it see it too."""
+        """The task's input. Templates that are rendered later see it too."""
         self.names.input = await self._input(task_try)
         return self.names.input
 
     async def _input(self, task_try: TaskTry) -> dict[str, Any]:
-        """The task's own input, the step's over it, the arc's args over both."""
+        """The task's own input, under the step's input, under the args of the arc."""
         payloads = self.names.payloads
         merged = {name: await input_of(value, payloads) for name, value in self.names.args.items()}
         if self.step.input:
-            merged = {
-                **await self.rendering(task_try, {"input": merged}, "step input").value(
-                    self.step.input
-                ),
-                **merged,
-            }
+            rendering = self.rendering(task_try, {"input": merged}, "step input")
+            merged = {**await rendering.value(self.step.input), **merged}
         if not task_try.task.input:
             return dict(merged)
-        return {
-            **await self.rendering(task_try, {"input": merged}, "input").value(task_try.task.input),
-            **merged,
-        }
+        rendering = self.rendering(task_try, {"input": merged}, "input")
+        return {**await rendering.value(task_try.task.input), **merged}
 
     async def _config(self, task: Task, tool: Tool, rendering: TaskRendering) -> dict[str, Any]:
+        """The fields of the task, rendered, except those that the tool takes raw."""
         fields = task.options if isinstance(task, OutsideTask) else task.config
         if isinstance(task, SinkTask) and task.data is None:
             self._check_previous_task(task)
             fields = {**fields, "data": "{{ _prev }}"}
         raw = raw_fields(tool)
-        return {  # what is empty renders to itself
-            name: value if not value or name in raw else await rendering.value(value)
-            for name, value in fields.items()
-        }
+        config: dict[str, Any] = {}
+        for name, value in fields.items():
+            if not value or name in raw:  # an empty value renders to itself
+                config[name] = value
+            else:
+                config[name] = await rendering.value(value)
+        return config
 
     def _hidden_url(self, task: Task) -> str | None:
-        url = task.target.url if isinstance(task, SinkTask) else getattr(task, "url", None)
-        if not isinstance(url, str) or not Origins(self.command, self.names).reads_payload(
-            self.step, task, url
-        ):
+        """The template of the task's address, if it reads a payload: then events must not show the
+        address."""
+        url = getattr(task, "url", None)
+        if isinstance(task, SinkTask):
+            url = task.target.url
+        if not isinstance(url, str):
+            return None
+        if not Origins(self.command, self.names).reads_payload(self.step, task, url):
             return None
         return url
 
     def _check_previous_task(self, task: SinkTask) -> None:
-        """A sink without `data` stores what the task before it made: nothing, if that one failed and a rule went on."""
+        """Fail if a sink without `data` has nothing to store: the task before it failed, and a rule let
+        the failure pass."""
         last = self.names.last
-        because = last.envelope.why_no_value(failed_call(last)) if last is not None else ""
+        if last is None:
+            return
+        because = last.envelope.why_no_value(failed_call(last))
         if because:
             message = f"sink {task.name} has nothing to store, because {because}"
             hint = "give it `data`, or a `when` that tests the task before it with `is defined`"
@@ -157,11 +169,17 @@ class Caller:
             )
 
     def key(self, task_try: TaskTry, page: int) -> str:
-        """Stable over attempts and tries, so that a sink can know a call it has seen."""
-        index = self.names.item.index if self.names.item is not None else -1
-        command = self.command
+        """The same over attempts and tries, so that a sink can recognise a call it has seen."""
+        command, item = self.command, self.names.item
+        index = -1 if item is None else item.index
         return derive(
-            "sink", command.execution_id, command.activation, index, page, task_try.task.name, task_try.run
+            "sink",
+            command.execution_id,
+            command.activation,
+            index,
+            page,
+            task_try.task.name,
+            task_try.run,
         )
 
     def _identity(self, task_try: TaskTry) -> CallIdentity:
@@ -176,20 +194,19 @@ class Caller:
         )
 
     def _index(self) -> int | None:
-        return self.names.item.index if self.names.item is not None else None
+        item = self.names.item
+        return None if item is None else item.index
 
 
 def _auth(task: Task) -> Any:
-    """A sink's stands with its target."""
-    return (
-        task.target.auth
-        if isinstance(task, SinkTask) and task.target.auth is not None
-        else task.auth
-    )
+    """The `auth` of a task. That of a sink's target wins."""
+    if isinstance(task, SinkTask) and task.target.auth is not None:
+        return task.target.auth
+    return task.auth
 
 
 async def input_of(value: Any, payloads: ResultReader) -> Any:
-    """An arc's argument is data, never a template; a large one travels by reference."""
+    """The value of an arc's argument. It is data, never a template; a large one is a reference."""
     if not isinstance(value, LazyResult):
         return value
     reference = value.envelope.reference
@@ -200,30 +217,23 @@ async def input_of(value: Any, payloads: ResultReader) -> Any:
 
 
 async def perform(prepared: PreparedCall) -> Outcome:
-    """Run the tool; when its time is up it is cancelled, and gone when this returns."""
+    """Run the tool. After its timeout it is cancelled, and it has ended when this returns."""
     fault("tool.before")
     timeout: Micros | None = prepared.call.timeout
     try:
-        outcome = await (
-            prepared.tool.run(prepared.call) if timeout is None else _within(timeout, prepared)
-        )
-    except Failing as failing:  # a raw field that the tool rendered itself
+        if timeout is None:
+            outcome = await prepared.tool.run(prepared.call)
+        else:
+            outcome = await _within(timeout, prepared)
+    except Failing as failing:  # from a raw field that the tool rendered itself
         return Failed(failing.failure)
-    except (
-        Unavailable
-    ) as error:  # no room for the rows it gives, or those it reads are out of reach
-        return Failed(
-            Failure(
-                code="REFERENCE_NOT_AVAILABLE", kind="store", message=str(error), retryable=True
-            )
-        )
-    except (
-        Exception
-    ) as error:  # a tool that raises is broken, but the playbook's author must see where
+    except Unavailable as error:  # the tool cannot store its rows, or cannot read its input
+        code = "REFERENCE_NOT_AVAILABLE"
+        return Failed(Failure(code=code, kind="store", message=str(error), retryable=True))
+    except Exception as error:  # the tool has a bug, and the playbook's author must see where
         message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
-        return prepared.redactor.outcome(
-            Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
-        )
+        failure = Failure(code="TOOL_BROKEN", kind="tool", message=message)
+        return prepared.redactor.outcome(Failed(failure))
     fault("tool.after")
     if prepared.checks_keys and isinstance(outcome, Success):
         outcome = _with_distinct_keys(outcome)
@@ -231,19 +241,23 @@ async def perform(prepared: PreparedCall) -> Outcome:
 
 
 def _with_distinct_keys(outcome: Success) -> Outcome:
+    """The outcome, or a failure if two keys of a map become the same text."""
     try:
         refuse_equal_keys(outcome.value)
     except ValueError as error:
-        return Failed(
-            Failure(code="RESULT_NOT_JSON", kind="tool", message=f"the result is not JSON: {error}")
-        )
+        message = f"the result is not JSON: {error}"
+        return Failed(Failure(code="RESULT_NOT_JSON", kind="tool", message=message))
     return outcome
 
 
 async def perform_in_memory(prepared: PreparedCall) -> Outcome:
-    """For whoever keeps values: rows as the value that templates see, as long as they are few."""
+    """Run the tool for a caller that keeps values in memory: rows become the value that templates
+    see. Fails if there are too many rows."""
     outcome = await perform(prepared)
-    if not isinstance(outcome, Success) or not isinstance(table := outcome.value, EncodedTable):
+    if not isinstance(outcome, Success):
+        return outcome
+    table = outcome.value
+    if not isinstance(table, EncodedTable):
         return outcome
     try:
         return Success(await asyncio.to_thread(table.value), outcome.facts)
@@ -254,13 +268,14 @@ async def perform_in_memory(prepared: PreparedCall) -> Outcome:
 
 
 async def _within(timeout: Micros, prepared: PreparedCall) -> Outcome:
+    seconds = timeout / 1_000_000
     try:
-        async with asyncio.timeout(timeout / 1_000_000) as timer:
+        async with asyncio.timeout(seconds) as timer:
             return await prepared.tool.run(prepared.call)
     except TimeoutError:
-        if not timer.expired():  # the tool's own
+        if not timer.expired():  # the tool raised it
             raise
-        message = f"{prepared.tool.kind} did not end within {timeout / 1_000_000:g} s"
+        message = f"{prepared.tool.kind} did not end within {seconds:g} s"
         return Failed(Failure(code="TIMEOUT", kind="timeout", message=message, retryable=True))
 
 
@@ -268,7 +283,7 @@ Perform = Callable[[PreparedCall], Awaitable[Outcome]]
 
 
 class Done(Struct, frozen=True):
-    """A try that ended well; `stored` is set when its value already has a reference of its own."""
+    """A try that succeeded. `stored` is set if its value already has a reference of its own."""
 
     value: Any = None
     facts: dict[str, Any] = {}

@@ -1,12 +1,14 @@
-"""Items of a loop, many in one command: a chunk of a collection, or a frame that a cursor claimed.
+"""Runs many items of a loop in one command: a chunk of a collection, or a frame that a cursor claimed.
 
-Each item runs the step's pipeline with its own `iter`; there is one payload for all their rows and no event per item. Progress is
-journaled at most once a second: items before `done` are finished, and the entry (like the final report after it) covers only
-what no entry covered before.
+Each item runs the step's pipeline with its own `iter`. All rows go into one payload, and there is no
+event per item. Progress is journaled at most once a second: items before `done` are finished, and an
+entry, like the final report after it, covers only what no earlier entry covers.
 
-Every item of the command ends in exactly one of these: counted `ok`, `failed` or `skipped` (every task was passed over); listed
-in `deferred` (its retry waits too long to hold a worker); or not run at all, because an item failed before it and the loop stops
-at the first failure. The last kind is in no count and has no row: count - ok - failed - skipped - deferred of them.
+Every item of the command ends in exactly one of these ways. It is counted as `ok`, `failed` or
+`skipped` (every task was skipped). It is listed in `deferred`, because its retry waits too long to hold
+a worker. Or it does not run, because an earlier item failed and the loop stops at the first failure.
+Items that do not run are in no count and have no row; their number is
+count - ok - failed - skipped - deferred.
 """
 
 import asyncio
@@ -40,17 +42,18 @@ from noetl.playbook import reducers
 from noetl.playbook.model import Cursor
 from noetl.tools.port import Call, CallIdentity, Failed, Success, raw_fields
 
-PROGRESS_EVERY = 1.0  # seconds, and so many of work that would be done again without the entry
-CHEAP_BATCH = 0.1  # seconds
-SHORT_BATCH = 0.02  # seconds; a shorter one is followed by a larger one
-LARGEST_BATCH = 256
+# Seconds between two journal entries, and seconds of work that are lost without the entry.
+PROGRESS_EVERY = 1.0
+CHEAP_BATCH = 0.1  # seconds; items that take longer run each in a pipeline
+SHORT_BATCH = 0.02  # seconds; after a shorter batch the next one is larger
+LARGEST_BATCH = 256  # items
 
 
 class Result(Struct, frozen=True):
     """One item that needs no worker any more."""
 
     micros: int
-    row: dict[str, Any] | None = None  # None: deferred
+    row: dict[str, Any] | None = None  # None if the item is deferred
     failure: Failure | None = None
     deferred: e.Deferred | None = None
     reduced: list[tuple[str, Any]] = []
@@ -86,7 +89,8 @@ async def run_chunk(context: Context) -> e.Reported:
 
 
 async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
-    """It keeps a journal, so that it can be parked, or lost with its worker, and go on."""
+    """Run an item that is alone in its command. It keeps a journal, so that it can pause, and a new
+    attempt can continue it."""
     chunk = Chunk(context, [indexed], max(context.command.first, context.command.journal.done))
     pipeline = chunk.pipeline(indexed, journal=True)
     began = asyncio.get_running_loop().time()
@@ -98,18 +102,21 @@ async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
 
 
 class ItemBatch:
-    """Items that run together: in one call when they are plain, each in its pipeline otherwise. Nobody is told before the end."""
+    """Items that run together, in one call if they are plain and each in its pipeline otherwise.
+
+    Nothing is reported before the end; `Chunk` adds that.
+    """
 
     def __init__(self, context: Context, items: list[Indexed], start: int) -> None:
         self._context = context
         self._items = items
-        self._start = start  # position of the first of them
-        self._size = context.command.size or None  # None: nobody knows how many a cursor will give
+        self._start = start  # position of the first item
+        self._size = context.command.size or None  # None if a cursor gives the items
         self._loop_id = loop_id(context.command)
         self._writes: ScopeWrites = context.writes()
         self._results: dict[int, Result] = {}
         self._stopped = False  # an item failed, and the loop ends at the first failure
-        self._unsaved = 0.0  # milliseconds of work that nobody was told of
+        self._unsaved = 0.0  # milliseconds of work that no journal entry covers
         self._plain = BatchedItems.of(context.shared, self._writes, iso(context.env.clock.now()))
 
     @property
@@ -118,13 +125,13 @@ class ItemBatch:
         return [self._results[position] for position in sorted(self._results)]
 
     def folded(self, results: list[Result]) -> dict[str, Any]:
-        """Their writes with a reducer."""
-        return folded(
-            self._writes.reduce, [write for result in results for write in result.reduced]
-        )
+        """Fold the writes with a reducer, in the order of the items."""
+        writes = [write for result in results for write in result.reduced]
+        return folded(self._writes.reduce, writes)
 
     async def run(self) -> None:
-        """So many together as the command allows; when one fails and the loop stops at that, the others are cancelled."""
+        """Run as many items at a time as the command allows. If one fails and the loop stops at the first
+        failure, the others are cancelled."""
         positions = iter(range(len(self._items)))
         together = min(max(self._context.command.together, 1), len(self._items))
         with suppress(_Stop):
@@ -138,13 +145,15 @@ class ItemBatch:
     async def _in_batches(
         self, plain: BatchedItems, positions: Iterator[int], together: int
     ) -> None:
-        """While items are cheap: the calls of a batch begin and end together, which would hold up what takes its time. The
-        cheaper, the more of them wait in a batch for the few that run."""
+        """Run items in batches while they are cheap.
+
+        The calls of a batch begin and end together, which delays slow items. The cheaper the items, the
+        larger the next batch.
+        """
         size, stop = together, self._context.command.stop_on_failure
         while batch := list(islice(positions, size)):
-            ended, worked = await plain.run(
-                [self._named(self._items[position]) for position in batch], together, stop=stop
-            )
+            items = [self._named(self._items[position]) for position in batch]
+            ended, worked = await plain.run(items, together, stop=stop)
             share = worked / len(batch)
             for position, value in zip(batch, ended, strict=True):
                 if value is not NOT_RUN:
@@ -154,9 +163,10 @@ class ItemBatch:
                 raise _Stop
             if share * together > CHEAP_BATCH:
                 return
-            size = (
-                min(2 * size, LARGEST_BATCH) if worked < SHORT_BATCH else max(together, size // 2)
-            )
+            if worked < SHORT_BATCH:
+                size = min(2 * size, LARGEST_BATCH)
+            else:
+                size = max(together, size // 2)
 
     async def _side_by_side(self, positions: Iterator[int], together: int) -> None:
         runners = [asyncio.ensure_future(self._sequence(positions)) for _ in range(together)]
@@ -165,36 +175,35 @@ class ItemBatch:
         finally:
             for runner in runners:
                 runner.cancel()
-            ended = await asyncio.gather(*runners, return_exceptions=True)
-        for found in ended:
-            if isinstance(found, BaseException) and not isinstance(
-                found, _Stop | asyncio.CancelledError
-            ):
-                raise found
+            outcomes = await asyncio.gather(*runners, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, _Stop | asyncio.CancelledError):
+                continue
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _sequence(self, positions: Iterator[int]) -> None:
         for position in positions:
             await self.finish(position, await self._item(position))
             if self._stopped:
                 raise _Stop
-            await asyncio.sleep(
-                0
-            )  # cheap items never wait by themselves, and the worker must renew its leases
+            # Cheap items never yield by themselves, and the worker must renew its leases.
+            await asyncio.sleep(0)
 
     async def _item(self, position: int) -> Result:
-        began = asyncio.get_running_loop().time()
+        clock = asyncio.get_running_loop().time
+        began = clock()
         if self._plain is None:
             pipeline = self.pipeline(self._items[position], journal=False)
             return await self.result(position, pipeline, await pipeline.run(), began)
         (value,), _ = await self._plain.run([self._named(self._items[position])])
-        taken = asyncio.get_running_loop().time() - began
-        return self._row(position, value, taken, taken)
+        seconds = clock() - began
+        return self._row(position, value, seconds, seconds)
 
     def _named(self, indexed: Indexed) -> LoopItem:
         loop = self._context.step.loop
-        return LoopItem(
-            *indexed, loop.iterator if loop is not None else "item", self._size, self._loop_id
-        )
+        iterator = loop.iterator if loop is not None else "item"
+        return LoopItem(*indexed, iterator, self._size, self._loop_id)
 
     def pipeline(self, indexed: Indexed, *, journal: bool) -> Pipeline:
         context = self._context
@@ -206,44 +215,54 @@ class ItemBatch:
         )
 
     def _row(self, position: int, value: Any, seconds: float, share: float) -> Result:
-        """Of a plain item: its value, or its failure. It took `seconds` until it was known, and its share of them."""
-        failure = value if isinstance(value, Failure) else None
-        status = "ok" if failure is None else "error"
+        """The result of a plain item, from its value or its failure.
+
+        The item ended after `seconds`, and `share` of them were spent on it.
+        """
+        failure, status = None, "ok"
+        if isinstance(value, Failure):
+            failure, status = value, "error"
         row = row_of(self._items[position][0], status, failure, share * 1_000, 1, value)
         return Result(round(seconds * 1_000_000), row, failure)
 
     async def result(
         self, position: int, pipeline: Pipeline, ended: Ended | PipelinePause, began: float
     ) -> Result:
+        """The result of an item that ran in a pipeline."""
         micros = round((asyncio.get_running_loop().time() - began) * 1_000_000)
-        index = self._items[position][0]
         if isinstance(ended, PipelinePause):
-            return Result(
-                micros, deferred=e.Deferred(self._start + position, ended.tries, ended.delay)
-            )
-        failure = ended.failure
-        status = "error" if failure is not None else "ok" if ended.ran else "skipped"
+            deferred = e.Deferred(self._start + position, ended.tries, ended.delay)
+            return Result(micros, deferred=deferred)
+        failure, meta = ended.failure, ended.meta
+        status = "ok"
+        if failure is not None:
+            status = "error"
+        elif not ended.ran:
+            status = "skipped"
         reference = ended.value.envelope.reference
-        value = (
-            await self._context.payloads.resolve(reference)
-            if reference is not None
-            else ended.value.stored()
-        )
+        if reference is not None:
+            value = await self._context.payloads.resolve(reference)
+        else:
+            value = ended.value.stored()
+        index = self._items[position][0]
         row = row_of(index, status, failure, micros / 1_000, ended.tries, value)
-        meta = ended.value.envelope.meta if failure is None else ended.meta
+        reduced: list[tuple[str, Any]] = []
+        if failure is None:
+            meta = ended.value.envelope.meta
+            for name, written in pipeline.names.reduced:
+                reduced.append((name, await self._plain_of(written)))
         if meta is not None and meta.provenance:
             row["provenance"] = meta.provenance
-        reduced = (
-            []
-            if failure is not None
-            else [(n, await self._plain_of(v)) for n, v in pipeline.names.reduced]
-        )
         return Result(micros, row, failure, reduced=reduced, recovered=ended.recovered)
 
     async def _plain_of(self, written: Any) -> Any:
-        """A write of an earlier attempt comes by reference."""
-        reference = written.envelope.reference if isinstance(written, LazyResult) else None
-        return written if reference is None else await self._context.payloads.resolve(reference)
+        """The value of a write. A write of an earlier attempt is a reference."""
+        if not isinstance(written, LazyResult):
+            return written
+        reference = written.envelope.reference
+        if reference is None:
+            return written
+        return await self._context.payloads.resolve(reference)
 
     async def finish(self, position: int, result: Result) -> None:
         self._keep(position, result)
@@ -251,51 +270,50 @@ class ItemBatch:
 
     def _keep(self, position: int, result: Result) -> None:
         self._results[position] = result
-        self._unsaved += result.row["ms"] if result.row is not None else 0.0
-        self._stopped = self._stopped or (
-            result.failure is not None and self._context.command.stop_on_failure
-        )
+        if result.row is not None:
+            self._unsaved += result.row["ms"]
+        if result.failure is not None and self._context.command.stop_on_failure:
+            self._stopped = True
 
     async def _tell(self) -> None:
-        """What has ended, when it is time."""
+        """Report the items that have ended, if it is time. Here: never."""
 
 
 class Chunk(ItemBatch):
-    """The items of one command: journaled as they end, and reported."""
+    """The items of one command. Journals them as they end, and reports them."""
 
     def __init__(
         self, context: Context, items: list[Indexed], start: int, *, claimed: int | None = None
     ) -> None:
         super().__init__(context, items, start)
         self._claimed = claimed
-        self._done = 0  # items before this one have all ended
+        self._done = 0  # all items before this one have ended
         self._covered = 0  # items that a journal entry covers
-        self._entry: asyncio.Task[None] | None = None  # the journal entry on its way
+        self._entry: asyncio.Task[None] | None = None  # the journal entry being sent
         self._told = asyncio.get_running_loop().time()
         last = context.shared.tasks[-1]
         self._kind = last.kind
-        self._wish = StorageWish(
-            None, StorageWish.of(last.output).lifetime
-        )  # items are stored together, wherever each would go
+        # All items share one payload, so the tier that the author wishes for one value is ignored.
+        self._wish = StorageWish(None, StorageWish.of(last.output).lifetime)
 
     async def _tell(self) -> None:
-        """Journal what has ended, when it is time."""
+        """Journal the items that have ended, if it is time."""
         now = asyncio.get_running_loop().time()
         while self._done in self._results:
             self._done += 1
         done = self._done
-        # writes that items after them have seen are reported at the end only: an entry could not carry them
         idle = self._entry is None or self._entry.done()
         late = now - self._told >= PROGRESS_EVERY and self._unsaved >= PROGRESS_EVERY * 1_000
+        # An entry cannot carry writes that later items have seen: only the report does.
         due = late and idle and not self._writes.changed
         if not due or done == self._covered or done == len(self._items):
             return
         if self._stopped:
             return
         self._entry = asyncio.ensure_future(self._progress(done))
-        await asyncio.shield(
-            self._entry
-        )  # whatever ends this item's runner: the entry may be recorded already, so it counts
+        # The server may have recorded the entry already, so it is finished even if this item's runner
+        # is cancelled.
+        await asyncio.shield(self._entry)
 
     async def _progress(self, done: int) -> None:
         results = [self._results[position] for position in range(self._covered, done)]
@@ -311,36 +329,30 @@ class Chunk(ItemBatch):
     async def report(self) -> e.CommandCompleted:
         if self._entry is not None:
             await self._entry
-        results = [
-            self._results[position]
-            for position in sorted(self._results)
-            if position >= self._covered
-        ]
+        positions = sorted(self._results)
+        results = [self._results[position] for position in positions if position >= self._covered]
         envelope = await self._put("chunk", results)
         items = await self._counted("chunk", results, claimed=self._claimed)
-        assigned = await self._context.persist.assigned(
-            "set", self._writes.changed, self._writes.literal
-        )
+        writes = self._writes
+        assigned = await self._context.persist.assigned("set", writes.changed, writes.literal)
         return self._context.completed(envelope, items=items, set=assigned)
 
     async def _put(self, label: str, results: list[Result]) -> Envelope:
+        """Store the rows of the items as one payload."""
         rows = [result.row for result in results if result.row is not None]
-        reference: Reference | None = (
-            await self._context.persist.put(label, rows, wish=self._wish) if rows else None
-        )
+        reference: Reference | None = None
+        if rows:
+            reference = await self._context.persist.put(label, rows, wish=self._wish)
         tool = made_with(self._kind, self._context.env.registry.get(self._kind))
-        meta = Meta(
-            tool=tool,
-            provenance=shared_provenance(row["provenance"] for row in rows if "provenance" in row),
-        )
-        return Envelope(
-            status="ok", reference=reference, context={"row_count": len(rows)}, meta=meta
-        )
+        provenance = shared_provenance(row["provenance"] for row in rows if "provenance" in row)
+        meta = Meta(tool=tool, provenance=provenance)
+        context = {"row_count": len(rows)}
+        return Envelope(status="ok", reference=reference, context=context, meta=meta)
 
     async def _counted(
         self, label: str, results: list[Result], claimed: int | None = None
     ) -> e.Items:
-        """Of what no journal entry covers yet."""
+        """The counts of the items that no journal entry covers yet."""
         items = counted(self._start + self._covered, results, self.folded(results), claimed)
         return await self._context.counted(label, items)
 
@@ -348,12 +360,12 @@ class Chunk(ItemBatch):
 def counted(
     first: int, results: list[Result], partial: dict[str, Any], claimed: int | None = None
 ) -> e.Items:
-    """What these items did, from position `first` on."""
+    """The counts of these items, from position `first` on."""
     rows = [result.row for result in results if result.row is not None]
     failures = [
-        (row["index"], result.failure)
+        (result.row["index"], result.failure)
         for result in results
-        if (row := result.row) and result.failure is not None
+        if result.row and result.failure is not None
     ]
     first_failed, first_error = min(failures, key=lambda found: found[0], default=(None, None))
     return e.Items(
@@ -371,16 +383,20 @@ def counted(
     )
 
 
-def _all_recovered(found: Iterable[e.Recovered | None]) -> e.Recovered | None:
+def _all_recovered(recoveries: Iterable[e.Recovered | None]) -> e.Recovered | None:
     total: e.Recovered | None = None
-    for each in found:
-        if each is not None:
-            total = each if total is None else total.and_then(each)
+    for recovered in recoveries:
+        if recovered is None:
+            continue
+        if total is None:
+            total = recovered
+        else:
+            total = total.and_then(recovered)
     return total
 
 
 def added(reduce: Mapping[str, str], left: e.Items, right: e.Items) -> e.Items:
-    """Two counts as one; `left` is of the items before."""
+    """Add two counts. The items of `left` come first."""
     partial = dict(left.partial)
     for name, value in right.partial.items():
         partial[name] = reducers.combine(reduce[name], partial.get(name, reducers.MISSING), value)
@@ -402,8 +418,10 @@ def added(reduce: Mapping[str, str], left: e.Items, right: e.Items) -> e.Items:
 
 
 async def run_frame(context: Context) -> e.Reported:
-    """Claim rows, store and journal them, then work on them. Rows of an earlier attempt's claim are worked on as they are."""
+    """Claim rows, store and journal them, then run them. A new attempt runs the rows that the earlier
+    one claimed."""
     command, journal = context.command, context.command.journal
+    rows: list[Any] = []
     if journal.frame_size is None:
         rows = await _claim(context)
         if not rows:
@@ -411,69 +429,77 @@ async def run_frame(context: Context) -> e.Reported:
         reference = await context.persist.put("frame", rows, kind="collection")
         event = e.FrameClaimed(size=len(rows), reference=reference, **context.common)
         await context.journal(OutgoingEvent(event, context.persist.refs()))
-    else:
-        rows = (
-            await context.payloads.range(journal.frame, 0, journal.frame_size)
-            if journal.frame is not None
-            else []
-        )
+    elif journal.frame is not None:
+        rows = await context.payloads.range(journal.frame, 0, journal.frame_size)
     skip = max(journal.done - command.first, 0)
-    items = [(command.first + number, row) for number, row in enumerate(rows)][skip:]
-    chunk = Chunk(context, items, command.first + skip, claimed=len(rows))
+    items = [(command.first + number, row) for number, row in enumerate(rows)]
+    chunk = Chunk(context, items[skip:], command.first + skip, claimed=len(rows))
     await chunk.run()
     return await chunk.report()
 
 
 async def _claim(context: Context) -> list[Any]:
+    """The rows that the cursor of the loop claims."""
     loop, env = context.step.loop, context.env
-    cursor = loop.cursor if loop is not None else None
-    if loop is None or cursor is None:
-        raise Failing(
-            Failure(
-                code="NO_CURSOR", kind="config", message=f"step {context.step.step} has no cursor"
-            )
-        )
+    if loop is None or loop.cursor is None:
+        raise _failing("NO_CURSOR", "config", f"step {context.step.step} has no cursor")
+    cursor = loop.cursor
     tool = env.registry.get(cursor.kind)
     if tool is None:
         message = f"this worker has no tool of kind {cursor.kind!r} for the cursor"
-        raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-    outcome = await perform_in_memory(
-        PreparedCall(
-            tool, await _claim_call(context, cursor, "query" in raw_fields(tool)), env.redactor
-        )
-    )
+        raise _failing("TOOL_UNAVAILABLE", "tool", message)
+    call = await _claim_call(context, cursor, "query" in raw_fields(tool))
+    outcome = await perform_in_memory(PreparedCall(tool, call, env.redactor))
     if isinstance(outcome, Failed):
         raise Failing(outcome.failure)
-    value = outcome.value if isinstance(outcome, Success) else None
-    rows = value.get("rows") if isinstance(value, dict) else value
+    value = None
+    if isinstance(outcome, Success):
+        value = outcome.value
+    return _claimed_rows(value)
+
+
+def _claimed_rows(value: Any) -> list[Any]:
+    """The rows in the value of a claim statement."""
+    rows = value
+    if isinstance(value, dict):
+        rows = value.get("rows")
     if rows is not None and not isinstance(rows, list):
-        raise Failing(
-            Failure(code="CLAIM_INVALID", kind="config", message="the claim statement gave no rows")
-        )
+        raise _failing("CLAIM_INVALID", "config", "the claim statement gave no rows")
     if isinstance(value, dict) and value.get("columns") == []:
         message = "the claim statement returns no columns, so nobody knows which rows it claimed; end it with RETURNING"
-        raise Failing(Failure(code="CLAIM_INVALID", kind="config", message=message))
-    if len(rows or ()) > MAX_FRAME_ROWS:
-        message = f"the claim gave {len(rows or ())} rows, the limit is {MAX_FRAME_ROWS}; claim fewer with `limit`"
-        raise Failing(Failure(code="CLAIM_TOO_LARGE", kind="config", message=message))
-    return rows or []
+        raise _failing("CLAIM_INVALID", "config", message)
+    if rows is None:
+        return []
+    if len(rows) > MAX_FRAME_ROWS:
+        message = f"the claim gave {len(rows)} rows, the limit is {MAX_FRAME_ROWS}; claim fewer with `limit`"
+        raise _failing("CLAIM_TOO_LARGE", "config", message)
+    return rows
+
+
+def _failing(code: str, kind: str, message: str) -> Failing:
+    return Failing(Failure(code=code, kind=kind, message=message))
 
 
 async def _claim_call(context: Context, cursor: Cursor, raw: bool) -> Call:
+    """The call of the claim statement. A tool that takes it `raw` renders the statement itself."""
     command, loop = context.command, context.step.loop
-    size = loop.spec.frame.size if loop is not None and loop.spec.frame is not None else 50
+    size = 50
+    if loop is not None and loop.spec.frame is not None:
+        size = loop.spec.frame.size
     rendering = site_rendering(context)
     rendering.scope["loop"] = {"frame": size}
+    query: Any = cursor.claim
+    if not raw:
+        query = await rendering.value(cursor.claim)
+    params = await rendering.value(cursor.params)
+    database = await rendering.value(cursor.database)
+    auth = await context.payloads.keychain.auth(await rendering.value(cursor.auth))
     return Call(
-        config={
-            "query": cursor.claim if raw else await rendering.value(cursor.claim),
-            "params": {"frame": size, **await rendering.value(cursor.params)},
-            "database": await rendering.value(cursor.database),
-        },
+        config={"query": query, "params": {"frame": size, **params}, "database": database},
         input={},
         key=derive("claim", command.execution_id, command.command_id),
         identity=_identity(command),
-        auth=await context.payloads.keychain.auth(await rendering.value(cursor.auth)),
+        auth=auth,
         log=context.env.redactor.log(context.env.logs("claim", None)),
         rendering=rendering,
     )

@@ -1,4 +1,4 @@
-"""What a loop runs over: from the value of `in` to a collection, and from a collection to the items of one command."""
+"""The collection of a loop: from the value of `in` to a collection, and from it to items."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from noetl.pipeline.failures import Failing
 from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook.expressions import kind_of
 
-AT_ONCE = 50_000  # rows of a loop before it that are looked at together
+AT_ONCE = 50_000  # rows of an earlier loop that are read together
 Indexed = tuple[int, Any]  # an item's index in its collection, and the item
 
 
@@ -29,68 +29,70 @@ def as_items(value: Any) -> list[Any]:
 
 async def planned(context: Context, rendering: TaskRendering, template: Any) -> Collection:
     """Render `in` and write the collection once. A stored row set is used as it is."""
-    value = (
-        await rendering.lazy(template)
-        if isinstance(template, str)
-        else await rendering.value(template)
-    )
-    reference = value.envelope.reference if isinstance(value, LazyResult) else None
-    if isinstance(value, LazyResult) and reference is not None:
-        if value.rows_known is not None or is_manifest(reference):
-            size = (
-                value.rows_known
-                if value.rows_known is not None
-                else await context.payloads.size(reference)
-            )
+    if isinstance(template, str):
+        value = await rendering.lazy(template)
+    else:
+        value = await rendering.value(template)
+    if isinstance(value, LazyResult) and value.envelope.reference is not None:
+        reference = value.envelope.reference
+        size = value.rows_known
+        if size is None and is_manifest(reference):
+            size = await context.payloads.size(reference)
+        if size is not None:
             return Collection(kind="reference", size=size, reference=reference)
-        whole = await context.payloads.resolve(reference)
-        if isinstance(whole, list):
-            return Collection(kind="reference", size=len(whole), reference=reference)
-        value = whole
+        value = await context.payloads.resolve(reference)
+        if isinstance(value, list):
+            return Collection(kind="reference", size=len(value), reference=reference)
     elif not isinstance(value, dict | list | str | int | float | bool | None):
         value = await rendering.value(template)
     items = as_items(value)
     if not items:
         return Collection(kind="inline")
-    if (known := context.payloads.reference_of(value)) is not None and isinstance(value, list):
-        return Collection(kind="reference", size=len(items), reference=known)
-    stored = await context.persist.put("plan", items, kind="collection")
+    stored = context.payloads.reference_of(value)
+    if stored is None or not isinstance(value, list):
+        stored = await context.persist.put("plan", items, kind="collection")
     return Collection(kind="reference", size=len(items), reference=stored)
 
 
 async def items_of(
     context: Context, rendering: TaskRendering, start: int, stop: int
 ) -> list[Indexed]:
-    """Items at positions [start, stop) of the command's collection."""
+    """Items at positions [start, stop) of the command's collection, with their indexes."""
     command = context.command
     if len(command.items) == command.count and command.count:
-        return [
-            (position, command.items[position - command.first]) for position in range(start, stop)
-        ]
+        listed = command.items[start - command.first : stop - command.first]
+        return list(zip(range(start, stop), listed, strict=True))
     collection = command.collection
     if collection is None:
         raise _lost(command.step, "the command names none")
     if collection.kind == "failed":
         return await _failed(context, collection, rendering, start, stop)
-    found = await _slice(context, collection, rendering, start, stop)
-    return list(zip(range(start, stop), found, strict=True))
+    items = await _slice(context, collection, rendering, start, stop)
+    return list(zip(range(start, stop), items, strict=True))
 
 
 async def _slice(
     context: Context, collection: Collection, rendering: TaskRendering, start: int, stop: int
 ) -> list[Any]:
-    step = context.step
+    """Items [start, stop) of a collection. Fails if some are not there any more."""
     if collection.reference is not None:
-        found = await _range(context.payloads, collection.reference, start, stop)
+        items = await _range(context.payloads, collection.reference, start, stop)
     elif collection.items:
-        found = list(collection.items[start:stop])
+        items = list(collection.items[start:stop])
     else:
-        found = as_items(await rendering.value(step.loop.in_ if step.loop is not None else None))[
-            start:stop
-        ]
-    if len(found) != stop - start:
-        raise _lost(step.step, f"items {start} to {stop} were asked for, {len(found)} are there")
-    return found
+        items = (await _rendered_items(context, rendering))[start:stop]
+    if len(items) != stop - start:
+        why = f"items {start} to {stop} were asked for, {len(items)} are there"
+        raise _lost(context.step.step, why)
+    return items
+
+
+async def _rendered_items(context: Context, rendering: TaskRendering) -> list[Any]:
+    loop = context.step.loop
+    template = None
+    if loop is not None:
+        template = loop.in_
+    return as_items(await rendering.value(template))
 
 
 async def _range(payloads: ResultReader, reference: Reference, start: int, stop: int) -> list[Any]:
@@ -105,38 +107,43 @@ async def _range(payloads: ResultReader, reference: Reference, start: int, stop:
 async def _failed(
     context: Context, collection: Collection, rendering: TaskRendering, start: int, stop: int
 ) -> list[Indexed]:
-    """Positions count the items that an earlier execution did not finish; their indexes are those of the whole collection."""
+    """Items that an earlier execution did not finish.
+
+    Positions [start, stop) count these items only. The indexes are those of the whole collection.
+    """
     if collection.reference is not None:
         total = await context.payloads.size(collection.reference)
     elif collection.items:
         total = len(collection.items)
     else:
-        total = len(
-            as_items(
-                await rendering.value(
-                    context.step.loop.in_ if context.step.loop is not None else None
-                )
-            )
-        )
+        total = len(await _rendered_items(context, rendering))
+    finished = await _finished_indexes(context.payloads, collection.manifest, total)
+    unfinished = [index for index in range(total) if index not in finished]
+    indexes = unfinished[start:stop]
+    if len(indexes) != stop - start:
+        why = f"failed items {start} to {stop} were asked for, {len(indexes)} are there"
+        raise _lost(context.command.step, why)
+    found: list[Indexed] = []
+    for index in indexes:
+        (item,) = await _slice(context, collection, rendering, index, index + 1)
+        found.append((index, item))
+    return found
+
+
+async def _finished_indexes(
+    payloads: ResultReader, manifest: Reference | None, total: int
+) -> set[int]:
+    """The indexes of the items that the loop with this manifest finished."""
     finished: set[int] = set()
-    if collection.manifest is not None:
-        for low in range(0, total, AT_ONCE):
-            rows = await context.payloads.item_rows(
-                collection.manifest, low, min(low + AT_ONCE, total)
-            )
-            finished |= {index for index, row in rows.items() if row["status"] != "error"}
-    wanted = [index for index in range(total) if index not in finished][start:stop]
-    if len(wanted) != stop - start:
-        raise _lost(
-            context.command.step,
-            f"failed items {start} to {stop} were asked for, {len(wanted)} are there",
-        )
-    return [
-        (index, (await _slice(context, collection, rendering, index, index + 1))[0])
-        for index in wanted
-    ]
+    if manifest is None:
+        return finished
+    for low in range(0, total, AT_ONCE):
+        rows = await payloads.item_rows(manifest, low, min(low + AT_ONCE, total))
+        finished |= {index for index, row in rows.items() if row["status"] != "error"}
+    return finished
 
 
 def _lost(step: str, why: str) -> Failing:
-    message = f"the loop's collection cannot be read{f' (step {step})' if step else ''}: {why}"
+    where = f" (step {step})" if step else ""
+    message = f"the loop's collection cannot be read{where}: {why}"
     return Failing(Failure(code="COLLECTION_LOST", kind="store", message=message))

@@ -1,4 +1,8 @@
-"""Secrets in Arrow columns: looked for in the bytes of a whole column, which is quick, and in single values only when found."""
+"""Removes secrets from Arrow columns.
+
+The bytes of a whole column are searched first, which is fast. Single values are searched only if the
+column holds a secret.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,12 +14,14 @@ import pyarrow.compute as pc
 def cleaned(
     batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], Any]
 ) -> pa.RecordBatch:
-    """`forms` are the texts to look for; `clean` takes them out of one value."""
+    """The batch without secrets. `forms` are the texts to find; `clean` removes them from a value."""
     texts = [form.encode("utf-8", "surrogatepass") for form in forms]
     numbers = [int(form) for form in forms if form.isdecimal() and int(form) < 2**63]
-    found, schema = batch.columns, _named(batch.schema, clean)
-    columns = [_cleaned(column, texts, numbers, clean) for column in found]
-    if schema is batch.schema and all(new is old for new, old in zip(columns, found, strict=True)):
+    schema = _named(batch.schema, clean)
+    originals = batch.columns  # each access makes new objects
+    columns = [_cleaned(column, texts, numbers, clean) for column in originals]
+    is_unchanged = all(new is old for new, old in zip(columns, originals, strict=True))
+    if schema is batch.schema and is_unchanged:
         return batch
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -36,34 +42,47 @@ def _cleaned(
     if _is_fixed(column.type) or not _holds(column, texts):
         return column
     if isinstance(column, pa.ExtensionArray):
-        return pa.ExtensionArray.from_storage(
-            column.type, _cleaned(column.storage, texts, numbers, clean)
-        )
+        storage = _cleaned(column.storage, texts, numbers, clean)
+        return pa.ExtensionArray.from_storage(column.type, storage)
     return pa.array([_value(value, texts, clean) for value in column.to_pylist()], column.type)
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
-    """No text stands in it."""
-    return any(
-        is_one(kind) for is_one in (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_null)
-    )
+    """Whether values of this type hold no text."""
+    checks = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_null)
+    return any(is_kind(kind) for is_kind in checks)
 
 
 def _without(column: pa.Array, numbers: list[int]) -> pa.Array:
+    """The column with null in place of these numbers."""
     if not numbers:
         return column
     found = pc.is_in(column.cast(pa.int64(), safe=False), pa.array(numbers, pa.int64()))
-    return pc.if_else(found, pa.scalar(None, column.type), column) if found.true_count else column
+    if not found.true_count:
+        return column
+    return pc.if_else(found, pa.scalar(None, column.type), column)
 
 
 def _holds(column: pa.Array, texts: list[bytes]) -> bool:
-    """In any of its buffers: also where two values only meet, which costs a closer look and no more."""
-    packed = column if not column.offset else pa.concat_arrays([column])
-    data = [buffer.to_pybytes() for buffer in packed.buffers() if buffer is not None]
-    return any(text in piece for piece in data for text in texts)
+    """Whether a buffer of the column holds one of the texts.
+
+    A text that spans two neighbouring values is found too; that only costs a closer look.
+    """
+    packed = column
+    if column.offset:
+        packed = pa.concat_arrays([column])
+    for buffer in packed.buffers():
+        if buffer is None:
+            continue
+        data = buffer.to_pybytes()
+        if any(text in data for text in texts):
+            return True
+    return False
 
 
 def _value(value: Any, texts: list[bytes], clean: Callable[[Any], Any]) -> Any:
+    if isinstance(value, str):
+        return clean(value)
     if isinstance(value, bytes):
         for text in texts:
             value = value.replace(text, b"***")
@@ -72,4 +91,4 @@ def _value(value: Any, texts: list[bytes], clean: Callable[[Any], Any]) -> Any:
         return {name: _value(part, texts, clean) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_value(part, texts, clean) for part in value]
-    return clean(value) if isinstance(value, str) else value
+    return value

@@ -1,4 +1,4 @@
-"""One command being worked on: what it reads, what it puts, and the events that may end it."""
+"""The context of one command: what it reads, what it stores, and the events that may end it."""
 
 from typing import Any
 
@@ -20,6 +20,8 @@ from noetl.playbook.plan import Plan
 
 
 class Context(Struct, frozen=True):
+    """Everything that running one command needs."""
+
     env: Environment
     plan: Plan
     command: Command
@@ -40,6 +42,9 @@ class Context(Struct, frozen=True):
         claimed_at: int,
         launch: int,
     ) -> "Context":
+        names: dict[str, Any] = {}
+        if plan.playbook.keychain:
+            names = keychain_names(command)
         keychain = env.keychain(
             plan.playbook.keychain,
             env.credentials,
@@ -47,7 +52,7 @@ class Context(Struct, frozen=True):
             command.step,
             tokens=env.tokens,
             managers=env.managers,
-            names=keychain_names(command) if plan.playbook.keychain else {},
+            names=names,
             functions=SeededFunctions(f"{command.command_id}:keychain", env.clock),
         )
         payloads = ResultReader(env.store, env.manifests, keychain, command.execution_id)
@@ -74,15 +79,16 @@ class Context(Struct, frozen=True):
         return self.shared.step
 
     def writes(self) -> ScopeWrites:
-        """Assignments start from the scope as issued. Items of a parallel loop may only reduce."""
+        """A place for assignments that starts from the scope of the command. Items of a parallel loop may
+        only reduce."""
         scope, loop = self.command.scope, self.step.loop
         ctx = {name: held(value, self.payloads) for name, value in scope.ctx.items()}
         scratch = {name: held(value, self.payloads) for name, value in scope.scratch.items()}
         if loop is None:
             return ScopeWrites(ctx, scratch, scope.state)
-        reduce = {
-            full_name(name): (name, str(reducer)) for name, reducer in loop.spec.reduce.items()
-        }
+        reduce: dict[str, tuple[str, str]] = {}
+        for name, reducer in loop.spec.reduce.items():
+            reduce[full_name(name)] = name, str(reducer)
         direct = loop.spec.mode == "sequential" and loop.spec.policy.exec != "spark"
         return ScopeWrites(ctx, scratch, scope.state, reduce, direct=direct)
 
@@ -97,20 +103,21 @@ class Context(Struct, frozen=True):
         return Pipeline(self.shared, writes, item=item, journal=journal, behind=behind)
 
     async def counted(self, label: str, items: e.Items) -> e.Items:
-        """The counts as an event carries them: reductions that may be lists or maps are a payload of their own."""
+        """The counts as an event carries them: reductions that may be lists or maps go by reference."""
         loop = self.step.loop
-        reduce = {} if loop is None else loop.spec.reduce
-        gathered = {
-            name: part
-            for name, part in items.partial.items()
-            if _is_gathered(name, str(reduce[name]))
-        }
+        if loop is None:
+            return items
+        gathered: dict[str, Any] = {}
+        partial: dict[str, Any] = {}
+        for name, part in items.partial.items():
+            if _is_gathered(name, str(loop.spec.reduce[name])):
+                gathered[name] = part
+            else:
+                partial[name] = part
         if not gathered:
             return items
-        partial = {name: part for name, part in items.partial.items() if name not in gathered}
-        return replace(
-            items, partial=partial, gathered=await self.persist.put(f"{label}.gathered", gathered)
-        )
+        stored = await self.persist.put(f"{label}.gathered", gathered)
+        return replace(items, partial=partial, gathered=stored)
 
     # ---- events ----------------------------------------------------------------------------------------------------------
 
@@ -144,18 +151,18 @@ class Context(Struct, frozen=True):
             "task": parked.task,
             "tries": parked.tries,
         }
-        wait = parked.suspend
-        if wait is None:
+        suspend = parked.suspend
+        if suspend is None:
             return e.CommandParked(
                 reason="retry", delay=parked.delay, error=parked.failure, **common
             )
         return e.CommandParked(
-            reason=wait.reason,
-            until=wait.until,
-            delay=wait.delay,
-            signal=wait.signal,
-            child=wait.child,
-            timeout=wait.timeout,
+            reason=suspend.reason,
+            until=suspend.until,
+            delay=suspend.delay,
+            signal=suspend.signal,
+            child=suspend.child,
+            timeout=suspend.timeout,
             **common,
         )
 
@@ -166,5 +173,5 @@ class Context(Struct, frozen=True):
 
 
 def _is_gathered(name: str, reducer: str) -> bool:
-    """State is small and stands in events; other reductions that may be lists or maps go by reference."""
+    """Whether a reduction goes by reference. State is small and stands in events."""
     return reducer in reducers.GATHERING and not is_state(name)

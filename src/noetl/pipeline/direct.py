@@ -1,7 +1,8 @@
-"""Inputs of an item that need no rendering: the item, a part of it, its index, and what is the same for every item.
+"""Inputs of an item that need no rendering.
 
-The first item is rendered; the others take what is fixed from it. What is not as simple as it looks (a part that is missing, data
-that is elsewhere, a list) is left to the templates, which know what to say.
+These are the item, a part of it, its index, and what is the same for every item. The first item is
+rendered; the others take the fixed values from it. A case that is not that simple (a missing part, data
+in the store, a list) is left to the templates, which report errors properly.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,13 +21,15 @@ INDEXES = frozenset(
 
 
 class Direct:
+    """Computes the input of items by copying, where a template only names a value."""
+
     def __init__(self, parts: dict[str, Callable[[LoopItem], Any]]) -> None:
         self._parts = tuple(parts.items())
-        self.rendered: dict[str, Any] | None = None  # what the first item was given
+        self.rendered: dict[str, Any] | None = None  # the input of the first item
 
     @classmethod
     def of(cls, template: dict[str, Any], iterator: str) -> "Direct | None":
-        """None: some of it has to be rendered for every item."""
+        """None if some of the input has to be rendered for every item."""
         parts: dict[str, Callable[[LoopItem], Any]] = {}
         for name, value in template.items():
             part = _part(value, iterator)
@@ -40,7 +43,7 @@ class Direct:
         self.rendered = rendered
 
     def inputs(self, items: Sequence[LoopItem]) -> list[dict[str, Any] | None]:
-        """None: render it."""
+        """The input of each item; None where it has to be rendered."""
         if self.rendered is None:
             return [None] * len(items)
         return [self._input(dict(self.rendered), item) for item in items]
@@ -58,7 +61,7 @@ class Direct:
 
 
 def _part(value: Any, iterator: str) -> Any:
-    """A function of the item; None of what is fixed; MISSING of everything else."""
+    """A function of the item; None for a fixed value; MISSING if the value has to be rendered."""
     if not isinstance(value, Template):
         return None if type(value) in SCALARS else MISSING
     if value.is_literal:
@@ -67,9 +70,14 @@ def _part(value: Any, iterator: str) -> Any:
     if path is None:
         return MISSING
     root, *keys = path
-    if root not in OF_ITEMS:
-        return (_member(tuple(keys)) if keys else _whole) if root == iterator else None
-    return _index if tuple(path) in INDEXES and iterator not in ("index", "_index") else MISSING
+    if root in OF_ITEMS:
+        is_index = tuple(path) in INDEXES and iterator not in ("index", "_index")
+        return _index if is_index else MISSING
+    if root != iterator:
+        return None
+    if keys:
+        return _member(tuple(keys))
+    return _whole
 
 
 def _whole(item: LoopItem) -> Any:
@@ -81,7 +89,7 @@ def _index(item: LoopItem) -> int:
 
 
 def _member(keys: tuple[str, ...]) -> Callable[[LoopItem], Any]:
-    def part(item: LoopItem) -> Any:
+    def read_member(item: LoopItem) -> Any:
         value = item.value
         for key in keys:
             if type(value) is not dict or key not in value:
@@ -89,4 +97,4 @@ def _member(keys: tuple[str, ...]) -> Callable[[LoopItem], Any]:
             value = value[key]
         return value
 
-    return part
+    return read_member
