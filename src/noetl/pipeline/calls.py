@@ -1,7 +1,7 @@
 """One try of one task: renders its input and config, and runs its tool within its timeout."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -277,9 +277,6 @@ async def _within(timeout: Micros, prepared: PreparedCall) -> Outcome:
             raise
         message = f"{prepared.tool.kind} did not end within {seconds:g} s"
         return Failed(Failure(code="TIMEOUT", kind="timeout", message=message, retryable=True))
-
-
-Perform = Callable[[PreparedCall], Awaitable[Outcome]]
 
 
 class Done(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What a command needs from outside, wired once per worker."""
+"""What commands need from outside the pipeline, wired once per worker."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,7 +21,7 @@ from noetl.tools.registry import Registry
 
 
 class OutgoingEvent(Struct, frozen=True):
-    """An event on its way to the owner, with the references it brings."""
+    """An event to be sent to the owner of the shard, with the references it brings."""
 
     event: Reported
     refs: tuple[StoredRef, ...] = ()
@@ -29,7 +29,7 @@ class OutgoingEvent(Struct, frozen=True):
 
 Journaling = Callable[[OutgoingEvent], Awaitable[None]]  # returns when the entry is acknowledged
 Manifests = Callable[[str], Awaitable[list[AddPart]]]
-LogTo = Callable[[str, int | None], Log]  # of a task, and the item of a loop
+LogTo = Callable[[str, int | None], Log]  # the log of a task, and of an item of a loop
 
 
 async def no_manifest(manifest: str) -> list[AddPart]:
@@ -41,6 +41,8 @@ def no_logs(task: str, item: int | None) -> Log:
 
 
 class Environment(Struct, frozen=True):
+    """The store, the tools, the clock and the other services of one worker."""
+
     store: ResultStore
     registry: Registry
     clock: Clock
@@ -52,18 +54,20 @@ class Environment(Struct, frozen=True):
     redactor: Redactor = field(default_factory=Redactor)
     tokens: Tokens = field(default_factory=Tokens)
     managers: Managers = field(default_factory=Managers)
-    keychain: Callable[..., Keychain] = Keychain  # makes that of a command
+    keychain: Callable[..., Keychain] = Keychain  # makes the keychain of a command
     context_limit: int = CONTEXT_LIMIT
 
     def clean(self, sent: OutgoingEvent) -> OutgoingEvent:
-        """The last door: no event leaves with a secret in it, whatever brought it there."""
-        return (
-            structs.replace(sent, event=self.redactor.struct(sent.event)) if self.redactor else sent
-        )
+        """The event without secrets. Every event passes here last, so a secret that any code put into it
+        is still removed."""
+        if not self.redactor:
+            return sent
+        return structs.replace(sent, event=self.redactor.struct(sent.event))
 
 
 class SeededFunctions(Struct, frozen=True):
-    """`now()`, `uuid()` and `random()` of templates. The last two follow from the place: the same try gives the same again."""
+    """`now()`, `uuid()` and `random()` of templates. The last two depend on the seed only, so the same
+    try gives the same values again."""
 
     seed: str
     clock: Clock

@@ -1,5 +1,6 @@
-"""`evaluate` and `plan`: what the server could not compute without opening data."""
+"""`evaluate` and `plan`: expressions that the server cannot compute without opening data."""
 
+from operator import itemgetter
 from typing import Any
 
 from msgspec import convert
@@ -29,47 +30,51 @@ async def evaluate(context: Context) -> e.ExpressionEvaluated:
     rendering = site_rendering(context)
     site = context.plan.steps[command.step].site[command.site or ""]
     evaluate_one = judged if command.site in (ADMIT, WHEN) else selected
-    found = {
-        f"{number:06}": await evaluate_one(rendering, source)
-        for number, source in enumerate(site.sources)
-    }
-    state = {
-        f"{number:06}" for number, key in enumerate(site.keys) if is_state(key.removeprefix("set:"))
-    }
+    found: dict[str, Selected] = {}
+    for number, source in enumerate(site.sources):
+        found[f"{number:06}"] = await evaluate_one(rendering, source)
+    state: set[str] = set()
+    for number, key in enumerate(site.keys):
+        if is_state(key.removeprefix("set:")):
+            state.add(f"{number:06}")
     kept = await context.persist.selections("values", found, state)
-    return context.evaluated(values=tuple(convert(kept[name], Selected) for name in sorted(kept)))
+    return context.evaluated(values=_in_order(kept))
+
+
+def _in_order(kept: dict[str, Any]) -> tuple[Selected, ...]:
+    return tuple(convert(kept[name], Selected) for name in sorted(kept))
 
 
 async def join_reductions(context: Context) -> e.ExpressionEvaluated:
-    """The reductions of a loop, folded in item order onto what the variables are now."""
+    """The reductions of a loop, folded in the order of its items onto the current variables."""
     command, loop = context.command, context.step.loop
-    reduce = (
-        {} if loop is None else {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
-    )
+    reduce: dict[str, str] = {}
+    if loop is not None:
+        reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
     entries = [(low, partial) for low, partial in command.site_args["segments"]]
     entries += await _gathered(context.payloads, gathered_id(command.activation))
-    ordered = [partial for _, partial in sorted(entries, key=lambda entry: entry[0])]
+    entries.sort(key=itemgetter(0))
+    ordered = [partial for _, partial in entries]
     roots = {
         "ctx": await context.payloads.unlinked(command.scope.ctx),
         "state": command.scope.state or {},
     }
     found = {name: _joined(name, reduce[name], ordered, roots) for name in sorted(reduce)}
+    state = {name for name in reduce if is_state(name)}
     gathered = {name for name, reducer in reduce.items() if reducer in reducers.GATHERING}
-    kept = await context.persist.selections(
-        "values", found, set(filter(is_state, reduce)), gathered
-    )
-    return context.evaluated(values=tuple(convert(kept[name], Selected) for name in sorted(kept)))
+    kept = await context.persist.selections("values", found, state, gathered)
+    return context.evaluated(values=_in_order(kept))
 
 
 async def _gathered(payloads: ResultReader, manifest: str) -> list[tuple[int, dict[str, Any]]]:
-    """What was gathered, each with the index of its first item. A retried loop begins with what the run before it gathered."""
+    """The stored reductions, each with the index of its first item. A retried loop begins with the
+    reductions of the earlier run."""
     found: list[tuple[int, dict[str, Any]]] = []
     for part in await payloads.parts(manifest):
         if is_manifest(part.reference):
-            before = await _gathered(payloads, part.reference.ref_id)
-            found += [
-                (part.first, partial) for _, partial in sorted(before, key=lambda entry: entry[0])
-            ]
+            earlier = await _gathered(payloads, part.reference.ref_id)
+            earlier.sort(key=itemgetter(0))
+            found += [(part.first, partial) for _, partial in earlier]
         else:
             found.append((part.first, await payloads.resolve(part.reference)))
     return found
@@ -78,6 +83,7 @@ async def _gathered(payloads: ResultReader, manifest: str) -> list[tuple[int, di
 def _joined(
     name: str, reducer: str, partials: list[dict[str, Any]], roots: dict[str, Any]
 ) -> Selected:
+    """The partial values of one reduction, folded onto the current value of its variable."""
     folded: Any = reducers.MISSING
     root, path = root_of(full_name(name))
     current = found_at(roots[root], path)
@@ -93,24 +99,24 @@ def _joined(
 
 async def plan_loop(context: Context) -> e.ExpressionEvaluated:
     loop = context.step.loop
-    return context.evaluated(
-        plan=await planned(context, site_rendering(context), loop.in_ if loop is not None else None)
-    )
+    template = None
+    if loop is not None:
+        template = loop.in_
+    collection = await planned(context, site_rendering(context), template)
+    return context.evaluated(plan=collection)
 
 
 def site_rendering(context: Context) -> TaskRendering:
-    """The scope of a server-side expression: as a step's router sees it once its own call has ended."""
+    """The scope of a server-side expression: what the step's arcs see after the step's call."""
     command = context.command
     now = iso(context.env.clock.now())
     names = TemplateScope(context.shared.issued, context.writes(), None, now, journaled=False)
     event = command.scope.event
     own = _own(context)
     scope = names.scope(own, command.step) | {"event": handled_event(event, command.step, now)}
-    if own is not None:
-        scope[command.step] = value_of(
-            own, command.step, f"step {command.step}"
-        )  # also when it failed
-    for name in ("_prev", "results"):  # of a pipeline, which does not run here
+    if own is not None:  # also if the step failed
+        scope[command.step] = value_of(own, command.step, f"step {command.step}")
+    for name in ("_prev", "results"):  # names of a pipeline, and none runs here
         del scope[name]
     if context.step.loop is not None and command.scope.own is not None:
         scope["loop"] = ended_loop(event, command.scope.own)
@@ -120,5 +126,8 @@ def site_rendering(context: Context) -> TaskRendering:
 
 
 def _own(context: Context) -> LazyResult | None:
-    own: Envelope | None = context.command.scope.own
-    return None if own is None else LazyResult(own, context.payloads)
+    """The result of the command's own step."""
+    envelope: Envelope | None = context.command.scope.own
+    if envelope is None:
+        return None
+    return LazyResult(envelope, context.payloads)

@@ -1,4 +1,5 @@
-"""`execute`: one command in, the event that reports it out. Every kind of command is found here."""
+"""`execute` takes one command and returns the event that reports it. It dispatches every kind of
+command."""
 
 import asyncio
 from collections.abc import Iterator
@@ -37,16 +38,18 @@ async def execute(
     claimed_at: int = 0,
     launch: int = 1,
 ) -> OutgoingEvent:
-    """The command's end: its report, with the references it brings. `launch` counts starts of this attempt on this worker."""
+    """Run the command and return its report, with the references it brings.
+
+    `launch` counts how often this worker has started this attempt.
+    """
     context = Context.make(env, plan, command, journal, claimed_at, launch)
     for kind in filter(env.registry.lacks, _kinds(context)):
         await env.registry.load(kind)
     try:
-        event = await (
-            _by_kind(context)
-            if command.timeout is None
-            else _in_time(context, command.timeout / 1_000_000)
-        )
+        if command.timeout is None:
+            event = await _by_kind(context)
+        else:
+            event = await _in_time(context, command.timeout / 1_000_000)
     except Failing as failing:
         event = context.failed(failed(bounded(failing.failure)))
     finally:
@@ -55,7 +58,7 @@ async def execute(
 
 
 def _kinds(context: Context) -> Iterator[str]:
-    """Tools that the command may need."""
+    """The kinds of tools that the command may need."""
     step = context.step
     if on_spark(step) and context.command.kind == "chunk":
         yield "spark"
@@ -85,8 +88,10 @@ async def _by_kind(context: Context) -> e.Reported:
     match context.command.kind:
         case "run":
             return await _run(context)
+        case "chunk" if on_spark(context.step):
+            return await run_on_spark(context)
         case "chunk":
-            return await (run_on_spark if on_spark(context.step) else run_chunk)(context)
+            return await run_chunk(context)
         case "frame":
             return await run_frame(context)
         case "evaluate":
@@ -110,28 +115,35 @@ async def _run(context: Context) -> e.Reported:
 
 
 async def _final(context: Context, pipeline: Pipeline, ended: Ended) -> Envelope:
-    """The step's envelope: the last good value with what the server asked for; or the failure, with the same."""
+    """The envelope of the step: the last good value or the failure, with the server's selections."""
     base = ended.value.envelope
     if ended.failure is not None:
-        above = base.reference.ref_id if base.reference is not None else None
-        parent = ParentRef(above) if above is not None else None
         base = Envelope(
             status="error",
             error=ended.failure,
             context=ended.facts,
-            parent_ref=parent,
+            parent_ref=_parent(base),
             meta=ended.meta,
         )
     try:
         return await _with_selections(context, pipeline, base)
-    except Failing as failing:  # too large, or the store is down: the step fails, its selections as far as they go
+    except Failing as failing:  # the envelope is too large, or the store is unavailable
         return replace(failed(bounded(failing.failure)), parent_ref=base.parent_ref, meta=base.meta)
 
 
+def _parent(envelope: Envelope) -> ParentRef | None:
+    if envelope.reference is None or envelope.reference.ref_id is None:
+        return None
+    return ParentRef(envelope.reference.ref_id)
+
+
 async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope) -> Envelope:
+    """The envelope with the values that the server needs for arcs, `set` and loop headers."""
     plan = context.plan.steps[context.command.step]
+    shown = base
     results = await _results(context, pipeline)
-    shown = replace(base, context={**base.context, **results}) if results else base
+    if results:
+        shown = replace(base, context={**base.context, **results})
     if plan.selections:
         rendering = final_rendering(context, pipeline.names, LazyResult(shown, context.payloads))
         found = await all_selected(rendering, plan.selections)
@@ -148,8 +160,9 @@ async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:
 
 
 def final_rendering(context: Context, names: TemplateScope, value: LazyResult) -> TaskRendering:
-    command = context.command
-    functions = SeededFunctions(f"{command.command_id}:selections", context.env.clock)
-    seen = value_of(value, command.step, f"step {command.step}")
-    scope = partial(names.scope, value, command.step, **{command.step: seen})
-    return TaskRendering(scope, context.payloads, functions, f"step {command.step}")
+    """The scope of selections: the step's own name means its result."""
+    step = context.command.step
+    functions = SeededFunctions(f"{context.command.command_id}:selections", context.env.clock)
+    own = value_of(value, step, f"step {step}")
+    scope = partial(names.scope, value, step, **{step: own})
+    return TaskRendering(scope, context.payloads, functions, f"step {step}")

@@ -1,4 +1,4 @@
-"""How a failure travels inside the pipeline, and how it is made fit for an event."""
+"""How a failure travels inside the pipeline, and how it is made small enough for an event."""
 
 from typing import Any
 
@@ -9,13 +9,14 @@ from noetl.model.errors import Failure
 from noetl.model.secrets import stripped
 from noetl.playbook.expressions import TemplateError
 
-LONGEST_MESSAGE = 1_000
-LARGEST_DETAIL = 2_000
-ENDS_MATTER = ("trace", "stderr", "stdout")  # what was printed last says most
+LONGEST_MESSAGE = 1_000  # characters
+LARGEST_DETAIL = 2_000  # bytes
+ENDS_MATTER = ("trace", "stderr", "stdout")  # their end says more than their beginning
 
 
 class Failing(Exception):
-    """The task fails with `failure`. A `final` one passes by the policy: running the tool again would not mend it."""
+    """The task fails with `failure`. A `final` failure ignores the policy, because running the tool again
+    would not help."""
 
     def __init__(self, failure: Failure, *, final: bool = False) -> None:
         super().__init__(failure.message)
@@ -35,7 +36,8 @@ def template_failure(error: TemplateError, where: str) -> Failure:
 
 
 def bounded(failure: Failure, **facts: Any) -> Failure:
-    """Small enough for an event, and without keys of secrets, whatever a tool put into it."""
+    """The failure, small enough for an event and without keys of secrets. A tool may put anything into
+    it."""
     message = failure.message
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
@@ -47,7 +49,7 @@ def bounded(failure: Failure, **facts: Any) -> Failure:
 
 
 def _shortened(detail: dict[str, Any]) -> dict[str, Any]:
-    """Its values as long as they fit together: of what a program printed the end, of anything else the beginning."""
+    """The detail with its values cut so that they fit together."""
     longest = LARGEST_DETAIL
     shortened = detail
     while len(encode(shortened)) > LARGEST_DETAIL:
@@ -59,7 +61,11 @@ def _shortened(detail: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cut(name: str, value: Any, longest: int) -> Any:
-    text = value if isinstance(value, str) else encode(value).decode()
+    text = value
+    if not isinstance(value, str):
+        text = encode(value).decode()
     if len(text) <= longest:
         return value
-    return "…" + text[-longest:] if name in ENDS_MATTER else text[:longest] + "…"
+    if name in ENDS_MATTER:
+        return "…" + text[-longest:]
+    return text[:longest] + "…"

@@ -1,7 +1,7 @@
-"""`keychain.*` and `auth`: names in the playbook, values only here, while a command runs.
+"""`keychain.*` and `auth`: the playbook has names, and the values exist only here, while a command runs.
 
-An entry is resolved when a template first asks for it, and once per command. Its values are told to the redactor before anyone
-sees them.
+An entry is resolved when a template first asks for it, once per command. The redactor learns its values
+before anyone sees them.
 
 | kind | its fields |
 |---|---|
@@ -34,7 +34,7 @@ _SECRET_NAME = re.compile(
     r"pass|secret|token|key|auth|cookie|pin|private|credential", re.IGNORECASE
 )
 
-# entries that this very task is in the middle of: items that run side by side may ask for one at the same time
+# The entries that this asyncio task is resolving. Parallel items may resolve the same entry.
 _loading: ContextVar[tuple[str, ...]] = ContextVar("loading", default=())
 
 
@@ -47,14 +47,14 @@ class KeychainLookup:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Asked for by a template: what a handle of `secrets` stands for."""
+    """Asked for by a template: the secret that a handle of the tool `secrets` names."""
 
     name: str
     provider: str | None
 
 
 class Keychain:
-    """A Lazy in the scope of a command; `load` brings what a template asked for."""
+    """A Lazy in the scope of a command. `load` brings what a template asked for."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Keychain:
         names: Mapping[str, Any] | None = None,
         functions: Functions | None = None,
     ) -> None:
-        """`names`: what the templates of entries see beside other entries."""
+        """`names` are visible to the templates of entries, beside the other entries."""
         self._names = names or {}
         self._functions = functions
         self._tokens = tokens or Tokens()
@@ -79,7 +79,7 @@ class Keychain:
         self.redactor = Redactor() if redactor is None else redactor
         self._known: dict[KeychainLookup | Handle, Any] = {}
 
-    # ---- as templates see it -------------------------------------------------------------------------------------------------
+    # ---- for templates ---------------------------------------------------------------------------
 
     def member(self, name: str) -> Any:
         if name not in self._entries:
@@ -93,7 +93,7 @@ class Keychain:
         return len(self._entries)
 
     def plain(self) -> Any:
-        """The whole keychain is never a value: only its fields are."""
+        """Templates cannot read the whole keychain, only its fields."""
         return dict.fromkeys(self._entries, "***")
 
     def secret(self, name: str, provider: str | None) -> Any:
@@ -104,7 +104,7 @@ class Keychain:
             raise NeedsData(request)
         return self._known[request]
 
-    # ---- resolving -----------------------------------------------------------------------------------------------------------
+    # ---- resolving -------------------------------------------------------------------------------
 
     async def load(self, request: KeychainLookup | Handle) -> None:
         if isinstance(request, KeychainLookup):
@@ -113,7 +113,8 @@ class Keychain:
             self._known[request] = await self._handle(request)
 
     async def auth(self, given: Any) -> Any:
-        """What a task's `auth` stands for: the fields of the keychain's entry or the credential of that name; a map is itself."""
+        """The value of a task's `auth`: the fields of the keychain entry or of the credential with that
+        name. A map stands for itself."""
         if isinstance(given, dict):
             self.redactor.credential("auth", given)
             return given
@@ -121,30 +122,34 @@ class Keychain:
             return None
         if given not in self._entries:
             return await self._guarded(given, self._credential(given))
-        if (request := KeychainLookup(given)) not in self._known:
+        request = KeychainLookup(given)
+        if request not in self._known:
             await self.load(request)
         return self._known[request]
 
     async def entry(self, name: str) -> dict[str, Any]:
-        """Its fields, resolved anew: for work of this command that is done elsewhere, and may take long."""
+        """The fields of an entry, resolved anew: for work of this command that runs in another process
+        and may take long."""
         if name not in self._entries:
-            raise _failing(
-                "CREDENTIAL_MISSING", f"{self._for(name)}: the playbook has no such keychain entry"
-            )
-        await self.load(request := KeychainLookup(name))
-        found: dict[str, Any] = self._known[request]
-        return found
+            message = f"{self._for(name)}: the playbook has no such keychain entry"
+            raise _failing("CREDENTIAL_MISSING", message)
+        request = KeychainLookup(name)
+        await self.load(request)
+        fields: dict[str, Any] = self._known[request]
+        return fields
 
     async def secret_of(self, name: str, provider: str | None) -> Any:
-        """Like `resolve`, but what goes wrong is a failure."""
+        """Like `resolve`, but raises Failing."""
         return await self._guarded(name, self.resolve(name, provider))
 
     async def _handle(self, handle: Handle) -> Any:
         found = await self._guarded(handle.name, self.resolve(handle.name, handle.provider))
-        return found.get("value", found) if isinstance(found, dict) else found
+        if isinstance(found, dict):
+            return found.get("value", found)
+        return found
 
     async def resolve(self, name: str, provider: str | None) -> Any:
-        """For the tool `secrets`. Raises NoetlError."""
+        """The secret, for the tool `secrets`. Raises NoetlError."""
         if provider == "env":
             value = from_environment(name)
             self.redactor.secret(name, value)
@@ -171,82 +176,86 @@ class Keychain:
             case "env":
                 return self._env(entry)
             case "credential":
-                return {**await self._source(entry), **entry.map}
+                return await self._fields(entry)
             case "bearer":
-                fields = {**await self._source(entry), **entry.map}
-                token = next(
-                    (fields[name] for name in ("token", "access_token", "value") if name in fields),
-                    None,
-                )
+                fields = await self._fields(entry)
+                token = fields.get("token", fields.get("access_token", fields.get("value")))
                 return self._complete(entry, {**fields, "token": token, "value": token})
             case "basic":
-                fields = {**await self._source(entry), **entry.map}
+                fields = await self._fields(entry)
                 user = fields.get("username", fields.get("user"))
-                return self._complete(
-                    entry, {**fields, "username": user, "password": fields.get("password")}
-                )
+                login = {"username": user, "password": fields.get("password")}
+                return self._complete(entry, {**fields, **login})
             case "oauth2":
                 return await self._oauth(entry)
             case "secret_manager":
                 return await self._managed(entry)
 
+    async def _fields(self, entry: KeychainEntry) -> dict[str, Any]:
+        """The fields of the entry's credential or variable, with `map` over them."""
+        return {**await self._source(entry), **entry.map}
+
     async def _oauth(self, entry: KeychainEntry) -> dict[str, Any]:
-        fields = {**await self._source(entry), **entry.map}
+        fields = await self._fields(entry)
         self.redactor.credential(entry.name, fields)
         url = entry.url or fields.get("token_url")
         if not url:
-            raise _failing(
-                "KEYCHAIN_INCOMPLETE",
-                f"keychain entry {entry.name} (oauth2) has no url to ask for a token",
-            )
-        lasts = None if entry.ttl is None else durations.micros(entry.ttl) / 1_000_000
-        token = await self._tokens.get(str(url), fields, entry.scope, lasts)
-        return self._complete(
-            entry, {**fields, "token": token, "access_token": token, "value": token}
-        )
+            message = f"keychain entry {entry.name} (oauth2) has no url to ask for a token"
+            raise _failing("KEYCHAIN_INCOMPLETE", message)
+        ttl_seconds = None
+        if entry.ttl is not None:
+            ttl_seconds = durations.micros(entry.ttl) / 1_000_000
+        token = await self._tokens.get(str(url), fields, entry.scope, ttl_seconds)
+        tokens = {"token": token, "access_token": token, "value": token}
+        return self._complete(entry, {**fields, **tokens})
 
     async def _managed(self, entry: KeychainEntry) -> dict[str, Any]:
-        wanted = entry.map or {"value": entry.credential or entry.name}
+        """The fields that a secret manager holds."""
+        names = entry.map or {"value": entry.credential or entry.name}
         provider = entry.provider or "file"
-        fields = {
-            field: await self._managers.get(provider, str(name)) for field, name in wanted.items()
-        }
+        fields: dict[str, Any] = {}
+        for field, name in names.items():
+            fields[field] = await self._managers.get(provider, str(name))
         if not entry.map and isinstance(fields["value"], dict):
             fields = fields["value"]
         self.redactor.credential(entry.name, fields)
         return fields
 
     def _complete(self, entry: KeychainEntry, fields: dict[str, Any]) -> dict[str, Any]:
-        if absent := [name for name, value in fields.items() if value is None]:
-            raise _failing(
-                "KEYCHAIN_INCOMPLETE",
-                f"keychain entry {entry.name} ({entry.kind}) has no {absent[0]}",
-            )
+        """The fields, if none of them is missing. The redactor learns them."""
+        for name, value in fields.items():
+            if value is None:
+                message = f"keychain entry {entry.name} ({entry.kind}) has no {name}"
+                raise _failing("KEYCHAIN_INCOMPLETE", message)
         self.redactor.credential(entry.name, fields)
         return fields
 
     def _static(self, name: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """What stands in the playbook is no secret, unless it is called one."""
+        """A text in the playbook is no secret, unless its name says so."""
         for field, value in fields.items():
             if _SECRET_NAME.search(field):
                 self.redactor.credential(name, {field: value})
         return fields
 
     def _env(self, entry: KeychainEntry) -> dict[str, Any]:
-        wanted = {field: str(variable) for field, variable in entry.map.items()} or {
-            "value": entry.env or ""
-        }
-        fields = {field: from_environment(variable) for field, variable in wanted.items()}
+        if entry.map:
+            variables = {field: str(variable) for field, variable in entry.map.items()}
+        else:
+            variables = {"value": entry.env or ""}
+        fields = {field: from_environment(variable) for field, variable in variables.items()}
         self.redactor.credential(entry.name, fields)
         return fields
 
     async def _source(self, entry: KeychainEntry) -> dict[str, Any]:
+        """The fields of the entry's variable or credential."""
         if entry.env is not None:
             value = from_environment(entry.env)
             self.redactor.secret(f"{entry.name}.value", value)
             return {"value": value}
         name = entry.credential or entry.auth
-        return await self._credential(str(name)) if name else {}
+        if not name:
+            return {}
+        return await self._credential(str(name))
 
     async def _credential(self, name: str) -> dict[str, Any]:
         found = await self._credentials.get(name)
@@ -256,7 +265,8 @@ class Keychain:
         return found
 
     async def _rendered(self, entry: KeychainEntry) -> KeychainEntry:
-        """The entry with its templates replaced. What the entry gives is data and not rendered again."""
+        """The entry with its templates rendered. The values that the entry gives are data and are not
+        rendered again."""
         fields = entry.model_dump(exclude={"name", "kind"}, exclude_defaults=True)
         scope = {**self._names, "keychain": self}
         while True:
@@ -269,26 +279,30 @@ class Keychain:
                 await self.load(need.request)  # type: ignore[arg-type]  # nothing else is in that scope
 
     async def _guarded(self, name: str, resolving: Any) -> Any:
+        """Await `resolving`. Errors become failures that name the step and the secret."""
         try:
             return await resolving
         except NotFound as error:
             raise _failing("CREDENTIAL_MISSING", f"{self._for(name)}: {error}") from error
         except Unavailable as error:
-            raise _failing(
-                "CREDENTIAL_UNAVAILABLE", f"{self._for(name)}: {error}", retryable=True
-            ) from error
+            message = f"{self._for(name)}: {error}"
+            raise _failing("CREDENTIAL_UNAVAILABLE", message, retryable=True) from error
         except (InvalidInput, TemplateError) as error:
             raise _failing("CREDENTIAL_INVALID", f"{self._for(name)}: {_whole(error)}") from error
         except NoetlError as error:
             raise _failing(error.code, f"{self._for(name)}: {_whole(error)}") from error
 
     def _for(self, name: str) -> str:
-        return f"step {self._step} asks for {name!r}" if self._step else name
+        if self._step:
+            return f"step {self._step} asks for {name!r}"
+        return name
 
 
 def _whole(error: NoetlError) -> str:
-    """A failure has no place of its own for a hint."""
-    return f"{error}; {error.hint}" if error.hint else str(error)
+    """The message with its hint, because a failure has no field for a hint."""
+    if error.hint:
+        return f"{error}; {error.hint}"
+    return str(error)
 
 
 def _failing(code: str, message: str, *, retryable: bool = False) -> Failing:

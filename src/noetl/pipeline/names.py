@@ -1,4 +1,4 @@
-"""The names a template sees, and what a pipeline changes among them while it runs.
+"""The names that templates of a pipeline see, and the assignments that change them.
 
 Bare names, strongest first: scope names, the iterator, tasks of this pipeline, steps, workload.
 """
@@ -20,11 +20,12 @@ from noetl.playbook.reducers import MISSING, fold, partial
 from noetl.playbook.scopes import IDENTITY, handled_event, identity, iteration, outer_iteration
 
 RESERVED = IDENTITY | {"workload", "keychain"}
-REDUCED = "iter._reduced"  # where the journal of an item alone in its command keeps its writes with a reducer
+# In the journal of an item that is alone in its command: its writes with a reducer.
+REDUCED = "iter._reduced"
 
 
 class LoopItem(Struct, frozen=True):
-    """One iteration. `size` is None where nobody knows it (a cursor)."""
+    """One iteration. `size` is None if it is unknown, as for a cursor."""
 
     index: int
     value: Any
@@ -33,30 +34,28 @@ class LoopItem(Struct, frozen=True):
     loop_id: str = ""
 
     def names(self, written: dict[str, Any]) -> dict[str, Any]:
-        """`written` is what it assigned to `iter`, and what is outside of it."""
+        """The names of the iteration. `written` holds its assignments to `iter`, and the outer iteration."""
         return iteration(self.index, self.value, self.iterator, self.size, self.loop_id, written)
 
 
 @dataclass(slots=True)
 class ScopeWrites:
-    """ctx and state as the items of one chunk change them. Items of a sequential loop share them; others only reduce."""
+    """`ctx` and `state` as the items of one chunk change them. Items of a sequential loop share them;
+    others may only reduce."""
 
     ctx: dict[str, Any]
     step: dict[str, Any]
     state: dict[str, Any] | None = None
-    reduce: dict[str, tuple[str, str]] = field(
-        default_factory=dict
-    )  # full name: (as written, reducer)
+    # The full name of a target with a reducer: (the name as written, the reducer).
+    reduce: dict[str, tuple[str, str]] = field(default_factory=dict)
     direct: bool = True
-    changed: dict[str, Any] = field(
-        default_factory=dict
-    )  # by full name, since the last journal entry
-    literal: set[str] = field(
-        default_factory=set
-    )  # names whose value is written in the playbook, without a template
+    # Assignments since the last journal entry, by full name.
+    changed: dict[str, Any] = field(default_factory=dict)
+    # Names with a value that stands in the playbook, without a template.
+    literal: set[str] = field(default_factory=set)
 
     def write(self, name: str, value: Any) -> None:
-        """The value as templates are to see it."""
+        """Set the value that templates see."""
         root, path = root_of(name)
         if root == "state":
             self.state = placed(self.state or {}, path, value)
@@ -67,24 +66,24 @@ class ScopeWrites:
 
 
 class Issued(Struct, frozen=True):
-    """Names that a command brings: the same for every item of it."""
+    """The names that a command brings: the same for all its items."""
 
     command: Command
     payloads: ResultReader
     args: dict[str, Any]
     fixed: dict[str, Any]
-    outer: dict[str, Any]  # the iteration of the parent that asked for this execution
+    outer: dict[str, Any]  # the iteration of the parent execution that started this one
 
     @classmethod
     def by(cls, command: Command, payloads: ResultReader, steps_used: frozenset[str]) -> "Issued":
-        """`steps_used`: steps that its templates read; those without a result have not run."""
+        """`steps_used` are the steps that the templates read. Those without a result have not run."""
         scope = command.scope
         args = {name: held(value, payloads) for name, value in scope.args.items()}
-        results = {name: LazyResult(envelope, payloads) for name, envelope in scope.results.items()}
-        steps = {name: value_of(stored, name, f"step {name}") for name, stored in results.items()}
-        payloads.known |= {
-            each.reference.uri for each in scope.results.values() if each.reference is not None
-        }
+        steps: dict[str, Any] = {}
+        for name, envelope in scope.results.items():
+            steps[name] = value_of(LazyResult(envelope, payloads), name, f"step {name}")
+            if envelope.reference is not None:
+                payloads.known.add(envelope.reference.uri)
         not_run = {
             name: Undefined(name, name, "step")
             for name in steps_used - steps.keys() - scope.workload.keys()
@@ -104,7 +103,7 @@ class Issued(Struct, frozen=True):
 
 
 def keychain_names(command: Command) -> dict[str, Any]:
-    """What the entries of the keychain see beside each other."""
+    """The names that the templates of keychain entries see, beside the other entries."""
     workload = command.scope.workload
     return {**workload, **_identity(command), "workload": workload}
 
@@ -118,7 +117,7 @@ def _identity(command: Command) -> dict[str, Any]:
 
 
 class TemplateScope:
-    """The scope of one pipeline, built for every rendering from what is known by then."""
+    """The scope of one pipeline, built anew for every rendering."""
 
     def __init__(
         self,
@@ -134,7 +133,7 @@ class TemplateScope:
         self._now = now
         self._journaled = journaled
         self.args = issued.args
-        self.input = issued.args  # once a task is called, what it is called with
+        self.input = issued.args  # the input of the current task, once it is rendered
         self._fixed = issued.fixed
         self.writes = writes
         self.item = item
@@ -149,7 +148,11 @@ class TemplateScope:
     def scope(
         self, finished: LazyResult | None = None, task: str | None = None, **more: Any
     ) -> dict[str, Any]:
-        """`finished` is the outcome of `task`, to be looked at; without one, the last finished task is what just finished."""
+        """The names that a template sees.
+
+        `finished` is the outcome of `task` that the template looks at. Without one, it is the outcome of
+        the last task.
+        """
         outcome = finished or self.last
         tasks = self.tasks
         if finished is not None and task is not None and finished.envelope.ok:
@@ -158,7 +161,7 @@ class TemplateScope:
         if self.writes.state is not None:
             names["state"] = self.writes.state
         values = {name: value_of(stored, name, f"task {name}") for name, stored in tasks.items()}
-        names |= {n: v for n, v in values.items() if n not in RESERVED}
+        names |= {name: value for name, value in values.items() if name not in RESERVED}
         ctx = self.writes.ctx
         names |= {
             "ctx": ctx,
@@ -167,8 +170,10 @@ class TemplateScope:
             "step": {**self.writes.step, **self.own_step},
         }
         names |= {"results": _results(values), "_prev": self._prev()}
-        iter = {**self.outer, **(self.writes.step if self.item is None else self.iter)}
-        names |= {"iter": iter} if self.item is None else self.item.names(iter)
+        if self.item is None:
+            names["iter"] = {**self.outer, **self.writes.step}
+        else:
+            names |= self.item.names({**self.outer, **self.iter})
         if outcome is not None:
             names |= self.output(outcome)
         else:
@@ -178,11 +183,14 @@ class TemplateScope:
         return names
 
     def _prev(self) -> LazyResult | Undefined | None:
-        """The last good value. Undefined if there is none because tasks failed; None before the first task."""
+        """The last good value. Undefined if all tasks failed; None before the first task."""
         last = self.prev or self.last
-        return None if last is None else value_of(last, "_prev", failed_call(last))
+        if last is None:
+            return None
+        return value_of(last, "_prev", failed_call(last))
 
     def output(self, outcome: LazyResult) -> dict[str, Any]:
+        """The names that show the outcome of a task."""
         envelope = outcome.envelope
         missing = value_of(outcome, "output.data", failed_call(outcome))
         value: Any
@@ -206,12 +214,16 @@ class TemplateScope:
         return handled_event(name, self._command.step, self._now)
 
     def assign(self, target: str, value: Any, *, literal: bool = False) -> None:
+        """Assign a value. `literal` says that it stands in the playbook, without a template."""
         name = full_name(target)
         root, path = root_of(name)
         writes = self.writes
         if root == "state":
             value = self._state_value(path, value)
-        (writes.literal.add if literal else writes.literal.discard)(name)
+        if literal:
+            writes.literal.add(name)
+        else:
+            writes.literal.discard(name)
         if root == "iter" and self.item is not None:
             self.iter = placed(self.iter, path, value)
             if self._journaled:
@@ -224,17 +236,15 @@ class TemplateScope:
         elif writes.direct or (root == "step" and self.item is None):
             writes.write(name, value)
             writes.changed[name] = value
-        elif root == "step":
-            self.own_step = placed(
-                self.own_step, path, value
-            )  # items that run side by side share no scratch
+        elif root == "step":  # items that run in parallel share no scratch
+            self.own_step = placed(self.own_step, path, value)
         else:
             hint = f"declare loop.spec.reduce: {{{name}: …}}"
             message = f"an item of a parallel loop writes {name}, which has no reducer: {hint}"
             raise Failing(Failure(code="NO_REDUCER", kind="config", message=message))
 
     def _state_value(self, path: tuple[str, ...], value: Any) -> Any:
-        """The value, if state may hold it; a result that was rendered whole is refused."""
+        """The value, if state may hold it. A whole result is refused."""
         kept = placed(self.writes.state or {}, path, value)[path[0]]
         problem = problem_with_value(path[0], kept)
         if problem is not None:
@@ -242,15 +252,16 @@ class TemplateScope:
         return value
 
     def _check(self, name: str, value: Any) -> None:
+        """Fail now if the reducer cannot take the value."""
+        _, reducer = self.writes.reduce[name]
         try:
-            partial(self.writes.reduce[name][1], value)
+            partial(reducer, value)
         except FailedError as error:
-            raise Failing(
-                Failure(code="REDUCE_FAILED", kind="config", message=f"{name}: {error}")
-            ) from error
+            failure = Failure(code="REDUCE_FAILED", kind="config", message=f"{name}: {error}")
+            raise Failing(failure) from error
 
     def restore(self, values: dict[str, Any]) -> None:
-        """What attempts before this one assigned."""
+        """Restore the assignments of earlier attempts."""
         for name, value in values.items():
             if name == REDUCED:
                 self.reduced = [(target, held(written, self.payloads)) for target, written in value]
@@ -263,21 +274,21 @@ class TemplateScope:
 
 
 def loop_id(command: Command) -> str:
-    """Which loop an item belongs to, as the older documents name it."""
+    """Names the loop of an item, in the form that older documents use."""
     return f"{command.execution_id}:{command.step}"
 
 
 def folded(reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Writes in item order, as one partial per reducer."""
-    made: dict[str, Any] = {}
+    """Fold writes, in the order of the items, into one partial value per reducer."""
+    partials: dict[str, Any] = {}
     for name, value in writes:
         written, reducer = reduce[name]
-        made[written] = fold(reducer, made.get(written, MISSING), value)
-    return made
+        partials[written] = fold(reducer, partials.get(written, MISSING), value)
+    return partials
 
 
 def _results(values: dict[str, LazyResult | Undefined]) -> dict[str, Any]:
-    """`results`: a task that failed is no part of the map, but its facts can be read."""
+    """`results`: a failed task is not in the map, but its facts can be read."""
     undefined = {task: value for task, value in values.items() if isinstance(value, Undefined)}
     if not undefined:
         return dict(values)
@@ -288,11 +299,16 @@ def _results(values: dict[str, LazyResult | Undefined]) -> dict[str, Any]:
 
 
 def failed_call(outcome: LazyResult) -> str:
-    """What failed, in the words of an error message."""
+    """Names what failed, for an error message."""
     error = outcome.envelope.error
-    return f"task {error.task}" if error is not None and error.task else "the call"
+    if error is None or not error.task:
+        return "the call"
+    return f"task {error.task}"
 
 
 def nothing(payloads: ResultReader, because: str = "") -> LazyResult:
-    context = no_value_context(because) if because else {}
+    """The result of a pipeline that has no value. `because` says why not."""
+    context: dict[str, Any] = {}
+    if because:
+        context = no_value_context(because)
     return LazyResult(Envelope(status="ok", context=context), payloads, None)

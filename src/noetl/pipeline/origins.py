@@ -1,7 +1,8 @@
-"""Where the values of an input come from, as far as its templates tell.
+"""Finds out where the values of an input come from, as far as its templates show.
 
-An event may carry a text that the playbook writes, that the workload holds, or that a variable holds as a scalar: the log has
-it already. A text of a result, of a loop's item or of a stored variable comes from a payload, and stays in the result store.
+An event may carry a text that stands in the playbook, in the workload, or in a scalar variable, because
+the log already has it. A text of a result, of a loop's item or of a stored variable comes from a
+payload and stays in the result store.
 """
 
 from collections.abc import Sequence
@@ -23,11 +24,13 @@ IN_LOG = IDENTITY | {"state", "event", "keychain", "_task", "_attempt"}
 
 @dataclass(frozen=True, slots=True)
 class Origins:
+    """The origins of the texts in one pipeline."""
+
     command: Command
     names: TemplateScope
 
     def has_text_of_payload(self, step: Step, task: Task, given: dict[str, Any]) -> bool:
-        """Whether `given`, the input of the task, has a text that comes from a payload, or may come from one."""
+        """Whether `given`, the input of the task, has a text that comes, or may come, from a payload."""
         texts = [name for name, value in given.items() if is_text(value)]
         if not texts:
             return False
@@ -37,13 +40,15 @@ class Origins:
     def reads_payload(self, step: Step, task: Task, value: Any) -> bool:
         """Whether a template in `value`, a field of the task, reads a payload."""
         written = (step.input, task.input)
-        read = (path for template in templates_in(value) for path in paths(template))
-        return not all(
-            self._path_is_in_log(path, written) or self._is_item_in_log(path) for path in read
-        )
+        for template in templates_in(value):
+            for path in paths(template):
+                if not self._path_is_in_log(path, written) and not self._is_item_in_log(path):
+                    return True
+        return False
 
     def _is_item_in_log(self, path: Path) -> bool:
-        """Whether it is the item of a loop over the workload, or over items that `loop.started` lists."""
+        """Whether the path is the item of a loop over the workload, or over items that `loop.started`
+        lists."""
         command, item = self.command, self.names.item
         if item is None or path[0] != item.iterator or command.scope.workload_by_reference:
             return False
@@ -54,10 +59,10 @@ class Origins:
             return True
         for number, layer in enumerate(written):
             if name in layer:
-                # `input` in these templates is what wins over them
+                # In these templates, `input` is what wins over them.
+                above = written[:number]
                 return all(
-                    self._reads_log(template, written[:number])
-                    for template in templates_in(layer[name])
+                    self._reads_log(template, above) for template in templates_in(layer[name])
                 )
         return False  # a template made the name
 
@@ -67,9 +72,9 @@ class Origins:
     def _path_is_in_log(self, path: Path, above: Sequence[dict[str, Any]]) -> bool:
         root, members = str(path[0]), path[1:]
         if root in ("input", "args"):
-            return (
-                bool(members) and isinstance(members[0], str) and self._is_in_log(members[0], above)
-            )
+            if not members or not isinstance(members[0], str):
+                return False
+            return self._is_in_log(members[0], above)
         if root in ("ctx", "vars"):
             return bool(members) and self._is_scalar_variable(str(members[0]))
         if root in IN_LOG:
@@ -81,19 +86,17 @@ class Origins:
         return name in ctx and is_scalar(ctx[name])
 
     def _is_of_workload(self, root: str) -> bool:
-        """Also a key by its bare name, unless the iterator, a task or a step has the same name."""
+        """Whether the name is `workload`, or a key of it that no iterator, task or step hides."""
         if root == "workload":
             return True
         scope, item = self.command.scope, self.names.item
-        is_iterator = item is not None and root == item.iterator
-        return (
-            root in scope.workload
-            and not is_iterator
-            and root not in self.names.tasks
-            and root not in scope.results
-        )
+        if item is not None and root == item.iterator:
+            return False
+        if root in self.names.tasks or root in scope.results:
+            return False
+        return root in scope.workload
 
 
 def is_text(value: Any) -> bool:
-    """Whether the value is, or may hold, a text: numbers, booleans and null may always stand in an event."""
-    return not (value is None or isinstance(value, bool | int | float))
+    """Whether the value is, or may hold, a text. Numbers, booleans and null may stand in any event."""
+    return value is not None and not isinstance(value, bool | int | float)

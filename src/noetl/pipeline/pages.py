@@ -1,5 +1,8 @@
-"""The built-in paginator: call again while `when` holds. Every page is stored and journaled before the next call is made, so a
-new attempt goes on at the next page; what was collected is read back from the stored pages."""
+"""The built-in paginator: calls a tool again while `when` holds.
+
+Every page is stored and journaled before the next call, so a new attempt continues at the next page. It
+reads what was collected back from the stored pages.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,12 +21,12 @@ from noetl.playbook.model import Collect, Paginate
 from noetl.playbook.workload import over
 from noetl.tools.port import Failed, Outcome, Success, Suspend
 
-MOST_CALLS = 1_000  # when nobody says
+MOST_CALLS = 1_000  # pages, without `max_attempts`
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The next page is due only after a delay that would hold a worker too long."""
+    """The next page is due after a delay that is too long to hold a worker."""
 
     delay: Micros
 
@@ -39,30 +42,36 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """How one task pages; the functions reach into its pipeline."""
+    """How one task pages. The functions belong to its pipeline."""
 
     turn: TaskTry
     paginate: Paginate
     prepared: PreparedCall
     call: Callable[[PreparedCall], Awaitable[Outcome]]
     key: Callable[[int], str]
-    rendering: Callable[[Success], TaskRendering]  # the scope of a page that has just come
+    rendering: Callable[[Success], TaskRendering]  # makes the scope of a new page
     sink: Callable[[int, Success], Awaitable[Failure | None]]
     journal: Callable[[int, Success, dict[str, Any]], Awaitable[None]] | None
 
 
 async def turn_pages(paging: Paging, book: Book) -> Done | Failed | Suspend | Later:
+    """Call page after page until `when` does not hold, or something else ends it."""
     paginate = paging.paginate
+    max_attempts = paginate.max_attempts
+    if max_attempts is None:
+        max_attempts = MOST_CALLS
     while True:
         number = book.number + 1
         outcome = await paging.call(paging.prepared.page(number, book.cursor, paging.key(number)))
         if not isinstance(outcome, Success):
             return outcome
         rendering = paging.rendering(outcome)
-        wanted = paginate.max_attempts if paginate.max_attempts is not None else MOST_CALLS
-        last = number >= await policy.number(wanted, "max_attempts", rendering)
-        more = (not last or _must_end(paginate)) and await rendering.guard(paginate.when)
-        if (failure := await paging.sink(number, outcome)) is not None:
+        last = number >= await policy.number(max_attempts, "max_attempts", rendering)
+        more = False
+        if not last or _must_end(paginate):
+            more = await rendering.guard(paginate.when)
+        failure = await paging.sink(number, outcome)
+        if failure is not None:
             return Failed(failure)
         if paginate.collect is not None:
             book.collected = collect(paginate.collect, book.collected, outcome.value)
@@ -82,29 +91,34 @@ async def turn_pages(paging: Paging, book: Book) -> Done | Failed | Suspend | La
 
 
 def _must_end(paginate: Paginate) -> bool:
-    """Whoever says how many pages there may be gets these; what nobody has bounded, or waits for something, is not done then."""
+    """Whether reaching the last allowed call while `when` still holds is a failure.
+
+    It is not if the author limits the number of pages. It is if nobody set a limit, or if the calls
+    wait for something.
+    """
     return paginate.max_attempts is None or not paginate.next_call
 
 
 def _endless(paginate: Paginate, number: int) -> Failure:
-    what = "what it waits for did not come" if not paginate.next_call else "there are more pages"
+    what = "there are more pages"
+    if not paginate.next_call:
+        what = "what it waits for did not come"
     hint = "a larger `max_attempts`, or a `when` that ends it"
-    return Failure(
-        code="PAGES_EXCEEDED",
-        kind="config",
-        message=f"{what} after {number} calls; it needs {hint}",
-    )
+    message = f"{what} after {number} calls; it needs {hint}"
+    return Failure(code="PAGES_EXCEEDED", kind="config", message=message)
 
 
 def reopened(paginate: Paginate, page: Page, values: list[Any]) -> Book:
-    """The book as the journal left it; `values` are all stored pages, in order."""
+    """The book as the journal left it. `values` are all stored pages, in order."""
     collected: Any = None
-    for value in values if paginate.collect is not None else ():
-        collected = collect(paginate.collect, collected, value)
+    if paginate.collect is not None:
+        for value in values:
+            collected = collect(paginate.collect, collected, value)
     return Book(page.number, page.cursor, collected)
 
 
 def collect(how: Collect | None, collected: Any, value: Any) -> Any:
+    """Add a page to what was collected before."""
     assert how is not None
     part = _part(how, value)
     match how.strategy:
@@ -115,27 +129,31 @@ def collect(how: Collect | None, collected: Any, value: Any) -> Any:
                 raise Failing(_mismatch("merge", part))
             return {**(collected or {}), **part}
         case "append" | "extend":
-            return [*(collected or []), *(part if isinstance(part, list) else [part])]
+            rows = part if isinstance(part, list) else [part]
+            return [*(collected or []), *rows]
 
 
 def sink_data(paginate: Paginate, value: Any) -> tuple[Any, dict[str, Any]]:
-    """The template of what a page's sink stores, and the names it needs. Without `data` it is what `collect.path` names."""
-    how, data = paginate.collect, paginate.sink.data if paginate.sink is not None else None
-    if data is not None:
-        return data, {}
+    """The template of what the sink of a page stores, and the names it needs. Without `data`, the
+    sink stores what `collect.path` names."""
+    if paginate.sink is not None and paginate.sink.data is not None:
+        return paginate.sink.data, {}
+    how = paginate.collect
     if how is None or how.path is None:
         return "{{ response.data | default(response) }}", {}
     return "{{ _page_records }}", {"_page_records": _part(how, value)}
 
 
 def _part(how: Collect, value: Any) -> Any:
+    """The part of a page that is collected."""
     if how.path is None:
-        return value["data"] if isinstance(value, dict) and "data" in value else value
+        if isinstance(value, dict) and "data" in value:
+            return value["data"]
+        return value
     found = dotted(value, how.path)
     if isinstance(found, Undefined) and isinstance(value, dict):
-        found = dotted(
-            value.get("data"), how.path
-        )  # as `response.x` finds what is in an answer's data
+        # `response.x` also finds `x` in the answer's data
+        found = dotted(value.get("data"), how.path)
     if isinstance(found, Undefined):
         message = f"collect.path {how.path!r} is not in the answer"
         raise Failing(Failure(code="COLLECT_MISSING", kind="config", message=message))
@@ -148,7 +166,9 @@ def _mismatch(strategy: str, part: Any) -> Failure:
 
 
 def _whole(paginate: Paginate, value: Any, collected: Any) -> Any:
-    """The last answer with `data` = what was collected; a poll's last answer as it is."""
+    """The value of the call: the last answer, with all collected pages as its `data`."""
     if paginate.collect is None:
         return value
-    return {**value, "data": collected} if isinstance(value, dict) else {"data": collected}
+    if isinstance(value, dict):
+        return {**value, "data": collected}
+    return {"data": collected}

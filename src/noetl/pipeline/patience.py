@@ -1,4 +1,4 @@
-"""How long a command waits for what it needs: a server that starts again, a store that does not answer."""
+"""Retries of idempotent calls while a server starts again, or a store does not answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,13 +7,16 @@ from typing import TypeVar
 from noetl.model.errors import Unavailable, Unreached
 
 T = TypeVar("T")
-TRIES = 8  # five seconds in all: a database may be starting again
-_SHORTEST, _LONGEST = 0.05, 2.0  # seconds between two of them
+TRIES = 8  # in about five seconds, since a database may be starting again
+_SHORTEST, _LONGEST = 0.05, 2.0  # seconds between two tries
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Of what may be asked twice. Unavailable after so many tries; those that found no server at all do not count, since then the
-    lease says how long this may take: whoever comes back renews it, or calls the command off."""
+    """Retry an idempotent call. Raises Unavailable after `TRIES` failures.
+
+    Tries that reach no server are not counted, because the lease already bounds them: the server that
+    comes back renews the lease, or cancels the command.
+    """
     left, delay = TRIES, _SHORTEST
     while True:
         try:
