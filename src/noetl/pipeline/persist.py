@@ -1,7 +1,9 @@
-"""Persist before report, in one place: a value becomes a payload in the store and an envelope that the control plane may carry.
+"""Stores values before they are reported: a value becomes a payload in the store, and an envelope that
+the control plane may carry.
 
-Small payloads travel with the report that names them, when the store is a carrier. A put that fails is repeated; when it keeps
-failing the task fails with REFERENCE_NOT_AVAILABLE, and its tool is not run again.
+Small payloads travel with the report that names them, if the store can carry them. A failed put is
+retried. If it keeps failing, the task fails with REFERENCE_NOT_AVAILABLE, and its tool does not run
+again.
 """
 
 import asyncio
@@ -59,16 +61,16 @@ from noetl.results.encoding import PARTS
 from noetl.results.port import Carrier, ResultStore, Rider
 from noetl.results.tables import EncodedTable, Parts, PartsManifest, Tables
 
-SCALARS_INLINE = 1_024
-COLUMNS_INLINE = 1_024
-RESULTS_INLINE = 2_048
+SCALARS_INLINE = 1_024  # bytes of a value's scalars in its envelope
+COLUMNS_INLINE = 1_024  # bytes of the names of columns in an envelope
+RESULTS_INLINE = 2_048  # bytes of the references of a pipeline's tasks in an envelope
 LITERAL_INLINE = 2_048  # bytes of a list or map of the playbook that an assignment carries
-PER_REPORT = 256 * 1024  # bytes of payloads that ride in one report: many reports share an exchange
+PER_REPORT = 256 * 1024  # bytes of payloads that one report carries; reports share an exchange
 
 
 @dataclass(frozen=True, slots=True)
 class StorageWish:
-    """What the playbook's author says of a result: the tier it goes to, and how long it stays."""
+    """What the playbook's author says about a result: its tier, and how long it stays."""
 
     store: str | None = None
     lifetime: Lifetime | None = None
@@ -85,8 +87,12 @@ ANYHOW = StorageWish()
 
 
 class ResultWriter:
-    """Puts of one command. `launch` counts how often this worker began this attempt: a second time must not meet its own keys.
-    Nor does it carry payloads: an entry of the first launch may be recorded already, and theirs be passed over."""
+    """Stores the values of one command.
+
+    `launch` counts how often this worker started this attempt. A second launch uses other keys, so it
+    does not collide with the first. It also carries no payloads with reports: if a report of the first
+    launch is recorded already, the server ignores the payloads of the second.
+    """
 
     def __init__(
         self,
@@ -104,15 +110,19 @@ class ResultWriter:
         self._store = store
         self._payloads = payloads
         self._suffix = "" if launch == 1 else f"-l{launch}"
-        self._carrier = store if isinstance(store, Carrier) and launch == 1 else None
+        self._carrier: Carrier | None = None
+        if launch == 1 and isinstance(store, Carrier):
+            self._carrier = store
         self._refs: list[StoredRef] = []
-        self._riders: list[Rider] = []  # their store reads them from memory while they are here
+        # While a rider is here, its store reads the payload from memory.
+        self._riders: list[Rider] = []
 
     def refs(self) -> tuple[StoredRef, ...]:
-        """References made since the last report; it brings them. Nothing reads them again before it is recorded."""
-        made, self._refs = tuple(self._refs), []
+        """The references made since the last report, for the next one. Nothing reads their payloads
+        before that report is recorded."""
+        refs, self._refs = tuple(self._refs), []
         self._riders = []
-        return made
+        return refs
 
     async def put(
         self,
@@ -123,30 +133,34 @@ class ResultWriter:
         parent: RefId | None = None,
         wish: StorageWish = ANYHOW,
     ) -> Reference:
+        """Store a value without its secrets. The next report brings the reference."""
         command = self._command
         value = self._payloads.keychain.redactor.value(as_stored(value), payload=True)
         key = result_key(command.command_id, command.attempt, label) + self._suffix
-        reference, rider = await self._put(
-            address(command.execution_id, kind, command.step, key), value, wish.store
+        where = address(command.execution_id, kind, command.step, key)
+        reference, rider = await self._put(where, value, wish.store)
+        payload = None
+        if rider is not None:
+            payload = rider.payload
+            self._riders.append(rider)
+        inputs: tuple[RefId, ...] = ()
+        if kind != "input":
+            inputs = tuple(self._payloads.read)
+        stored = StoredRef(
+            reference=reference,
+            parent=parent,
+            inputs=inputs,
+            payload=payload,
+            lifetime=wish.lifetime,
         )
-        payload = None if rider is None else rider.payload
-        inputs = () if kind == "input" else tuple(self._payloads.read)
-        self._refs.append(
-            StoredRef(
-                reference=reference,
-                parent=parent,
-                inputs=inputs,
-                payload=payload,
-                lifetime=wish.lifetime,
-            )
-        )
-        self._riders += [rider] if rider is not None else []
+        self._refs.append(stored)
         fault("persist.after")
         return reference
 
     async def _store_or_carry(
         self, where: Address, value: Any, store: str | None
     ) -> tuple[Reference, Rider | None]:
+        """Store the value, or let the report carry it if there is room."""
         if self._carrier is None:
             return await self._store.put(where, value), None
         room = PER_REPORT - sum(len(rider.payload) for rider in self._riders)
@@ -175,113 +189,118 @@ class ResultWriter:
         wish: StorageWish = ANYHOW,
         texts: bool = True,
     ) -> Envelope:
-        """The value is durable when this returns. A null value needs no payload; records become columns when they fit. Without
-        `texts`, the envelope has no texts of the value."""
+        """Store a result and return its envelope. The value is durable when this returns.
+
+        A null value needs no payload. Records are stored as columns if they fit. Without `texts`, the
+        envelope has no texts of the value.
+        """
         above = _made_from(parent)
-        if (found := records.found(value)) is not None:
+        found = records.found(value)
+        if found is not None:
             value = await self._in_columns(value, found)
+        reference = None
         try:
-            reference = None if value is None else await self._put_all(label, value, above, wish)
+            if value is not None:
+                reference = await self._put_all(label, value, above, wish)
         finally:
             for table in tables_in(value):
                 table.close()
-        return self.checked(
-            Envelope(
-                status="ok",
-                reference=reference,
-                parent_ref=ParentRef(above) if above is not None else None,
-                context=context_of(value, facts, texts=texts and self._texts_in_context),
-                meta=meta,
-            )
+        envelope = Envelope(
+            status="ok",
+            reference=reference,
+            parent_ref=None if above is None else ParentRef(above),
+            context=context_of(value, facts, texts=texts and self._texts_in_context),
+            meta=meta,
         )
+        return self.checked(envelope)
 
     async def input(self, label: str, given: dict[str, Any], *, inline: bool = True) -> Input:
-        """What a task was given, to be kept beside its result; `inline`: a small one may stand in the envelope. Keys of secrets
-        are left out there; a payload keeps them, as results do. What is a stored value, unchanged, is named instead."""
-        given = self._payloads.keychain.redactor.value(
-            {name: self._named(part) for name, part in given.items()}
-        )
+        """The input of a task, to be recorded beside its result.
+
+        With `inline`, a small input stands in the envelope, without keys of secrets. Otherwise it is a
+        payload, which keeps such keys, as results do. A part that is a stored value is replaced by its
+        reference.
+        """
+        given = {name: self._named(part) for name, part in given.items()}
+        given = self._payloads.keychain.redactor.value(given)
         if inline and is_small(given):
             return Input(value=stripped(given))
-        return Input(ref=(await self.put(label, given, kind="input")).uri)
+        reference = await self.put(label, given, kind="input")
+        return Input(ref=reference.uri)
 
     def _named(self, part: Any) -> Any:
         reference = self._payloads.stored_as(part)
-        return as_stored(part) if reference is None else {REFERENCE: to_builtins(reference)}
+        if reference is None:
+            return as_stored(part)
+        return {REFERENCE: to_builtins(reference)}
 
     async def _put_all(
         self, label: str, value: Any, above: RefId | None, wish: StorageWish
     ) -> Reference:
-        """Rows in several files, and several sets of rows, are payloads of their own; the value says where they are."""
+        """Store a value. Rows in several files, and several sets of rows, become payloads of their own
+        that the value names."""
         if isinstance(value, Parts):
-            parts = [
-                await self.put(
-                    f"{label}.p{number}",
-                    table,
-                    parent=above,
-                    wish=StorageWish("disk", wish.lifetime),
-                )
-                for number, table in enumerate(value.tables)
-            ]
-            made = await self.put(
-                label,
-                to_builtins(PartsManifest(value.head, parts)),
-                parent=above,
-                wish=StorageWish(None, wish.lifetime),
-            )
-            return replace(made, format=PARTS, rows=value.rows, rows_at=value.head.at)
-        if isinstance(value, dict) and any(tables_in(value)):
-            linked = {
-                name: {
-                    REFERENCE: to_builtins(
-                        await self._put_all(member_label(label, name), part, above, wish)
-                    )
-                }
-                if isinstance(part, EncodedTable | Parts)
-                else part
-                for name, part in value.items()
-            }
-            return await self.put(label, linked, parent=above, wish=wish)
-        return await self.put(label, value, parent=above, wish=wish)
+            return await self._put_parts(label, value, above, wish)
+        if not isinstance(value, dict) or not any(tables_in(value)):
+            return await self.put(label, value, parent=above, wish=wish)
+        linked: dict[str, Any] = {}
+        for name, part in value.items():
+            if isinstance(part, EncodedTable | Parts):
+                reference = await self._put_all(member_label(label, name), part, above, wish)
+                linked[name] = {REFERENCE: to_builtins(reference)}
+            else:
+                linked[name] = part
+        return await self.put(label, linked, parent=above, wish=wish)
+
+    async def _put_parts(
+        self, label: str, value: Parts, above: RefId | None, wish: StorageWish
+    ) -> Reference:
+        """Store rows in several files, and a manifest that lists the files."""
+        on_disk = StorageWish("disk", wish.lifetime)
+        parts: list[Reference] = []
+        for number, table in enumerate(value.tables):
+            parts.append(await self.put(f"{label}.p{number}", table, parent=above, wish=on_disk))
+        manifest = to_builtins(PartsManifest(value.head, parts))
+        anywhere = StorageWish(None, wish.lifetime)
+        reference = await self.put(label, manifest, parent=above, wish=anywhere)
+        return replace(reference, format=PARTS, rows=value.rows, rows_at=value.head.at)
 
     async def _in_columns(self, value: Any, found: records.Records) -> Any:
+        """The value with its records encoded as columns."""
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
         try:
             return await self._store.patiently(
                 lambda: asyncio.to_thread(records.as_table, value, found, tables)
             )
         except Unavailable as error:
-            raise Failing(
-                _not_stored(f"the result could not be stored: {error}", retryable=True), final=True
-            ) from error
+            message = f"the result could not be stored: {error}"
+            raise Failing(_not_stored(message, retryable=True), final=True) from error
 
     def checked(self, envelope: Envelope) -> Envelope:
-        """Small enough; a cut context would change routing silently, so a larger one is an error. The envelope that passed last
-        is not looked at again."""
+        """The envelope, if it is small enough for an event.
+
+        A larger one is an error, because cutting the context would silently change the routing. The
+        envelope that passed last is not checked again.
+        """
         if envelope is self._checked:
             return envelope
         try:
             size = len(encode(envelope))
         except (TypeError, ValueError) as error:
             message = f"the facts of the result are not JSON: {error}"
-            raise Failing(
-                Failure(code="RESULT_NOT_JSON", kind="tool", message=message), final=True
-            ) from error
-        if nested := [name for name, value in envelope.context.items() if has_rows(name, value)]:
-            message = f"the facts of the result hold a list or map under {nested[0]!r}; a tool gives scalars, or maps of them"
-            raise Failing(
-                Failure(code="CONTEXT_HAS_ROWS", kind="result", message=message), final=True
-            )
+            failure = Failure(code="RESULT_NOT_JSON", kind="tool", message=message)
+            raise Failing(failure, final=True) from error
+        context = envelope.context
+        for name, value in context.items():
+            if has_rows(name, value):
+                message = f"the facts of the result hold a list or map under {name!r}; a tool gives scalars, or maps of them"
+                failure = Failure(code="CONTEXT_HAS_ROWS", kind="result", message=message)
+                raise Failing(failure, final=True)
         if size > self._limit:
-            largest = max(
-                envelope.context,
-                key=lambda name: len(encode(envelope.context[name])),
-                default="meta",
-            )
+            largest = max(context, key=lambda name: len(encode(context[name])), default="meta")
             message = f"the result's context takes {size} bytes, the limit is {self._limit}; the largest part is {largest!r}"
-            raise Failing(
-                Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message), final=True
-            )
+            failure = Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message)
+            raise Failing(failure, final=True)
         self._checked = envelope
         return envelope
 
@@ -292,31 +311,33 @@ class ResultWriter:
         state: Collection[str] = (),
         stored_texts: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Scalars, the smallest first, while they fit together; every other value by reference, and so are texts of
-        `stored_texts`. Those for `state` as they are, if it may hold them."""
+        """Selections as events carry them.
+
+        Scalars stand there as they are, the smallest first, while they fit together. Every other value,
+        and texts of `stored_texts`, go by reference. Values for `state` stand there if it may hold them.
+        """
         sizes = sorted((len(encode(selected)), name) for name, selected in found.items())
         kept: dict[str, Any] = {}
         left = SELECTIONS_LIMIT
         for number, (size, name) in enumerate(sizes):
             selected = found[name]
-            if name in state and (value := await self._for_state(selected)) is not None:
-                kept[name] = to_builtins(value)
-                continue
-            is_value = (
-                selected.stored is None and selected.error is None and selected.missing is None
-            )
-            is_stored_text = name in stored_texts and isinstance(selected.value, str)
-            if is_value and (is_stored_text or not is_scalar(selected.value) or size > left):
-                selected = Selected(
-                    stored=await self._stored_as(f"{label}.s{number}", selected.value)
-                )
-            elif is_value:
-                left -= size
+            if name in state:
+                for_state = await self._for_state(selected)
+                if for_state is not None:
+                    kept[name] = to_builtins(for_state)
+                    continue
+            value = selected.value
+            if selected.stored is None and selected.error is None and selected.missing is None:
+                is_stored_text = name in stored_texts and isinstance(value, str)
+                if is_stored_text or not is_scalar(value) or size > left:
+                    selected = Selected(stored=await self._stored_as(f"{label}.s{number}", value))
+                else:
+                    left -= size
             kept[name] = to_builtins(selected)
         return kept
 
     async def _for_state(self, selected: Selected) -> Selected | None:
-        """The value itself; None when state cannot hold it."""
+        """The value itself; None if state cannot hold it."""
         if selected.error is not None or selected.missing is not None:
             return None
         value = selected.value
@@ -324,13 +345,18 @@ class ResultWriter:
             if (selected.stored.bytes or 0) > MAX_STATE_VALUE_BYTES:
                 return None
             value = await self._payloads.resolve(selected.stored)
-        return Selected(value=value) if problem_with_value("", value) is None else None
+        if problem_with_value("", value) is not None:
+            return None
+        return Selected(value=value)
 
     async def assigned(
         self, label: str, values: dict[str, Any], literal: Collection[str] = ()
     ) -> dict[str, Any]:
-        """What `set` changes, as events carry it: scalars and what the playbook itself says (`literal`) as they are, every
-        other value by reference, and so are texts that an item keeps for itself (`iter.…`)."""
+        """The assignments of `set` as events carry them.
+
+        Scalars, and values that stand in the playbook (`literal`), are carried as they are. Every other value,
+        and a text that an item assigns to `iter.…`, goes by reference.
+        """
         kept: dict[str, Any] = {}
         for number, (name, value) in enumerate(values.items()):
             if is_state(name):
@@ -343,48 +369,52 @@ class ResultWriter:
         return kept
 
     async def link(self, label: str, value: Any, *, texts: bool = True) -> Any:
-        """The value when it is a scalar, otherwise a link to it. Without `texts`, a text is linked too."""
-        is_value = is_scalar(value) and (texts or not isinstance(value, str))
-        return value if is_value else link_to(await self._stored_as(label, value))
+        """The value if it is a scalar, otherwise a link to it. Without `texts`, a text is linked too."""
+        if is_scalar(value) and (texts or not isinstance(value, str)):
+            return value
+        return link_to(await self._stored_as(label, value))
 
     async def cursor(self, label: str, cursor: dict[str, Any]) -> dict[str, Any]:
-        """Where the next page begins, as an event carries it: its maps are written out, their lists and long texts linked."""
+        """The cursor of the next page as an event carries it: maps stay maps, and their lists and long
+        texts are linked."""
         kept: dict[str, Any] = {}
         for number, (name, part) in enumerate(cursor.items()):
             place = f"{label}.c{number}"
-            is_plain_map = (
-                isinstance(part, dict) and not is_reference(part) and not is_wrapped(part)
-            )
-            kept[name] = await (
-                self.cursor(place, part) if is_plain_map else self.link(place, part)
-            )
+            if isinstance(part, dict) and not is_reference(part) and not is_wrapped(part):
+                kept[name] = await self.cursor(place, part)
+            else:
+                kept[name] = await self.link(place, part)
         return kept
 
     async def _stored_as(self, label: str, value: Any) -> Reference:
-        """The payload that this very value is already, or a new one."""
+        """The payload that this very object was read from or stored as, or a new one."""
         return self._payloads.reference_of(value) or await self.put(label, value)
 
     async def results(self, label: str, envelopes: dict[str, Envelope]) -> dict[str, Any]:
-        """`<step>.results`: where the values of a pipeline's tasks are."""
+        """`<step>.results`: the references of the values of a pipeline's tasks."""
         if len(envelopes) < 2:
             return {}
-        made = {
-            task: None if e.reference is None else to_builtins(e.reference)
-            for task, e in envelopes.items()
-        }
-        if len(encode(made)) > RESULTS_INLINE:
-            made = {REFERENCE: to_builtins(await self.put(f"{label}.tasks", made))}
-        return {"results": made}
+        references: dict[str, Any] = {}
+        for task, envelope in envelopes.items():
+            references[task] = None
+            if envelope.reference is not None:
+                references[task] = to_builtins(envelope.reference)
+        if len(encode(references)) > RESULTS_INLINE:
+            stored = await self.put(f"{label}.tasks", references)
+            references = {REFERENCE: to_builtins(stored)}
+        return {"results": references}
 
 
 def _made_from(parent: Envelope | None) -> RefId | None:
-    """A loop's manifest is no payload: what is read of it says which of its parts were used."""
-    reference = parent.reference if parent is not None else None
-    return None if reference is None or is_manifest(reference) else reference.ref_id
+    """The payload of the parent. A loop's manifest is none: the parts that are read are recorded
+    instead."""
+    if parent is None or parent.reference is None or is_manifest(parent.reference):
+        return None
+    return parent.reference.ref_id
 
 
 def tables_in(value: Any) -> list[EncodedTable | Parts]:
-    """Rows that come in files, as the value or as members of it."""
+    """Rows that are encoded in files: the value, or members of it."""
     found = value.values() if isinstance(value, dict) else (value,)
     return [part for part in found if isinstance(part, EncodedTable | Parts)]
 
@@ -399,11 +429,14 @@ def with_context(
     envelope: Envelope, selections: dict[str, Any], results: dict[str, Any]
 ) -> dict[str, Any]:
     context = {**envelope.context, **results}
-    return {**context, SELECTIONS: selections} if selections else context
+    if selections:
+        context[SELECTIONS] = selections
+    return context
 
 
 def context_of(value: Any, facts: dict[str, Any], *, texts: bool = True) -> dict[str, Any]:
-    """What arcs and people may know of a value without opening it; keys of secrets are left out, and texts on demand."""
+    """What arcs and people may know about a value without opening it. Keys of secrets are left out, and
+    texts too unless `texts` is set."""
     context = dict(facts)
     if isinstance(value, EncodedTable | Parts):
         context |= _of_table(value, texts)
@@ -420,33 +453,38 @@ def context_of(value: Any, facts: dict[str, Any], *, texts: bool = True) -> dict
 def _of_table(table: EncodedTable | Parts, texts: bool) -> dict[str, Any]:
     at = table.head.at
     rest = {name: part for name, part in table.head.rest.items() if name != at}
-    known = _counted(table.rows, rest.get("columns"), table.columns) if at in (None, "rows") else {}
-    return known | _own_count(rest) | _scalars(rest, texts)
+    counts: dict[str, Any] = {}
+    if at in (None, "rows"):
+        counts = _counted(table.rows, rest.get("columns"), table.columns)
+    return counts | _own_count(rest) | _scalars(rest, texts)
 
 
 def _own_count(value: dict[str, Any]) -> dict[str, Any]:
-    """A statement that changes rows and gives none counts them."""
-    return {"row_count": counted} if isinstance(counted := value.get("row_count"), int) else {}
+    """The count that the value itself has: a statement that changes rows and returns none counts
+    them."""
+    count = value.get("row_count")
+    if isinstance(count, int):
+        return {"row_count": count}
+    return {}
 
 
 def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
-    return _counted(
-        len(rows), columns, list(rows[0]) if rows and isinstance(rows[0], dict) else None
-    )
+    found = None
+    if rows and isinstance(rows[0], dict):
+        found = list(rows[0])
+    return _counted(len(rows), columns, found)
 
 
 def _counted(count: int, columns: Any, found: list[str] | None) -> dict[str, Any]:
-    """`columns` are those that the value itself names."""
+    """The number of rows and their columns. `columns` are those that the value itself names."""
     names = columns if isinstance(columns, list) else found
-    known: dict[str, Any] = {"row_count": count}
-    return (
-        known
-        if names is None or len(encode(names)) > COLUMNS_INLINE
-        else {**known, "columns": names}
-    )
+    if names is None or len(encode(names)) > COLUMNS_INLINE:
+        return {"row_count": count}
+    return {"row_count": count, "columns": names}
 
 
 def _scalars(value: dict[str, Any], texts: bool) -> dict[str, Any]:
+    """The scalars of a map that fit into an envelope."""
     kept: dict[str, Any] = {}
     left = SCALARS_INLINE
     for name, part in value.items():

@@ -1,7 +1,7 @@
-"""Items of a loop whose body is one plain task: no rule looks at it, nothing is assigned, only its input is rendered.
+"""Items of a loop with one plain task in its body: no rules, no assignments, only an input.
 
-Such items need no pipeline each. Their tool takes many inputs in one call (`Tool.run_many`), and every item ends as its pipeline
-would have ended it.
+Such items need no pipeline. Their tool takes many inputs in one call (`ManyTool.run_many`), and every
+item ends as its pipeline would end it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ NOT_RUN: Final = object()
 
 
 class BatchedItems:
-    """What all items of one command have in common."""
+    """What all items of one command share."""
 
     def __init__(
         self, shared: Shared, task: Task, tool: ManyTool, writes: ScopeWrites, now: str
@@ -38,74 +38,68 @@ class BatchedItems:
         self._args: dict[str, Any] | None = None
         self._step_input = templates.parsed(shared.step.input)
         self._task_input = templates.parsed(task.input)
+        self._direct: Direct | None = None
         loop = shared.step.loop
-        self._direct = (
-            None if loop is None or self._step_input else Direct.of(self._task_input, loop.iterator)
-        )
+        if loop is not None and not self._step_input:
+            self._direct = Direct.of(self._task_input, loop.iterator)
 
     @classmethod
     def of(cls, shared: Shared, writes: ScopeWrites, now: str) -> "BatchedItems | None":
-        """None: an item of this step is more than one call."""
+        """None if an item of this step is more than one plain call."""
         if len(shared.tasks) != 1 or shared.broken or shared.command.attempts:
             return None
         (task,) = shared.tasks
         tool = shared.env.registry.get(task.kind)
-        if not isinstance(tool, ManyTool) or isinstance(task, SinkTask):
+        if not isinstance(tool, ManyTool) or not _is_plain(task):
             return None
-        spec = task.spec
-        rules = spec.when is not None or spec.paginate is not None or spec.policy.rules
-        if (
-            rules
-            or task.set
-            or task.auth is not None
-            or task.timeout is not None
-            or task.provenance
-        ):
-            return None
-        if any(value and name not in raw_fields(tool) for name, value in task.config.items()):
+        raw = raw_fields(tool)
+        if any(value and name not in raw for name, value in task.config.items()):
             return None
         try:
             return cls(shared, task, tool, writes, now)
-        except TemplateError:  # told when it is rendered
+        except TemplateError:  # the pipeline reports it when it renders the input
             return None
 
     async def run(
         self, items: list[LoopItem], at_once: int = 1, *, stop: bool = False
     ) -> tuple[list[Failure | Any], float]:
-        """The value of each, or its failure; and the seconds that they were worked on. So many run at once. `stop`: NOT_RUN of
-        those that had not begun when one failed; of all after it, if one runs at a time."""
+        """Run the items, `at_once` at a time.
+
+        Returns the value or the failure of each item, and the seconds spent on them. With `stop`, items
+        that had not begun when one failed are NOT_RUN; if one runs at a time, these are all items after
+        the failed one.
+        """
         clock = asyncio.get_running_loop().time
         began = clock()
         ended = await self._inputs(items)
         strict = stop and at_once == 1
         if strict:
             _end_at_failure(ended)
-        rendered = clock() - began
-        ready = [
-            number
-            for number, given in enumerate(ended)
-            if given is not NOT_RUN and not isinstance(given, Failure)
-        ]
+        seconds = clock() - began
+        ready: list[int] = []
+        for number, given in enumerate(ended):
+            if given is not NOT_RUN and not isinstance(given, Failure):
+                ready.append(number)
         if not ready:
-            return ended, rendered
+            return ended, seconds
+        inputs = [ended[number] for number in ready]
+        indexes = [items[number].index for number in ready]
         fault("tool.before")
-        ran = await self._call(
-            [ended[number] for number in ready],
-            [items[number].index for number in ready],
-            at_once,
-            stop,
-        )
+        batch = await self._call(inputs, indexes, at_once, stop)
         fault("tool.after")
-        clean = self._shared.env.redactor.outcome
-        for number, told in zip(ready, ran.outcomes, strict=True):
-            outcome = None if told is None else clean(told)
+        redact = self._shared.env.redactor.outcome
+        for number, outcome in zip(ready, batch.outcomes, strict=True):
+            if outcome is None:
+                ended[number] = NOT_RUN
+                continue
+            outcome = redact(outcome)
             if isinstance(outcome, Success):
                 ended[number] = outcome.value
             else:
-                ended[number] = NOT_RUN if outcome is None else self._failed(outcome.failure)
+                ended[number] = self._failed(outcome.failure)
         if strict:
             _end_at_failure(ended)
-        return ended, rendered + ran.seconds
+        return ended, seconds + batch.seconds
 
     async def _call(
         self, given: list[dict[str, Any]], indexes: list[int], at_once: int, stop: bool
@@ -119,50 +113,49 @@ class BatchedItems:
                 at_once=at_once,
                 stop=stop,
             )
-        except (
-            Exception
-        ) as error:  # a tool that raises is broken, but the playbook's author must see where
+        except Exception as error:  # the tool has a bug, and the playbook's author must see where
             message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"
-            return BatchOutcome(
-                [Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))] * len(given),
-                0.0,
-            )
+            failed = Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
+            return BatchOutcome([failed] * len(given), 0.0)
 
     def _failed(self, failure: Failure) -> Failure:
         return bounded(failure, task=self._task.name, attempt=1)
 
-    # ---- the input ---------------------------------------------------------------------------------------------------------
+    # ---- the input -------------------------------------------------------------------------------
 
     async def _inputs(self, items: list[LoopItem]) -> list[Any]:
+        """The input of each item, or the failure to render it."""
         direct = self._direct
         if direct is None:
             return [await self._input(item) for item in items]
         if direct.rendered is None:
             await self._input(items[0])
-        given = direct.inputs(items)
-        if self._args:
-            given = [each and {**each, **self._args} for each in given]
-        return [each or await self._input(item) for each, item in zip(given, items, strict=True)]
+        inputs: list[Any] = []
+        for given, item in zip(direct.inputs(items), items, strict=True):
+            if given and self._args:
+                given = {**given, **self._args}
+            inputs.append(given or await self._input(item))
+        return inputs
 
     async def _input(self, item: LoopItem) -> dict[str, Any] | Failure:
         try:
             if self._args is None:
-                self._args = {
-                    name: await input_of(value, self._names.payloads)
-                    for name, value in self._names.args.items()
-                }
+                args: dict[str, Any] = {}
+                for name, value in self._names.args.items():
+                    args[name] = await input_of(value, self._names.payloads)
+                self._args = args
             merged = self._args
             if self._step_input:
-                merged = {
-                    **await self._rendered(item, self._step_input, self._names.args, "step input"),
-                    **merged,
-                }
+                step_input = await self._rendered(
+                    item, self._step_input, self._names.args, "step input"
+                )
+                merged = {**step_input, **merged}
             if not self._task_input:
                 return dict(merged)
-            made = await self._rendered(item, self._task_input, merged, "input")
+            task_input = await self._rendered(item, self._task_input, merged, "input")
             if self._direct is not None:
-                self._direct.learn(made)
-            return {**made, **merged}
+                self._direct.learn(task_input)
+            return {**task_input, **merged}
         except Failing as failing:
             return self._failed(failing.failure)
 
@@ -174,25 +167,35 @@ class BatchedItems:
         functions = SeededFunctions(
             f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock
         )
+        rendered: dict[str, Any]
         try:
-            made: dict[str, Any] = templates.render_value(
+            rendered = templates.render_value(
                 template, scope, limits=WORKER_LIMITS, functions=functions
             )
-            return made
-        except NeedsData:  # loaded, and rendered again
+        except NeedsData:  # load the data and render again
             where = f"step {command.step}, task {task}, {place}"
-            made = await TaskRendering(lambda: scope, self._names.payloads, functions, where).value(
-                template
-            )
-            return made
+            rendering = TaskRendering(lambda: scope, self._names.payloads, functions, where)
+            rendered = await rendering.value(template)
         except TemplateError as error:
-            raise Failing(
-                template_failure(error, f"step {command.step}, task {task}, {place}")
-            ) from error
+            where = f"step {command.step}, task {task}, {place}"
+            raise Failing(template_failure(error, where)) from error
+        return rendered
 
 
 def _end_at_failure(ended: list[Any]) -> None:
-    first = next(
-        (number for number, each in enumerate(ended) if isinstance(each, Failure)), len(ended)
-    )
-    ended[first + 1 :] = [NOT_RUN] * len(ended[first + 1 :])
+    """Mark all items after the first failed one as NOT_RUN."""
+    for number, outcome in enumerate(ended):
+        if isinstance(outcome, Failure):
+            after = number + 1
+            ended[after:] = [NOT_RUN] * (len(ended) - after)
+            return
+
+
+def _is_plain(task: Task) -> bool:
+    """Whether the task is one call: no rules, no assignments, no `auth`, no timeout, no provenance."""
+    spec = task.spec
+    if isinstance(task, SinkTask) or task.set or task.provenance:
+        return False
+    if task.auth is not None or task.timeout is not None:
+        return False
+    return spec.when is None and spec.paginate is None and not spec.policy.rules

@@ -1,4 +1,5 @@
-"""What a task's policy makes of its outcome. The verdicts are data; delays are computed, never waited for, here."""
+"""Turns the outcome of a task into the verdict of its policy. Delays are computed here, and waited for
+by the caller."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,25 +14,27 @@ from noetl.playbook.model import DEFAULT_ATTEMPTS, Action, Rule, Task
 DEFAULT_DELAY: Micros = 1_000_000
 MAX_JUMPS = 10_000
 RETRY_AFTER_STATUSES = (429, 503)
-MAX_RETRY_AFTER: Micros = (
-    3_600_000_000  # of what a server asks for, unless the rule has `max_delay`
-)
+MAX_RETRY_AFTER: Micros = 3_600_000_000  # for a rule without `max_delay`
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """On at the next task. `let_pass` is the failure that the rule lets pass."""
+    """Go on with the next task. `let_pass` is the failure that the rule lets pass."""
 
     let_pass: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
+    """Try the task again after a delay."""
+
     delay: Micros
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
+    """Go on with the task `to`. The pipeline may jump `most` times."""
+
     to: str
     most: int
     let_pass: Failure | None = None
@@ -39,13 +42,15 @@ class Jump:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The pipeline ends well."""
+    """End the pipeline successfully."""
 
     let_pass: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
+    """End the pipeline with this failure."""
+
     failure: Failure
 
 
@@ -53,7 +58,8 @@ Verdict = Go | Again | Jump | Break | Fail
 
 
 async def matching(rules: list[Rule], rendering: TaskRendering) -> Action | None:
-    """The action of the first rule whose `when` holds. It decides alone, also when it is a retry without a try left."""
+    """The action of the first rule that matches. It decides alone, also if it is a retry and no try is
+    left."""
     for rule in rules:
         if rule.when is None or await rendering.guard(rule.when):
             return rule.then
@@ -67,24 +73,30 @@ async def verdict(
     rendering: TaskRendering,
     chance: float,
 ) -> Verdict:
-    """`tries` counts the one just ended. Without a rule an error fails the task, and after success the pipeline goes on."""
+    """The verdict on a try that has just ended; `tries` includes it. Without a rule, an error fails
+    the task, and the pipeline goes on after a success."""
     if action is None:
-        return Go() if failure is None else Fail(failure)
+        if failure is None:
+            return Go()
+        return Fail(failure)
     if action.do != "retry":
         return await _done(action.do, action, failure, rendering)
     attempts = await _attempts(action, rendering)
-    if tries < attempts:
-        own = await delay(action, tries, rendering, chance)
-        longest = await _duration(action.max_delay, rendering)
-        asked = min(_asked_delay(failure), MAX_RETRY_AFTER if longest is None else longest)
-        return Again(max(own, asked))
-    return await _done(action.exhausted or "fail", action, failure or _used_up(attempts), rendering)
+    if tries >= attempts:
+        exhausted = action.exhausted or "fail"
+        return await _done(exhausted, action, failure or _used_up(attempts), rendering)
+    own_delay = await delay(action, tries, rendering, chance)
+    longest = await _duration(action.max_delay, rendering)
+    if longest is None:
+        longest = MAX_RETRY_AFTER
+    return Again(max(own_delay, min(_asked_delay(failure), longest)))
 
 
 async def _done(
     do: str, action: Action, failure: Failure | None, rendering: TaskRendering
 ) -> Verdict:
-    """What ends the task: the `do` of a rule, or the `exhausted` of a retry that has no try left."""
+    """The verdict that ends the task: the `do` of a rule, or the `exhausted` of a retry without a try
+    left."""
     match do:
         case "continue":
             return Go(failure)
@@ -97,11 +109,13 @@ async def _done(
 
 
 def _asked_delay(failure: Failure | None) -> Micros:
-    """What the server asked for with `Retry-After`, when it has too much to do."""
+    """The delay that an overloaded server asked for with `Retry-After`."""
     if failure is None or failure.http_status not in RETRY_AFTER_STATUSES:
         return 0
     seconds = failure.detail.get("retry_after")
-    return round(seconds * 1_000_000) if isinstance(seconds, int | float) else 0
+    if not isinstance(seconds, int | float):
+        return 0
+    return round(seconds * 1_000_000)
 
 
 def _used_up(attempts: int) -> Failure:
@@ -112,13 +126,13 @@ def _used_up(attempts: int) -> Failure:
 
 
 async def _declared(action: Action, failure: Failure | None, rendering: TaskRendering) -> Failure:
-    message = str(await rendering.value(action.message)) if action.message is not None else None
+    """The failure of a rule that says `fail`, with its message."""
+    message = None
+    if action.message is not None:
+        message = str(await rendering.value(action.message))
     if failure is None:
-        return Failure(
-            code="POLICY_FAILED",
-            kind="policy",
-            message=message or "the task's policy says that it failed",
-        )
+        message = message or "the task's policy says that it failed"
+        return Failure(code="POLICY_FAILED", kind="policy", message=message)
     if message is None:
         return failure
     return Failure(
@@ -143,29 +157,21 @@ async def number(template: Any, name: str, rendering: TaskRendering) -> int:
     try:
         return int(value)
     except (TypeError, ValueError):
-        raise Failing(
-            Failure(
-                code="POLICY_INVALID", kind="config", message=f"{name} is {value!r}, not a number"
-            )
-        ) from None
+        message = f"{name} is {value!r}, not a number"
+        raise Failing(Failure(code="POLICY_INVALID", kind="config", message=message)) from None
 
 
 async def delay(action: Any, tries: int, rendering: TaskRendering, chance: float = 0.0) -> Micros:
-    """Before the next try, after `tries` of them. Also for pages: `action` has delay, backoff, max_delay."""
+    """The delay before the next try, or the next page, after `tries` of them. `action` has the fields
+    delay, backoff and max_delay."""
     backoff = action.backoff
     base = await _duration(action.delay, rendering)
     if base is None:
         base = 0 if backoff in (None, "none") else DEFAULT_DELAY
     longest = await _duration(action.max_delay, rendering)
-    return _delay(
-        base,
-        backoff,
-        tries,
-        getattr(action, "multiplier", None),
-        longest,
-        getattr(action, "jitter", None),
-        chance,
-    )
+    multiplier = getattr(action, "multiplier", None)
+    jitter = getattr(action, "jitter", None)
+    return _delay(base, backoff, tries, multiplier, longest, jitter, chance)
 
 
 def _delay(
@@ -182,8 +188,12 @@ def _delay(
         grown = base * tries
     elif backoff == "exponential":
         grown = base * min((multiplier or 2.0) ** min(tries - 1, 64), 1e9)
-    grown = min(grown, durations.LONGEST if longest is None else longest)
-    share = 0.5 if jitter is True else float(jitter or 0.0)
+    if longest is None:
+        longest = durations.LONGEST
+    grown = min(grown, longest)
+    share = float(jitter or 0.0)
+    if jitter is True:
+        share = 0.5
     return round(grown * (1 - share) + grown * share * chance)
 
 

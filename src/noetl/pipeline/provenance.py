@@ -1,4 +1,4 @@
-"""Where a result comes from, as its envelope says it: the tool that made it, and the input that the tool was given."""
+"""Provenance in the envelope of a result: the tool that made it, and the input of that tool."""
 
 import sys
 from collections.abc import Iterable
@@ -10,14 +10,13 @@ from noetl.model.codec import encode
 from noetl.tools.port import Tool
 
 INLINE = 256  # bytes of an input that stands in the envelope itself
-PER_ITEM = "per item"  # an entry of `provenance` that items of a loop do not share, in the envelope of all of them
+PER_ITEM = "per item"  # in the envelope of a loop: an entry that its items do not share
 
 
 def made_with(kind: str, tool: Tool | None) -> dict[str, str]:
-    """`meta.tool`: the same for every result of a kind, so it is made once."""
-    return _made_with(
-        kind, (type(tool).__module__ if tool is not None else "noetl").partition(".")[0]
-    )
+    """`meta.tool`. It is the same for every result of a kind, so it is made once."""
+    module = "noetl" if tool is None else type(tool).__module__
+    return _made_with(kind, module.partition(".")[0])
 
 
 @cache
@@ -35,14 +34,13 @@ def _made_with(kind: str, package: str) -> dict[str, str]:
 def _version(package: str) -> str:
     try:
         return version(package)
-    except (
-        PackageNotFoundError
-    ):  # a tool that was never installed, or whose package has another name
+    except PackageNotFoundError:  # not installed, or the package has another name
         return ""
 
 
 def shared_provenance(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """`meta.provenance` of items that are stored together. Each item's own is in its row; an event has only what they share."""
+    """`meta.provenance` of items that are stored together. The row of an item has its own; the event
+    has only the entries that all items share."""
     shared: dict[str, Any] = {}
     for provenance in items:
         for name, value in provenance.items():
@@ -53,7 +51,7 @@ def shared_provenance(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_small(given: dict[str, Any]) -> bool:
-    """Scalars alone, and few of them."""
+    """Whether the input has only scalars, and fits into an envelope."""
     if not all(map(_is_scalar, given.values())):
         return False
     return len(encode(given)) <= INLINE

@@ -1,6 +1,6 @@
-"""Stored results for people: the first rows, the bytes as they are stored, or rows in a format of their choice.
+"""Reads stored results for people: the first rows, the stored bytes, or rows in another format.
 
-Everything is streamed: what is in memory is a piece, a batch of rows, or a value too small to matter.
+Everything is streamed. Memory holds one piece of bytes, one batch of rows, or one small value.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from noetl.results.encoding import ARROW, JSON, PARQUET
 from noetl.results.port import ByteSource, ResultStore
 from noetl.results.values import Unfit, columns_of
 
-PIECE = 256 * 1024  # bytes read at once
-BATCH = 1_000  # rows made at once
+PIECE = 256 * 1024  # bytes per read
+BATCH = 1_000  # rows per batch
 WHOLE = 64 * 1024  # bytes of a value without rows that a preview opens
-SHOWN = 4 << 20  # bytes of rows that a preview opens; one row is shown however large it is
+SHOWN = 4 << 20  # bytes of rows that a preview opens; it always opens one row
 IN_MEMORY = 16 << 20  # bytes of a value that has to be read whole to find its rows
 TEXT, LIST, DEEP = 1_000, 100, 50  # characters, items and levels that a preview shows of one value
 MEDIA_TYPES = {
@@ -45,12 +45,14 @@ Made = TypeVar("Made", bytes, list[Any])
 
 
 class Reading:
+    """Previews and downloads of stored results."""
+
     def __init__(self, store: ResultStore, manifests: Manifests) -> None:
         self._store = store
         self._manifests = manifests
 
     def _payloads(self) -> ResultReader:
-        """One for each reader: what it keeps is its own."""
+        """A new reader for each request: it keeps values in memory."""
         return ResultReader(self._store, self._manifests)
 
     async def resolve(self, reference: Reference) -> Any:
@@ -58,14 +60,19 @@ class Reading:
             return await self._payloads().resolve(reference)
 
     async def preview(self, reference: Reference, rows: int) -> Preview:
+        """The first rows of a result, or its value if it is small."""
         payloads = self._payloads()
         with in_words():
             if reference.rows is None:
                 if (reference.bytes or 0) > WHOLE:
                     return Preview(cut=True)
-                return Preview(value=stripped(_short(await payloads.resolve(reference))))
+                value = await payloads.resolve(reference)
+                return Preview(value=stripped(_short(value)))
             found = await payloads.range(reference, 0, min(rows, _fitting(reference)))
-            columns = await _columns(payloads, reference) if is_rowset(reference) else _names(found)
+            if is_rowset(reference):
+                columns = await _columns(payloads, reference)
+            else:
+                columns = _names(found)
         return Preview(
             row_count=reference.rows,
             columns=tuple(columns),
@@ -73,7 +80,7 @@ class Reading:
             cut=reference.rows > len(found),
         )
 
-    # ---- bytes -------------------------------------------------------------------------------------------------------------
+    # ---- downloads -------------------------------------------------------------------------------
 
     async def download(
         self,
@@ -82,45 +89,54 @@ class Reading:
         start: int = 0,
         stop: int | None = None,
     ) -> Download:
-        """Without a format: as it is stored; a loop's result, which is stored in parts, as JSON. Rows [start, stop) of it."""
-        stored = JSON if reference is None or is_manifest(reference) else reference.format or JSON
+        """Rows [start, stop) of a result in a format.
+
+        Without a format, the bytes are sent as they are stored. The result of a loop is stored in parts
+        and sent as JSON.
+        """
+        stored = JSON
+        if reference is not None and not is_manifest(reference):
+            stored = reference.format or JSON
         whole = (start, stop) == (0, None)
-        format = format or (JSON if stored == ARROW and not whole else stored)
+        if not format:
+            format = JSON if stored == ARROW and not whole else stored
         if format not in MEDIA_TYPES or (format == ARROW and (stored != ARROW or not whole)):
-            raise InvalidInput(
-                f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}"
-            )
+            hint = f"one of {', '.join(FORMATS)}"
+            raise InvalidInput(f"there is no format {format!r}", hint=hint)
         if reference is not None and whole and format == stored and not is_manifest(reference):
             return await self._as_stored(reference, format)
         made = _Made(self._payloads(), reference, start, stop)
-        parts = {JSON: made.json, "jsonl": made.lines, "csv": made.csv, PARQUET: made.parquet}[
-            format
-        ]
+        by_format = {JSON: made.json, "jsonl": made.lines, "csv": made.csv, PARQUET: made.parquet}
+        parts = by_format[format]
         await made.check(format)
         return Download(MEDIA_TYPES[format], format, lambda begin, end: parts())
 
     async def _as_stored(self, reference: Reference, format: str) -> Download:
         size = await self._size(reference)
 
-        async def parts(start: int, stop: int | None) -> Bytes:
+        async def read_bytes(start: int, stop: int | None) -> Bytes:
+            end = size if stop is None else min(stop, size)
             with in_words():
                 source = await self._open(reference)
                 try:
-                    async for data in _pieces(
-                        source, start, size if stop is None else min(stop, size)
-                    ):
+                    async for data in _pieces(source, start, end):
                         yield data
                 finally:
                     await asyncio.to_thread(source.close)
 
-        return Download(MEDIA_TYPES[format], format, parts, size, reference.sha256)
+        return Download(MEDIA_TYPES[format], format, read_bytes, size, reference.sha256)
 
     async def _size(self, reference: Reference) -> int:
-        """Of the payload: its file may have more. Opened now, so that who cannot have it is told before the first byte."""
+        """The size of the payload, which may be smaller than its file.
+
+        The file is opened now, so that a payload that cannot be read is reported before the first byte.
+        """
         with in_words():
             source = await self._open(reference)
             try:
-                return source.size if reference.bytes is None else min(reference.bytes, source.size)
+                if reference.bytes is None:
+                    return source.size
+                return min(reference.bytes, source.size)
             finally:
                 await asyncio.to_thread(source.close)
 
@@ -142,11 +158,11 @@ async def _pieces(source: ByteSource, start: int, stop: int) -> Bytes:
         yield data
 
 
-# ---- rows in a format -----------------------------------------------------------------------------------------------------
+# ---- rows in a format ----------------------------------------------------------------------------
 
 
 class _Made:
-    """Rows [start, stop) of a result, made into bytes as they are read."""
+    """Rows [start, stop) of a result, converted to bytes while they are read."""
 
     def __init__(
         self, payloads: ResultReader, reference: Reference | None, start: int, stop: int | None
@@ -156,58 +172,71 @@ class _Made:
         self._count = None if reference is None else reference.rows
         self._start = start
         self._stop = stop
-        self._value: Any = None  # of what has no rows that are known
-        self._file: Any = (
-            None  # Parquet of rows that are no row set: whether they fit is known when it is made
-        )
+        self._value: Any = None  # the whole value, if the reference does not count rows
+        self._file: Any = None  # Parquet made by `check` from rows that are not a row set
 
     async def check(self, format: str) -> None:
-        """What cannot be had in this format is refused before the first byte."""
-        reference = self._reference
+        """Refuse a format that the result cannot have, before the first byte is sent."""
         if self._count is None:
-            if reference is not None:
-                if (reference.bytes or 0) > IN_MEMORY:
-                    raise InvalidInput(
-                        "the result has no rows of its own", hint="get it whole, as JSON"
-                    )
-                with in_words():
-                    self._value = await self._payloads.resolve(reference)
-            found = self._value.get("rows") if isinstance(self._value, dict) else None
-            if not isinstance(found, list) and (
-                format != JSON or (self._start, self._stop) != (0, None)
-            ):
-                raise InvalidInput("the result has no rows", hint="--format json, without --rows")
+            await self._read_value(format)
         if format == PARQUET and not self._is_rowset():
-            if reference is not None and (reference.bytes or 0) > IN_MEMORY:
+            await self._make_parquet()
+
+    async def _read_value(self, format: str) -> None:
+        """Read the whole value, to find its rows."""
+        reference = self._reference
+        if reference is not None:
+            if (reference.bytes or 0) > IN_MEMORY:
                 raise InvalidInput(
-                    "the result is stored as JSON, too much of it for columns",
-                    hint="--format jsonl",
+                    "the result has no rows of its own", hint="get it whole, as JSON"
                 )
             with in_words():
-                rows = [row async for batch in self._batches() for row in batch]
-                like = (
-                    rows
-                    or [row async for batch in self._batches(whole=True) for row in batch]
-                    or [self._names_only()]
-                )
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who reads it
-            await asyncio.to_thread(_to_parquet, rows, like, self._file)
+                self._value = await self._payloads.resolve(reference)
+        if format == JSON and self._is_whole():
+            return
+        if not isinstance(self._member("rows"), list):
+            raise InvalidInput("the result has no rows", hint="--format json, without --rows")
+
+    async def _make_parquet(self) -> None:
+        """Make the file now, because only making it shows whether the rows fit columns."""
+        reference = self._reference
+        if reference is not None and (reference.bytes or 0) > IN_MEMORY:
+            raise InvalidInput(
+                "the result is stored as JSON, too much of it for columns",
+                hint="--format jsonl",
+            )
+        with in_words():
+            rows = [row async for batch in self._batches() for row in batch]
+            like = rows
+            if not like:
+                like = [row async for batch in self._batches(whole=True) for row in batch]
+            if not like:
+                like = [self._names_only()]
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the reader
+        await asyncio.to_thread(_to_parquet, rows, like, self._file)
+
+    def _is_whole(self) -> bool:
+        return (self._start, self._stop) == (0, None)
+
+    def _member(self, name: str) -> Any:
+        """A member of the value, if it is a map."""
+        if isinstance(self._value, dict):
+            return self._value.get(name)
+        return None
 
     def _names_only(self) -> dict[str, None]:
-        """Of rows that there are none of, what stands beside them: `columns`."""
-        found = self._value.get("columns") if isinstance(self._value, dict) else None
-        return (
-            {name: None for name in found if isinstance(name, str)}
-            if isinstance(found, list)
-            else {}
-        )
+        """The columns of a result without rows, from `columns` beside the rows."""
+        columns = self._member("columns")
+        if not isinstance(columns, list):
+            return {}
+        return {name: None for name in columns if isinstance(name, str)}
 
     def _is_rowset(self) -> bool:
         return self._reference is not None and is_rowset(self._reference)
 
     async def json(self) -> Bytes:
-        """The value whole; of a part of its rows, a list."""
-        if self._count is None and (self._start, self._stop) == (0, None):
+        """The whole value, or a list of some of its rows."""
+        if self._count is None and self._is_whole():
             yield encode(self._value)
             return
         before, after = await self._around()
@@ -216,25 +245,29 @@ class _Made:
         async with aclosing(self._batches()) as batches:
             async for rows in batches:
                 if rows:
-                    yield comma + (await asyncio.to_thread(encode, rows))[1:-1]
+                    listed = await asyncio.to_thread(encode, rows)
+                    yield comma + listed[1:-1]
                     comma = b","
         yield b"]" + after
 
     async def _around(self) -> tuple[bytes, bytes]:
-        """What stands before and after the rows when they are a member of the value."""
+        """The JSON before and after the rows, if they are a member of the value."""
         reference = self._reference
-        if reference is None or reference.rows_at is None or (self._start, self._stop) != (0, None):
+        if reference is None or reference.rows_at is None or not self._is_whole():
             return b"", b""
         with in_words():
             reader = await self._payloads.open(reference)
         head = dict(reader.head.rest)
         await asyncio.to_thread(reader.close)
         names = list(head)
-        place = names.index(reference.rows_at) if reference.rows_at in head else len(names)
-        before = b"".join(encode(name) + b":" + encode(head[name]) + b"," for name in names[:place])
-        after = b"".join(
-            b"," + encode(name) + b":" + encode(head[name]) for name in names[place + 1 :]
-        )
+        place = len(names)
+        if reference.rows_at in head:
+            place = names.index(reference.rows_at)
+        before, after = b"", b""
+        for name in names[:place]:
+            before += encode(name) + b":" + encode(head[name]) + b","
+        for name in names[place + 1 :]:
+            after += b"," + encode(name) + b":" + encode(head[name])
         return b"{" + before + encode(reference.rows_at) + b":", after + b"}"
 
     async def lines(self) -> Bytes:
@@ -258,7 +291,7 @@ class _Made:
                 yield await asyncio.to_thread(written.rows, rows)
 
     async def parquet(self) -> Bytes:
-        """Its end says where its groups are: it is written to a file first."""
+        """The file is written first, because its end says where its row groups are."""
         with self._file or tempfile.TemporaryFile() as file:
             if self._file is None:
                 await self._rowset_to(file)
@@ -271,20 +304,23 @@ class _Made:
         with in_words():
             reader = await self._payloads.open(self._reference)
 
-        def write() -> None:
-            from noetl.results.formats import ParquetWriter  # Arrow: it is here already
+        def write_batches() -> None:
+            from noetl.results.formats import ParquetWriter  # needs Arrow, which is loaded by now
 
             with closing(ParquetWriter(file, reader.schema)) as out:
                 for batch in reader.batches(self._start, self._stop):
                     out.add(batch)
 
         try:
-            await asyncio.to_thread(write)
+            await asyncio.to_thread(write_batches)
         finally:
             await asyncio.to_thread(reader.close)
 
     async def _batches(self, *, whole: bool = False) -> Rows:
-        start, stop = (0, None) if whole else (self._start, self._stop)
+        """The rows in batches. With `whole`, all rows instead of [start, stop)."""
+        start, stop = self._start, self._stop
+        if whole:
+            start, stop = 0, None
         if self._count is None:
             listed = self._value["rows"][start:stop]
             for at in range(0, len(listed), BATCH):
@@ -305,18 +341,19 @@ class _Made:
     async def _of_rowset(
         self, reference: Reference, made: Callable[[Any, int, int | None], Iterator[Made]]
     ) -> AsyncGenerator[Made, None]:
+        """What `made` makes of the batches of a row set. It runs in a thread."""
         with in_words():
             reader = await self._payloads.open(reference)
-        found = made(reader, self._start, self._stop)
+        parts = made(reader, self._start, self._stop)
         try:
-            while (part := await asyncio.to_thread(next, found, None)) is not None:
+            while (part := await asyncio.to_thread(next, parts, None)) is not None:
                 yield part
         finally:
             await asyncio.to_thread(reader.close)
 
 
 def _row_batches(reader: Any, start: int, stop: int | None) -> Iterator[list[Any]]:
-    from noetl.results.rowsets import as_rows  # Arrow: it is here already
+    from noetl.results.rowsets import as_rows  # needs Arrow, which is loaded by now
 
     for batch in reader.batches(start, stop):
         for at in range(0, batch.num_rows, BATCH):
@@ -336,7 +373,7 @@ def _lines(rows: list[Any]) -> bytes:
 
 
 class _Csv:
-    """The names are those of the first rows."""
+    """CSV of records. The columns are those of the first rows."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -349,7 +386,8 @@ class _Csv:
             self._names = columns_of(records)
             header = csv_header(self._names)
         for record in records:
-            if strange := record.keys() - set(self._names):
+            strange = record.keys() - set(self._names)
+            if strange:
                 raise InvalidInput(
                     f"a row has the column {min(strange)!r}, which the first ones lack",
                     hint="--format jsonl",
@@ -362,7 +400,7 @@ def _records(rows: list[Any]) -> list[dict[str, Any]]:
 
 
 def _to_parquet(rows: list[Any], like: list[Any], file: Any) -> None:
-    """Rows that have the columns of those that are `like` them."""
+    """Write the rows with the columns and types of the rows in `like`."""
     from noetl.results.formats import Kinds, ParquetWriter, columns
 
     records, kinds = _records(rows), Kinds()
@@ -380,7 +418,7 @@ def _to_parquet(rows: list[Any], like: list[Any], file: Any) -> None:
         ) from error
 
 
-# ---- previews --------------------------------------------------------------------------------------------------------------
+# ---- previews ------------------------------------------------------------------------------------
 
 
 async def _columns(payloads: ResultReader, reference: Reference) -> list[ShownColumn]:
@@ -392,10 +430,10 @@ async def _columns(payloads: ResultReader, reference: Reference) -> list[ShownCo
 
 
 def _fitting(reference: Reference) -> int:
-    """So many rows, of average size."""
+    """The number of rows that a preview opens, from their average size."""
     count = reference.rows or 0
-    each = (reference.bytes or 0) // max(count, 1)
-    return min(count, max(1, SHOWN // max(each, 1)))
+    row_bytes = (reference.bytes or 0) // max(count, 1)
+    return min(count, max(1, SHOWN // max(row_bytes, 1)))
 
 
 def _names(rows: list[Any]) -> list[ShownColumn]:
@@ -403,16 +441,17 @@ def _names(rows: list[Any]) -> list[ShownColumn]:
 
 
 def _short(value: Any, depth: int = 0) -> Any:
+    """The value as a preview shows it."""
     match value:
-        case str():
-            return value if len(value) <= TEXT else value[:TEXT] + "…"
+        case str() if len(value) > TEXT:
+            return value[:TEXT] + "…"
         case list() | dict() if depth == DEEP:
             return "…"
         case list():
-            return [
-                *(_short(part, depth + 1) for part in value[:LIST]),
-                *(["…"] if len(value) > LIST else []),
-            ]
+            parts = [_short(part, depth + 1) for part in value[:LIST]]
+            if len(value) > LIST:
+                parts.append("…")
+            return parts
         case dict():
             return {name: _short(part, depth + 1) for name, part in value.items()}
         case _:
@@ -421,11 +460,11 @@ def _short(value: Any, depth: int = 0) -> Any:
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """Here nobody routes on a failure."""
+    """Turn a failure of the pipeline into an error for a person: no playbook routes on it here."""
     try:
         yield
     except Failing as failing:
-        if isinstance(expired := failing.__cause__, Expired):
-            raise expired from failing
+        if isinstance(failing.__cause__, Expired):
+            raise failing.__cause__ from failing
         kind = Unavailable if failing.failure.retryable else NotFound
         raise kind(failing.failure.message, hint=ELSEWHERE) from failing
