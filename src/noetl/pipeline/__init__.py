@@ -1,7 +1,8 @@
-"""Runs commands: renders inputs where the data is, runs a step's tasks with their policies, persists, journals, reports.
+"""Runs commands: renders inputs, runs a step's tasks with their policies, stores, journals, reports.
 
-It knows neither server nor log: journal entries leave through a callback that returns once they are acknowledged. May import
-`tools`, `playbook`, `results` (the port) and `model`; is used by `worker` and by loops on Spark. `execute` is the one door.
+It runs in worker processes and in Spark's tasks, and knows neither server nor log. Journal entries leave
+through a callback that returns when they are acknowledged. `worker` and `spark` may import it, through
+`execute`; it imports `tools`, `playbook`, `results` (the port) and `model`.
 """
 
 from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent

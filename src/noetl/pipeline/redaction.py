@@ -1,12 +1,13 @@
-"""Values that must not leave this worker, and their removal from whatever does.
+"""Knows the secrets of this worker, and removes them from everything that leaves it.
 
-Each worker has one redactor; whoever resolves a secret tells it. Its doors are: what a tool gives back (`perform`), what is put
-into the store, what is reported, and the lines of step logs. A value is found as it is, and as base64, URL-quoted or
-JSON-escaped.
+Each worker has one redactor. Code that resolves a secret registers it there. Secrets are removed from
+the outcome of a tool (`calls.py`), from what is stored, from what is reported, and from the lines of
+step logs. A secret is found as it is, and as base64, URL-quoted or JSON-escaped text.
 
-A short secret is also an ordinary word: replacing it everywhere would damage data. So in values and events only secrets of at
-least `LONG` characters are replaced, in errors and logs those of at least `SHORT`; shorter ones are not protected. What makes an
-event that event (its step, its references, its names) is never touched.
+A short secret is also an ordinary word, so replacing it everywhere would damage data. In values and
+events only secrets of at least `LONG` characters are replaced, in errors and logs those of at least
+`SHORT`. Shorter ones are not protected. The identity of an event (its step, its references, its names)
+is never changed.
 """
 
 import base64
@@ -23,16 +24,16 @@ import msgspec
 from noetl.model.errors import Failure
 from noetl.tools.port import Failed, Log, Outcome, Success
 
-SHORT, LONG = 4, 8
+SHORT, LONG = 4, 8  # characters
 MOST = 1_000  # forms remembered; the oldest are forgotten first
-# fields of a credential that are not secret: hiding "localhost" would damage data and protect nothing
+# Fields of a credential that are not secret: hiding "localhost" would damage data for nothing.
 PLAIN = frozenset(
     (
         "type kind name provider host hostname server port database dbname db schema user username login email sslmode "
         "sslrootcert options application_name region header scope scopes audience tenant url_base base_url endpoint"
     ).split()
 )
-# fields of events that hold what came from data
+# Fields of events that hold data.
 CARRYING = frozenset(
     ("result", "set", "cursor", "values", "items", "error", "plan", "message", "payload")
 )
@@ -40,8 +41,10 @@ _IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@|\bpassword=(\S+)")
 
 
 class Redactor:
+    """The secrets of one worker, in all forms that they may appear in."""
+
     def __init__(self) -> None:
-        self._shown: OrderedDict[str, str] = OrderedDict()  # form: what stands in its place
+        self._shown: OrderedDict[str, str] = OrderedDict()  # form: its replacement
         self._short: re.Pattern[str] | None = None
         self._long: re.Pattern[str] | None = None
         self._stale = False
@@ -49,23 +52,25 @@ class Redactor:
     def __bool__(self) -> bool:
         return bool(self._shown)
 
-    # ---- what is secret ------------------------------------------------------------------------------------------------------
+    # ---- registering secrets ---------------------------------------------------------------------
 
     def credential(self, name: str, fields: Any) -> None:
-        """Every field of a credential, but those that are known to be plain."""
+        """Register every field of a credential, except those that are known to be no secret."""
         for path, value in _leaves(fields, ""):
             if path.rpartition(".")[2].lower() not in PLAIN:
                 self.secret(f"{name}.{path}" if path else name, value)
-        if isinstance(fields, dict) and (password := fields.get("password")) is not None:
+        if not isinstance(fields, dict):
+            return
+        password = fields.get("password")
+        if password is not None:
             user = fields.get("username", fields.get("user", ""))
             self._add(base64.b64encode(f"{user}:{password}".encode()).decode(), f"***{name}***")
 
     def secret(self, name: str, value: Any) -> None:
-        if not isinstance(value, str):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                return
-            value = str(value)
-        for form in forms(value):
+        """Register a secret. Only texts and numbers can be secrets."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return
+        for form in forms(str(value)):
             self._add(form, f"***{name}***")
 
     def _add(self, form: str, shown: str) -> None:
@@ -80,35 +85,36 @@ class Redactor:
             self._shown.popitem(last=False)
 
     def _patterns(self) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
+        """The patterns that find short and long secrets."""
         if self._stale:
-            longest = sorted(
-                self._shown, key=len, reverse=True
-            )  # of two that begin alike the longer one is replaced
+            # If two forms begin alike, the longer one is replaced.
+            longest = sorted(self._shown, key=len, reverse=True)
             self._short = _any_of(longest)
             self._long = _any_of([form for form in longest if len(form) >= LONG])
             self._stale = False
         return self._short, self._long
 
-    # ---- what is removed -----------------------------------------------------------------------------------------------------
+    # ---- removing secrets ------------------------------------------------------------------------
 
     def text(self, text: str, *, payload: bool = False) -> str:
         short, long = self._patterns()
         pattern = long if payload else short
-        return (
-            text
-            if pattern is None
-            else pattern.sub(lambda found: self._shown.get(found[0], "***"), text)
-        )
+        if pattern is None:
+            return text
+        return pattern.sub(lambda found: self._shown.get(found[0], "***"), text)
 
     def value(self, value: Any, *, payload: bool = False) -> Any:
-        """A JSON value without the secrets; itself when there are none in it."""
+        """A JSON value without the secrets. Returns the same object if it has none."""
         if not self._shown or not self._found(value, payload=payload):
             return value
         return self._clean(value, payload=payload)
 
     def _found(self, value: Any, *, payload: bool) -> bool:
-        """Quick, since most values hold none: looking for one text after the other is faster than for any of many. What cannot
-        be encoded is looked at piece by piece."""
+        """Whether the value holds a secret.
+
+        Most values hold none, so this is fast: searching for one text after the other is faster than one
+        search for many. It returns True for a value that cannot be encoded.
+        """
         shortest = LONG if payload else SHORT
         try:
             written = msgspec.json.encode(value).decode()
@@ -118,29 +124,30 @@ class Redactor:
 
     def _clean(self, value: Any, *, payload: bool) -> Any:
         if isinstance(value, str):
-            return value if value.startswith("noetl://") else self.text(value, payload=payload)
+            if value.startswith("noetl://"):
+                return value
+            return self.text(value, payload=payload)
         if isinstance(value, dict):
-            return {
-                self.text(key, payload=payload) if isinstance(key, str) else key: self._clean(
-                    part, payload=payload
-                )
-                for key, part in value.items()
-            }
+            cleaned: dict[Any, Any] = {}
+            for key, part in value.items():
+                if isinstance(key, str):
+                    key = self.text(key, payload=payload)
+                cleaned[key] = self._clean(part, payload=payload)
+            return cleaned
         if isinstance(value, list | tuple):
             return [self._clean(part, payload=payload) for part in value]
-        if (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and str(value) in self._shown
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return value
+        if str(value) in self._shown:
             return self.text(str(value), payload=payload)
         return value
 
     def batch(self, batch: Any) -> Any:
-        """Rows of Arrow without the secrets; a number that is one becomes null, for a column has one type."""
+        """An Arrow batch without the secrets. A number that is one becomes null, because a column has
+        one type."""
         if not self._shown:
             return batch
-        from noetl.pipeline.columns import cleaned  # Arrow is here already: this is a batch of it
+        from noetl.pipeline.columns import cleaned  # needs Arrow, which the batch has loaded
 
         long = [form for form in self._shown if len(form) >= LONG]
         return cleaned(batch, long, lambda value: self._clean(value, payload=True))
@@ -161,45 +168,46 @@ class Redactor:
             return outcome
         match outcome:
             case Failed(failure, facts, sample):
-                return Failed(
-                    self.failure(failure), self.value(facts), sample
-                )  # stored, and cleaned, as results are
+                # The sample is redacted when it is stored, as results are.
+                return Failed(self.failure(failure), self.value(facts), sample)
             case Success(value, facts):
                 return Success(self.value(value, payload=True), self.value(facts))
             case _:
                 return outcome
 
     def struct(self, event: Any) -> Any:
-        """An event as it may be recorded."""
+        """The event without the secrets."""
         if not self._shown or not self._found(event, payload=True):
             return event
-        parts = {
-            name: self._part(part) if name in CARRYING else part
-            for name, part in msgspec.to_builtins(event).items()
-        }
-        if isinstance(child := parts.get("child"), dict):
-            carried = {
-                name: self._clean(child.get(name, {}), payload=True)
-                for name in ("workload", "iter")
-            }
-            parts["child"] = {**child, **carried}
+        parts: dict[str, Any] = msgspec.to_builtins(event)
+        for name, part in parts.items():
+            if name in CARRYING:
+                parts[name] = self._part(part)
+        child = parts.get("child")
+        if isinstance(child, dict):
+            for name in ("workload", "iter"):
+                child[name] = self._clean(child.get(name, {}), payload=True)
         return msgspec.convert(parts, type(event))
 
     def _part(self, part: Any) -> Any:
-        """Its own names are the event's, whatever the secrets are; those below them came from data."""
+        """A field of an event. Its top-level keys belong to the event and stay; the rest is data."""
         if isinstance(part, dict):
-            return {name: self._clean(each, payload=True) for name, each in part.items()}
+            return {name: self._clean(member, payload=True) for name, member in part.items()}
         return self._clean(part, payload=True)
 
     def log(self, log: Log) -> Log:
-        def write(stream: str, line: str) -> None:
-            log(stream, self.text(line) if self._shown else line)
+        """A log that passes lines on without the secrets."""
 
-        return write
+        def write_redacted(stream: str, line: str) -> None:
+            if self._shown:
+                line = self.text(line)
+            log(stream, line)
+
+        return write_redacted
 
 
 class Clean(logging.Filter):
-    """For the handlers of a worker: no message and no traceback shows a secret."""
+    """A filter for the log handlers of a worker: no message and no traceback shows a secret."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
@@ -219,10 +227,13 @@ class Clean(logging.Filter):
 
 
 def _any_of(forms: list[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(map(re.escape, forms))) if forms else None
+    if not forms:
+        return None
+    return re.compile("|".join(map(re.escape, forms)))
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The values of a nested structure that are neither maps nor lists, each with its path."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _leaves(part, f"{path}.{name}" if path else str(name))
@@ -234,7 +245,8 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def forms(value: str) -> Iterator[str]:
-    """The value, and how it looks in a header, an address, a JSON text; each long line of one that has several."""
+    """The value as it appears in a header, an address or a JSON text, and each long line of a value with
+    several lines."""
     yield value
     try:
         encoded = base64.b64encode(value.encode()).decode()

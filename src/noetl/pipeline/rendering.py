@@ -1,4 +1,4 @@
-"""Templates over data that may be elsewhere: evaluate, load what was missing, evaluate again."""
+"""Renders templates over stored data: evaluates, loads what was missing, and evaluates again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,11 +20,13 @@ from noetl.playbook.expressions import (
 )
 from noetl.playbook.templates import Marked
 
-MOST_LOADS = 10_000  # of one template: each brings data the one before did not have
+MOST_LOADS = 10_000  # per template; each load brings data that the one before did not have
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
+    """Rows in the store, to be read in batches."""
+
     reference: Reference
     count: int
     payloads: ResultReader
@@ -38,12 +40,14 @@ class StoredRows:
             yield await self.payloads.range(self.reference, start, min(start + size, self.count))
 
     async def reader(self) -> Any:
-        """Of a row set, to be closed by whoever asks; None: they are JSON."""
-        return await self.payloads.open(self.reference) if is_rowset(self.reference) else None
+        """A reader of a row set, which the caller closes. None if the rows are stored as JSON."""
+        if not is_rowset(self.reference):
+            return None
+        return await self.payloads.open(self.reference)
 
     async def _of_rowset(self, size: int) -> AsyncIterator[list[Any]]:
-        """From one end to the other: by ranges, every part of the file would be read many times."""
-        from noetl.results.rowsets import as_rows  # Arrow: only who reads row sets pays for it
+        """Read the file from its beginning to its end: reading by ranges would read its parts many times."""
+        from noetl.results.rowsets import as_rows  # loads Arrow, which JSON rows do not need
 
         reader = await self.payloads.open(self.reference)
         try:
@@ -57,7 +61,8 @@ class StoredRows:
 
 @dataclass(slots=True)
 class TaskRendering:
-    """Renders in one scope, made when the first template asks for it; `where` names it in errors."""
+    """Renders templates in one scope. The scope is made when the first template needs it; `where` names it
+    in errors."""
 
     names: Callable[[], dict[str, Any]]
     payloads: ResultReader
@@ -75,42 +80,45 @@ class TaskRendering:
         return await self._evaluate(templates.render_value, template)
 
     async def lazy(self, template: Any) -> Any:
-        """Like `value`, but a reference stays one."""
+        """Like `value`, but a stored result stays a LazyResult."""
         return await self._evaluate(templates.evaluate, template)
 
     async def source(self, template: Any) -> Any:
-        """Like `value`, but a stored row set stays where it is: a reader of it."""
-        found = await self.lazy(template) if isinstance(template, str) else None
-        reference = found.envelope.reference if isinstance(found, LazyResult) else None
-        if reference is not None and is_rowset(reference) and not self.payloads.has(reference):
-            return await self.payloads.open(reference)
+        """Like `value`, but for a stored row set returns a reader of it."""
+        found = await self._stored_result(template)
+        if found is not None:
+            reference = found.envelope.reference
+            if reference is not None and is_rowset(reference) and not self.payloads.has(reference):
+                return await self.payloads.open(reference)
         return await self.value(template)
+
+    async def _stored_result(self, template: Any) -> LazyResult | None:
+        """The result that the template is, if it is a reference to one."""
+        if not isinstance(template, str):
+            return None
+        found = await self.lazy(template)
+        return found if isinstance(found, LazyResult) else None
 
     async def fetched(self, uri: str) -> Any:
         return await self.payloads.fetch(uri)
 
     async def rows(self, template: Any) -> Any:
-        """Like `value`, but rows that are stored stay where they are, to be read by batches; also those of a map."""
-        found = await self.lazy(template) if isinstance(template, str) else None
-        reference = found.envelope.reference if isinstance(found, LazyResult) else None
-        if not isinstance(found, LazyResult) or reference is None:
+        """Like `value`, but stored rows, also those of a map, stay in the store as StoredRows."""
+        found = await self._stored_result(template)
+        if found is None or found.envelope.reference is None:
             return await self.value(template)
+        reference = found.envelope.reference
         if found.table is not None:
             await self.payloads.load(HeadOf(reference))
-            return {
-                **self.payloads.head(reference),
-                str(reference.rows_at): self._rows(found.table),
-            }
-        return (
-            await self.value(template)
-            if found.rows_known is None
-            else self._rows(reference, found.rows_known)
-        )
+            rows = self._rows(found.table)
+            return {**self.payloads.head(reference), str(reference.rows_at): rows}
+        if found.rows_known is None:
+            return await self.value(template)
+        return self._rows(reference, found.rows_known)
 
     def _rows(self, reference: Reference, count: int | None = None) -> StoredRows:
-        return StoredRows(
-            replace(reference, rows_at=None), reference.rows or count or 0, self.payloads
-        )
+        alone = replace(reference, rows_at=None)
+        return StoredRows(alone, reference.rows or count or 0, self.payloads)
 
     async def guard(self, template: Any) -> bool:
         return bool(await self._evaluate(templates.guard, template))
@@ -126,6 +134,7 @@ class TaskRendering:
             raise Failing(template_failure(error, self.where)) from error
 
     async def attempt(self, function: Callable[..., Any], template: Any) -> Any:
+        """Call `function` with the template until all data that it needs is loaded."""
         self.payloads.trim()
         for _ in range(MOST_LOADS):
             try:

@@ -1,4 +1,5 @@
-"""Expressions that a worker evaluates for the server. Each is a scalar, a reference, undefined or an error; none raises."""
+"""Expressions that a worker evaluates for the server. Each gives a scalar, a reference, undefined or an
+error; none raises."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -12,16 +13,18 @@ from noetl.playbook import templates
 from noetl.playbook.expressions import TemplateError, Undefined, UndefinedError, is_lazy
 from noetl.playbook.templates import Selection, parse_expression
 
-MAX_SCALAR_PAYLOAD = 8 * SCALAR_LIMIT  # bytes; a larger payload is no scalar that an event carries
+MAX_SCALAR_PAYLOAD = 8 * SCALAR_LIMIT  # bytes; a larger payload is too large for an event
 MAX_ERROR_CHARACTERS = 250
 
 
 async def selected(rendering: TaskRendering, template: Any) -> Selected:
-    """A stored list or map is named, not opened. What is not stored by itself yet is a value here; `Persist` stores it."""
+    """Evaluate an expression. A stored list or map is named and not opened. A value that is not stored
+    by itself is returned as it is; `ResultWriter` stores it."""
     try:
         if isinstance(template, str | templates.Template):
             found = await rendering.attempt(templates.evaluate, template)
-            if (reference := _reference_of(found)) is not None:
+            reference = _reference_of(found)
+            if reference is not None:
                 return Selected(stored=reference)
             if not is_lazy(found):
                 return Selected(value=found)
@@ -31,7 +34,7 @@ async def selected(rendering: TaskRendering, template: Any) -> Selected:
 
 
 async def judged(rendering: TaskRendering, template: Any) -> Selected:
-    """The verdict of a guard: what it looked at stays here."""
+    """Evaluate a guard. Only its verdict is returned, not the data it read."""
     try:
         return Selected(value=await rendering.attempt(templates.guard, template))
     except (TemplateError, Failing) as error:
@@ -41,9 +44,10 @@ async def judged(rendering: TaskRendering, template: Any) -> Selected:
 async def all_selected(
     rendering: TaskRendering, selections: Sequence[Selection]
 ) -> dict[str, Selected]:
-    return {
-        found.id: await selected(rendering, parse_expression(found.source)) for found in selections
-    }
+    values: dict[str, Selected] = {}
+    for selection in selections:
+        values[selection.id] = await selected(rendering, parse_expression(selection.source))
+    return values
 
 
 async def _failed(
@@ -53,14 +57,14 @@ async def _failed(
         absent = await _absent(rendering, template)
         return Selected(missing=error.missing, absent=absent, because=error.because)
     if isinstance(error, Failing):  # data that cannot be read
-        return Selected(
-            error=f"{error.failure.code}: {error.failure.message}"[:MAX_ERROR_CHARACTERS]
-        )
-    return Selected(error=f"{error.code}: {error}"[:MAX_ERROR_CHARACTERS])
+        message = f"{error.failure.code}: {error.failure.message}"
+    else:
+        message = f"{error.code}: {error}"
+    return Selected(error=message[:MAX_ERROR_CHARACTERS])
 
 
 async def _absent(rendering: TaskRendering, template: Any) -> Literal["", "error", "step"]:
-    """Why the value itself is missing; "" when a missing value was used on the way to it."""
+    """Why the value itself is missing; "" if only a value that the expression used is missing."""
     try:
         found = await rendering.attempt(templates.probe, template)
     except (TemplateError, Failing):
@@ -69,10 +73,14 @@ async def _absent(rendering: TaskRendering, template: Any) -> Literal["", "error
 
 
 def _reference_of(value: Any) -> Reference | None:
-    """The payload that the value is, when it is stored by itself and cannot be a scalar."""
-    found = value.inner if isinstance(value, HttpValue) else value
-    reference = found.envelope.reference if isinstance(found, LazyResult) else None
+    """The payload of the value, if it is stored by itself and cannot be a scalar."""
+    if isinstance(value, HttpValue):
+        value = value.inner
+    if not isinstance(value, LazyResult):
+        return None
+    reference = value.envelope.reference
     if reference is None or not reference.ref_id:
         return None
     has_rows = reference.rows is not None or reference.rows_at is not None
-    return reference if has_rows or (reference.bytes or 0) > MAX_SCALAR_PAYLOAD else None
+    is_large = (reference.bytes or 0) > MAX_SCALAR_PAYLOAD
+    return reference if has_rows or is_large else None

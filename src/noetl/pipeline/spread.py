@@ -1,8 +1,10 @@
-"""Loops on Spark: one command for the whole loop, whose items run in Spark's tasks with this very code (`spark/task.py`).
+"""Loops on Spark: one command for the whole loop. Its items run in Spark's tasks with this same code
+(`spark/task.py`).
 
-What the tasks need travels with the work: the plan, the command, and the data of other steps that the body's templates read.
-What they find comes back as one row per item; a failed item is a row like any other. The report counts, and what it names is
-the result: that a part has ended is told before (`loop.shard.done`), for those who watch.
+The work carries what the tasks need: the plan, the command, and the data of other steps that the
+templates of the body read. Each item comes back as one row; a failed item is a row like any other. The
+report has the counts and names the result. Before it, `loop.shard.done` tells observers that a part has
+ended.
 """
 
 import dataclasses
@@ -32,9 +34,9 @@ from noetl.playbook.plan import Plan, StepPlan, Uses
 from noetl.results.tables import Tables
 from noetl.tools.port import Call, CallIdentity, Failed, LoopTool
 
-CHEAP = frozenset({"python", "noop"})
+CHEAP = frozenset({"python", "noop"})  # kinds of tools with cheap items
 AT_ONCE = 10_000  # items that are read together
-LARGEST_SCOPE = 16 << 20  # bytes of other steps' data that go with every task
+LARGEST_SCOPE = 16 << 20  # bytes of other steps' data that every Spark task receives
 
 
 def on_spark(step: Step) -> bool:
@@ -48,44 +50,43 @@ async def run_on_spark(context: Context) -> e.Reported:
     _check(context)
     call = await _call(context)
     items = await _items(context)
-    told: set[int] = set(context.command.journal.shards)
+    journaled: set[int] = set(context.command.journal.shards)
 
-    async def tell(shard: int, done: e.Items) -> None:
-        if shard not in told:
-            told.add(shard)
-            counts = replace(done, partial={})  # the report brings the reductions
-            await context.journal(
-                OutgoingEvent(e.LoopShardDone(shard=shard, items=counts, **context.common))
-            )
+    async def journal_shard(shard: int, done: e.Items) -> None:
+        if shard in journaled:
+            return
+        journaled.add(shard)
+        counts = replace(done, partial={})  # the report brings the reductions
+        event = e.LoopShardDone(shard=shard, items=counts, **context.common)
+        await context.journal(OutgoingEvent(event))
 
-    outcome = await tool.run_loop(call, items, tell)
+    outcome = await tool.run_loop(call, items, journal_shard)
     if isinstance(outcome, Failed):
         raise Failing(outcome.failure)
     meta = Meta(tool=made_with("spark", tool), provenance=shared_provenance(outcome.provenance))
     stored = await context.persist.result("loop", outcome.value, {}, meta=meta)
-    found = reduce(lambda left, right: added(_reducers(context.step), left, right), outcome.shards)
-    count = sum((found.ok, found.failed, found.skipped))
+    reducers = _reducers(context.step)
+    total = reduce(lambda left, right: added(reducers, left, right), outcome.shards)
+    count = total.ok + total.failed + total.skipped
     envelope = Envelope(
         status="ok", reference=stored.reference, context={"row_count": count}, meta=meta
     )
-    return context.completed(envelope, items=await context.counted("loop", replace(found, first=0)))
+    counts = await context.counted("loop", replace(total, first=0))
+    return context.completed(envelope, items=counts)
 
 
 def _reducers(step: Step) -> dict[str, str]:
-    return (
-        {}
-        if step.loop is None
-        else {name: str(reducer) for name, reducer in step.loop.spec.reduce.items()}
-    )
+    if step.loop is None:
+        return {}
+    return {name: str(reducer) for name, reducer in step.loop.spec.reduce.items()}
 
 
 def _check(context: Context) -> None:
-    """What cannot run in a task is told at once, not by every item."""
+    """Fail at once, instead of once per item, if a task cannot run on Spark."""
     for task in context.shared.tasks:
         if task.kind not in ON_SPARK:
-            raise _wrong(
-                f"task {task.name}: a loop on Spark runs {', '.join(sorted(ON_SPARK))}, not {task.kind}"
-            )
+            kinds = ", ".join(sorted(ON_SPARK))
+            raise _wrong(f"task {task.name}: a loop on Spark runs {kinds}, not {task.kind}")
 
 
 def _wrong(message: str, code: str = "LOOP_ON_SPARK", kind: str = "config") -> Failing:
@@ -95,26 +96,27 @@ def _wrong(message: str, code: str = "LOOP_ON_SPARK", kind: str = "config") -> F
 async def _call(context: Context) -> Call:
     command, env, loop = context.command, context.env, context.step.loop
     assert loop is not None
+    tasks = context.shared.tasks
+    profiles = (task.spec.profile for task in tasks if task.spec.profile)
     config = {
-        "profile": next(
-            (task.spec.profile for task in context.shared.tasks if task.spec.profile), None
-        ),
+        "profile": next(profiles, None),
         "size": command.size,
         "chunk": None if loop.spec.chunk == "auto" else loop.spec.chunk,
         "window": loop.spec.max_in_flight,
-        "cheap": all(task.kind in CHEAP for task in context.shared.tasks),
+        "cheap": all(task.kind in CHEAP for task in tasks),
         "secret": _has_secrets(context.plan.playbook),
-        "provenance": any(task.provenance for task in context.shared.tasks),
+        "provenance": any(task.provenance for task in tasks),
         "plan": pickle.dumps(plan_of(context.plan, command.step)),
         **await _portable(context),
     }
+    identity = CallIdentity(
+        ExecutionId(command.execution_id), command.step, "loop", lease=command.attempt
+    )
     return Call(
         config=config,
         input={},
         key=derive("loop", command.execution_id, command.command_id),
-        identity=CallIdentity(
-            ExecutionId(command.execution_id), command.step, "loop", lease=command.attempt
-        ),
+        identity=identity,
         log=env.redactor.log(env.logs("loop", None)),
         progress=env.progress,
         secret=context.payloads.keychain.secret_of,
@@ -124,60 +126,65 @@ async def _call(context: Context) -> Call:
 
 
 def _has_secrets(playbook: Playbook) -> bool:
-    """Then its tasks share a Python process with no other loop."""
-    tasks = [task for step in playbook.workflow for task in step.tool]
-    named = any(task.target.auth if isinstance(task, SinkTask) else task.auth for task in tasks)
-    return bool(playbook.keychain) or named or any(task.kind == "secrets" for task in tasks)
+    """Whether the playbook uses secrets. Then its tasks share no Python process with another loop."""
+    if playbook.keychain:
+        return True
+    for step in playbook.workflow:
+        for task in step.tool:
+            auth = task.target.auth if isinstance(task, SinkTask) else task.auth
+            if auth or task.kind == "secrets":
+                return True
+    return False
 
 
 def plan_of(plan: Plan, step: str) -> Plan:
-    """Of this step alone, and without what only a server evaluates: it can be sent."""
+    """The plan of this step alone, without what only a server evaluates, so that it can be pickled."""
     alone = StepPlan(step=plan.steps[step].step, order=0, site={}, uses=Uses(), body=Uses())
     return dataclasses.replace(plan, steps={step: alone}, reached_by={})
 
 
 async def _portable(context: Context) -> dict[str, bytes]:
-    """The command with plain values in place of references, and the results it reads, by step."""
+    """The command with values in place of references, and the results that it reads, by step."""
     command, payloads = context.command, context.payloads
-
     scope = command.scope
-    known = {
-        name: await payloads.resolve(envelope.reference)
-        for name, envelope in scope.results.items()
-        if envelope.reference is not None and name in context.plan.steps[command.step].body.steps
-    }
+    steps_read = context.plan.steps[command.step].body.steps
+    known: dict[str, Any] = {}
+    results: dict[str, Envelope] = {}
+    for name, envelope in scope.results.items():
+        if envelope.reference is not None and name in steps_read:
+            known[name] = await payloads.resolve(envelope.reference)
+        results[name] = replace(envelope, reference=None)
     scope = replace(
         scope,
         ctx=await payloads.unlinked(scope.ctx),
         args=await payloads.unlinked(scope.args),
         scratch=await payloads.unlinked(scope.scratch),
         outer=await payloads.unlinked(scope.outer),
-        results={
-            name: replace(envelope, reference=None) for name, envelope in scope.results.items()
-        },
+        results=results,
     )
     alone = replace(command, scope=scope, items=(), stop_on_failure=False)
-    made = {"command": encode(alone), "known": encode(known)}
-    if (size := sum(map(len, made.values()))) > LARGEST_SCOPE:
+    parts = {"command": encode(alone), "known": encode(known)}
+    size = sum(map(len, parts.values()))
+    if size > LARGEST_SCOPE:
         message = f"the body of step {command.step} reads {size >> 20} MB of other steps, which every task would hold"
         raise _wrong(f"{message}; put what an item needs into the collection")
-    return made
+    return parts
 
 
 async def _items(context: Context) -> Any:
-    """Rows stay where they are stored; whatever else the loop runs over is read in batches."""
+    """The items of the loop: a reader of a stored row set, or batches of any other collection."""
     collection = context.command.collection
-    reference = (
-        collection.reference if collection is not None and collection.kind == "reference" else None
-    )
-    if reference is not None and is_rowset(reference):
-        return await context.payloads.open(reference)
+    if collection is not None and collection.kind == "reference":
+        reference = collection.reference
+        if reference is not None and is_rowset(reference):
+            return await context.payloads.open(reference)
     return _batches(context, context.command)
 
 
 async def _batches(context: Context, command: Command) -> AsyncIterator[list[Indexed]]:
     rendering = site_rendering(context)
-    failed = command.collection is not None and command.collection.kind == "failed"
-    step = command.count if failed else AT_ONCE  # which ones failed is found once
-    for start in range(0, command.count, step):
-        yield await items_of(context, rendering, start, min(start + step, command.count))
+    size = AT_ONCE
+    if command.collection is not None and command.collection.kind == "failed":
+        size = command.count  # one batch, so that the failed items are found only once
+    for start in range(0, command.count, size):
+        yield await items_of(context, rendering, start, min(start + size, command.count))
