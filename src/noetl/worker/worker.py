@@ -1,13 +1,15 @@
-"""The worker: one loop that talks, a poll beside it that waits for work, and a task per command.
+"""The worker: a loop that talks to servers, a poll that waits for work, and one task per command.
 
-*Talking* is an exchange that does not wait: it carries reports and renews leases. It happens at once when there is a report, and
-otherwise often enough while commands are held. *Polling* is an exchange that a server may keep open until it has work; it carries
-no report, so no acknowledgement is ever late because of it. Replies may be lost, late or doubled: commands are known by
-(command, attempt), reports by their key, and whatever arrives twice is taken once.
+*Talking* is an exchange that does not wait. It carries reports and renews leases. It happens at once
+when there is a report, and otherwise often enough while commands are held. *Polling* is an exchange that
+a server may keep open until it has work. It carries no report, so it never delays an acknowledgement.
+Replies may be lost, late or doubled. Commands are identified by (command, attempt) and reports by their
+key, so a second copy has no effect.
 
-A tool runs only while its command's lease is surely in force, counted from when an exchange that granted or renewed it was sent;
-without renewal the worker stops it itself, before anyone else may start it. A command of which an ending report is
-unacknowledged is still held: nobody sends it again.
+A tool runs only while the lease of its command is certainly in force. The lease counts from the moment
+when the exchange that granted or renewed it was sent. Without renewal the worker stops the tool itself,
+before another worker may start it. A command is held until its ending report is acknowledged, so no
+server issues it again before that.
 """
 
 import asyncio
@@ -41,13 +43,13 @@ from noetl.worker.spool import Spool
 
 log = logging.getLogger(__name__)
 REMEMBERED = 10_000  # ended commands, so that a late reply does not start one again
-AHEAD = 0.1  # seconds of work that may wait here for room: short work is fetched ahead, long work left to others
-MOST_AHEAD = 16  # times the slots
+AHEAD = 0.1  # seconds of short work that may wait here for room; long work is left to other workers
+MOST_AHEAD = 16  # commands that may wait for room, per slot
 
 
 @dataclass(slots=True, eq=False)
 class RunningCommand:
-    """A command being worked on. `renewed` is when its lease was last known to be renewed."""
+    """A command that this worker runs. `renewed` is when its lease was last known to be renewed."""
 
     command: Command
     held: LeaseKey
@@ -57,8 +59,8 @@ class RunningCommand:
     task: asyncio.Task[None] | None = None
     notice: asyncio.TimerHandle | None = None
     announced: bool = False
-    told: OutgoingEvent | None = None  # to stop: what it says when it has
-    progress: str = ""  # what its tool said last
+    told: OutgoingEvent | None = None  # the ending to report after the command is told to stop
+    progress: str = ""  # the last progress text of its tool
 
     def say(self, progress: str) -> None:
         self.progress = progress[:PROGRESS]
@@ -71,7 +73,7 @@ class RunningCommand:
 
 
 class JournalRefused(Exception):
-    """A server will never take this journal entry."""
+    """A server will never accept this journal entry."""
 
     def __init__(self, ack: Ack) -> None:
         super().__init__(ack.key)
@@ -97,7 +99,7 @@ class Backoff:
 
 @dataclass(slots=True)
 class DecayingCount:
-    """How many in the last so many seconds, about: what is longer ago counts less and less."""
+    """Exponentially decaying event counter."""
 
     seconds: float
     count: float = 0.0
@@ -112,7 +114,7 @@ class DecayingCount:
 
 @dataclass(slots=True)
 class Memory:
-    """The last few of many."""
+    """Counts per lease key, for the `most` recent keys."""
 
     most: int
     kept: OrderedDict[LeaseKey, int] = field(default_factory=OrderedDict)
@@ -129,6 +131,8 @@ class Memory:
 
 
 class Worker:
+    """Claims commands, runs them, and reports them until the reports are acknowledged."""
+
     def __init__(
         self,
         channel: Channel,
@@ -170,23 +174,22 @@ class Worker:
         self._poll: asyncio.Task[None] | None = None
         self._talking = Backoff(settings.shortest_delay, min(settings.longest_delay, 1.0))
         self._polling = Backoff(settings.shortest_delay, settings.longest_delay)
-        self._behind = (
-            False  # an ending report could not be delivered: nothing is claimed until all are
-        )
+        # An ending report could not be delivered: claim nothing until all are delivered.
+        self._behind = False
         self._draining = False
-        self._unreached = False  # there was no server when one was last asked
-        self._parted = False  # a server has answered since it claims nothing more
-        self._bare = False  # the last exchange only renewed
-        self._asked = float("-inf")  # when leases were last asked for, with an answer
+        self._unreached = False  # the last exchange reached no server
+        self._parted = False  # a server has answered since draining began
+        self._bare = False  # the last exchange only renewed leases
+        self._asked = float("-inf")  # when the last answered exchange that renews was sent
 
-    # ---- the loop ------------------------------------------------------------------------------------------------------
+    # ---- the loop --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is drained or cancelled. What an earlier process could not deliver goes first."""
+        """Run until drained or cancelled. Reports that an earlier process could not deliver go first."""
         for report in await self._spool.load():
             self._outbox.add(report, spooled=True)
             self._behind = True
-        beside = [asyncio.ensure_future(each) for each in (self._watch(), self._logs.run())]
+        beside = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._logs.run())]
         try:
             while not self._drained():
                 self._keep_polling()
@@ -199,10 +202,11 @@ class Worker:
             await self._logs.close()
 
     def drain(self) -> None:
-        """Claim nothing more; `run` returns when everything held has ended and is acknowledged, or spooled while there is no
-        server.
+        """Claim nothing more. `run` returns when all commands have ended and their reports are
+        acknowledged, or spooled while no server answers.
 
-        The poll is given up. What it may have been given is sent again by the exchange that follows, and run like the rest.
+        The poll is cancelled. A server may have granted commands to it; it sends them again with the next
+        exchange, and they run like the others.
         """
         self._draining = True
         self._unreached = False
@@ -211,18 +215,18 @@ class Worker:
         self._wake.set()
 
     def hand_back(self) -> None:
-        """Drain, but stop what runs: others go on with it, and no lease is lost."""
+        """Drain, and stop what runs. Other workers continue it, and no lease has to run out."""
         self.drain()
         for job in list(self._jobs.values()):
             self._stop(job, endings.returned(job.command))
 
     @property
     def holds(self) -> tuple[LeaseKey, ...]:
-        """Everything this worker answers for: commands it works on, and those whose ending nobody has acknowledged."""
-        found = {job.held for job in self._jobs.values()} | {
-            entry.held for entry in self._outbox.endings()
-        }
-        return tuple(sorted(found, key=attrgetter("command_id", "attempt")))
+        """The leases of this worker: of commands that it runs, and of commands with an unacknowledged
+        ending."""
+        held = {job.held for job in self._jobs.values()}
+        held.update(entry.held for entry in self._outbox.endings())
+        return tuple(sorted(held, key=attrgetter("command_id", "attempt")))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -230,11 +234,14 @@ class Worker:
     def _drained(self) -> bool:
         if self._jobs or self._dying:
             return False
-        kept = self._unreached and all(entry.spooled for entry in self._outbox.endings())
-        return (self._draining and kept) or (self._parted and not self._outbox)
+        if self._parted and not self._outbox:
+            return True
+        if not self._draining or not self._unreached:
+            return False
+        return all(entry.spooled for entry in self._outbox.endings())
 
     def _due(self) -> float:
-        """When to talk next."""
+        """When the next exchange that does not wait is due."""
         if self._outbox or (self._draining and not self._parted):
             return self._talking.not_before
         return max(self._renewal_due(), self._talking.not_before)
@@ -244,39 +251,50 @@ class Worker:
         return oldest + self._settings.heartbeat
 
     async def _rest(self) -> None:
-        until = min(self._due(), self._polling.not_before if self._wants_poll() else float("inf"))
+        """Sleep until the next exchange is due, or something happens."""
+        until = self._due()
+        if self._wants_poll():
+            until = min(until, self._polling.not_before)
+        deadline = None if until == float("inf") else until
         try:
-            async with asyncio.timeout_at(until if until != float("inf") else None):
+            async with asyncio.timeout_at(deadline):
                 await self._wake.wait()
         except TimeoutError:
             pass
         self._wake.clear()
 
     async def _stop_everything(self, beside: list[asyncio.Task[None]]) -> None:
-        tasks = [*beside, *([self._poll] if self._poll is not None else []), *self._dying]
-        tasks += [job.task for job in self._jobs.values() if job.task is not None]
+        tasks = [*beside, *self._dying]
+        if self._poll is not None:
+            tasks.append(self._poll)
         for job in self._jobs.values():
+            if job.task is not None:
+                tasks.append(job.task)
             job.cancel()
         for task in tasks:
             task.cancel()
         self._jobs.clear()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ---- polling ---------------------------------------------------------------------------------------------------------
+    # ---- polling ---------------------------------------------------------------------------------
 
     def _free(self) -> int:
+        """How many more commands this worker takes."""
         if self._behind or self._draining:
             return 0
         slots = self._settings.slots
-        # more than one round of the slots: work that takes longer than AHEAD may end all at once, and yet is not short
+        running = len(self._jobs)
+        # Commands that take longer than AHEAD may end in all slots at once and are still not short, so
+        # one round of the slots does not count.
         short = int(self._ended_lately.at(self._now())) - slots
         ahead = min(max(0, short), slots * MOST_AHEAD)
-        places = slots + ahead - len(self._jobs) - len(self._dying)
-        return max(0, min(places, self._spool.room - len(self._jobs) - self._outbox.ending))
+        places = slots + ahead - running - len(self._dying)
+        spool_room = self._spool.room - running - self._outbox.ending
+        return max(0, min(places, spool_room))
 
     def _wants_poll(self) -> bool:
-        """Not while an ending is unanswered: the exchange that brings it asks for more itself, and a poll that lists it would
-        be answered at once, as soon as it is recorded."""
+        """Whether to poll. Not while an ending is unacknowledged: the exchange that brings it asks for
+        commands too, and a server would answer such a poll as soon as the ending is recorded."""
         return self._poll is None and self._free() > 0 and not self._outbox.ending
 
     def _keep_polling(self) -> None:
@@ -284,16 +302,15 @@ class Worker:
             self._poll = asyncio.ensure_future(self._poll_once())
 
     async def _poll_once(self) -> None:
+        wait = self._settings.poll
         try:
-            request = self._request(self._free(), self._settings.poll)
-            await self._exchange(
-                request, self._settings.poll + self._settings.patience, self._polling
-            )
+            request = self._request(self._free(), wait)
+            await self._exchange(request, wait + self._settings.patience, self._polling)
         finally:
             self._poll = None
             self._wake.set()
 
-    # ---- talking ---------------------------------------------------------------------------------------------------------
+    # ---- talking ---------------------------------------------------------------------------------
 
     def _request(
         self,
@@ -302,17 +319,18 @@ class Worker:
         batch: Iterable[OutboxEntry] = (),
         logs: tuple[StoredRef, ...] = (),
     ) -> ExchangeRequest:
-        """Leases are asked for now and then, not with every report; and always where a word may have been lost."""
+        """An exchange. It renews leases from time to time, not with every report, and always when an
+        earlier reply may be lost."""
         settings = self._settings
-        lost = self._talking.failures or self._polling.failures or self._draining
-        renew = bool(lost) or self._now() >= min(
-            self._renewal_due(), self._asked + settings.heartbeat / 2
-        )
-        told = (
-            [Progress(job.held, job.progress) for job in self._jobs.values() if job.progress]
-            if renew
-            else []
-        )
+        renew = bool(self._talking.failures or self._polling.failures or self._draining)
+        if not renew:
+            due = min(self._renewal_due(), self._asked + settings.heartbeat / 2)
+            renew = self._now() >= due
+        progress: list[Progress] = []
+        if renew:
+            for job in self._jobs.values():
+                if job.progress:
+                    progress.append(Progress(job.held, job.progress))
         return ExchangeRequest(
             worker=settings.worker_id,
             incarnation=settings.incarnation,
@@ -323,42 +341,52 @@ class Worker:
             logs=logs,
             wait=round(wait * 1_000_000),
             renew=renew,
-            progress=tuple(told),
+            progress=tuple(progress),
         )
 
     async def _talk(self) -> None:
-        # a server does not renew what it is being told about: when a renewal is due, one exchange says nothing else
+        # A server does not renew commands that the exchange reports on. So when a renewal is due, one
+        # exchange carries no reports.
         self._bare = self._now() >= self._renewal_due() and not self._bare
-        batch = [] if self._bare else self._outbox.batch()
+        batch: list[OutboxEntry] = []
+        if not self._bare:
+            batch = self._outbox.batch()
         logs = self._logs.endings(entry.held for entry in batch if entry.ending)
-        request = self._request(0 if self._poll is not None else self._free(), 0, batch, logs)
+        free = 0
+        if self._poll is None:
+            free = self._free()
         draining = self._draining
+        request = self._request(free, 0, batch, logs)
         reply = await self._exchange(request, self._settings.patience, self._talking)
         if reply is not None:
             self._parted = draining
-            self._logs.stored(logs if reply.logged else ())
-            for entry, ack in self._outbox.answers(batch, reply.acks):
-                await self._answered(entry, ack)
-            left = self._outbox.batch()
-            if any(entry in left for entry in batch):
-                self._talking.failed(self._now())  # some are to be repeated, but not at once
+            await self._take_answers(batch, logs, reply)
         if self._talking.failures and self._outbox.ending:
             self._behind = True
             await self._keep_endings()
         elif not self._outbox.ending:
             self._behind = False
 
+    async def _take_answers(
+        self, batch: list[OutboxEntry], logs: tuple[StoredRef, ...], reply: ExchangeReply
+    ) -> None:
+        if reply.logged:
+            self._logs.stored(logs)
+        for entry, ack in self._outbox.answers(batch, reply.acks):
+            await self._answered(entry, ack)
+        left = self._outbox.batch()
+        if any(entry in left for entry in batch):
+            self._talking.failed(self._now())  # some must be repeated, but not at once
+
     async def _exchange(
         self, request: ExchangeRequest, patience: float, pace: Backoff
     ) -> ExchangeReply | None:
-        """None when no answer came; the next one waits a little longer."""
+        """Send one exchange. Returns None if no reply came; then the next one waits a little longer."""
         sent = self._now()
         try:
             async with asyncio.timeout(patience):
                 reply = await self._channel.exchange(request)
-        except (
-            Exception
-        ) as error:  # whatever is wrong with the way to the servers, the worker goes on
+        except Exception as error:  # the worker survives every fault on the way to the servers
             self._unreached = isinstance(error, Unreached)
             pace.failed(self._now())
             log.warning("exchange failed", extra={"error": str(error), "failures": pace.failures})
@@ -372,9 +400,8 @@ class Worker:
             pace.failed(self._now())
         for command in reply.commands:
             self._begin(command, sent)
-        for (
-            held
-        ) in reply.stop:  # perhaps a command that this reply brings: its tool is not called then
+        # May name a command of this same reply: then its tool is not called.
+        for held in reply.stop:
             job = self._jobs.get(held.command_id)
             if job is not None and job.held == held:
                 self._stop(job, endings.cancelled(job.command))
@@ -382,22 +409,25 @@ class Worker:
 
     def _renewed(self, request: ExchangeRequest, sent: float) -> None:
         self._asked = max(self._asked, sent)
-        told = {report.command_id for report in request.reports}
+        reported = {report.command_id for report in request.reports}
         for held in request.held:
             job = self._jobs.get(held.command_id)
-            if job is not None and job.held == held and held.command_id not in told:
+            if job is not None and job.held == held and held.command_id not in reported:
                 job.renewed = max(job.renewed, sent)
 
     async def _keep_endings(self) -> None:
+        """Spool the endings that no server has acknowledged."""
         for entry in self._outbox.endings():
-            if not entry.spooled:
-                try:
-                    await self._spool.add(entry.report)
-                    entry.spooled = True
-                except OSError as error:  # it stays in memory and is sent from there
-                    log.error("report not spooled", extra={"error": str(error)})
+            if entry.spooled:
+                continue
+            try:
+                await self._spool.add(entry.report)
+                entry.spooled = True
+            except OSError as error:  # the report stays in memory and is sent from there
+                log.error("report not spooled", extra={"error": str(error)})
 
     async def _answered(self, entry: OutboxEntry, ack: Ack) -> None:
+        """Handle the acknowledgement of a report."""
         if ack.status == "retry":
             return
         self._outbox.acknowledged(entry)
@@ -409,15 +439,17 @@ class Worker:
             self._drop(entry.held)
         elif ack.status == "refused":
             log.error("report refused", extra={"key": ack.key, "why": ack.message})
-            if (plain := endings.instead_of(entry.report, ack)) is not None:
-                self._outbox.add(plain)
+            substitute = endings.instead_of(entry.report, ack)
+            if substitute is not None:
+                self._outbox.add(substitute)
         if entry.answer is not None and not entry.answer.done():
             entry.answer.set_result(ack)
 
-    # ---- commands --------------------------------------------------------------------------------------------------------
+    # ---- commands --------------------------------------------------------------------------------
 
     def _begin(self, command: Command, sent: float) -> None:
-        """Its lease is not younger than the exchange that brought it. One that may have run out is left to be sent again."""
+        """Start a command. Its lease counts from the exchange that brought it. If the lease may have run
+        out, the command is ignored, and a server sends it again."""
         if self._now() - sent >= self._settings.deadline:
             return
         held = LeaseKey(command.command_id, command.attempt)
@@ -425,7 +457,7 @@ class Worker:
         if held in self._ended or self._outbox.has_ending(held):
             return
         if running is None and held in self._journaled:
-            # given up here once: what it journaled since it was issued is known to its next attempt only
+            # This worker gave the attempt up once. Only the next attempt knows its journal entries.
             self._post(command, endings.cancelled(command))
             return
         if running is not None:
@@ -441,22 +473,25 @@ class Worker:
         self._wake.set()
 
     def _return_if_it_waits(self, job: RunningCommand) -> None:
-        """It was fetched ahead because others were short; if those before it are long, another worker may have room."""
+        """Return a command that gets no room in time. It was fetched ahead because others were short; if
+        the ones before it are long, another worker may have room."""
         if self._room.locked():
-            late, ending = self._settings.longest_wait, endings.returned(job.command)
-            job.notice = asyncio.get_running_loop().call_later(late, self._stop, job, ending)
+            delay, ending = self._settings.longest_wait, endings.returned(job.command)
+            job.notice = asyncio.get_running_loop().call_later(delay, self._stop, job, ending)
 
     def _announce_if_it_lasts(self, job: RunningCommand) -> None:
-        """At once when it was somebody's before."""
+        """Announce a command that still runs after a while; at once if it had an earlier attempt."""
         if job.notice is not None:
             job.notice.cancel()
         if job.announced:
             return
         if job.command.attempt > 1:
             self._announce(job)
-        else:
-            delay = self._settings.chunk_notice if job.command.count > 1 else self._settings.notice
-            job.notice = asyncio.get_running_loop().call_later(delay, self._announce, job)
+            return
+        delay = self._settings.notice
+        if job.command.count > 1:
+            delay = self._settings.chunk_notice
+        job.notice = asyncio.get_running_loop().call_later(delay, self._announce, job)
 
     def _announce(self, job: RunningCommand) -> None:
         job.announced = True
@@ -464,6 +499,7 @@ class Worker:
             self._post(job.command, sent)
 
     async def _work(self, job: RunningCommand) -> None:
+        """Run a command and post its ending."""
         command = job.command
         printed = self._logs.of(command, job.launch)
         self._return_if_it_waits(job)
@@ -495,34 +531,37 @@ class Worker:
         self._end(job, ending)
 
     def _failed(self, command: Command, reason: Failure) -> OutgoingEvent:
-        return self._env.clean(
-            endings.failure(command, self._settings.worker_id, self._env.redactor.failure(reason))
-        )
+        reason = self._env.redactor.failure(reason)
+        return self._env.clean(endings.failure(command, self._settings.worker_id, reason))
 
     def _failed_by_a_bug(self, command: Command, why: str) -> OutgoingEvent:
         message = f"the worker could not run this command: {why}"
-        return self._failed(
-            command, Failure(code="INTERNAL", kind="internal", message=message[:1_000])
-        )
+        failure = Failure(code="INTERNAL", kind="internal", message=message[:1_000])
+        return self._failed(command, failure)
 
     def _end_if_cut_off(self, job: RunningCommand, task: asyncio.Task[None]) -> None:
-        """End a job if its task is over and did not end it; else its lease would be renewed for ever. A task that is cancelled
-        before its first step runs no line of `_work`, so a command that is stopped as it arrives ends here."""
+        """End a job if its task is over and did not end it; else its lease would be renewed for ever.
+
+        A task that is cancelled before its first step runs no line of its coroutine, so a command that
+        is stopped as it arrives ends here.
+        """
         if self._jobs.get(job.command.command_id) is not job:
             return
         if job.told is not None:
             self._end(job, job.told)
             return
-        why = (
-            "something it waited for was cancelled" if task.cancelled() else repr(task.exception())
-        )
+        if task.cancelled():
+            why = "something it waited for was cancelled"
+        else:
+            why = repr(task.exception())
         log.error(
             "command cut off by a bug", extra={"command_id": job.command.command_id, "error": why}
         )
         self._end(job, self._failed_by_a_bug(job.command, why))
 
     def _end(self, job: RunningCommand, ending: OutgoingEvent) -> None:
-        """From job to unacknowledged ending in one instant: at no moment is the command not held."""
+        """Replace a job by its unacknowledged ending, without an await between, so that the command is
+        held at every moment."""
         if job.notice is not None:
             job.notice.cancel()
         if job.told is None:
@@ -540,7 +579,8 @@ class Worker:
         self._wake.set()
 
     async def _journal(self, job: RunningCommand, sent: OutgoingEvent) -> None:
-        """Returns when the entry is recorded. A stale one never returns: the job is dropped."""
+        """Send a journal entry. Returns when it is recorded. For a stale entry it never returns, because
+        the job is dropped."""
         answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._journaled.count(job.held)
         self._post(job.command, sent, answer)
@@ -548,17 +588,17 @@ class Worker:
         if ack.status == "refused":
             raise JournalRefused(ack)
 
-    # ---- stopping --------------------------------------------------------------------------------------------------------
+    # ---- stopping --------------------------------------------------------------------------------
 
     def _stop(self, job: RunningCommand, ending: OutgoingEvent) -> None:
-        """The tool is stopped, and the stop reported."""
+        """Stop the tool, and report the stop."""
         if job.told is None:
             job.told = ending
             self._outbox.forget(job.held)
             job.cancel()
 
     def _drop(self, held: LeaseKey) -> None:
-        """No longer ours, or perhaps not: the tool is stopped and nothing more is said of it."""
+        """Stop the tool of a command that is, or may be, no longer ours, and report nothing more."""
         job = self._jobs.get(held.command_id)
         if job is None or job.held != held:
             return
@@ -575,18 +615,16 @@ class Worker:
         self._wake.set()
 
     async def _watch(self) -> None:
-        """Stops tools whose lease has not been renewed for too long, whatever else the worker waits for."""
+        """Stop tools of commands without a renewed lease. This runs beside the main loop, so nothing that
+        the loop waits for delays it."""
+        deadline = self._settings.deadline
         while True:
-            deadline = self._settings.deadline
             for job in list(self._jobs.values()):
                 if self._now() - job.renewed >= deadline:
-                    log.warning(
-                        "lease not renewed, tool stopped",
-                        extra={"command_id": job.command.command_id},
-                    )
+                    command_id = job.command.command_id
+                    log.warning("lease not renewed, tool stopped", extra={"command_id": command_id})
                     self._drop(job.held)
-            soonest = min(
-                (job.renewed + deadline for job in self._jobs.values()),
-                default=self._now() + deadline,
-            )
-            await asyncio.sleep(max(soonest - self._now(), 0.001))
+            soonest = self._now()
+            if self._jobs:
+                soonest = min(job.renewed for job in self._jobs.values())
+            await asyncio.sleep(max(soonest + deadline - self._now(), 0.001))
