@@ -1,7 +1,9 @@
-"""Wires one worker: a channel in; its store, tools and spool below home. `serve` keeps it going until it is told to stop.
+"""Wires one worker from a channel, with its store, tools and spool below home. `serve` runs it until it
+is told to stop.
 
-The order of an end: nothing more is claimed, what runs may finish within the time given, what does not is stopped and handed
-back. An ending that no server took waits in the spool for the next worker of this name; nobody waits for a server that is gone.
+A worker ends in this order: it claims nothing more, running commands may finish within a time limit,
+and the rest is stopped and handed back. An ending that no server accepted waits in the spool for the
+next worker of this name. A worker does not wait for a server that is gone.
 """
 
 import asyncio
@@ -36,16 +38,16 @@ from noetl.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
-FAREWELL = 2.0  # seconds to stop what still runs and to say so
-FIRST_SWEEP = 600.0  # seconds after the start: a process that does one thing never sweeps
-NAMES = 1000  # workers on one machine that have no name of their own
+FAREWELL = 2.0  # seconds to stop and hand back the commands that still run
+FIRST_SWEEP = 600.0  # seconds after the start, so that a short-lived process never sweeps
+NAMES = 1000  # workers on one machine without a configured name
 
 
-Find = Callable[[], str | None]
+Find = Callable[[], str | None]  # the address of the database for users' tables, if there is one
 
 
 def nowhere() -> None:
-    """There is no database of users' tables that is ours to name."""
+    """Find no database for users' tables."""
 
 
 class SystemClock:
@@ -55,7 +57,7 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What one worker process can be told."""
+    """The options of one worker process."""
 
     home: Path
     storage: Storage
@@ -63,14 +65,12 @@ class Options:
     pools: tuple[str, ...] = (DEFAULT_POOL,)
     slots: int = 16
     poll: float = 1.5
-    drain: float = 30.0  # seconds for what runs when the worker is told to stop
-    lease: float = 6.0  # seconds, as the servers give it
-    tools: Mapping[str, registry.Make] = field(
-        default_factory=dict
-    )  # kinds that stand beside the worker
-    find_data: Find = (
-        nowhere  # the address of the users' database on this machine, with its password
-    )
+    drain: float = 30.0  # seconds that running commands have when the worker is told to stop
+    lease: float = 6.0  # seconds, as the servers grant it
+    # Tools that the caller adds, by kind.
+    tools: Mapping[str, registry.Make] = field(default_factory=dict)
+    # The address of the users' database on this machine, with its password.
+    find_data: Find = nowhere
 
 
 def options(
@@ -89,7 +89,7 @@ def options(
 
 
 class Wired:
-    """A worker with everything that belongs to it."""
+    """A worker with its store, tools, credentials and redactor."""
 
     def __init__(self, channel: Channel, told: Options, name: str, spool: Spool) -> None:
         self.name = name
@@ -104,7 +104,7 @@ class Wired:
             poll=min(told.poll, told.lease / 4),
             heartbeat=told.lease / 4,
             context_limit=told.storage.event_result_context_max_bytes,
-            deadline=told.lease * 2 / 3,  # it stops a tool before anyone else may start it
+            deadline=told.lease * 2 / 3,  # it stops a tool before another worker may start it
         )
         self._channel = channel
         self._store = open_store(channel, told.home, told.storage, shared_cache(told.storage))
@@ -123,7 +123,7 @@ class Wired:
 
     @property
     def holder(self) -> str:
-        """Whose leases its commands are."""
+        """The name that the leases of its commands carry."""
         return holder(self.name, self.incarnation)
 
     @property
@@ -131,7 +131,7 @@ class Wired:
         return len(self._worker.holds)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until it has stopped in peace, or its time to do so is over."""
+        """Run until the worker has drained, or its time to drain is over."""
         with _cleaned(self._clean):
             await self._run(stop)
 
@@ -139,9 +139,8 @@ class Wired:
         log.info(
             "worker started", extra={"worker": self.holder, "pools": ",".join(self._options.pools)}
         )
-        await self._registry.start(
-            "python"
-        )  # the tool that most steps use, and the one that takes longest to begin
+        # Most steps use this tool, and it takes longest to start.
+        await self._registry.start("python")
         running = asyncio.ensure_future(self._worker.run())
         stopping = asyncio.ensure_future(stop.wait())
         sweeping = asyncio.ensure_future(self._sweep())
@@ -159,14 +158,13 @@ class Wired:
             running.result()
 
     async def _sweep(self) -> None:
-        """Now and then, what nobody will ask for goes from the store of large results."""
+        """From time to time, delete payloads that no reference names from the store of large results."""
         storage = self._options.storage
         await asyncio.sleep(min(FIRST_SWEEP, storage.storage_sweep_sec))
         while True:
+            oldest = time.time() - storage.storage_orphan_age_sec
             try:
-                swept = await self._store.sweep(
-                    self._channel.orphans, time.time() - storage.storage_orphan_age_sec
-                )
+                swept = await self._store.sweep(self._channel.orphans, oldest)
                 log.info("orphans swept", extra=asdict(swept))
             except Exception as error:  # a loop that must survive
                 log.warning("orphans not swept", extra={"error": str(error)})
@@ -188,25 +186,29 @@ class Wired:
 
 
 def credentials(channel: Channel, find: Find) -> Credentials:
-    """Those of the environment; those that are stored; and `local`, the database for users' tables, where there is one."""
+    """The credentials of the environment, the stored ones, and `local`, the database for users' tables."""
     return FirstOf([EnvCredentials(), StoredCredentials(channel), LocalDatabase(find)])
 
 
 class LocalDatabase:
-    """The credential `local`. Its address is asked for when it is used: a worker may be there before the database."""
+    """The credential `local`. Its address is looked up at each use, because a worker may start before the
+    database."""
 
     def __init__(self, find: Find) -> None:
         self._find = find
 
     async def get(self, name: str) -> dict[str, Any]:
-        if name != "local" or (dsn := self._find()) is None:
+        if name != "local":
+            raise missing(name)
+        dsn = self._find()
+        if dsn is None:
             raise missing(name)
         return {"dsn": dsn}
 
 
 @contextmanager
 def _cleaned(clean: Clean) -> Iterator[None]:
-    """Nothing that this process logs meanwhile shows a secret."""
+    """Remove secrets from everything that this process logs meanwhile."""
     handlers = list(logging.getLogger().handlers)
     for handler in handlers:
         handler.addFilter(clean)
@@ -220,47 +222,52 @@ def _cleaned(clean: Clean) -> Iterator[None]:
 def open_store(
     blobs: Blobs, home: Path, storage: Storage, near: PayloadCache | None = None
 ) -> ResultRouter:
-    """Small payloads live with the servers, large ones where the settings say."""
-    return ResultRouter(
-        blobs, large(home, storage, time.monotonic), tier=storage.default_store_tier, near=near
-    )
+    """Small payloads are kept by the servers, large ones where the settings say."""
+    large_results = large(home, storage, time.monotonic)
+    return ResultRouter(blobs, large_results, tier=storage.default_store_tier, near=near)
 
 
 async def serve(channel: Channel, told: Options, stop: asyncio.Event) -> None:
-    """A worker of its own, with a name that outlives it."""
+    """Run a worker process. Its name, and so its spool, outlives it."""
     with named(told) as (name, folder):
         await Wired(channel, told, name, FileSpool(folder)).run(stop)
 
 
 def within(channel: Channel, told: Options) -> Wired:
-    """A worker for one command of a user: it ends with this process, and so does its name."""
+    """A worker inside the process of a user's command. It and its name end with the process."""
     return Wired(channel, told, f"{_host()}-{os.getpid()}", MemorySpool())
 
 
-# ---- names -------------------------------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------------------
 
 
 @contextmanager
 def named(told: Options) -> Iterator[tuple[str, Path]]:
-    """A name that no living worker of this home has, and the spool that goes with it. Without one given, the first that is free,
-    so that restarts find their spool again."""
+    """A name that no running worker of this home has, and its spool.
+
+    Without a configured name it is the first free one, so that a restarted worker finds its spool
+    again.
+    """
     spools = told.home / "spool"
-    names = [told.name] if told.name is not None else _names(told.pools)
+    if told.name is not None:
+        names = [told.name]
+    else:
+        names = _names(told.pools)
     for name in names:
         folder = spools / name
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(opened)
+            os.close(descriptor)
             continue
         try:
             yield name, folder
             return
         finally:
             with suppress(OSError):
-                os.close(opened)
+                os.close(descriptor)
     raise Conflict(
         f"a worker named {names[0]} runs already",
         hint="stop it, or give this one another name (NOETL_WORKER_ID)",
@@ -273,9 +280,7 @@ def _names(pools: tuple[str, ...]) -> list[str]:
 
 
 def _host() -> str:
-    """As it may stand in a name."""
+    """The host name with only letters, digits and dashes."""
     name = socket.gethostname().partition(".")[0]
-    return (
-        "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in name)[:60]
-        or "worker"
-    )
+    letters = [letter if letter.isalnum() and letter.isascii() else "-" for letter in name]
+    return "".join(letters)[:60] or "worker"

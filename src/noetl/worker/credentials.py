@@ -1,4 +1,4 @@
-"""Stored credentials on a worker: asked of a server just before they are used, and kept for a moment."""
+"""Stored credentials on a worker: read from a server just before use, and cached for a few seconds."""
 
 import asyncio
 from collections import OrderedDict
@@ -9,13 +9,13 @@ from noetl.pipeline.patience import patiently
 from noetl.tools.credentials import missing
 from noetl.worker.channel import Channel
 
-KEPT_FOR = 10.0  # seconds: how long one that was replaced or deleted may still be used
-MOST = 100
+KEPT_FOR = 10.0  # seconds that a replaced or deleted credential may still be used
+MOST = 100  # credentials in the cache
 
 
 class StoredCredentials:
-    """A loop asks for the same one with every item; one that is missing is asked for each time, since it may be added.
-    Of a server that is away it is asked again, as results are."""
+    """A cache, because a loop asks for the same credential with every item. A missing credential is not
+    cached, since it may be added. While no server answers, the call is retried, as for results."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -35,7 +35,7 @@ class StoredCredentials:
         return dict(fields)
 
     def _keep(self, name: str, until: float, fields: dict[str, Any]) -> None:
-        """The oldest goes first, and with it whatever its time has come for."""
+        """Add to the cache. Entries are in the order of their age, so old and expired ones go first."""
         self._kept[name] = until, fields
         while len(self._kept) > MOST or next(iter(self._kept.values()))[0] <= until - KEPT_FOR:
             self._kept.popitem(last=False)

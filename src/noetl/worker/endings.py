@@ -1,4 +1,4 @@
-"""What a worker says of a command by itself: that it has it, stopped it, or could not run it."""
+"""Events of a worker about a command: it claimed, started, stopped or returned it, or could not run it."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def report(command: Command, worker: str, sent: OutgoingEvent) -> Report:
 
 
 def announcements(command: Command, worker: str) -> tuple[OutgoingEvent, OutgoingEvent]:
-    named = {**_of(command), "worker": worker}
-    return OutgoingEvent(e.CommandClaimed(**named)), OutgoingEvent(e.CommandStarted(**named))
+    fields = {**_of(command), "worker": worker}
+    return OutgoingEvent(e.CommandClaimed(**fields)), OutgoingEvent(e.CommandStarted(**fields))
 
 
 def cancelled(command: Command) -> OutgoingEvent:
@@ -38,26 +38,27 @@ def returned(command: Command) -> OutgoingEvent:
 
 
 def failure(command: Command, worker: str, reason: Failure) -> OutgoingEvent:
-    named = {**_of(command), "worker": worker}
+    fields = {**_of(command), "worker": worker}
     if command.kind in ("evaluate", "plan"):
-        return OutgoingEvent(e.ExpressionEvaluated(site=command.site or "", error=reason, **named))
-    return OutgoingEvent(e.CommandFailed(result=failed(reason), **named))
+        return OutgoingEvent(e.ExpressionEvaluated(site=command.site or "", error=reason, **fields))
+    return OutgoingEvent(e.CommandFailed(result=failed(reason), **fields))
 
 
 def refusal(ack: Ack) -> Failure:
-    """What a step fails with when a server will never take a report of it."""
+    """The failure of a step if a server will never accept a report of it."""
     message = f"the report {ack.key} was refused: {ack.message or 'no reason given'}"
     return Failure(code=ack.code or REFUSED, kind="refused", message=message[:1_000])
 
 
 def instead_of(refused: Report, ack: Ack) -> Report | None:
-    """An ending that can never be recorded becomes a plain failure, once, so that its step does not hang."""
+    """A plain failure in place of an ending that a server will never record, so that the step does
+    not hang. None if the refused report is such a failure already, or no ending."""
     event = refused.event
     if not isinstance(event, e.CommandCompleted | e.CommandFailed):
         return None
     if event.result.error is not None and event.result.error.kind == "refused":
         return None
-    plain = e.CommandFailed(
+    failure_event = e.CommandFailed(
         command_id=refused.command_id,
         attempt=refused.attempt,
         step=event.step,
@@ -70,7 +71,7 @@ def instead_of(refused: Report, ack: Ack) -> Report | None:
         command_id=refused.command_id,
         attempt=refused.attempt,
         worker=refused.worker,
-        event=plain,
+        event=failure_event,
     )
 
 

@@ -1,4 +1,5 @@
-"""The way to the servers over HTTP. Connections are reused; a server that does not answer is left for the next one."""
+"""The channel to the servers over HTTP. Connections are reused. If a server does not answer, the next
+one is used."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from noetl.worker.wire import BrokenOff, NotConnected, Wire, WireResponse
 
 EXCHANGE = "/api/worker/exchange"
 LOGS = "/api/worker/logs"
-PATIENCE = 5.0  # seconds for an answer, beyond what the server was allowed to wait
+PATIENCE = 5.0  # seconds for an answer, beyond the time that the server may wait
 _reply = msgspec.json.Decoder(ExchangeReply)
 _parts = msgspec.json.Decoder(list[AddPart])
 _addresses = msgspec.json.Decoder(list[str])
@@ -34,7 +35,7 @@ _fields = msgspec.json.Decoder(dict[str, Any])
 
 
 class HttpChannel:
-    """`Channel` over HTTP. It stays with a server while that answers."""
+    """`Channel` over HTTP. It uses the same server as long as that answers."""
 
     def __init__(self, servers: Sequence[str]) -> None:
         if not servers:
@@ -56,7 +57,8 @@ class HttpChannel:
             raise OutcomeUnknown(f"the server's answer is not an exchange: {error}") from error
 
     async def playbook(self, content: str) -> str:
-        return (await self._ask("GET", f"/api/worker/playbooks/{quote(content, safe='')}")).decode()
+        answer = await self._ask("GET", f"/api/worker/playbooks/{quote(content, safe='')}")
+        return answer.decode()
 
     async def manifest(self, manifest: str) -> list[AddPart]:
         answer = await self._ask("GET", f"/api/worker/manifests/{quote(manifest, safe='')}")
@@ -66,28 +68,22 @@ class HttpChannel:
             raise Unavailable(f"the server's answer is not a manifest: {error}") from error
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+        path = f"/api/worker/payloads/{quote(ref_id, safe='')}?uri={quote(uri, safe='')}"
         try:
-            return await self._ask(
-                "GET", f"/api/worker/payloads/{quote(ref_id, safe='')}?uri={quote(uri, safe='')}"
-            )
+            return await self._ask("GET", path)
         except Expired:
             raise
         except NotFound:
             return None
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
-        named = quote(codec.encode(reference), safe="")
-        await self._ask(
-            "PUT",
-            f"/api/worker/payloads?reference={named}",
-            payload,
-            kind="application/octet-stream",
-        )
+        query = quote(codec.encode(reference), safe="")
+        path = f"/api/worker/payloads?reference={query}"
+        await self._ask("PUT", path, payload, kind="application/octet-stream")
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
-        answer = await self._ask(
-            "POST", f"/api/worker/orphans/{quote(execution_id, safe='')}", codec.encode(uris)
-        )
+        path = f"/api/worker/orphans/{quote(execution_id, safe='')}"
+        answer = await self._ask("POST", path, codec.encode(uris))
         try:
             return _addresses.decode(answer)
         except msgspec.DecodeError as error:
@@ -97,7 +93,7 @@ class HttpChannel:
         answer = await self._ask("GET", f"/api/worker/credentials/{quote(name, safe='')}")
         try:
             return _fields.decode(answer)
-        except msgspec.DecodeError:  # without its words: they might repeat what was sent
+        except msgspec.DecodeError:  # its message may quote the secret
             raise Unavailable(f"the server's answer is not the credential {name!r}") from None
 
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
@@ -111,8 +107,10 @@ class HttpChannel:
         wait: float = 0,
         kind: str = "application/json",
     ) -> bytes:
-        """At the server that answered last, or the next one that can be reached. Once sent, it is not sent elsewhere: that is
-        for the worker to decide."""
+        """Ask the server that answered last, or the next one that can be connected to.
+
+        A request that was sent is not sent to another server: the worker decides whether to repeat it.
+        """
         for _ in self._wires:
             wire = self._wires[self._current]
             try:
@@ -140,41 +138,44 @@ def place(wire: Wire, path: str) -> str:
 
 
 def refused(answer: WireResponse, where: str) -> NoetlError:
+    """The error that a response with another status than 200 stands for."""
     detail, hint = _told(answer)
-    said = f"{where}: {answer.status} {detail}"
+    message = f"{where}: {answer.status} {detail}"
     match answer.status:
         case 404:
-            return NotFound(said, hint=hint)
+            return NotFound(message, hint=hint)
         case 410:
             return Expired(detail, hint=hint)
         case 409:
-            return Conflict(said, hint=hint)
+            return Conflict(message, hint=hint)
         case 503:
-            return Unavailable(said, hint=hint)
+            return Unavailable(message, hint=hint)
         case status if status < 500:
-            return InvalidInput(said, hint=hint)
+            return InvalidInput(message, hint=hint)
         case _:
-            return OutcomeUnknown(said, hint=hint)
+            return OutcomeUnknown(message, hint=hint)
 
 
 def fitted(request: ExchangeRequest) -> bytes:
-    """As many reports as fit; the others are not acknowledged and go with the next exchange. The order is kept."""
+    """The request with as many reports as fit, in their order. The others stay unacknowledged, so they
+    go with the next exchange."""
     data = codec.encode(request)
     while len(data) > EXCHANGE_LIMIT and len(request.reports) > 1:
-        request = msgspec.structs.replace(
-            request, reports=request.reports[: len(request.reports) // 2]
-        )
+        half = len(request.reports) // 2
+        request = msgspec.structs.replace(request, reports=request.reports[:half])
         data = codec.encode(request)
     return data
 
 
 def _told(answer: WireResponse) -> tuple[str, str | None]:
-    """What a problem says; any other answer is not worth repeating."""
+    """The detail and the hint of a problem response. Other responses have none."""
     if not answer.kind.startswith("application/problem+json"):
         return "", None
     try:
-        told = msgspec.json.decode(answer.body, type=dict[str, object])
+        problem = msgspec.json.decode(answer.body, type=dict[str, object])
     except msgspec.DecodeError:
         return "", None
-    hint = told.get("hint")
-    return str(told.get("detail", "")), hint if isinstance(hint, str) else None
+    hint = problem.get("hint")
+    if not isinstance(hint, str):
+        hint = None
+    return str(problem.get("detail", "")), hint

@@ -1,9 +1,10 @@
-"""What tools print, on its way to the servers: numbered per attempt, within limits, stored by reference in parts.
+"""Step logs: the lines that tools print, numbered per attempt, limited, and stored in parts.
 
-A step never waits for its log and never fails by it. Lines gather for a moment and are sent in the background, those of all
-attempts together. Those of an attempt that has ended also go with the exchange that reports its end, so that whoever sees the end
-finds them. Of what is too much the end is kept, and a line says how much was left out before it. A part is sent until it is
-stored: its address says whose it is and which, so that storing it twice changes nothing.
+A step never waits for its log and never fails because of it. Lines are collected for a moment and sent
+in the background, those of all attempts together. Lines of an attempt that has ended also go with the
+exchange that reports its end, so that a reader who sees the end finds them. If there are too many lines,
+the last ones are kept, and a line says how many were left out before them. A part is sent until it is
+stored. Its address names the attempt and the part, so storing it twice changes nothing.
 """
 
 import asyncio
@@ -27,19 +28,21 @@ log = logging.getLogger(__name__)
 
 LINE = 16 * 1024  # characters of one line
 BESIDE = 80  # bytes that a line takes beside its text, about
-ATTEMPT = 1024 * 1024  # bytes of one attempt that are sent as they come
-LAST = 64 * 1024  # bytes of what comes after that, or while there is no room: the last ones
+ATTEMPT = 1024 * 1024  # bytes of one attempt that are sent at once
+LAST = 64 * 1024  # bytes of the last lines, kept while the attempt or the worker has no room
 PART = 64 * 1024  # bytes of one part
 AT_ONCE = 512 * 1024  # bytes of parts in one call
 WITH_ENDINGS = 1024 * 1024  # bytes of parts in one exchange
 UNSENT = 8 * 1024 * 1024  # bytes of all attempts that wait in memory
-GATHER, LONGEST = 0.1, 2.0  # seconds between two calls; doubles while no server takes them
+GATHER, LONGEST = 0.1, 2.0  # seconds between two calls; doubles while no server accepts them
 PATIENCE = 5.0  # seconds for an answer
-FAREWELL = 2.0  # seconds for what is left when the worker ends
+FAREWELL = 2.0  # seconds to send the rest when the worker ends
 
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
+    """A part of a log that no server has stored yet."""
+
     held: LeaseKey
     part: StoredRef
 
@@ -49,7 +52,8 @@ class Unsent:
 
 
 class AttemptLog:
-    """The lines of one attempt. Called with the name of a task, and the index of its item, it gives that task's log."""
+    """The lines of one attempt. Calling it with the name of a task, and the index of its item, returns the
+    log of that task."""
 
     def __init__(self, logs: "StepLogs", command: Command, launch: int) -> None:
         self._logs = logs
@@ -64,7 +68,7 @@ class AttemptLog:
         self._dropped_lines = self._dropped_bytes = 0
 
     def __call__(self, task: str, item: int | None = None) -> Log:
-        def write(stream: str, line: str) -> None:
+        def write_line(stream: str, line: str) -> None:
             self._seq += 1
             self._add(
                 Line(
@@ -77,14 +81,14 @@ class AttemptLog:
                 )
             )
 
-        return write
+        return write_line
 
     @property
     def held(self) -> LeaseKey:
         return LeaseKey(self._command.command_id, self._command.attempt)
 
     def close(self) -> None:
-        """Nothing more is printed."""
+        """The attempt prints nothing more: make parts of all lines."""
         self._rejoin()
         self._logs.seal(self)
 
@@ -104,7 +108,8 @@ class AttemptLog:
         self._logs.gathered(self, size)
 
     def _postpone(self, line: Line, size: int) -> None:
-        """It goes when there is room again, or when the attempt ends, unless later ones push it out."""
+        """Keep a line for later. It is sent when there is room again, or when the attempt ends, unless
+        later lines push it out."""
         self._late.append((line, size))
         self._late_bytes += size
         while self._late_bytes > LAST and len(self._late) > 1:
@@ -114,31 +119,32 @@ class AttemptLog:
             self._dropped_bytes += gone - BESIDE
 
     def _rejoin(self) -> None:
+        """Send the postponed lines, after a line that says how many were left out."""
         if self._dropped_lines:
             text = f"({self._dropped_lines} lines, {self._dropped_bytes} bytes left out)"
-            before = self._late[0][0]
-            self._keep(
-                Line(seq=before.seq - 1, at=before.at, stream="noetl", line=text),
-                len(text) + BESIDE,
-            )
+            first, _ = self._late[0]
+            notice = Line(seq=first.seq - 1, at=first.at, stream="noetl", line=text)
+            self._keep(notice, len(text) + BESIDE)
         for line, size in self._late:
             self._keep(line, size)
         self._late.clear()
         self._late_bytes = self._dropped_lines = self._dropped_bytes = 0
 
     def sealed(self) -> list[Unsent]:
-        """What waits, as parts that never change again."""
-        waiting, self._pending = self._pending, []
-        made: list[Unsent] = []
+        """The pending lines as parts that never change again."""
+        pending, self._pending = self._pending, []
+        parts: list[Unsent] = []
         lines: list[Line] = []
         room = PART
-        for line, size in waiting:
+        for line, size in pending:
             if lines and size > room:
-                made.append(Unsent(self.held, self._part(lines)))
+                parts.append(Unsent(self.held, self._part(lines)))
                 lines, room = [], PART
             lines.append(line)
             room -= size
-        return [*made, Unsent(self.held, self._part(lines))] if lines else made
+        if lines:
+            parts.append(Unsent(self.held, self._part(lines)))
+        return parts
 
     def _part(self, lines: list[Line]) -> StoredRef:
         command = self._command
@@ -146,9 +152,8 @@ class AttemptLog:
         self._parts += 1
         data = encode(lines)
         uri = str(address(command.execution_id, "log", command.step, key))
-        return StoredRef(
-            reference=reference_to(uri, "kv", checksum(data), len(data), len(lines)), payload=data
-        )
+        reference = reference_to(uri, "kv", checksum(data), len(data), len(lines))
+        return StoredRef(reference=reference, payload=data)
 
 
 class StepLogs:
@@ -157,7 +162,7 @@ class StepLogs:
     def __init__(self, channel: Channel, clock: Clock) -> None:
         self._channel = channel
         self.now = clock.now
-        self._open: dict[AttemptLog, int] = {}  # those with lines that wait, and how many bytes
+        self._open: dict[AttemptLog, int] = {}  # attempts with pending lines, and their bytes
         self._unsent: dict[str, Unsent] = {}  # by address, in the order they were made
         self._bytes = 0
         self._wake = asyncio.Event()
@@ -180,21 +185,24 @@ class StepLogs:
             self._unsent[unsent.part.reference.uri] = unsent
             self._bytes += unsent.size
 
-    # ---- sending -------------------------------------------------------------------------------------------------------
+    # ---- sending ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Send parts until it is cancelled."""
         delay = GATHER
         while True:
             await self._wake.wait()
             await asyncio.sleep(delay)
             self._wake.clear()
-            delay = GATHER if await self._send() else min(2 * delay, LONGEST)
+            if await self._send():
+                delay = GATHER
+            else:
+                delay = min(2 * delay, LONGEST)
             if self._unsent:
                 self._wake.set()
 
     async def close(self) -> None:
-        """Send what is left, as far as it can be in a moment."""
+        """Send the rest, as far as that is possible in a short time."""
         try:
             async with asyncio.timeout(FAREWELL):
                 while (self._open or self._unsent) and await self._send():
@@ -205,21 +213,21 @@ class StepLogs:
             log.warning("step logs not stored", extra={"parts": len(self._unsent)})
 
     def endings(self, held: Iterable[LeaseKey]) -> tuple[StoredRef, ...]:
-        """Parts of these attempts that nobody has stored yet."""
-        wanted = set(held)
-        if not wanted or not self._unsent:
+        """The parts of these attempts that no server has stored yet, as many as fit into an exchange."""
+        attempts = set(held)
+        if not attempts or not self._unsent:
             return ()
-        return _within(
-            WITH_ENDINGS, (each for each in self._unsent.values() if each.held in wanted)
-        )
+        unsent = (part for part in self._unsent.values() if part.held in attempts)
+        return _within(WITH_ENDINGS, unsent)
 
     def stored(self, parts: Iterable[StoredRef]) -> None:
         for part in parts:
-            if (gone := self._unsent.pop(part.reference.uri, None)) is not None:
-                self._bytes -= gone.size
+            unsent = self._unsent.pop(part.reference.uri, None)
+            if unsent is not None:
+                self._bytes -= unsent.size
 
     async def _send(self) -> bool:
-        """False: no server took it."""
+        """Send one call of parts. Returns False if no server accepted it."""
         for attempt in list(self._open):
             self.seal(attempt)
         parts = _within(AT_ONCE, self._unsent.values())
@@ -241,14 +249,17 @@ class StepLogs:
 
 
 def cut(line: str) -> str:
-    return line if len(line) <= LINE else f"{line[:LINE]}… ({len(line) - LINE} characters more)"
+    if len(line) <= LINE:
+        return line
+    return f"{line[:LINE]}… ({len(line) - LINE} characters more)"
 
 
 def _within(limit: int, waiting: Iterable[Unsent]) -> tuple[StoredRef, ...]:
+    """The first parts, up to `limit` bytes but at least one."""
     parts: list[StoredRef] = []
-    for each in waiting:
-        limit -= each.size
+    for unsent in waiting:
+        limit -= unsent.size
         if limit < 0 and parts:
             break
-        parts.append(each.part)
+        parts.append(unsent.part)
     return tuple(parts)

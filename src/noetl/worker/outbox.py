@@ -1,4 +1,4 @@
-"""Reports on their way: repeated until acknowledged, in the order they were made."""
+"""Reports that wait to be acknowledged. They are repeated until then, in the order they were made."""
 
 import asyncio
 from itertools import islice
@@ -9,23 +9,28 @@ from noetl.model.events import Ending
 from noetl.model.exchange import Ack, LeaseKey
 from noetl.model.messages import Report
 
-AT_ONCE = 80  # reports in one exchange: about as many steps as one append takes; what is larger than an exchange may be is halved
+# Reports in one exchange: about as many steps as one append takes. If they are too large for an
+# exchange, the channel sends half of them.
+AT_ONCE = 80
 
 
-Place = tuple[LeaseKey, str]
+Place = tuple[LeaseKey, str]  # the key of an entry: its lease, and the key of its report
 
 
 class OutboxEntry(Struct, eq=False):
+    """A report that waits to be acknowledged."""
+
     report: Report
     held: LeaseKey
     place: Place
-    ending: bool  # the worker lets go of the command with it
-    answer: asyncio.Future[Ack] | None = None  # a journal entry whose task waits for it
+    ending: bool  # whether the worker releases the command with it
+    answer: asyncio.Future[Ack] | None = None  # for a journal entry that its task waits for
     spooled: bool = False
 
 
 class Outbox:
-    """In the order they were made; found by their command too, since a worker may hold hundreds."""
+    """Entries in the order they were made. They are also indexed by their command, because a worker may
+    hold hundreds."""
 
     def __init__(self) -> None:
         self._entries: dict[Place, OutboxEntry] = {}
@@ -55,7 +60,7 @@ class Outbox:
 
     @property
     def ending(self) -> int:
-        """How many commands wait for their ending to be acknowledged."""
+        """How many commands wait for the acknowledgement of their ending."""
         return len(self._endings)
 
     def acknowledged(self, entry: OutboxEntry) -> None:
@@ -64,7 +69,8 @@ class Outbox:
     def answers(
         self, batch: list[OutboxEntry], acks: tuple[Ack, ...]
     ) -> list[tuple[OutboxEntry, Ack]]:
-        """Each entry of the batch that was answered, with its answer; a repeated acknowledgement changes nothing."""
+        """The entries of the batch that were acknowledged, each with its acknowledgement. A repeated one
+        changes nothing."""
         given = {(ack.command_id, ack.key): ack for ack in acks}
         found: list[tuple[OutboxEntry, Ack]] = []
         for entry in batch:
@@ -74,7 +80,7 @@ class Outbox:
         return found
 
     def forget(self, held: LeaseKey) -> None:
-        """Entries of a command that is no longer worked on as this attempt, its ending excepted."""
+        """Remove the entries of a command that no longer runs as this attempt, except its ending."""
         for place in list(self._of.get(held, ())):
             entry = self._entries[place]
             if not entry.ending:

@@ -1,4 +1,4 @@
-"""Playbooks by content hash: fetched once, checked against the hash, compiled, kept while they are used."""
+"""Plans of playbooks by content hash: fetched once, checked against the hash, compiled and cached."""
 
 import asyncio
 from collections import OrderedDict
@@ -13,6 +13,8 @@ from noetl.worker.channel import Channel
 
 
 class Plans:
+    """A cache of the `kept` most recently used plans."""
+
     def __init__(
         self, channel: Channel, kept: int, load: Callable[[str], Playbook] = load_registered
     ) -> None:
@@ -22,7 +24,7 @@ class Plans:
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
     async def get(self, content: str) -> Plan:
-        """Failing when there is no such playbook; waits as long as no server answers."""
+        """The plan. Raises Failing if there is no such playbook. Waits while no server answers."""
         if content not in self._plans:
             text = await self._fetch(content)
             self._plans[content] = self._compiled(content, text)
@@ -38,7 +40,7 @@ class Plans:
                 return await self._channel.playbook(content)
             except NotFound as error:
                 raise Failing(_unusable(content, "no server has it")) from error
-            except Unavailable:  # the lease decides how long this may take
+            except Unavailable:  # the lease bounds the wait
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
 

@@ -1,4 +1,4 @@
-"""How one worker behaves. Times are seconds of the event loop."""
+"""The settings of one worker. Times are seconds of the event loop."""
 
 from dataclasses import dataclass
 
@@ -9,24 +9,25 @@ from noetl.model.exchange import SELF_DEADLINE
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    worker_id: str  # stable over restarts
-    incarnation: str  # another for every start
+    worker_id: str  # the same over restarts
+    incarnation: str  # a new one for every start
     pools: tuple[str, ...] = (DEFAULT_POOL,)
     slots: int = 8  # commands at once
-    # How long a server may keep a poll that has nothing to give. A lease counts from when the poll was sent, the one moment that
-    # is surely not after it began; so a poll is short against the deadline, and what comes later than that is not begun.
+    # How long a server may keep a poll open without work. A lease counts from the moment the poll was
+    # sent, because that is certainly not after the lease began. So a poll is short against the
+    # deadline, and a command that arrives later than that is not started.
     poll: float = 1.5
-    heartbeat: float = 1.5  # between exchanges while commands are held; a lost one leaves time for another before the deadline
+    # Between exchanges while commands are held. If one is lost, there is time for another before the
+    # deadline.
+    heartbeat: float = 1.5
     patience: float = 2.0  # for the answer to an exchange that does not wait
-    deadline: float = SELF_DEADLINE / 1_000_000  # without renewal the worker stops a tool itself
-    longest_wait: float = (
-        0.5  # for room; what was fetched ahead goes back then, for whoever has some
-    )
-    notice: float = 1.0  # a tool that still runs then is announced
-    chunk_notice: float = (
-        5.0  # items of a loop are seen as they end: that their command runs says little
-    )
-    shortest_delay: float = 0.05  # after a failed exchange; doubles
+    deadline: float = SELF_DEADLINE / 1_000_000  # without renewal, the worker stops a tool itself
+    # For room. A command that was fetched ahead then goes back, for a worker that has room.
+    longest_wait: float = 0.5
+    notice: float = 1.0  # a tool that still runs after this time is announced
+    # The same for chunks. Their items are reported as they end, so an announcement says little.
+    chunk_notice: float = 5.0
+    shortest_delay: float = 0.05  # after a failed exchange; doubles with each failure
     longest_delay: float = 2.0
-    plans: int = 128  # compiled playbooks kept
-    context_limit: int = CONTEXT_LIMIT  # bytes of what an event may say of a result
+    plans: int = 128  # compiled playbooks that are cached
+    context_limit: int = CONTEXT_LIMIT  # bytes of a result's context in an event

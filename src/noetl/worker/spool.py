@@ -1,5 +1,8 @@
-"""Ending reports that no server has acknowledged: they outlive the worker's process. Bounded, since a worker that has some claims
-nothing; an entry is whole or not there."""
+"""Ending reports that no server has acknowledged. They outlive the worker's process.
+
+The spool is bounded, because a worker with spooled reports claims nothing. An entry is either complete
+or not there.
+"""
 
 import asyncio
 import os
@@ -12,13 +15,13 @@ import msgspec
 from noetl.faults import fault
 from noetl.model.messages import Report
 
-CAPACITY = 1_024
+CAPACITY = 1_024  # reports
 _SUFFIX = ".report"
 
 
 class Spool(Protocol):
     async def load(self) -> list[Report]:
-        """What an earlier process could not deliver, oldest first."""
+        """The reports that an earlier process could not deliver, oldest first."""
         ...
 
     async def add(self, report: Report) -> None: ...
@@ -29,7 +32,7 @@ class Spool(Protocol):
 
 
 class MemorySpool:
-    """For one process; the simulator keeps it over restarts as it would a disk."""
+    """A spool for one process. The simulator keeps it over restarts, like a disk."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._entries: dict[str, Report] = {}
@@ -51,7 +54,8 @@ class MemorySpool:
 
 
 class FileSpool:
-    """A file per entry, its checksum first, written beside and renamed into place; what does not match is ignored."""
+    """One file per entry. The file starts with a checksum, is written under another name and then renamed.
+    A file that does not match its checksum is ignored."""
 
     def __init__(self, folder: Path, capacity: int = CAPACITY) -> None:
         self._folder = folder
@@ -90,23 +94,23 @@ class FileSpool:
         return reports
 
     def _add(self, report: Report) -> None:
-        name = (
-            self._names.get(name_of(report)) or f"{self._next:012}-{name_of(report)[:16]}{_SUFFIX}"
-        )
+        key = name_of(report)
+        name = self._names.get(key) or f"{self._next:012}-{key[:16]}{_SUFFIX}"
         data = msgspec.json.encode(report)
         whole = sha256(data).hexdigest().encode() + b"\n" + data
+        half = len(whole) // 2
         self._folder.mkdir(parents=True, exist_ok=True)
         part = self._folder / f"{name}.part"
         with part.open("wb") as file:
-            file.write(whole[: len(whole) // 2])
+            file.write(whole[:half])
             file.flush()
             fault("spool.middle")
-            file.write(whole[len(whole) // 2 :])
+            file.write(whole[half:])
             file.flush()
             os.fsync(file.fileno())
         part.replace(self._folder / name)
         _sync_folder(self._folder)
-        self._names[name_of(report)] = name
+        self._names[key] = name
         self._next += 1
 
 
@@ -125,7 +129,7 @@ def _decoded(whole: bytes) -> Report | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename is durable once its directory is."""
+    """Make a rename durable: it is durable only when its directory is."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

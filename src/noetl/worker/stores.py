@@ -1,4 +1,4 @@
-"""Where a process keeps large results, as its settings say."""
+"""Opens the store of large results that the settings of a process name."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
-    """The tier, with this machine's cache before it where it is far away."""
+    """The tier of large results. A remote one gets a cache on this machine."""
     kept, folder = tier(home, storage), storage.storage_local_cache_dir
     if folder is not None or not isinstance(kept, FileStore):
         return _cached(kept, folder or home / "cache", storage, now)
@@ -31,13 +31,13 @@ def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
 def shared_cache(storage: Storage) -> PayloadCache | None:
     if storage.nats_url is None:
         return None
-    from noetl.results.shared import SharedCache  # a process without NATS does not load its library
+    from noetl.results.shared import SharedCache  # loads NATS, which most processes do not need
 
     return SharedCache(storage.nats_url.get_secret_value())
 
 
 def tier(home: Path, storage: Storage) -> Tier:
-    """The durable home of large results."""
+    """The durable store of large results."""
     match storage.storage_cloud_tier:
         case None:
             return FileStore(home / "results")
@@ -48,47 +48,44 @@ def tier(home: Path, storage: Storage) -> Tier:
 
 
 def _cached(kept: Tier, folder: Path, storage: Storage, now: Callable[[], float]) -> Large:
-    """Files on their way are on the disk of the cache, so that they stay there as they are."""
+    """The tier behind a cache. Files are staged on the disk of the cache, so that the cache can take
+    them without copying."""
     folder = folder.expanduser().absolute()
     name = f"{storage.storage_endpoint} {storage.storage_cloud_tier}"
-    place = folder / sha256(name.encode()).hexdigest()[:16]  # one for each store
+    place = folder / sha256(name.encode()).hexdigest()[:16]  # a folder for each store
     allowance = Allowance(storage.storage_local_cache_rate, now)
     meta = FilePool(place / "meta", storage.storage_local_cache_meta_bytes, allowance)
     data = FilePool(place / "data", storage.storage_local_cache_bytes, allowance)
-    return Large(
-        Cached(kept, meta, data), Staging(folder / "staging"), patience=storage.storage_patience_sec
-    )
+    staging = Staging(folder / "staging")
+    return Large(Cached(kept, meta, data), staging, patience=storage.storage_patience_sec)
 
 
 def _objects(url: str, storage: Storage) -> Tier:
-    from noetl.results.objects import Objects  # a process without a cloud does not load its library
+    from noetl.results.objects import Objects  # loads obstore, which most processes do not need
 
     return Objects(connect_object_store(url, storage), url)
 
 
 def connect_object_store(url: str, storage: Storage) -> "ObjectStore":
-    """The store of a URL, with the endpoint and the keys of the settings."""
+    """The object store of a URL, with the endpoint and the keys of the settings."""
     from noetl.results.objects import connect
 
     endpoint = storage.storage_endpoint
-    if (
-        endpoint is not None
-        and not endpoint.startswith("https://")
-        and not storage.storage_allow_http
-    ):
+    is_plain_http = endpoint is not None and not endpoint.startswith("https://")
+    if is_plain_http and not storage.storage_allow_http:
         raise InvalidInput(
             f"NOETL_STORAGE_ENDPOINT is {endpoint}, without TLS",
             hint="use https://, or set NOETL_STORAGE_ALLOW_HTTP=true where nobody listens in",
         )
     key, secret = storage.storage_access_key_id, storage.storage_secret_access_key
-    given = {
+    options = {
         "endpoint": endpoint,
         "region": storage.storage_region,
         "access_key_id": key and key.get_secret_value(),
         "secret_access_key": secret and secret.get_secret_value(),
     }
-    more = {name: value for name, value in given.items() if value}
-    return connect(url, allow_http=storage.storage_allow_http, **more)
+    given = {name: value for name, value in options.items() if value}
+    return connect(url, allow_http=storage.storage_allow_http, **given)
 
 
 def directory_of(url: str) -> Path:

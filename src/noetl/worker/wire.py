@@ -1,5 +1,8 @@
-"""A small HTTP/1.1 client: requests with a known body to one server, over connections that are kept. A worker sends thousands of
-small requests a second; a general client takes ten times as long for each."""
+"""A small HTTP/1.1 client for one server: requests with a known body, over reused connections.
+
+A worker sends thousands of small requests a second, and a general client takes ten times as long for
+each.
+"""
 
 import asyncio
 import ssl
@@ -12,10 +15,12 @@ import httptools
 
 from noetl.model.errors import InvalidInput
 
-CONNECT = 2.0  # seconds
-IDLE = 25.0  # seconds; less than the server keeps a connection, so that none is used while it is being closed
+CONNECT = 2.0  # seconds to connect
+# Seconds that an idle connection is kept. The server keeps it longer, so it never closes a connection
+# that is about to be used.
+IDLE = 25.0
 KEPT = 8  # idle connections
-LARGEST = 256 * 1024 * 1024  # bytes of an answer
+LARGEST = 256 * 1024 * 1024  # bytes of a response
 
 
 class NotConnected(Exception):
@@ -23,7 +28,7 @@ class NotConnected(Exception):
 
 
 class BrokenOff(Exception):
-    """It was sent, at least in part; no whole answer came."""
+    """The request was sent, at least in part, and no complete response came."""
 
 
 @dataclass(slots=True)
@@ -34,6 +39,8 @@ class WireResponse:
 
 
 class Connection(asyncio.Protocol):
+    """One connection: it sends a request and parses the response."""
+
     def __init__(self) -> None:
         self.closed = False
         self.used = 0.0
@@ -45,7 +52,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
 
     async def ask(self, head: bytes, body: bytes) -> WireResponse:
-        """One at a time."""
+        """Send one request and return its response. Only one request runs at a time."""
         assert self._transport is not None
         assert self._waiting is None
         self._answer, self._parts, self._size = WireResponse(), [], 0
@@ -62,16 +69,15 @@ class Connection(asyncio.Protocol):
     # -- the transport --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(
-            asyncio.Transport, transport
-        )  # that of uvloop is one by its methods only
+        # uvloop's transport has the methods of this class without inheriting from it
+        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._fail("the connection was closed")
 
     def data_received(self, data: bytes) -> None:
-        if self._waiting is None:  # nobody asked
+        if self._waiting is None:  # no request was sent
             return self.abort()
         try:
             self._parser.feed_data(data)
@@ -109,23 +115,23 @@ class Connection(asyncio.Protocol):
 
 
 class Wire:
-    """To one server."""
+    """The connections to one server."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or parts.username
-            or parts.query
-        ):
+        is_http = parts.scheme in ("http", "https")
+        if not is_http or not parts.hostname or parts.username or parts.query:
             raise InvalidInput(
                 f"{url!r} is not the address of a server", hint="http://127.0.0.1:8082"
             )
         self.url = url.rstrip("/")
         self._host = parts.hostname
-        self._secure = ssl.create_default_context() if parts.scheme == "https" else None
-        self._port = parts.port or (443 if self._secure else 80)
+        self._secure: ssl.SSLContext | None = None
+        default_port = 80
+        if parts.scheme == "https":
+            self._secure = ssl.create_default_context()
+            default_port = 443
+        self._port = parts.port or default_port
         self._prefix = parts.path.rstrip("/")
         self._authority = parts.netloc
         self._idle: deque[Connection] = deque()
@@ -138,7 +144,7 @@ class Wire:
         patience: float = 5.0,
         kind: str = "application/json",
     ) -> WireResponse:
-        """NotConnected or BrokenOff when no answer came in time."""
+        """Send a request. Raises NotConnected or BrokenOff if no response comes in time."""
         connection = self._kept() or await self._connect()
         lines = f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: {self._authority}\r\nContent-Length: {len(body)}\r\n"
         if body:
@@ -149,9 +155,7 @@ class Wire:
         except TimeoutError as error:
             connection.abort()
             raise BrokenOff(f"no answer within {patience} s") from error
-        except (
-            BaseException
-        ):  # also when the caller gives up: the server sees that nobody waits any more
+        except BaseException:  # also on cancellation: the server sees that nobody waits any more
             connection.abort()
             raise
         self._keep(connection)
@@ -162,7 +166,7 @@ class Wire:
             self._idle.pop().abort()
 
     def _kept(self) -> Connection | None:
-        """The one used last; those that were idle for long are closed."""
+        """The connection that was used last. Those that were idle for too long are closed."""
         oldest = asyncio.get_running_loop().time() - IDLE
         while self._idle and (self._idle[0].closed or self._idle[0].used < oldest):
             self._idle.popleft().abort()
@@ -180,9 +184,10 @@ class Wire:
         self._idle.append(connection)
 
     async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT):
-                _, connection = await asyncio.get_running_loop().create_connection(
+                _, connection = await loop.create_connection(
                     Connection, self._host, self._port, ssl=self._secure
                 )
         except (OSError, TimeoutError) as error:
