@@ -56,7 +56,13 @@ class PreparedCall(Struct, frozen=True):
         merged: dict[str, Any] = over(last, cursor)
         given = merged.pop("input")
         identity = _numbered(self.call.identity, number)
-        call = replace(self.call, config=merged, input=given, key=key, identity=identity)
+        call = replace(
+            self.call,
+            config=merged,
+            input=given,
+            key=key,
+            identity=identity,
+        )
         return replace(self, call=call)
 
 
@@ -229,7 +235,14 @@ async def perform(prepared: PreparedCall) -> Outcome:
         return Failed(failing.failure)
     except Unavailable as error:  # the tool cannot store its rows, or cannot read its input
         code = "REFERENCE_NOT_AVAILABLE"
-        return Failed(Failure(code=code, kind="store", message=str(error), retryable=True))
+        return Failed(
+            Failure(
+                code=code,
+                kind="store",
+                message=str(error),
+                retryable=True,
+            )
+        )
     except Exception as error:  # the tool has a bug, and the playbook's author must see where
         message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
         failure = Failure(code="TOOL_BROKEN", kind="tool", message=message)
@@ -276,7 +289,14 @@ async def _within(timeout: Micros, prepared: PreparedCall) -> Outcome:
         if not timer.expired():  # the tool raised it
             raise
         message = f"{prepared.tool.kind} did not end within {seconds:g} s"
-        return Failed(Failure(code="TIMEOUT", kind="timeout", message=message, retryable=True))
+        return Failed(
+            Failure(
+                code="TIMEOUT",
+                kind="timeout",
+                message=message,
+                retryable=True,
+            )
+        )
 
 
 class Done(Struct, frozen=True):

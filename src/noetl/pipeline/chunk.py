@@ -61,7 +61,12 @@ class Result(Struct, frozen=True):
 
 
 def row_of(
-    index: int, status: str, failure: Failure | None, ms: float, tries: int, value: Any
+    index: int,
+    status: str,
+    failure: Failure | None,
+    ms: float,
+    tries: int,
+    value: Any,
 ) -> dict[str, Any]:
     return {
         "index": index,
@@ -214,7 +219,13 @@ class ItemBatch:
             behind=context.command.attempts,
         )
 
-    def _row(self, position: int, value: Any, seconds: float, share: float) -> Result:
+    def _row(
+        self,
+        position: int,
+        value: Any,
+        seconds: float,
+        share: float,
+    ) -> Result:
         """The result of a plain item, from its value or its failure.
 
         The item ended after `seconds`, and `share` of them were spent on it.
@@ -226,7 +237,11 @@ class ItemBatch:
         return Result(round(seconds * 1_000_000), row, failure)
 
     async def result(
-        self, position: int, pipeline: Pipeline, ended: Ended | PipelinePause, began: float
+        self,
+        position: int,
+        pipeline: Pipeline,
+        ended: Ended | PipelinePause,
+        began: float,
     ) -> Result:
         """The result of an item that ran in a pipeline."""
         micros = round((asyncio.get_running_loop().time() - began) * 1_000_000)
@@ -283,7 +298,12 @@ class Chunk(ItemBatch):
     """The items of one command. Journals them as they end, and reports them."""
 
     def __init__(
-        self, context: Context, items: list[Indexed], start: int, *, claimed: int | None = None
+        self,
+        context: Context,
+        items: list[Indexed],
+        start: int,
+        *,
+        claimed: int | None = None,
     ) -> None:
         super().__init__(context, items, start)
         self._claimed = claimed
@@ -321,7 +341,10 @@ class Chunk(ItemBatch):
         envelope = await self._put(label, results)
         items = await self._counted(label, results)
         event = e.CommandProgress(
-            done=self._start + done, items=items, result=envelope, **self._context.common
+            done=self._start + done,
+            items=items,
+            result=envelope,
+            **self._context.common,
         )
         await self._context.journal(OutgoingEvent(event, self._context.persist.refs()))
         self._covered, self._told, self._unsaved = done, asyncio.get_running_loop().time(), 0.0
@@ -347,7 +370,12 @@ class Chunk(ItemBatch):
         provenance = shared_provenance(row["provenance"] for row in rows if "provenance" in row)
         meta = Meta(tool=tool, provenance=provenance)
         context = {"row_count": len(rows)}
-        return Envelope(status="ok", reference=reference, context=context, meta=meta)
+        return Envelope(
+            status="ok",
+            reference=reference,
+            context=context,
+            meta=meta,
+        )
 
     async def _counted(
         self, label: str, results: list[Result], claimed: int | None = None
@@ -358,7 +386,10 @@ class Chunk(ItemBatch):
 
 
 def counted(
-    first: int, results: list[Result], partial: dict[str, Any], claimed: int | None = None
+    first: int,
+    results: list[Result],
+    partial: dict[str, Any],
+    claimed: int | None = None,
 ) -> e.Items:
     """The counts of these items, from position `first` on."""
     rows = [result.row for result in results if result.row is not None]
@@ -427,7 +458,11 @@ async def run_frame(context: Context) -> e.Reported:
         if not rows:
             return context.completed(Envelope(status="ok"), items=e.Items(claimed=0))
         reference = await context.persist.put("frame", rows, kind="collection")
-        event = e.FrameClaimed(size=len(rows), reference=reference, **context.common)
+        event = e.FrameClaimed(
+            size=len(rows),
+            reference=reference,
+            **context.common,
+        )
         await context.journal(OutgoingEvent(event, context.persist.refs()))
     elif journal.frame is not None:
         rows = await context.payloads.range(journal.frame, 0, journal.frame_size)
@@ -495,7 +530,11 @@ async def _claim_call(context: Context, cursor: Cursor, raw: bool) -> Call:
     database = await rendering.value(cursor.database)
     auth = await context.payloads.keychain.auth(await rendering.value(cursor.auth))
     return Call(
-        config={"query": query, "params": {"frame": size, **params}, "database": database},
+        config={
+            "query": query,
+            "params": {"frame": size, **params},
+            "database": database,
+        },
         input={},
         key=derive("claim", command.execution_id, command.command_id),
         identity=_identity(command),

@@ -39,10 +39,18 @@ async def planned(context: Context, rendering: TaskRendering, template: Any) -> 
         if size is None and is_manifest(reference):
             size = await context.payloads.size(reference)
         if size is not None:
-            return Collection(kind="reference", size=size, reference=reference)
+            return Collection(
+                kind="reference",
+                size=size,
+                reference=reference,
+            )
         value = await context.payloads.resolve(reference)
         if isinstance(value, list):
-            return Collection(kind="reference", size=len(value), reference=reference)
+            return Collection(
+                kind="reference",
+                size=len(value),
+                reference=reference,
+            )
     elif not isinstance(value, dict | list | str | int | float | bool | None):
         value = await rendering.value(template)
     items = as_items(value)
@@ -51,11 +59,18 @@ async def planned(context: Context, rendering: TaskRendering, template: Any) -> 
     stored = context.payloads.reference_of(value)
     if stored is None or not isinstance(value, list):
         stored = await context.persist.put("plan", items, kind="collection")
-    return Collection(kind="reference", size=len(items), reference=stored)
+    return Collection(
+        kind="reference",
+        size=len(items),
+        reference=stored,
+    )
 
 
 async def items_of(
-    context: Context, rendering: TaskRendering, start: int, stop: int
+    context: Context,
+    rendering: TaskRendering,
+    start: int,
+    stop: int,
 ) -> list[Indexed]:
     """Items at positions [start, stop) of the command's collection, with their indexes."""
     command = context.command
@@ -72,7 +87,11 @@ async def items_of(
 
 
 async def _slice(
-    context: Context, collection: Collection, rendering: TaskRendering, start: int, stop: int
+    context: Context,
+    collection: Collection,
+    rendering: TaskRendering,
+    start: int,
+    stop: int,
 ) -> list[Any]:
     """Items [start, stop) of a collection. Fails if some are not there any more."""
     if collection.reference is not None:
@@ -95,7 +114,12 @@ async def _rendered_items(context: Context, rendering: TaskRendering) -> list[An
     return as_items(await rendering.value(template))
 
 
-async def _range(payloads: ResultReader, reference: Reference, start: int, stop: int) -> list[Any]:
+async def _range(
+    payloads: ResultReader,
+    reference: Reference,
+    start: int,
+    stop: int,
+) -> list[Any]:
     try:
         return await payloads.range(reference, start, stop)
     except Failing as failing:
@@ -105,7 +129,11 @@ async def _range(payloads: ResultReader, reference: Reference, start: int, stop:
 
 
 async def _failed(
-    context: Context, collection: Collection, rendering: TaskRendering, start: int, stop: int
+    context: Context,
+    collection: Collection,
+    rendering: TaskRendering,
+    start: int,
+    stop: int,
 ) -> list[Indexed]:
     """Items that an earlier execution did not finish.
 

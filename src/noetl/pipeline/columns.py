@@ -35,7 +35,10 @@ def _named(schema: pa.Schema, clean: Callable[[Any], Any]) -> pa.Schema:
 
 
 def _cleaned(
-    column: pa.Array, texts: list[bytes], numbers: list[int], clean: Callable[[Any], Any]
+    column: pa.Array,
+    texts: list[bytes],
+    numbers: list[int],
+    clean: Callable[[Any], Any],
 ) -> pa.Array:
     if pa.types.is_integer(column.type):
         return _without(column, numbers)

@@ -100,7 +100,13 @@ class Context(Struct, frozen=True):
         journal: Journaling | None = None,
         behind: int = 0,
     ) -> Pipeline:
-        return Pipeline(self.shared, writes, item=item, journal=journal, behind=behind)
+        return Pipeline(
+            self.shared,
+            writes,
+            item=item,
+            journal=journal,
+            behind=behind,
+        )
 
     async def counted(self, label: str, items: e.Items) -> e.Items:
         """The counts as an event carries them: reductions that may be lists or maps go by reference."""
@@ -132,16 +138,27 @@ class Context(Struct, frozen=True):
         }
 
     def completed(self, envelope: Envelope, **more: Any) -> e.CommandCompleted:
-        return e.CommandCompleted(result=envelope, **self._ended, **more)
+        return e.CommandCompleted(
+            result=envelope,
+            **self._ended,
+            **more,
+        )
 
     def failed(self, envelope: Envelope, **more: Any) -> e.CommandFailed | e.ExpressionEvaluated:
         if self.command.kind in ("evaluate", "plan"):
             return self.evaluated(error=envelope.error)
-        return e.CommandFailed(result=envelope, **self._ended, **more)
+        return e.CommandFailed(
+            result=envelope,
+            **self._ended,
+            **more,
+        )
 
     def evaluated(self, **more: Any) -> e.ExpressionEvaluated:
         return e.ExpressionEvaluated(
-            site=self.command.site or "", worker=self.env.worker, **self.common, **more
+            site=self.command.site or "",
+            worker=self.env.worker,
+            **self.common,
+            **more,
         )
 
     def parked(self, parked: PipelinePause) -> e.CommandParked:
@@ -154,7 +171,10 @@ class Context(Struct, frozen=True):
         suspend = parked.suspend
         if suspend is None:
             return e.CommandParked(
-                reason="retry", delay=parked.delay, error=parked.failure, **common
+                reason="retry",
+                delay=parked.delay,
+                error=parked.failure,
+                **common,
             )
         return e.CommandParked(
             reason=suspend.reason,
@@ -169,7 +189,11 @@ class Context(Struct, frozen=True):
     @property
     def _ended(self) -> dict[str, Any]:
         times = {"claimed_at": self.claimed_at, "started_at": self.started_at}
-        return {**self.common, "worker": self.env.worker, **times}
+        return {
+            **self.common,
+            "worker": self.env.worker,
+            **times,
+        }
 
 
 def _is_gathered(name: str, reducer: str) -> bool:

@@ -94,7 +94,11 @@ def _weight(reference: Reference, rows: int | None) -> int:
 
 def by_uri(uri: str) -> Reference:
     """A reference that only has an address. Reading it checks no checksum."""
-    return Reference(ref_id=RefId(""), type="kv", uri=uri)
+    return Reference(
+        ref_id=RefId(""),
+        type="kv",
+        uri=uri,
+    )
 
 
 def is_rowset(reference: Reference) -> bool:
@@ -169,7 +173,13 @@ class ResultReader:
         key = (reference.uri, reference.rows_at, *_ALL)
         self._keep(key, value, _weight(reference, None), reference)
 
-    def _keep(self, key: Key, value: Any, weight: int, whole: Reference | None = None) -> None:
+    def _keep(
+        self,
+        key: Key,
+        value: Any,
+        weight: int,
+        whole: Reference | None = None,
+    ) -> None:
         self._bytes += weight - self._kept.get(key, (None, 0, None))[1]
         self._kept[key] = value, weight, whole
         self._kept.move_to_end(key)
@@ -317,7 +327,12 @@ class ResultReader:
     async def _named(self, reference: Reference) -> PartsManifest:
         """The manifest of a row set that is stored in several files."""
         self.note(reference)
-        as_json = replace(reference, format=JSON, rows=None, rows_at=None)
+        as_json = replace(
+            reference,
+            format=JSON,
+            rows=None,
+            rows_at=None,
+        )
         manifest = await _readable(reference.uri, lambda: self._store.resolve(as_json))
         return msgspec.convert(manifest, PartsManifest)
 
@@ -466,7 +481,10 @@ async def _readable(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
 def _unreadable(what: str, why: str, *, retryable: bool) -> Failure:
     message = f"{what} cannot be read: {why}"
     return Failure(
-        code="REFERENCE_NOT_AVAILABLE", kind="store", message=message, retryable=retryable
+        code="REFERENCE_NOT_AVAILABLE",
+        kind="store",
+        message=message,
+        retryable=retryable,
     )
 
 
@@ -602,7 +620,11 @@ class LazyResult:
         context = {}
         if reference.rows_at is not None:
             context = {"row_count": reference.rows}
-        envelope = Envelope(status="ok", reference=reference, context=context)
+        envelope = Envelope(
+            status="ok",
+            reference=reference,
+            context=context,
+        )
         return LazyResult(envelope, self._payloads)
 
     def _tasks(self) -> dict[str, Any]:

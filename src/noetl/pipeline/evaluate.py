@@ -81,7 +81,10 @@ async def _gathered(payloads: ResultReader, manifest: str) -> list[tuple[int, di
 
 
 def _joined(
-    name: str, reducer: str, partials: list[dict[str, Any]], roots: dict[str, Any]
+    name: str,
+    reducer: str,
+    partials: list[dict[str, Any]],
+    roots: dict[str, Any],
 ) -> Selected:
     """The partial values of one reduction, folded onto the current value of its variable."""
     folded: Any = reducers.MISSING

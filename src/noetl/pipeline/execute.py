@@ -111,7 +111,12 @@ async def _run(context: Context) -> e.Reported:
     assigned = await pipeline.assigned()
     if envelope.error is not None:
         return context.failed(envelope, set=assigned)
-    return context.completed(envelope, set=assigned, sinks=ended.sinks, recovered=ended.recovered)
+    return context.completed(
+        envelope,
+        set=assigned,
+        sinks=ended.sinks,
+        recovered=ended.recovered,
+    )
 
 
 async def _final(context: Context, pipeline: Pipeline, ended: Ended) -> Envelope:

@@ -31,7 +31,10 @@ def template_failure(error: TemplateError, where: str) -> Failure:
         "template": (error.template or "")[:200],
     }
     return Failure(
-        code=error.code, kind="template", message=f"{where}{error.path}: {error}", detail=detail
+        code=error.code,
+        kind="template",
+        message=f"{where}{error.path}: {error}",
+        detail=detail,
     )
 
 
@@ -45,7 +48,12 @@ def bounded(failure: Failure, **facts: Any) -> Failure:
         detail = _shortened(stripped(failure.detail))
     except (TypeError, ValueError):
         detail = {"cut": "the detail was not JSON"}
-    return replace(failure, message=message, detail=detail, **facts)
+    return replace(
+        failure,
+        message=message,
+        detail=detail,
+        **facts,
+    )
 
 
 def _shortened(detail: dict[str, Any]) -> dict[str, Any]:

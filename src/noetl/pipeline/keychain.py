@@ -180,7 +180,14 @@ class Keychain:
             case "bearer":
                 fields = await self._fields(entry)
                 token = fields.get("token", fields.get("access_token", fields.get("value")))
-                return self._complete(entry, {**fields, "token": token, "value": token})
+                return self._complete(
+                    entry,
+                    {
+                        **fields,
+                        "token": token,
+                        "value": token,
+                    },
+                )
             case "basic":
                 fields = await self._fields(entry)
                 user = fields.get("username", fields.get("user"))
@@ -206,7 +213,11 @@ class Keychain:
         if entry.ttl is not None:
             ttl_seconds = durations.micros(entry.ttl) / 1_000_000
         token = await self._tokens.get(str(url), fields, entry.scope, ttl_seconds)
-        tokens = {"token": token, "access_token": token, "value": token}
+        tokens = {
+            "token": token,
+            "access_token": token,
+            "value": token,
+        }
         return self._complete(entry, {**fields, **tokens})
 
     async def _managed(self, entry: KeychainEntry) -> dict[str, Any]:
@@ -306,4 +317,11 @@ def _whole(error: NoetlError) -> str:
 
 
 def _failing(code: str, message: str, *, retryable: bool = False) -> Failing:
-    return Failing(Failure(code=code, kind="auth", message=message, retryable=retryable))
+    return Failing(
+        Failure(
+            code=code,
+            kind="auth",
+            message=message,
+            retryable=retryable,
+        )
+    )

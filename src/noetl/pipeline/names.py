@@ -105,7 +105,11 @@ class Issued(Struct, frozen=True):
 def keychain_names(command: Command) -> dict[str, Any]:
     """The names that the templates of keychain entries see, beside the other entries."""
     workload = command.scope.workload
-    return {**workload, **_identity(command), "workload": workload}
+    return {
+        **workload,
+        **_identity(command),
+        "workload": workload,
+    }
 
 
 def _identity(command: Command) -> dict[str, Any]:

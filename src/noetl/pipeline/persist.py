@@ -235,7 +235,11 @@ class ResultWriter:
         return {REFERENCE: to_builtins(reference)}
 
     async def _put_all(
-        self, label: str, value: Any, above: RefId | None, wish: StorageWish
+        self,
+        label: str,
+        value: Any,
+        above: RefId | None,
+        wish: StorageWish,
     ) -> Reference:
         """Store a value. Rows in several files, and several sets of rows, become payloads of their own
         that the value names."""
@@ -253,7 +257,11 @@ class ResultWriter:
         return await self.put(label, linked, parent=above, wish=wish)
 
     async def _put_parts(
-        self, label: str, value: Parts, above: RefId | None, wish: StorageWish
+        self,
+        label: str,
+        value: Parts,
+        above: RefId | None,
+        wish: StorageWish,
     ) -> Reference:
         """Store rows in several files, and a manifest that lists the files."""
         on_disk = StorageWish("disk", wish.lifetime)
@@ -263,7 +271,12 @@ class ResultWriter:
         manifest = to_builtins(PartsManifest(value.head, parts))
         anywhere = StorageWish(None, wish.lifetime)
         reference = await self.put(label, manifest, parent=above, wish=anywhere)
-        return replace(reference, format=PARTS, rows=value.rows, rows_at=value.head.at)
+        return replace(
+            reference,
+            format=PARTS,
+            rows=value.rows,
+            rows_at=value.head.at,
+        )
 
     async def _in_columns(self, value: Any, found: records.Records) -> Any:
         """The value with its records encoded as columns."""
@@ -421,7 +434,10 @@ def tables_in(value: Any) -> list[EncodedTable | Parts]:
 
 def _not_stored(message: str, *, retryable: bool) -> Failure:
     return Failure(
-        code="REFERENCE_NOT_AVAILABLE", kind="store", message=message[:1_000], retryable=retryable
+        code="REFERENCE_NOT_AVAILABLE",
+        kind="store",
+        message=message[:1_000],
+        retryable=retryable,
     )
 
 

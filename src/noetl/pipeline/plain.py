@@ -28,7 +28,12 @@ class BatchedItems:
     """What all items of one command share."""
 
     def __init__(
-        self, shared: Shared, task: Task, tool: ManyTool, writes: ScopeWrites, now: str
+        self,
+        shared: Shared,
+        task: Task,
+        tool: ManyTool,
+        writes: ScopeWrites,
+        now: str,
     ) -> None:
         self._shared = shared
         self._task = task
@@ -102,7 +107,11 @@ class BatchedItems:
         return ended, seconds + batch.seconds
 
     async def _call(
-        self, given: list[dict[str, Any]], indexes: list[int], at_once: int, stop: bool
+        self,
+        given: list[dict[str, Any]],
+        indexes: list[int],
+        at_once: int,
+        stop: bool,
     ) -> BatchOutcome:
         env, task = self._shared.env, self._task
         try:
@@ -160,10 +169,19 @@ class BatchedItems:
             return self._failed(failing.failure)
 
     async def _rendered(
-        self, item: LoopItem, template: dict[str, Any], given: dict[str, Any], place: str
+        self,
+        item: LoopItem,
+        template: dict[str, Any],
+        given: dict[str, Any],
+        place: str,
     ) -> dict[str, Any]:
         command, task = self._shared.command, self._task.name
-        scope = {**self._scope, **item.names(self._names.outer), "input": given, "args": given}
+        scope = {
+            **self._scope,
+            **item.names(self._names.outer),
+            "input": given,
+            "args": given,
+        }
         functions = SeededFunctions(
             f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock
         )

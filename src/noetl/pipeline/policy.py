@@ -93,7 +93,10 @@ async def verdict(
 
 
 async def _done(
-    do: str, action: Action, failure: Failure | None, rendering: TaskRendering
+    do: str,
+    action: Action,
+    failure: Failure | None,
+    rendering: TaskRendering,
 ) -> Verdict:
     """The verdict that ends the task: the `do` of a rule, or the `exhausted` of a retry without a try
     left."""
@@ -161,7 +164,12 @@ async def number(template: Any, name: str, rendering: TaskRendering) -> int:
         raise Failing(Failure(code="POLICY_INVALID", kind="config", message=message)) from None
 
 
-async def delay(action: Any, tries: int, rendering: TaskRendering, chance: float = 0.0) -> Micros:
+async def delay(
+    action: Any,
+    tries: int,
+    rendering: TaskRendering,
+    chance: float = 0.0,
+) -> Micros:
     """The delay before the next try, or the next page, after `tries` of them. `action` has the fields
     delay, backoff and max_delay."""
     backoff = action.backoff

@@ -106,7 +106,12 @@ class Reading:
         if reference is not None and whole and format == stored and not is_manifest(reference):
             return await self._as_stored(reference, format)
         made = _Made(self._payloads(), reference, start, stop)
-        by_format = {JSON: made.json, "jsonl": made.lines, "csv": made.csv, PARQUET: made.parquet}
+        by_format = {
+            JSON: made.json,
+            "jsonl": made.lines,
+            "csv": made.csv,
+            PARQUET: made.parquet,
+        }
         parts = by_format[format]
         await made.check(format)
         return Download(MEDIA_TYPES[format], format, lambda begin, end: parts())
@@ -165,7 +170,11 @@ class _Made:
     """Rows [start, stop) of a result, converted to bytes while they are read."""
 
     def __init__(
-        self, payloads: ResultReader, reference: Reference | None, start: int, stop: int | None
+        self,
+        payloads: ResultReader,
+        reference: Reference | None,
+        start: int,
+        stop: int | None,
     ) -> None:
         self._payloads = payloads
         self._reference = reference

@@ -55,7 +55,11 @@ MAX_RECOVERED_MESSAGE = 200  # characters
 # Tools of these kinds return data of other systems.
 FETCHING = frozenset({"artifact", "http", "nats", "shell"})
 # For tools of these kinds, the field of the task that the result quotes.
-PLACES = {"sink": "target", "transfer": "target", "spark": "output"}
+PLACES = {
+    "sink": "target",
+    "transfer": "target",
+    "spark": "output",
+}
 MAX_OUTER_BYTES = 2_048  # of the outer iterations that a child execution receives
 MAX_WORKLOAD_BYTES = 2_048  # of a child's input that an event carries
 
@@ -226,7 +230,14 @@ class Pipeline:
     def _failed(self, failure: Failure, facts: dict[str, Any], meta: Meta | None) -> Ended:
         value = self.names.prev or nothing(self.payloads)
         tries = max(self._most_tries, self._at.tries)
-        return Ended(value, failure, facts, tries=tries, sinks=tuple(self._sinks), meta=meta)
+        return Ended(
+            value,
+            failure,
+            facts,
+            tries=tries,
+            sinks=tuple(self._sinks),
+            meta=meta,
+        )
 
     async def _task(self, task: Task) -> Ended | PipelinePause | None:
         """Run one task until it has ended for good. Returns None if the pipeline goes on."""
@@ -306,7 +317,12 @@ class Pipeline:
         elif isinstance(verdict, Jump):
             by = "jump"
         message = error.message[:MAX_RECOVERED_MESSAGE]
-        recovered = e.Recovered(task=task.name, by=by, code=error.code, message=message)
+        recovered = e.Recovered(
+            task=task.name,
+            by=by,
+            code=error.code,
+            message=message,
+        )
         if self._recovered is None:
             self._recovered = recovered
         else:
@@ -408,7 +424,11 @@ class Pipeline:
         if outcome.stored is not None:
             return LazyResult(replace(outcome.stored.envelope, meta=meta), self.payloads)
         if self._journal is None:
-            envelope = Envelope(status="ok", context=dict(outcome.facts), meta=meta)
+            envelope = Envelope(
+                status="ok",
+                context=dict(outcome.facts),
+                meta=meta,
+            )
             return LazyResult(envelope, self.payloads, outcome.value)
         parent = None
         if self.names.last is not None:
@@ -452,7 +472,11 @@ class Pipeline:
         if task.provenance:
             provenance = await self._rendering(task_try, {}, "provenance").value(task.provenance)
         given = await self._input(task_try)
-        return Meta(tool=self._tool(task), input=given, provenance=provenance)
+        return Meta(
+            tool=self._tool(task),
+            input=given,
+            provenance=provenance,
+        )
 
     async def _meta_of_failure(self, task_try: TaskTry) -> Meta:
         """The meta as far as it can be made: an error in it must not replace the task's own failure."""
@@ -550,7 +574,10 @@ class Pipeline:
         # The server cannot issue one item of a frame by itself, so a frame never pauses.
         if verdict.delay > LONGEST_HELD_DELAY and self.command.kind != "frame":
             return PipelinePause(
-                task_try.task.name, delay=verdict.delay, tries=at.tries, failure=error
+                task_try.task.name,
+                delay=verdict.delay,
+                tries=at.tries,
+                failure=error,
             )
         if verdict.delay:
             await asyncio.sleep(verdict.delay / 1_000_000)
@@ -564,7 +591,12 @@ class Pipeline:
                 suspend = replace(suspend, child=await self._requested(task_try, suspend.child))
             return PipelinePause(task.name, suspend, tries=self._at.tries)
         message = f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
-        failure = Failure(code="CANNOT_WAIT", kind="config", message=message, task=task.name)
+        failure = Failure(
+            code="CANNOT_WAIT",
+            kind="config",
+            message=message,
+            task=task.name,
+        )
         return self._failed(failure, {}, Meta(tool=self._tool(task)))
 
     async def _requested(self, task_try: TaskTry, child: e.ChildRequest) -> e.ChildRequest:
@@ -608,7 +640,11 @@ class Pipeline:
         # `collection` is None for a loop over the workload, or over items that `loop.started` lists.
         of_payload = self.command.collection is not None or self.command.scope.workload_by_reference
         value = await self.persist.link(f"{task.name}.item", item.value, texts=not of_payload)
-        inner = {"index": item.index, "loop_id": item.loop_id, item.iterator: value}
+        inner = {
+            "index": item.index,
+            "loop_id": item.loop_id,
+            item.iterator: value,
+        }
         if not outer:
             return inner
         with_outer = {**inner, "parent": outer}
@@ -626,7 +662,11 @@ class Pipeline:
             if paginate.sink is None:
                 return None
             data, names = pages.sink_data(paginate, page.value)
-            task = SinkTask(name=task_try.task.name, target=paginate.sink.target, data=data)
+            task = SinkTask(
+                name=task_try.task.name,
+                target=paginate.sink.target,
+                data=data,
+            )
             return await self._sink(task_try, task, number, page, names)
 
         async def journal_page(number: int, page: Success, cursor: dict[str, Any]) -> None:
@@ -671,7 +711,11 @@ class Pipeline:
         return pages.reopened(paginate, replace(page, cursor=cursor), values)
 
     async def _page_done(
-        self, task_try: TaskTry, number: int, page: Success, cursor: dict[str, Any]
+        self,
+        task_try: TaskTry,
+        number: int,
+        page: Success,
+        cursor: dict[str, Any],
     ) -> None:
         """Store a page and journal it."""
         value = page.value
@@ -703,7 +747,12 @@ class Pipeline:
         self._at.tries = 0
 
     async def _sink(
-        self, task_try: TaskTry, task: SinkTask, number: int, page: Success, names: dict[str, Any]
+        self,
+        task_try: TaskTry,
+        task: SinkTask,
+        number: int,
+        page: Success,
+        names: dict[str, Any],
     ) -> Failure | None:
         """Run the sink of a page. Returns its failure."""
         page_names = self.names.output(self._seen(page)) | names
@@ -729,10 +778,18 @@ class Pipeline:
         return SeededFunctions(seed, self.env.clock)
 
     def _rendering(
-        self, task_try: TaskTry, more: dict[str, Any], place: str, outcome: LazyResult | None = None
+        self,
+        task_try: TaskTry,
+        more: dict[str, Any],
+        place: str,
+        outcome: LazyResult | None = None,
     ) -> TaskRendering:
         task = task_try.task.name
-        names = {"_task": task, "_attempt": task_try.attempt, **more}
+        names = {
+            "_task": task,
+            "_attempt": task_try.attempt,
+            **more,
+        }
         scope = partial(self.names.scope, outcome, task, **names)
         where = f"step {self.step.step}, task {task}, {place}"
         return TaskRendering(scope, self.payloads, self._functions(task_try, place), where)

@@ -55,7 +55,11 @@ async def _failed(
 ) -> Selected:
     if isinstance(error, UndefinedError):
         absent = await _absent(rendering, template)
-        return Selected(missing=error.missing, absent=absent, because=error.because)
+        return Selected(
+            missing=error.missing,
+            absent=absent,
+            because=error.because,
+        )
     if isinstance(error, Failing):  # data that cannot be read
         message = f"{error.failure.code}: {error.failure.message}"
     else:

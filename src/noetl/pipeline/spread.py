@@ -57,7 +57,11 @@ async def run_on_spark(context: Context) -> e.Reported:
             return
         journaled.add(shard)
         counts = replace(done, partial={})  # the report brings the reductions
-        event = e.LoopShardDone(shard=shard, items=counts, **context.common)
+        event = e.LoopShardDone(
+            shard=shard,
+            items=counts,
+            **context.common,
+        )
         await context.journal(OutgoingEvent(event))
 
     outcome = await tool.run_loop(call, items, journal_shard)
@@ -69,7 +73,10 @@ async def run_on_spark(context: Context) -> e.Reported:
     total = reduce(lambda left, right: added(reducers, left, right), outcome.shards)
     count = total.ok + total.failed + total.skipped
     envelope = Envelope(
-        status="ok", reference=stored.reference, context={"row_count": count}, meta=meta
+        status="ok",
+        reference=stored.reference,
+        context={"row_count": count},
+        meta=meta,
     )
     counts = await context.counted("loop", replace(total, first=0))
     return context.completed(envelope, items=counts)
@@ -139,7 +146,13 @@ def _has_secrets(playbook: Playbook) -> bool:
 
 def plan_of(plan: Plan, step: str) -> Plan:
     """The plan of this step alone, without what only a server evaluates, so that it can be pickled."""
-    alone = StepPlan(step=plan.steps[step].step, order=0, site={}, uses=Uses(), body=Uses())
+    alone = StepPlan(
+        step=plan.steps[step].step,
+        order=0,
+        site={},
+        uses=Uses(),
+        body=Uses(),
+    )
     return dataclasses.replace(plan, steps={step: alone}, reached_by={})
 
 
@@ -162,7 +175,12 @@ async def _portable(context: Context) -> dict[str, bytes]:
         outer=await payloads.unlinked(scope.outer),
         results=results,
     )
-    alone = replace(command, scope=scope, items=(), stop_on_failure=False)
+    alone = replace(
+        command,
+        scope=scope,
+        items=(),
+        stop_on_failure=False,
+    )
     parts = {"command": encode(alone), "known": encode(known)}
     size = sum(map(len, parts.values()))
     if size > LARGEST_SCOPE:

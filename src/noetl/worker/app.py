@@ -74,7 +74,10 @@ class Options:
 
 
 def options(
-    home: Path, work: WorkerProcessSettings, shards: ShardSettings, storage: Storage
+    home: Path,
+    work: WorkerProcessSettings,
+    shards: ShardSettings,
+    storage: Storage,
 ) -> Options:
     return Options(
         home=home,
@@ -91,7 +94,13 @@ def options(
 class Wired:
     """A worker with its store, tools, credentials and redactor."""
 
-    def __init__(self, channel: Channel, told: Options, name: str, spool: Spool) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        told: Options,
+        name: str,
+        spool: Spool,
+    ) -> None:
         self.name = name
         self.incarnation = uuid4().hex[:8]
         self._options = told
@@ -220,7 +229,10 @@ def _cleaned(clean: Clean) -> Iterator[None]:
 
 
 def open_store(
-    blobs: Blobs, home: Path, storage: Storage, near: PayloadCache | None = None
+    blobs: Blobs,
+    home: Path,
+    storage: Storage,
+    near: PayloadCache | None = None,
 ) -> ResultRouter:
     """Small payloads are kept by the servers, large ones where the settings say."""
     large_results = large(home, storage, time.monotonic)
@@ -255,7 +267,11 @@ def named(told: Options) -> Iterator[tuple[str, Path]]:
         names = _names(told.pools)
     for name in names:
         folder = spools / name
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(
+            mode=0o700,
+            parents=True,
+            exist_ok=True,
+        )
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -40,7 +40,13 @@ def returned(command: Command) -> OutgoingEvent:
 def failure(command: Command, worker: str, reason: Failure) -> OutgoingEvent:
     fields = {**_of(command), "worker": worker}
     if command.kind in ("evaluate", "plan"):
-        return OutgoingEvent(e.ExpressionEvaluated(site=command.site or "", error=reason, **fields))
+        return OutgoingEvent(
+            e.ExpressionEvaluated(
+                site=command.site or "",
+                error=reason,
+                **fields,
+            )
+        )
     return OutgoingEvent(e.CommandFailed(result=failed(reason), **fields))
 
 

@@ -123,7 +123,12 @@ class AttemptLog:
         if self._dropped_lines:
             text = f"({self._dropped_lines} lines, {self._dropped_bytes} bytes left out)"
             first, _ = self._late[0]
-            notice = Line(seq=first.seq - 1, at=first.at, stream="noetl", line=text)
+            notice = Line(
+                seq=first.seq - 1,
+                at=first.at,
+                stream="noetl",
+                line=text,
+            )
             self._keep(notice, len(text) + BESIDE)
         for line, size in self._late:
             self._keep(line, size)

@@ -47,7 +47,12 @@ def tier(home: Path, storage: Storage) -> Tier:
             return _objects(url, storage)
 
 
-def _cached(kept: Tier, folder: Path, storage: Storage, now: Callable[[], float]) -> Large:
+def _cached(
+    kept: Tier,
+    folder: Path,
+    storage: Storage,
+    now: Callable[[], float],
+) -> Large:
     """The tier behind a cache. Files are staged on the disk of the cache, so that the cache can take
     them without copying."""
     folder = folder.expanduser().absolute()
