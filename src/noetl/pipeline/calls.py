@@ -124,7 +124,9 @@ class Caller:
     async def _input(self, task_try: TaskTry) -> dict[str, Any]:
         """The task's own input, under the step's input, under the args of the arc."""
         payloads = self.names.payloads
-        merged = {name: await input_of(value, payloads) for name, value in self.names.args.items()}
+        merged: dict[str, Any] = {}
+        for name, value in self.names.args.items():
+            merged[name] = await input_of(value, payloads)
         if self.step.input:
             rendering = self.rendering(task_try, {"input": merged}, "step input")
             merged = {**await rendering.value(self.step.input), **merged}
@@ -156,7 +158,8 @@ class Caller:
             url = task.target.url
         if not isinstance(url, str):
             return None
-        if not Origins(self.command, self.names).reads_payload(self.step, task, url):
+        origins = Origins(self.command, self.names)
+        if not origins.reads_payload(self.step, task, url):
             return None
         return url
 

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from msgspec import Struct
@@ -85,7 +86,8 @@ class _Stop(Exception):
 async def run_chunk(context: Context) -> e.Reported:
     command = context.command
     start = max(command.first, command.journal.done)
-    items = await items_of(context, site_rendering(context), start, command.first + command.count)
+    stop = command.first + command.count
+    items = await items_of(context, site_rendering(context), start, stop)
     if command.count == 1 and items and context.plan.steps[command.step].alone:
         return await _run_alone(context, items[0])
     chunk = Chunk(context, items, start)
@@ -96,7 +98,8 @@ async def run_chunk(context: Context) -> e.Reported:
 async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
     """Run an item that is alone in its command. It keeps a journal, so that it can pause, and a new
     attempt can continue it."""
-    chunk = Chunk(context, [indexed], max(context.command.first, context.command.journal.done))
+    start = max(context.command.first, context.command.journal.done)
+    chunk = Chunk(context, [indexed], start)
     pipeline = chunk.pipeline(indexed, journal=True)
     began = asyncio.get_running_loop().time()
     ended = await pipeline.run()
@@ -122,7 +125,8 @@ class ItemBatch:
         self._results: dict[int, Result] = {}
         self._stopped = False  # an item failed, and the loop ends at the first failure
         self._unsaved = 0.0  # milliseconds of work that no journal entry covers
-        self._plain = BatchedItems.of(context.shared, self._writes, iso(context.env.clock.now()))
+        now = iso(context.env.clock.now())
+        self._plain = BatchedItems.of(context.shared, self._writes, now)
 
     @property
     def results(self) -> list[Result]:
@@ -138,7 +142,8 @@ class ItemBatch:
         """Run as many items at a time as the command allows. If one fails and the loop stops at the first
         failure, the others are cancelled."""
         positions = iter(range(len(self._items)))
-        together = min(max(self._context.command.together, 1), len(self._items))
+        together = max(self._context.command.together, 1)
+        together = min(together, len(self._items))
         with suppress(_Stop):
             if self._plain is not None:
                 await self._in_batches(self._plain, positions, together)
@@ -201,7 +206,8 @@ class ItemBatch:
         if self._plain is None:
             pipeline = self.pipeline(self._items[position], journal=False)
             return await self.result(position, pipeline, await pipeline.run(), began)
-        (value,), _ = await self._plain.run([self._named(self._items[position])])
+        item = self._named(self._items[position])
+        (value,), _ = await self._plain.run([item])
         seconds = clock() - began
         return self._row(position, value, seconds, seconds)
 
@@ -233,7 +239,8 @@ class ItemBatch:
         failure, status = None, "ok"
         if isinstance(value, Failure):
             failure, status = value, "error"
-        row = row_of(self._items[position][0], status, failure, share * 1_000, 1, value)
+        index = self._items[position][0]
+        row = row_of(index, status, failure, share * 1_000, 1, value)
         return Result(round(seconds * 1_000_000), row, failure)
 
     async def result(
@@ -347,7 +354,9 @@ class Chunk(ItemBatch):
             **self._context.common,
         )
         await self._context.journal(OutgoingEvent(event, self._context.persist.refs()))
-        self._covered, self._told, self._unsaved = done, asyncio.get_running_loop().time(), 0.0
+        self._covered = done
+        self._told = asyncio.get_running_loop().time()
+        self._unsaved = 0.0
 
     async def report(self) -> e.CommandCompleted:
         if self._entry is not None:
@@ -366,9 +375,9 @@ class Chunk(ItemBatch):
         reference: Reference | None = None
         if rows:
             reference = await self._context.persist.put(label, rows, wish=self._wish)
-        tool = made_with(self._kind, self._context.env.registry.get(self._kind))
+        tool = self._context.env.registry.get(self._kind)
         provenance = shared_provenance(row["provenance"] for row in rows if "provenance" in row)
-        meta = Meta(tool=tool, provenance=provenance)
+        meta = Meta(tool=made_with(self._kind, tool), provenance=provenance)
         context = {"row_count": len(rows)}
         return Envelope(
             status="ok",
@@ -381,7 +390,8 @@ class Chunk(ItemBatch):
         self, label: str, results: list[Result], claimed: int | None = None
     ) -> e.Items:
         """The counts of the items that no journal entry covers yet."""
-        items = counted(self._start + self._covered, results, self.folded(results), claimed)
+        partial = self.folded(results)
+        items = counted(self._start + self._covered, results, partial, claimed)
         return await self._context.counted(label, items)
 
 
@@ -398,7 +408,7 @@ def counted(
         for result in results
         if result.row and result.failure is not None
     ]
-    first_failed, first_error = min(failures, key=lambda found: found[0], default=(None, None))
+    first_failed, first_error = min(failures, key=itemgetter(0), default=(None, None))
     return e.Items(
         first=first,
         ok=sum(row["status"] == "ok" for row in rows),
@@ -430,7 +440,8 @@ def added(reduce: Mapping[str, str], left: e.Items, right: e.Items) -> e.Items:
     """Add two counts. The items of `left` come first."""
     partial = dict(left.partial)
     for name, value in right.partial.items():
-        partial[name] = reducers.combine(reduce[name], partial.get(name, reducers.MISSING), value)
+        before = partial.get(name, reducers.MISSING)
+        partial[name] = reducers.combine(reduce[name], before, value)
     first = left if left.first_failed is not None else right
     return e.Items(
         first=left.first,

@@ -47,7 +47,8 @@ def _cleaned(
     if isinstance(column, pa.ExtensionArray):
         storage = _cleaned(column.storage, texts, numbers, clean)
         return pa.ExtensionArray.from_storage(column.type, storage)
-    return pa.array([_value(value, texts, clean) for value in column.to_pylist()], column.type)
+    values = [_value(value, texts, clean) for value in column.to_pylist()]
+    return pa.array(values, column.type)
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
@@ -60,7 +61,8 @@ def _without(column: pa.Array, numbers: list[int]) -> pa.Array:
     """The column with null in place of these numbers."""
     if not numbers:
         return column
-    found = pc.is_in(column.cast(pa.int64(), safe=False), pa.array(numbers, pa.int64()))
+    integers = column.cast(pa.int64(), safe=False)
+    found = pc.is_in(integers, pa.array(numbers, pa.int64()))
     if not found.true_count:
         return column
     return pc.if_else(found, pa.scalar(None, column.type), column)

@@ -61,7 +61,8 @@ class Context(Struct, frozen=True):
         async def journal_clean(sent: OutgoingEvent) -> None:
             await journal(env.clean(sent))
 
-        shared = Shared.by(env, command, plan.steps[command.step], plan.workbook, payloads, persist)
+        step = plan.steps[command.step]
+        shared = Shared.by(env, command, step, plan.workbook, payloads, persist)
         return cls(
             env,
             plan,

@@ -180,7 +180,10 @@ class ResultReader:
         weight: int,
         whole: Reference | None = None,
     ) -> None:
-        self._bytes += weight - self._kept.get(key, (None, 0, None))[1]
+        former = self._kept.get(key)
+        if former is not None:
+            self._bytes -= former[1]
+        self._bytes += weight
         self._kept[key] = value, weight, whole
         self._kept.move_to_end(key)
 
@@ -193,8 +196,10 @@ class ResultReader:
 
     def drop(self, reference: Reference) -> None:
         """Drop a value that no name refers to any more. If one does, the value is read again."""
-        _, weight, _ = self._kept.pop((reference.uri, reference.rows_at, *_ALL), (None, 0, None))
-        self._bytes -= weight
+        key = (reference.uri, reference.rows_at, *_ALL)
+        entry = self._kept.pop(key, None)
+        if entry is not None:
+            self._bytes -= entry[1]
 
     def stored_as(self, value: Any) -> Reference | None:
         """The payload that this very object was read from or stored as.
@@ -290,7 +295,8 @@ class ResultReader:
 
         if reference.format == PARTS:
             manifest = await self._named(reference)
-            return rowsets.Joined(manifest.head, [await self.open(part) for part in manifest.parts])
+            readers = [await self.open(part) for part in manifest.parts]
+            return rowsets.Joined(manifest.head, readers)
         self.note(reference)
         source = await _readable(reference.uri, lambda: self._store.open(reference))
         reader = await _readable(
@@ -344,7 +350,9 @@ class ResultReader:
         for part in manifest.parts:
             end = begin + (part.rows or 0)
             if start < end and stop > begin:
-                rows += await self.range(part, max(start - begin, 0), min(stop, end) - begin)
+                low = max(start - begin, 0)
+                high = min(stop, end) - begin
+                rows += await self.range(part, low, high)
             begin = end
         return rows
 
@@ -566,8 +574,9 @@ class LazyResult:
         """A member of a map that has its rows stored as a row set."""
         context = self.envelope.context
         if name == table.rows_at:
-            listed = replace(table, rows_at=None)
-            return LazyResult(replace(self.envelope, reference=listed, context={}), self._payloads)
+            rows = replace(table, rows_at=None)
+            envelope = replace(self.envelope, reference=rows, context={})
+            return LazyResult(envelope, self._payloads)
         if name in context and (name not in RESERVED or name in ("row_count", "columns")):
             return context[name]
         head = self._payloads.head(table)

@@ -116,7 +116,8 @@ def site_rendering(context: Context) -> TaskRendering:
     names = TemplateScope(context.shared.issued, context.writes(), None, now, journaled=False)
     event = command.scope.event
     own = _own(context)
-    scope = names.scope(own, command.step) | {"event": handled_event(event, command.step, now)}
+    scope = names.scope(own, command.step)
+    scope["event"] = handled_event(event, command.step, now)
     if own is not None:  # also if the step failed
         scope[command.step] = value_of(own, command.step, f"step {command.step}")
     for name in ("_prev", "results"):  # names of a pipeline, and none runs here

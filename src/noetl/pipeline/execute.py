@@ -133,7 +133,8 @@ async def _final(context: Context, pipeline: Pipeline, ended: Ended) -> Envelope
     try:
         return await _with_selections(context, pipeline, base)
     except Failing as failing:  # the envelope is too large, or the store is unavailable
-        return replace(failed(bounded(failing.failure)), parent_ref=base.parent_ref, meta=base.meta)
+        envelope = failed(bounded(failing.failure))
+        return replace(envelope, parent_ref=base.parent_ref, meta=base.meta)
 
 
 def _parent(envelope: Envelope) -> ParentRef | None:
@@ -158,9 +159,10 @@ async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope)
 
 
 async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:
-    envelopes = {
-        task: stored.envelope for task, stored in pipeline.names.tasks.items() if stored.envelope.ok
-    }
+    envelopes: dict[str, Envelope] = {}
+    for task, stored in pipeline.names.tasks.items():
+        if stored.envelope.ok:
+            envelopes[task] = stored.envelope
     return await context.persist.results("results", envelopes)
 
 

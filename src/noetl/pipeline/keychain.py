@@ -143,7 +143,8 @@ class Keychain:
         return await self._guarded(name, self.resolve(name, provider))
 
     async def _handle(self, handle: Handle) -> Any:
-        found = await self._guarded(handle.name, self.resolve(handle.name, handle.provider))
+        resolving = self.resolve(handle.name, handle.provider)
+        found = await self._guarded(handle.name, resolving)
         if isinstance(found, dict):
             return found.get("value", found)
         return found
@@ -163,10 +164,11 @@ class Keychain:
             raise _failing("KEYCHAIN_CYCLE", f"keychain entries need each other: {circle}")
         before = _loading.set((*loading, name))
         try:
-            found: dict[str, Any] = await self._guarded(name, self._by_kind(self._entries[name]))
+            resolving = self._by_kind(self._entries[name])
+            fields: dict[str, Any] = await self._guarded(name, resolving)
         finally:
             _loading.reset(before)
-        return found
+        return fields
 
     async def _by_kind(self, entry: KeychainEntry) -> dict[str, Any]:
         entry = await self._rendered(entry)

@@ -249,8 +249,8 @@ class TemplateScope:
 
     def _state_value(self, path: tuple[str, ...], value: Any) -> Any:
         """The value, if state may hold it. A whole result is refused."""
-        kept = placed(self.writes.state or {}, path, value)[path[0]]
-        problem = problem_with_value(path[0], kept)
+        state = placed(self.writes.state or {}, path, value)
+        problem = problem_with_value(path[0], state[path[0]])
         if problem is not None:
             raise Failing(Failure(code="STATE_VALUE", kind="state", message=problem))
         return value
@@ -270,7 +270,8 @@ class TemplateScope:
             if name == REDUCED:
                 self.reduced = [(target, held(written, self.payloads)) for target, written in value]
             elif name.startswith("iter.") and self.item is not None:
-                self.iter = placed(self.iter, root_of(name)[1], held(value, self.payloads))
+                _, path = root_of(name)
+                self.iter = placed(self.iter, path, held(value, self.payloads))
             elif name.startswith("state."):
                 self.writes.write(name, value)
             else:

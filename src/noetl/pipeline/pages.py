@@ -62,7 +62,8 @@ async def turn_pages(paging: Paging, book: Book) -> Done | Failed | Suspend | La
         max_attempts = MOST_CALLS
     while True:
         number = book.number + 1
-        outcome = await paging.call(paging.prepared.page(number, book.cursor, paging.key(number)))
+        call = paging.prepared.page(number, book.cursor, paging.key(number))
+        outcome = await paging.call(call)
         if not isinstance(outcome, Success):
             return outcome
         rendering = paging.rendering(outcome)

@@ -329,7 +329,8 @@ class ResultWriter:
         Scalars stand there as they are, the smallest first, while they fit together. Every other value,
         and texts of `stored_texts`, go by reference. Values for `state` stand there if it may hold them.
         """
-        sizes = sorted((len(encode(selected)), name) for name, selected in found.items())
+        sizes = [(len(encode(selected)), name) for name, selected in found.items()]
+        sizes.sort()
         kept: dict[str, Any] = {}
         left = SELECTIONS_LIMIT
         for number, (size, name) in enumerate(sizes):

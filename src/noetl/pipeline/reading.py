@@ -343,8 +343,9 @@ class _Made:
             return
         stop = self._count if stop is None else min(stop, self._count)
         for at in range(start, stop, BATCH):
+            end = min(at + BATCH, stop)
             with in_words():
-                rows = await self._payloads.range(self._reference, at, min(at + BATCH, stop))
+                rows = await self._payloads.range(self._reference, at, end)
             yield rows
 
     async def _of_rowset(
@@ -446,7 +447,8 @@ def _fitting(reference: Reference) -> int:
 
 
 def _names(rows: list[Any]) -> list[ShownColumn]:
-    return [ShownColumn(name) for name in columns_of(row for row in rows if isinstance(row, dict))]
+    records = (row for row in rows if isinstance(row, dict))
+    return [ShownColumn(name) for name in columns_of(records)]
 
 
 def _short(value: Any, depth: int = 0) -> Any:

@@ -215,7 +215,8 @@ class Clean(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if self._redactor:
-            record.msg, record.args = self._redactor.text(record.getMessage()), None
+            record.msg = self._redactor.text(record.getMessage())
+            record.args = None
             if record.exc_info and not record.exc_text:
                 record.exc_text = logging.Formatter().formatException(record.exc_info)
             if record.exc_text:
@@ -256,7 +257,8 @@ def forms(value: str) -> Iterator[str]:
     yield encoded.replace("+", "-").replace("/", "_").rstrip("=")
     yield quote(value, safe="")
     yield quote_plus(value)
-    yield from (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
     lines = value.splitlines()
     if len(lines) > 1:
         yield from (line for line in lines if len(line) >= 2 * LONG)

@@ -37,7 +37,8 @@ class StoredRows:
                 yield batch
             return
         for start in range(0, self.count, size):
-            yield await self.payloads.range(self.reference, start, min(start + size, self.count))
+            stop = min(start + size, self.count)
+            yield await self.payloads.range(self.reference, start, stop)
 
     async def reader(self) -> Any:
         """A reader of a row set, which the caller closes. None if the rows are stored as JSON."""

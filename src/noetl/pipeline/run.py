@@ -762,7 +762,8 @@ class Pipeline:
 
         caller = Caller(self.env, self.command, self.step, self.names, render_in_page)
         prepared = await caller.prepare(TaskTry(task, task_try.run, task_try.attempt))
-        outcome = await perform_in_memory(prepared.page(number, {}, caller.key(task_try, number)))
+        page_call = prepared.page(number, {}, caller.key(task_try, number))
+        outcome = await perform_in_memory(page_call)
         if isinstance(outcome, Failed):
             return outcome.failure
         return None
@@ -813,7 +814,8 @@ class Pipeline:
             "activation": self.command.activation,
         }
         values = await self.assigned()
-        await self._journal(OutgoingEvent(event(common, values), self.persist.refs()))
+        entry = OutgoingEvent(event(common, values), self.persist.refs())
+        await self._journal(entry)
         if keep:
             self.names.writes.changed = {**changed, **self.names.writes.changed}
         fault("journal.after")
@@ -837,8 +839,11 @@ class Pipeline:
         """A write with a reducer, as the journal holds it. If the reducer makes a list or map, texts go
         by reference, because the list or map does."""
         _, reducer = self.names.writes.reduce[name]
-        return [name, await self.persist.link(label, value, texts=reducer not in GATHERING)]
+        link = await self.persist.link(label, value, texts=reducer not in GATHERING)
+        return [name, link]
 
 
 def _is_small_workload(workload: dict[str, Any]) -> bool:
-    return all(map(is_scalar, workload.values())) and len(encode(workload)) <= MAX_WORKLOAD_BYTES
+    if not all(map(is_scalar, workload.values())):
+        return False
+    return len(encode(workload)) <= MAX_WORKLOAD_BYTES

@@ -37,5 +37,9 @@ class StoredCredentials:
     def _keep(self, name: str, until: float, fields: dict[str, Any]) -> None:
         """Add to the cache. Entries are in the order of their age, so old and expired ones go first."""
         self._kept[name] = until, fields
-        while len(self._kept) > MOST or next(iter(self._kept.values()))[0] <= until - KEPT_FOR:
+        now = until - KEPT_FOR
+        while True:
+            oldest_until, _ = next(iter(self._kept.values()))
+            if len(self._kept) <= MOST and oldest_until > now:
+                return
             self._kept.popitem(last=False)

@@ -88,7 +88,8 @@ class FileSpool:
                 continue
             reports.append(report)
             self._names[name_of(report)] = path.name
-            self._next = max(self._next, int(path.name.partition("-")[0]) + 1)
+            number = int(path.name.partition("-")[0])
+            self._next = max(self._next, number + 1)
         for torn in self._folder.glob("*.part"):
             torn.unlink(missing_ok=True)
         return reports

@@ -189,7 +189,8 @@ class Worker:
         for report in await self._spool.load():
             self._outbox.add(report, spooled=True)
             self._behind = True
-        beside = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._logs.run())]
+        watching = asyncio.ensure_future(self._watch())
+        sending_logs = asyncio.ensure_future(self._logs.run())
         try:
             while not self._drained():
                 self._keep_polling()
@@ -198,7 +199,7 @@ class Worker:
                 else:
                     await self._rest()
         finally:
-            await self._stop_everything(beside)
+            await self._stop_everything([watching, sending_logs])
             await self._logs.close()
 
     def drain(self) -> None:
@@ -247,8 +248,8 @@ class Worker:
         return max(self._renewal_due(), self._talking.not_before)
 
     def _renewal_due(self) -> float:
-        oldest = min((job.renewed for job in self._jobs.values()), default=float("inf"))
-        return oldest + self._settings.heartbeat
+        renewals = (job.renewed for job in self._jobs.values())
+        return min(renewals, default=float("inf")) + self._settings.heartbeat
 
     async def _rest(self) -> None:
         """Sleep until the next exchange is due, or something happens."""
@@ -464,7 +465,8 @@ class Worker:
             if running.command.attempt >= command.attempt:
                 return
             self._drop(running.held)
-        job = RunningCommand(command, held, sent, self._clock.now(), self._launched.count(held))
+        launch = self._launched.count(held)
+        job = RunningCommand(command, held, sent, self._clock.now(), launch)
         self._jobs[command.command_id] = job
         job.task = asyncio.ensure_future(self._work(job))
         job.task.add_done_callback(lambda task: self._end_if_cut_off(job, task))
@@ -575,7 +577,8 @@ class Worker:
     def _post(
         self, command: Command, sent: OutgoingEvent, answer: asyncio.Future[Ack] | None = None
     ) -> None:
-        self._outbox.add(endings.report(command, self._settings.worker_id, sent), answer)
+        report = endings.report(command, self._settings.worker_id, sent)
+        self._outbox.add(report, answer)
         self._wake.set()
 
     async def _journal(self, job: RunningCommand, sent: OutgoingEvent) -> None:
