@@ -51,7 +51,12 @@ class PreparedCall(Struct, frozen=True):
     redactor: Redactor
     checks_keys: bool = False
 
-    def page(self, number: int, cursor: dict[str, Any], key: str) -> "PreparedCall":
+    def page(
+        self,
+        number: int,
+        cursor: dict[str, Any],
+        key: str,
+    ) -> "PreparedCall":
         last = {**self.call.config, "input": self.call.input}
         merged: dict[str, Any] = over(last, cursor)
         given = merged.pop("input")
@@ -135,7 +140,12 @@ class Caller:
         rendering = self.rendering(task_try, {"input": merged}, "input")
         return {**await rendering.value(task_try.task.input), **merged}
 
-    async def _config(self, task: Task, tool: Tool, rendering: TaskRendering) -> dict[str, Any]:
+    async def _config(
+        self,
+        task: Task,
+        tool: Tool,
+        rendering: TaskRendering,
+    ) -> dict[str, Any]:
         """The fields of the task, rendered, except those that the tool takes raw."""
         fields = task.options if isinstance(task, OutsideTask) else task.config
         if isinstance(task, SinkTask) and task.data is None:

@@ -115,7 +115,12 @@ class ItemBatch:
     Nothing is reported before the end; `Chunk` adds that.
     """
 
-    def __init__(self, context: Context, items: list[Indexed], start: int) -> None:
+    def __init__(
+        self,
+        context: Context,
+        items: list[Indexed],
+        start: int,
+    ) -> None:
         self._context = context
         self._items = items
         self._start = start  # position of the first item
@@ -436,7 +441,11 @@ def _all_recovered(recoveries: Iterable[e.Recovered | None]) -> e.Recovered | No
     return total
 
 
-def added(reduce: Mapping[str, str], left: e.Items, right: e.Items) -> e.Items:
+def added(
+    reduce: Mapping[str, str],
+    left: e.Items,
+    right: e.Items,
+) -> e.Items:
     """Add two counts. The items of `left` come first."""
     partial = dict(left.partial)
     for name, value in right.partial.items():

@@ -27,7 +27,11 @@ def as_items(value: Any) -> list[Any]:
     raise Failing(Failure(code="BAD_COLLECTION", kind="template", message=message))
 
 
-async def planned(context: Context, rendering: TaskRendering, template: Any) -> Collection:
+async def planned(
+    context: Context,
+    rendering: TaskRendering,
+    template: Any,
+) -> Collection:
     """Render `in` and write the collection once. A stored row set is used as it is."""
     if isinstance(template, str):
         value = await rendering.lazy(template)

@@ -85,7 +85,11 @@ def _holds(column: pa.Array, texts: list[bytes]) -> bool:
     return False
 
 
-def _value(value: Any, texts: list[bytes], clean: Callable[[Any], Any]) -> Any:
+def _value(
+    value: Any,
+    texts: list[bytes],
+    clean: Callable[[Any], Any],
+) -> Any:
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, bytes):

@@ -342,7 +342,12 @@ class ResultReader:
         manifest = await _readable(reference.uri, lambda: self._store.resolve(as_json))
         return msgspec.convert(manifest, PartsManifest)
 
-    async def _in_files(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def _in_files(
+        self,
+        reference: Reference,
+        start: int,
+        stop: int,
+    ) -> list[Any]:
         """Rows [start, stop) of a row set that is stored in several files."""
         manifest = await self._named(reference)
         rows: list[Any] = []
@@ -366,7 +371,12 @@ class ResultReader:
         finally:
             await asyncio.to_thread(reader.close)
 
-    async def range(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def range(
+        self,
+        reference: Reference,
+        start: int,
+        stop: int,
+    ) -> list[Any]:
         """Items [start, stop). For the result of a loop, one value per item."""
         if reference.format == PARTS:
             return await self._in_files(reference, start, stop)
@@ -406,7 +416,12 @@ class ResultReader:
             return found
         return found | await self._chosen(others, start, stop)
 
-    async def _part(self, part: AddPart, start: int, stop: int) -> dict[int, dict[str, Any]]:
+    async def _part(
+        self,
+        part: AddPart,
+        start: int,
+        stop: int,
+    ) -> dict[int, dict[str, Any]]:
         """Rows of the items [start, stop) in one part, by index.
 
         Rows are in the order of their indexes. The first index is `first` or more, so the row of item i
@@ -431,7 +446,12 @@ class ResultReader:
             found |= {row["index"]: row for row in rows if start <= row["index"] < stop}
         return found
 
-    async def _shifted(self, part: AddPart, low: int, high: int) -> list[dict[str, Any]]:
+    async def _shifted(
+        self,
+        part: AddPart,
+        low: int,
+        high: int,
+    ) -> list[dict[str, Any]]:
         """Rows [low, high) of a part, with their index in the loop."""
         rows = await self.range(part.reference, low, high)
         if not part.shift:
@@ -534,7 +554,12 @@ class LazyResult:
     """A Lazy over one result. The keys of its value win over the facts of its envelope (`rows`,
     `row_count`, `ref`, `status` …)."""
 
-    def __init__(self, envelope: Envelope, payloads: ResultReader, value: Any = MISSING) -> None:
+    def __init__(
+        self,
+        envelope: Envelope,
+        payloads: ResultReader,
+        value: Any = MISSING,
+    ) -> None:
         self.envelope = envelope
         self._payloads = payloads
         self._value: Any = MISSING
@@ -756,7 +781,11 @@ def answer(stored: LazyResult) -> LazyResult | HttpValue:
     return stored
 
 
-def value_of(stored: LazyResult, name: str, what: str) -> LazyResult | Undefined:
+def value_of(
+    stored: LazyResult,
+    name: str,
+    what: str,
+) -> LazyResult | Undefined:
     """The result as templates see it under this name.
 
     A failed step or task (`what`, such as "step load") has no value, only facts such as `status` and

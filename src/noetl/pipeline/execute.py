@@ -119,7 +119,11 @@ async def _run(context: Context) -> e.Reported:
     )
 
 
-async def _final(context: Context, pipeline: Pipeline, ended: Ended) -> Envelope:
+async def _final(
+    context: Context,
+    pipeline: Pipeline,
+    ended: Ended,
+) -> Envelope:
     """The envelope of the step: the last good value or the failure, with the server's selections."""
     base = ended.value.envelope
     if ended.failure is not None:
@@ -143,7 +147,11 @@ def _parent(envelope: Envelope) -> ParentRef | None:
     return ParentRef(envelope.reference.ref_id)
 
 
-async def _with_selections(context: Context, pipeline: Pipeline, base: Envelope) -> Envelope:
+async def _with_selections(
+    context: Context,
+    pipeline: Pipeline,
+    base: Envelope,
+) -> Envelope:
     """The envelope with the values that the server needs for arcs, `set` and loop headers."""
     plan = context.plan.steps[context.command.step]
     shown = base
@@ -166,7 +174,11 @@ async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:
     return await context.persist.results("results", envelopes)
 
 
-def final_rendering(context: Context, names: TemplateScope, value: LazyResult) -> TaskRendering:
+def final_rendering(
+    context: Context,
+    names: TemplateScope,
+    value: LazyResult,
+) -> TaskRendering:
     """The scope of selections: the step's own name means its result."""
     step = context.command.step
     functions = SeededFunctions(f"{context.command.command_id}:selections", context.env.clock)

@@ -75,7 +75,12 @@ class Issued(Struct, frozen=True):
     outer: dict[str, Any]  # the iteration of the parent execution that started this one
 
     @classmethod
-    def by(cls, command: Command, payloads: ResultReader, steps_used: frozenset[str]) -> "Issued":
+    def by(
+        cls,
+        command: Command,
+        payloads: ResultReader,
+        steps_used: frozenset[str],
+    ) -> "Issued":
         """`steps_used` are the steps that the templates read. Those without a result have not run."""
         scope = command.scope
         args = {name: held(value, payloads) for name, value in scope.args.items()}
@@ -150,7 +155,10 @@ class TemplateScope:
         self.last: LazyResult | None = None
 
     def scope(
-        self, finished: LazyResult | None = None, task: str | None = None, **more: Any
+        self,
+        finished: LazyResult | None = None,
+        task: str | None = None,
+        **more: Any,
     ) -> dict[str, Any]:
         """The names that a template sees.
 
@@ -217,7 +225,13 @@ class TemplateScope:
     def _event(self, name: str) -> dict[str, Any]:
         return handled_event(name, self._command.step, self._now)
 
-    def assign(self, target: str, value: Any, *, literal: bool = False) -> None:
+    def assign(
+        self,
+        target: str,
+        value: Any,
+        *,
+        literal: bool = False,
+    ) -> None:
         """Assign a value. `literal` says that it stands in the playbook, without a template."""
         name = full_name(target)
         root, path = root_of(name)

@@ -29,7 +29,12 @@ class Origins:
     command: Command
     names: TemplateScope
 
-    def has_text_of_payload(self, step: Step, task: Task, given: dict[str, Any]) -> bool:
+    def has_text_of_payload(
+        self,
+        step: Step,
+        task: Task,
+        given: dict[str, Any],
+    ) -> bool:
         """Whether `given`, the input of the task, has a text that comes, or may come, from a payload."""
         texts = [name for name, value in given.items() if is_text(value)]
         if not texts:

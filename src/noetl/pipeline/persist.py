@@ -214,7 +214,13 @@ class ResultWriter:
         )
         return self.checked(envelope)
 
-    async def input(self, label: str, given: dict[str, Any], *, inline: bool = True) -> Input:
+    async def input(
+        self,
+        label: str,
+        given: dict[str, Any],
+        *,
+        inline: bool = True,
+    ) -> Input:
         """The input of a task, to be recorded beside its result.
 
         With `inline`, a small input stands in the envelope, without keys of secrets. Otherwise it is a
@@ -364,7 +370,10 @@ class ResultWriter:
         return Selected(value=value)
 
     async def assigned(
-        self, label: str, values: dict[str, Any], literal: Collection[str] = ()
+        self,
+        label: str,
+        values: dict[str, Any],
+        literal: Collection[str] = (),
     ) -> dict[str, Any]:
         """The assignments of `set` as events carry them.
 
@@ -382,7 +391,13 @@ class ResultWriter:
                 kept[name] = await self.link(f"{label}.v{number}", value, texts=not of_item)
         return kept
 
-    async def link(self, label: str, value: Any, *, texts: bool = True) -> Any:
+    async def link(
+        self,
+        label: str,
+        value: Any,
+        *,
+        texts: bool = True,
+    ) -> Any:
         """The value if it is a scalar, otherwise a link to it. Without `texts`, a text is linked too."""
         if is_scalar(value) and (texts or not isinstance(value, str)):
             return value
@@ -451,7 +466,12 @@ def with_context(
     return context
 
 
-def context_of(value: Any, facts: dict[str, Any], *, texts: bool = True) -> dict[str, Any]:
+def context_of(
+    value: Any,
+    facts: dict[str, Any],
+    *,
+    texts: bool = True,
+) -> dict[str, Any]:
     """What arcs and people may know about a value without opening it. Keys of secrets are left out, and
     texts too unless `texts` is set."""
     context = dict(facts)
@@ -492,7 +512,11 @@ def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
     return _counted(len(rows), columns, found)
 
 
-def _counted(count: int, columns: Any, found: list[str] | None) -> dict[str, Any]:
+def _counted(
+    count: int,
+    columns: Any,
+    found: list[str] | None,
+) -> dict[str, Any]:
     """The number of rows and their columns. `columns` are those that the value itself names."""
     names = columns if isinstance(columns, list) else found
     if names is None or len(encode(names)) > COLUMNS_INLINE:

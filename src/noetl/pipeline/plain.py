@@ -49,7 +49,12 @@ class BatchedItems:
             self._direct = Direct.of(self._task_input, loop.iterator)
 
     @classmethod
-    def of(cls, shared: Shared, writes: ScopeWrites, now: str) -> "BatchedItems | None":
+    def of(
+        cls,
+        shared: Shared,
+        writes: ScopeWrites,
+        now: str,
+    ) -> "BatchedItems | None":
         """None if an item of this step is more than one plain call."""
         if len(shared.tasks) != 1 or shared.broken or shared.command.attempts:
             return None

@@ -128,7 +128,11 @@ def _used_up(attempts: int) -> Failure:
     return Failure(code="RETRY_EXHAUSTED", kind="policy", message=message)
 
 
-async def _declared(action: Action, failure: Failure | None, rendering: TaskRendering) -> Failure:
+async def _declared(
+    action: Action,
+    failure: Failure | None,
+    rendering: TaskRendering,
+) -> Failure:
     """The failure of a rule that says `fail`, with its message."""
     message = None
     if action.message is not None:

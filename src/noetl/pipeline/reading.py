@@ -362,7 +362,11 @@ class _Made:
             await asyncio.to_thread(reader.close)
 
 
-def _row_batches(reader: Any, start: int, stop: int | None) -> Iterator[list[Any]]:
+def _row_batches(
+    reader: Any,
+    start: int,
+    stop: int | None,
+) -> Iterator[list[Any]]:
     from noetl.results.rowsets import as_rows  # needs Arrow, which is loaded by now
 
     for batch in reader.batches(start, stop):

@@ -227,7 +227,12 @@ class Pipeline:
             recovered=self._recovered,
         )
 
-    def _failed(self, failure: Failure, facts: dict[str, Any], meta: Meta | None) -> Ended:
+    def _failed(
+        self,
+        failure: Failure,
+        facts: dict[str, Any],
+        meta: Meta | None,
+    ) -> Ended:
         value = self.names.prev or nothing(self.payloads)
         tries = max(self._most_tries, self._at.tries)
         return Ended(
@@ -266,7 +271,10 @@ class Pipeline:
                 return pause
 
     async def _settle(
-        self, task_try: TaskTry, result: LazyResult, verdict: Go | Break | Jump | Fail
+        self,
+        task_try: TaskTry,
+        result: LazyResult,
+        verdict: Go | Break | Jump | Fail,
     ) -> Ended | None:
         """Close a task that has ended: move on and journal its end. The last task needs no entry,
         because the report tells its end."""
@@ -454,7 +462,10 @@ class Pipeline:
         return LazyResult(envelope, self.payloads, None)
 
     async def _with_sample(
-        self, task_try: TaskTry, failure: Failure, sample: list[dict[str, Any]] | None
+        self,
+        task_try: TaskTry,
+        failure: Failure,
+        sample: list[dict[str, Any]] | None,
     ) -> Failure:
         """The failure with a reference to its sample. An item of a loop stores none, because the items
         of a command share their labels."""
@@ -669,7 +680,11 @@ class Pipeline:
             )
             return await self._sink(task_try, task, number, page, names)
 
-        async def journal_page(number: int, page: Success, cursor: dict[str, Any]) -> None:
+        async def journal_page(
+            number: int,
+            page: Success,
+            cursor: dict[str, Any],
+        ) -> None:
             await self._page_done(task_try, number, page, cursor)
 
         paging = pages.Paging(
@@ -757,7 +772,11 @@ class Pipeline:
         """Run the sink of a page. Returns its failure."""
         page_names = self.names.output(self._seen(page)) | names
 
-        def render_in_page(sink_try: TaskTry, more: dict[str, Any], place: str) -> TaskRendering:
+        def render_in_page(
+            sink_try: TaskTry,
+            more: dict[str, Any],
+            place: str,
+        ) -> TaskRendering:
             return self._rendering(sink_try, {**page_names, **more}, place)
 
         caller = Caller(self.env, self.command, self.step, self.names, render_in_page)
@@ -795,7 +814,12 @@ class Pipeline:
         where = f"step {self.step.step}, task {task}, {place}"
         return TaskRendering(scope, self.payloads, self._functions(task_try, place), where)
 
-    def _after(self, task_try: TaskTry, result: LazyResult, place: str) -> TaskRendering:
+    def _after(
+        self,
+        task_try: TaskTry,
+        result: LazyResult,
+        place: str,
+    ) -> TaskRendering:
         """The scope for expressions about an outcome: the task's own name already means its result."""
         return self._rendering(task_try, {}, place, result)
 

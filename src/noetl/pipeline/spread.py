@@ -96,7 +96,11 @@ def _check(context: Context) -> None:
             raise _wrong(f"task {task.name}: a loop on Spark runs {kinds}, not {task.kind}")
 
 
-def _wrong(message: str, code: str = "LOOP_ON_SPARK", kind: str = "config") -> Failing:
+def _wrong(
+    message: str,
+    code: str = "LOOP_ON_SPARK",
+    kind: str = "config",
+) -> Failing:
     return Failing(Failure(code=code, kind=kind, message=message))
 
 

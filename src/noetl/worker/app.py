@@ -239,7 +239,11 @@ def open_store(
     return ResultRouter(blobs, large_results, tier=storage.default_store_tier, near=near)
 
 
-async def serve(channel: Channel, told: Options, stop: asyncio.Event) -> None:
+async def serve(
+    channel: Channel,
+    told: Options,
+    stop: asyncio.Event,
+) -> None:
     """Run a worker process. Its name, and so its spool, outlives it."""
     with named(told) as (name, folder):
         await Wired(channel, told, name, FileSpool(folder)).run(stop)

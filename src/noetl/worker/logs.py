@@ -55,7 +55,12 @@ class AttemptLog:
     """The lines of one attempt. Calling it with the name of a task, and the index of its item, returns the
     log of that task."""
 
-    def __init__(self, logs: "StepLogs", command: Command, launch: int) -> None:
+    def __init__(
+        self,
+        logs: "StepLogs",
+        command: Command,
+        launch: int,
+    ) -> None:
         self._logs = logs
         self._command = command
         self._launch = launch

@@ -41,7 +41,11 @@ class Outbox:
         return len(self._entries)
 
     def add(
-        self, report: Report, answer: asyncio.Future[Ack] | None = None, *, spooled: bool = False
+        self,
+        report: Report,
+        answer: asyncio.Future[Ack] | None = None,
+        *,
+        spooled: bool = False,
     ) -> OutboxEntry:
         held = LeaseKey(report.command_id, report.attempt)
         place = held, report.key

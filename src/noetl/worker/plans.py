@@ -16,7 +16,10 @@ class Plans:
     """A cache of the `kept` most recently used plans."""
 
     def __init__(
-        self, channel: Channel, kept: int, load: Callable[[str], Playbook] = load_registered
+        self,
+        channel: Channel,
+        kept: int,
+        load: Callable[[str], Playbook] = load_registered,
     ) -> None:
         self._channel = channel
         self._kept = kept

@@ -369,7 +369,10 @@ class Worker:
             self._behind = False
 
     async def _take_answers(
-        self, batch: list[OutboxEntry], logs: tuple[StoredRef, ...], reply: ExchangeReply
+        self,
+        batch: list[OutboxEntry],
+        logs: tuple[StoredRef, ...],
+        reply: ExchangeReply,
     ) -> None:
         if reply.logged:
             self._logs.stored(logs)
@@ -575,7 +578,10 @@ class Worker:
         self._wake.set()
 
     def _post(
-        self, command: Command, sent: OutgoingEvent, answer: asyncio.Future[Ack] | None = None
+        self,
+        command: Command,
+        sent: OutgoingEvent,
+        answer: asyncio.Future[Ack] | None = None,
     ) -> None:
         report = endings.report(command, self._settings.worker_id, sent)
         self._outbox.add(report, answer)
