@@ -1,8 +1,9 @@
-"""Runs commands: renders inputs, runs a step's tasks with their policies, stores, journals, reports.
+"""Runs commands: renders inputs, runs a step's tasks with their policies, stores, journals,
+reports.
 
-It runs in worker processes and in Spark's tasks, and knows neither server nor log. Journal entries leave
-through a callback that returns when they are acknowledged. `worker` and `spark` may import it, through
-`execute`; it imports `tools`, `playbook`, `results` (the port) and `model`.
+It runs in worker processes and in Spark's tasks, and knows neither server nor log. Journal entries
+leave through a callback that returns when they are acknowledged. `worker` and `spark` may import
+it, through `execute`; it imports `tools`, `playbook`, `results` (the port) and `model`.
 """
 
 from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent

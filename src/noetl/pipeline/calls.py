@@ -40,10 +40,10 @@ RenderIn = Callable[[TaskTry, dict[str, Any], str], TaskRendering]
 
 
 class PreparedCall(Struct, frozen=True):
-    """A tool with everything it needs. `page` makes the call of the next page.
+    """A tool with everything it needs. `for_page` makes the call of the next page.
 
-    With `checks_keys`, the keys of the value are checked, because the tool is not one of ours and may
-    return keys that are not text.
+    With `checks_keys`, the keys of the value are checked, because the tool is not one of ours and
+    may return keys that are not text.
     """
 
     tool: Tool
@@ -174,8 +174,8 @@ class Caller:
         return url
 
     def _check_previous_task(self, task: SinkTask) -> None:
-        """Fail if a sink without `data` has nothing to store: the task before it failed, and a rule let
-        the failure pass."""
+        """Fail if a sink without `data` has nothing to store: the task before it failed, and a rule
+        let the failure pass."""
         last = self.names.last
         if last is None:
             return

@@ -1,14 +1,15 @@
-"""Runs many items of a loop in one command: a chunk of a collection, or a frame that a cursor claimed.
+"""Runs many items of a loop in one command: a chunk of a collection, or a frame that a cursor
+claimed.
 
-Each item runs the step's pipeline with its own `iter`. All rows go into one payload, and there is no
-event per item. Progress is journaled at most once a second: items before `done` are finished, and an
-entry, like the final report after it, covers only what no earlier entry covers.
+Each item runs the step's pipeline with its own `iter`. All rows go into one payload, and there is
+no event per item. Progress is journaled at most once a second: items before `done` are finished,
+and an entry, like the final report after it, covers only what no earlier entry covers.
 
 Every item of the command ends in exactly one of these ways. It is counted as `ok`, `failed` or
-`skipped` (every task was skipped). It is listed in `deferred`, because its retry waits too long to hold
-a worker. Or it does not run, because an earlier item failed and the loop stops at the first failure.
-Items that do not run are in no count and have no row; their number is
-count - ok - failed - skipped - deferred.
+`skipped` (every task was skipped). It is listed in `deferred`, because its retry waits too long to
+hold a worker. Or it does not run, because an earlier item failed and the loop stops at the first
+failure. Items that do not run are in no count and have no row; their number is count - ok - failed
+- skipped - deferred.
 """
 
 import asyncio
@@ -96,8 +97,10 @@ async def run_chunk(context: Context) -> e.Reported:
 
 
 async def _run_alone(context: Context, indexed: Indexed) -> e.Reported:
-    """Run an item that is alone in its command. It keeps a journal, so that it can pause, and a new
-    attempt can continue it."""
+    """Run an item that is alone in its command.
+
+    It keeps a journal, so that it can pause, and a new attempt can continue it.
+    """
     start = max(context.command.first, context.command.journal.done)
     chunk = Chunk(context, [indexed], start)
     pipeline = chunk.pipeline(indexed, journal=True)
@@ -144,8 +147,10 @@ class ItemBatch:
         return folded(self._writes.reduce, writes)
 
     async def run(self) -> None:
-        """Run as many items at a time as the command allows. If one fails and the loop stops at the first
-        failure, the others are cancelled."""
+        """Run as many items at a time as the command allows.
+
+        If one fails and the loop stops at the first failure, the others are cancelled.
+        """
         positions = iter(range(len(self._items)))
         together = max(self._context.command.together, 1)
         together = min(together, len(self._items))
@@ -162,8 +167,8 @@ class ItemBatch:
     ) -> None:
         """Run items in batches while they are cheap.
 
-        The calls of a batch begin and end together, which delays slow items. The cheaper the items, the
-        larger the next batch.
+        The calls of a batch begin and end together, which delays slow items. The cheaper the items,
+        the larger the next batch.
         """
         size, stop = together, self._context.command.stop_on_failure
         while batch := list(islice(positions, size)):
@@ -343,8 +348,8 @@ class Chunk(ItemBatch):
         if self._stopped:
             return
         self._entry = asyncio.ensure_future(self._progress(done))
-        # The server may have recorded the entry already, so it is finished even if this item's runner
-        # is cancelled.
+        # The server may have recorded the entry already, so it is finished even if this item's
+        # runner is cancelled.
         await asyncio.shield(self._entry)
 
     async def _progress(self, done: int) -> None:
@@ -465,12 +470,14 @@ def added(
     )
 
 
-# ---- frames ----------------------------------------------------------------------------------------------------------------
+# ---- frames --------------------------------------------------------------------------------------
 
 
 async def run_frame(context: Context) -> e.Reported:
-    """Claim rows, store and journal them, then run them. A new attempt runs the rows that the earlier
-    one claimed."""
+    """Claim rows, store and journal them, then run them.
+
+    A new attempt runs the rows that the earlier one claimed.
+    """
     command, journal = context.command, context.command.journal
     rows: list[Any] = []
     if journal.frame_size is None:

@@ -1,7 +1,7 @@
 """Removes secrets from Arrow columns.
 
-The bytes of a whole column are searched first, which is fast. Single values are searched only if the
-column holds a secret.
+The bytes of a whole column are searched first, which is fast. Single values are searched only if
+the column holds a secret.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,10 @@ import pyarrow.compute as pc
 def cleaned(
     batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], Any]
 ) -> pa.RecordBatch:
-    """The batch without secrets. `forms` are the texts to find; `clean` removes them from a value."""
+    """The batch without secrets.
+
+    `forms` are the texts to find; `clean` removes them from a value.
+    """
     texts = [form.encode("utf-8", "surrogatepass") for form in forms]
     numbers = [int(form) for form in forms if form.isdecimal() and int(form) < 2**63]
     schema = _named(batch.schema, clean)

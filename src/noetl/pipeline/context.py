@@ -80,8 +80,10 @@ class Context(Struct, frozen=True):
         return self.shared.step
 
     def writes(self) -> ScopeWrites:
-        """A place for assignments that starts from the scope of the command. Items of a parallel loop may
-        only reduce."""
+        """A place for assignments that starts from the scope of the command.
+
+        Items of a parallel loop may only reduce.
+        """
         scope, loop = self.command.scope, self.step.loop
         ctx = {name: held(value, self.payloads) for name, value in scope.ctx.items()}
         scratch = {name: held(value, self.payloads) for name, value in scope.scratch.items()}
@@ -110,7 +112,8 @@ class Context(Struct, frozen=True):
         )
 
     async def counted(self, label: str, items: e.Items) -> e.Items:
-        """The counts as an event carries them: reductions that may be lists or maps go by reference."""
+        """The counts as an event carries them: reductions that may be lists or maps go by
+        reference."""
         loop = self.step.loop
         if loop is None:
             return items
@@ -126,7 +129,7 @@ class Context(Struct, frozen=True):
         stored = await self.persist.put(f"{label}.gathered", gathered)
         return replace(items, partial=partial, gathered=stored)
 
-    # ---- events ----------------------------------------------------------------------------------------------------------
+    # ---- events ----------------------------------------------------------------------------------
 
     @property
     def common(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Results as templates see them: by reference until a part is used.
 
-`ResultReader` holds what this command has read or made recently. A `LazyResult` asks it for parts. A
-part that is not in memory raises `NeedsData`; the renderer loads it and evaluates the template again.
-Rows are read by range, so one item of a million costs one item.
+`ResultReader` holds what this command has read or made recently. A `LazyResult` asks it for parts.
+A part that is not in memory raises `NeedsData`; the renderer loads it and evaluates the template
+again. Rows are read by range, so one item of a million costs one item.
 """
 
 import asyncio
@@ -42,7 +42,8 @@ from noetl.tools.secrets import HANDLE
 
 MANIFEST = "manifest"
 FACTS = ("http", "pg", "py", "spark")
-# Keys of an envelope's context with a meaning of their own; every other key is a scalar of the payload's top level.
+# Keys of an envelope's context with a meaning of their own; every other key is a scalar of the
+# payload's top level.
 RESERVED: Final = frozenset(
     {*FACTS, SELECTIONS, "row_count", "columns", "results", "stats", "value", NO_VALUE}
 )
@@ -112,7 +113,8 @@ def is_manifest(reference: Reference) -> bool:
 class ResultReader:
     """Reads the payloads that one command uses, and keeps recent ones in memory.
 
-    `fetch` may read data of the execution `execution_id`, and what the server itself named (`known`).
+    `fetch_uri` may read data of the execution `execution_id`, and what the server itself named
+    (`allowed_uris`).
     """
 
     def __init__(
@@ -188,8 +190,10 @@ class ResultReader:
         self._kept.move_to_end(key)
 
     def trim(self) -> None:
-        """Drop the least recently used values while they exceed the limit. Called between two templates,
-        never while one is evaluated."""
+        """Drop the least recently used values while they exceed the limit.
+
+        Called between two templates, never while one is evaluated.
+        """
         while self._bytes > KEPT and len(self._kept) > 1:
             _, (_, weight, _) = self._kept.popitem(last=False)
             self._bytes -= weight
@@ -215,7 +219,7 @@ class ResultReader:
         return None
 
     def reference_of(self, value: Any) -> Reference | None:
-        """The payload that this very object was read from or stored as, if its checksum is known."""
+        """The payload that this very object was read from or stored as, if it has a checksum."""
         reference = self._kept_as(value)
         if reference is None or not reference.ref_id:
             return None
@@ -236,8 +240,11 @@ class ResultReader:
         return None
 
     def forget(self) -> None:
-        """Drop everything that was read or made so far. The objects of a command refer to each other, so
-        otherwise only the garbage collector would free the data."""
+        """Drop everything that was read or made so far.
+
+        The objects of a command refer to each other, so otherwise only the garbage collector would
+        free the data.
+        """
         self._kept.clear()
         self._bytes = 0
 
@@ -397,8 +404,8 @@ class ResultReader:
     ) -> dict[int, dict[str, Any]]:
         """The rows (index, status, error, ms, tries, result) of the items [start, stop) that ran.
 
-        Returns them by index. A loop that was retried begins with the manifest of the earlier run; the
-        row of an item that ran again replaces the earlier one.
+        Returns them by index. A loop that was retried begins with the manifest of the earlier run;
+        the row of an item that ran again replaces the earlier one.
         """
         parts = await self._parts(reference)
         if parts and is_manifest(parts[0].reference):
@@ -424,8 +431,8 @@ class ResultReader:
     ) -> dict[int, dict[str, Any]]:
         """Rows of the items [start, stop) in one part, by index.
 
-        Rows are in the order of their indexes. The first index is `first` or more, so the row of item i
-        is row i - first, or one before it.
+        Rows are in the order of their indexes. The first index is `first` or more, so the row of
+        item i is row i - first, or one before it.
         """
         low = max(0, min(start - part.first, part.count - 1))
         high = min(part.count, stop - part.first)
@@ -468,8 +475,10 @@ class ResultReader:
         return len(await self.resolve(reference))
 
     async def _parts(self, reference: Reference) -> list[AddPart]:
-        """The parts of a manifest, in order. Only a loop that has ended has a manifest, so they never
-        change."""
+        """The parts of a manifest, in order.
+
+        Only a loop that has ended has a manifest, so they never change.
+        """
         name = reference.uri.rpartition("/")[2]
         if name not in self._manifest_parts:
             parts = await self.parts(name)
@@ -482,8 +491,10 @@ class ResultReader:
         return list(await _readable(manifest, lambda: self._manifests(manifest)))
 
     def note(self, reference: Reference) -> None:
-        """Note a payload as an input of this command's results. A manifest is not noted: its parts are,
-        when they are read."""
+        """Note a payload as an input of this command's results.
+
+        A manifest is not noted: its parts are, when they are read.
+        """
         if not is_manifest(reference):
             self.read[reference.ref_id or ref_id_of(reference.uri)] = None
 
@@ -524,8 +535,10 @@ def item_value(row: dict[str, Any]) -> Any:
 
 
 def with_body(value: Any) -> Any:
-    """The value of an HTTP call as templates and tools get it: `body` is the same as `data`. Other
-    values are returned as they are."""
+    """The value of an HTTP call as templates and tools get it: `body` is the same as `data`.
+
+    Other values are returned as they are.
+    """
     if isinstance(value, dict) and value.keys() >= ANSWER and "body" not in value:
         return {**value, "body": value["data"]}
     return value
@@ -551,8 +564,11 @@ def _is_with_body(value: Any, stored: Any) -> bool:
 
 
 class LazyResult:
-    """A Lazy over one result. The keys of its value win over the facts of its envelope (`rows`,
-    `row_count`, `ref`, `status` …)."""
+    """A Lazy over one result.
+
+    The keys of its value win over the facts of its envelope (`rows`, `row_count`, `ref`, `status`
+    …).
+    """
 
     def __init__(
         self,
@@ -589,7 +605,8 @@ class LazyResult:
 
     @property
     def table(self) -> Reference | None:
-        """The reference, if the value is a map with its rows stored as a row set and is not in memory."""
+        """The reference, if the value is a map with its rows stored as a row set and is not in
+        memory."""
         reference = self.envelope.reference
         if reference is None or reference.rows_at is None or self._here:
             return None
@@ -788,8 +805,8 @@ def value_of(
 ) -> LazyResult | Undefined:
     """The result as templates see it under this name.
 
-    A failed step or task (`what`, such as "step load") has no value, only facts such as `status` and
-    `error`.
+    A failed step or task (`what`, such as "step load") has no value, only facts such as `status`
+    and `error`.
     """
     because = stored.envelope.why_no_value(what)
     if because:

@@ -1,8 +1,8 @@
 """Inputs of an item that need no rendering.
 
 These are the item, a part of it, its index, and what is the same for every item. The first item is
-rendered; the others take the fixed values from it. A case that is not that simple (a missing part, data
-in the store, a list) is left to the templates, which report errors properly.
+rendered; the others take the fixed values from it. A case that is not that simple (a missing part,
+data in the store, a list) is left to the templates, which report errors properly.
 """
 
 from collections.abc import Callable, Sequence

@@ -58,16 +58,20 @@ class Environment(Struct, frozen=True):
     context_limit: int = CONTEXT_LIMIT
 
     def clean(self, sent: OutgoingEvent) -> OutgoingEvent:
-        """The event without secrets. Every event passes here last, so a secret that any code put into it
-        is still removed."""
+        """The event without secrets.
+
+        Every event passes here last, so a secret that any code put into it is still removed.
+        """
         if not self.redactor:
             return sent
         return structs.replace(sent, event=self.redactor.struct(sent.event))
 
 
 class SeededFunctions(Struct, frozen=True):
-    """`now()`, `uuid()` and `random()` of templates. The last two depend on the seed only, so the same
-    try gives the same values again."""
+    """`now()`, `uuid()` and `random()` of templates.
+
+    The last two depend on the seed only, so the same try gives the same values again.
+    """
 
     seed: str
     clock: Clock

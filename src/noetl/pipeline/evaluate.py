@@ -67,8 +67,10 @@ async def join_reductions(context: Context) -> e.ExpressionEvaluated:
 
 
 async def _gathered(payloads: ResultReader, manifest: str) -> list[tuple[int, dict[str, Any]]]:
-    """The stored reductions, each with the index of its first item. A retried loop begins with the
-    reductions of the earlier run."""
+    """The stored reductions, each with the index of its first item.
+
+    A retried loop begins with the reductions of the earlier run.
+    """
     found: list[tuple[int, dict[str, Any]]] = []
     for part in await payloads.parts(manifest):
         if is_manifest(part.reference):

@@ -1,5 +1,7 @@
-"""`execute` takes one command and returns the event that reports it. It dispatches every kind of
-command."""
+"""`execute` takes one command and returns the event that reports it.
+
+It dispatches every kind of command.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -124,7 +126,7 @@ async def _final(
     pipeline: Pipeline,
     ended: Ended,
 ) -> Envelope:
-    """The envelope of the step: the last good value or the failure, with the server's selections."""
+    """The envelope of the step: its last good value or its failure, with the selections."""
     base = ended.value.envelope
     if ended.failure is not None:
         base = Envelope(

@@ -15,8 +15,10 @@ ENDS_MATTER = ("trace", "stderr", "stdout")  # their end says more than their be
 
 
 class Failing(Exception):
-    """The task fails with `failure`. A `final` failure ignores the policy, because running the tool again
-    would not help."""
+    """The task fails with `failure`.
+
+    A `final` failure ignores the policy, because running the tool again would not help.
+    """
 
     def __init__(self, failure: Failure, *, final: bool = False) -> None:
         super().__init__(failure.message)
@@ -39,8 +41,10 @@ def template_failure(error: TemplateError, where: str) -> Failure:
 
 
 def bounded(failure: Failure, **facts: Any) -> Failure:
-    """The failure, small enough for an event and without keys of secrets. A tool may put anything into
-    it."""
+    """The failure, small enough for an event and without keys of secrets.
+
+    A tool may put anything into it.
+    """
     message = failure.message
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"

@@ -1,7 +1,8 @@
-"""`keychain.*` and `auth`: the playbook has names, and the values exist only here, while a command runs.
+"""`keychain.*` and `auth`: the playbook has names, and the values exist only here, while a command
+runs.
 
-An entry is resolved when a template first asks for it, once per command. The redactor learns its values
-before anyone sees them.
+An entry is resolved when a template first asks for it, once per command. The redactor learns its
+values before anyone sees them.
 
 | kind | its fields |
 |---|---|
@@ -113,8 +114,8 @@ class Keychain:
             self._known[request] = await self._handle(request)
 
     async def auth(self, given: Any) -> Any:
-        """The value of a task's `auth`: the fields of the keychain entry or of the credential with that
-        name. A map stands for itself."""
+        """The value of a task's `auth`: the fields of the keychain entry or of the credential with
+        that name. A map stands for itself."""
         if isinstance(given, dict):
             self.redactor.credential("auth", given)
             return given
@@ -128,8 +129,8 @@ class Keychain:
         return self._known[request]
 
     async def entry(self, name: str) -> dict[str, Any]:
-        """The fields of an entry, resolved anew: for work of this command that runs in another process
-        and may take long."""
+        """The fields of an entry, resolved anew: for work of this command that runs in another
+        process and may take long."""
         if name not in self._entries:
             message = f"{self._for(name)}: the playbook has no such keychain entry"
             raise _failing("CREDENTIAL_MISSING", message)
@@ -139,7 +140,7 @@ class Keychain:
         return fields
 
     async def secret_of(self, name: str, provider: str | None) -> Any:
-        """Like `resolve`, but raises Failing."""
+        """Like `resolve_secret`, but raises the failure of a task."""
         return await self._guarded(name, self.resolve(name, provider))
 
     async def _handle(self, handle: Handle) -> Any:
@@ -278,8 +279,10 @@ class Keychain:
         return found
 
     async def _rendered(self, entry: KeychainEntry) -> KeychainEntry:
-        """The entry with its templates rendered. The values that the entry gives are data and are not
-        rendered again."""
+        """The entry with its templates rendered.
+
+        The values that the entry gives are data and are not rendered again.
+        """
         fields = entry.model_dump(exclude={"name", "kind"}, exclude_defaults=True)
         scope = {**self._names, "keychain": self}
         while True:

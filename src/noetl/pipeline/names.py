@@ -34,14 +34,19 @@ class LoopItem(Struct, frozen=True):
     loop_id: str = ""
 
     def names(self, written: dict[str, Any]) -> dict[str, Any]:
-        """The names of the iteration. `written` holds its assignments to `iter`, and the outer iteration."""
+        """The names of the iteration.
+
+        `written` holds its assignments to `iter`, and the outer iteration.
+        """
         return iteration(self.index, self.value, self.iterator, self.size, self.loop_id, written)
 
 
 @dataclass(slots=True)
 class ScopeWrites:
-    """`ctx` and `state` as the items of one chunk change them. Items of a sequential loop share them;
-    others may only reduce."""
+    """`ctx` and `state` as the items of one chunk change them.
+
+    Items of a sequential loop share them; others may only reduce.
+    """
 
     ctx: dict[str, Any]
     step: dict[str, Any]
@@ -81,7 +86,10 @@ class Issued(Struct, frozen=True):
         payloads: ResultReader,
         steps_used: frozenset[str],
     ) -> "Issued":
-        """`steps_used` are the steps that the templates read. Those without a result have not run."""
+        """`steps_used` are the steps that the templates read.
+
+        Those without a result have not run.
+        """
         scope = command.scope
         args = {name: held(value, payloads) for name, value in scope.args.items()}
         steps: dict[str, Any] = {}
@@ -162,8 +170,8 @@ class TemplateScope:
     ) -> dict[str, Any]:
         """The names that a template sees.
 
-        `finished` is the outcome of `task` that the template looks at. Without one, it is the outcome of
-        the last task.
+        `finished` is the outcome of `task` that the template looks at. Without one, it is the
+        outcome of the last task.
         """
         outcome = finished or self.last
         tasks = self.tasks

@@ -1,8 +1,8 @@
 """Finds out where the values of an input come from, as far as its templates show.
 
-An event may carry a text that stands in the playbook, in the workload, or in a scalar variable, because
-the log already has it. A text of a result, of a loop's item or of a stored variable comes from a
-payload and stays in the result store.
+An event may carry a text that stands in the playbook, in the workload, or in a scalar variable,
+because the log already has it. A text of a result, of a loop's item or of a stored variable comes
+from a payload and stays in the result store.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,8 @@ class Origins:
         task: Task,
         given: dict[str, Any],
     ) -> bool:
-        """Whether `given`, the input of the task, has a text that comes, or may come, from a payload."""
+        """Whether `given`, the input of the task, has a text that comes, or may come, from a
+        payload."""
         texts = [name for name, value in given.items() if is_text(value)]
         if not texts:
             return False
@@ -52,8 +53,8 @@ class Origins:
         return False
 
     def _is_item_in_log(self, path: Path) -> bool:
-        """Whether the path is the item of a loop over the workload, or over items that `loop.started`
-        lists."""
+        """Whether the path is the item of a loop over the workload, or over items that
+        `loop.started` lists."""
         command, item = self.command, self.names.item
         if item is None or path[0] != item.iterator or command.scope.workload_by_reference:
             return False
@@ -103,5 +104,8 @@ class Origins:
 
 
 def is_text(value: Any) -> bool:
-    """Whether the value is, or may hold, a text. Numbers, booleans and null may stand in any event."""
+    """Whether the value is, or may hold, a text.
+
+    Numbers, booleans and null may stand in any event.
+    """
     return value is not None and not isinstance(value, bool | int | float)

@@ -1,7 +1,7 @@
 """The built-in paginator: calls a tool again while `when` holds.
 
-Every page is stored and journaled before the next call, so a new attempt continues at the next page. It
-reads what was collected back from the stored pages.
+Every page is stored and journaled before the next call, so a new attempt continues at the next
+page. It reads what was collected back from the stored pages.
 """
 
 import asyncio
@@ -135,8 +135,10 @@ def collect(how: Collect | None, collected: Any, value: Any) -> Any:
 
 
 def sink_data(paginate: Paginate, value: Any) -> tuple[Any, dict[str, Any]]:
-    """The template of what the sink of a page stores, and the names it needs. Without `data`, the
-    sink stores what `collect.path` names."""
+    """The template of what the sink of a page stores, and the names it needs.
+
+    Without `data`, the sink stores what `collect.path` names.
+    """
     if paginate.sink is not None and paginate.sink.data is not None:
         return paginate.sink.data, {}
     how = paginate.collect

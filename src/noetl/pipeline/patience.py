@@ -12,10 +12,10 @@ _SHORTEST, _LONGEST = 0.05, 2.0  # seconds between two tries
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Retry an idempotent call. Raises Unavailable after `TRIES` failures.
+    """Retry an idempotent call. Raises Unavailable after `MAX_TRIES` failures.
 
-    Tries that reach no server are not counted, because the lease already bounds them: the server that
-    comes back renews the lease, or cancels the command.
+    Tries that reach no server are not counted, because the lease already bounds them: the server
+    that comes back renews the lease, or cancels the command.
     """
     left, delay = TRIES, _SHORTEST
     while True:

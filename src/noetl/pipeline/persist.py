@@ -1,5 +1,5 @@
-"""Stores values before they are reported: a value becomes a payload in the store, and an envelope that
-the control plane may carry.
+"""Stores values before they are reported: a value becomes a payload in the store, and an envelope
+that the control plane may carry.
 
 Small payloads travel with the report that names them, if the store can carry them. A failed put is
 retried. If it keeps failing, the task fails with REFERENCE_NOT_AVAILABLE, and its tool does not run
@@ -89,9 +89,9 @@ ANYHOW = StorageWish()
 class ResultWriter:
     """Stores the values of one command.
 
-    `launch` counts how often this worker started this attempt. A second launch uses other keys, so it
-    does not collide with the first. It also carries no payloads with reports: if a report of the first
-    launch is recorded already, the server ignores the payloads of the second.
+    `launch` counts how often this worker started this attempt. A second launch uses other keys, so
+    it does not collide with the first. It also carries no payloads with reports: if a report of the
+    first launch is recorded already, the server ignores the payloads of the second.
     """
 
     def __init__(
@@ -105,7 +105,8 @@ class ResultWriter:
         self._limit = limit
         self._checked: Envelope | None = None
         self._command = command
-        # A loop item, and a child that got its input by reference, make their results from a payload.
+        # A loop item, and a child that got its input by reference, make their results from a
+        # payload.
         self._texts_in_context = command.kind == "run" and not command.scope.workload_by_reference
         self._store = store
         self._payloads = payloads
@@ -118,8 +119,10 @@ class ResultWriter:
         self._riders: list[Rider] = []
 
     def refs(self) -> tuple[StoredRef, ...]:
-        """The references made since the last report, for the next one. Nothing reads their payloads
-        before that report is recorded."""
+        """The references made since the last report, for the next one.
+
+        Nothing reads their payloads before that report is recorded.
+        """
         refs, self._refs = tuple(self._refs), []
         self._riders = []
         return refs
@@ -191,8 +194,8 @@ class ResultWriter:
     ) -> Envelope:
         """Store a result and return its envelope. The value is durable when this returns.
 
-        A null value needs no payload. Records are stored as columns if they fit. Without `texts`, the
-        envelope has no texts of the value.
+        A null value needs no payload. Records are stored as columns if they fit. Without `texts`,
+        the envelope has no texts of the value.
         """
         above = _made_from(parent)
         found = records.found(value)
@@ -223,9 +226,9 @@ class ResultWriter:
     ) -> Input:
         """The input of a task, to be recorded beside its result.
 
-        With `inline`, a small input stands in the envelope, without keys of secrets. Otherwise it is a
-        payload, which keeps such keys, as results do. A part that is a stored value is replaced by its
-        reference.
+        With `inline`, a small input stands in the envelope, without keys of secrets. Otherwise it
+        is a payload, which keeps such keys, as results do. A part that is a stored value is
+        replaced by its reference.
         """
         given = {name: self._named(part) for name, part in given.items()}
         given = self._payloads.keychain.redactor.value(given)
@@ -247,8 +250,11 @@ class ResultWriter:
         above: RefId | None,
         wish: StorageWish,
     ) -> Reference:
-        """Store a value. Rows in several files, and several sets of rows, become payloads of their own
-        that the value names."""
+        """Store a value.
+
+        Rows in several files, and several sets of rows, become payloads of their own that the value
+        names.
+        """
         if isinstance(value, Parts):
             return await self._put_parts(label, value, above, wish)
         if not isinstance(value, dict) or not any(tables_in(value)):
@@ -332,8 +338,9 @@ class ResultWriter:
     ) -> dict[str, Any]:
         """Selections as events carry them.
 
-        Scalars stand there as they are, the smallest first, while they fit together. Every other value,
-        and texts of `stored_texts`, go by reference. Values for `state` stand there if it may hold them.
+        Scalars stand there as they are, the smallest first, while they fit together. Every other
+        value, and texts of `stored_texts`, go by reference. Values for `state` stand there if it
+        may hold them.
         """
         sizes = [(len(encode(selected)), name) for name, selected in found.items()]
         sizes.sort()
@@ -377,8 +384,8 @@ class ResultWriter:
     ) -> dict[str, Any]:
         """The assignments of `set` as events carry them.
 
-        Scalars, and values that stand in the playbook (`literal`), are carried as they are. Every other value,
-        and a text that an item assigns to `iter.…`, goes by reference.
+        Scalars, and values that stand in the playbook (`literal`), are carried as they are. Every
+        other value, and a text that an item assigns to `iter.…`, goes by reference.
         """
         kept: dict[str, Any] = {}
         for number, (name, value) in enumerate(values.items()):
@@ -398,14 +405,17 @@ class ResultWriter:
         *,
         texts: bool = True,
     ) -> Any:
-        """The value if it is a scalar, otherwise a link to it. Without `texts`, a text is linked too."""
+        """The value if it is a scalar, otherwise a link to it.
+
+        Without `texts`, a text is linked too.
+        """
         if is_scalar(value) and (texts or not isinstance(value, str)):
             return value
         return link_to(await self._stored_as(label, value))
 
     async def cursor(self, label: str, cursor: dict[str, Any]) -> dict[str, Any]:
-        """The cursor of the next page as an event carries it: maps stay maps, and their lists and long
-        texts are linked."""
+        """The cursor of the next page as an event carries it: maps stay maps, and their lists and
+        long texts are linked."""
         kept: dict[str, Any] = {}
         for number, (name, part) in enumerate(cursor.items()):
             place = f"{label}.c{number}"
@@ -435,8 +445,10 @@ class ResultWriter:
 
 
 def _made_from(parent: Envelope | None) -> RefId | None:
-    """The payload of the parent. A loop's manifest is none: the parts that are read are recorded
-    instead."""
+    """The payload of the parent.
+
+    A loop's manifest is none: the parts that are read are recorded instead.
+    """
     if parent is None or parent.reference is None or is_manifest(parent.reference):
         return None
     return parent.reference.ref_id
@@ -472,8 +484,10 @@ def context_of(
     *,
     texts: bool = True,
 ) -> dict[str, Any]:
-    """What arcs and people may know about a value without opening it. Keys of secrets are left out, and
-    texts too unless `texts` is set."""
+    """What arcs and people may know about a value without opening it.
+
+    Keys of secrets are left out, and texts too unless `texts` is set.
+    """
     context = dict(facts)
     if isinstance(value, EncodedTable | Parts):
         context |= _of_table(value, texts)

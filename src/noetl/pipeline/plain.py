@@ -1,7 +1,7 @@
 """Items of a loop with one plain task in its body: no rules, no assignments, only an input.
 
-Such items need no pipeline. Their tool takes many inputs in one call (`ManyTool.run_many`), and every
-item ends as its pipeline would end it.
+Such items need no pipeline. Their tool takes many inputs in one call (`ManyTool.run_many`), and
+every item ends as its pipeline would end it.
 """
 
 import asyncio
@@ -75,9 +75,9 @@ class BatchedItems:
     ) -> tuple[list[Failure | Any], float]:
         """Run the items, `at_once` at a time.
 
-        Returns the value or the failure of each item, and the seconds spent on them. With `stop`, items
-        that had not begun when one failed are NOT_RUN; if one runs at a time, these are all items after
-        the failed one.
+        Returns the value or the failure of each item, and the seconds spent on them. With `stop`,
+        items that had not begun when one failed are NOT_RUN; if one runs at a time, these are all
+        items after the failed one.
         """
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -215,7 +215,7 @@ def _end_at_failure(ended: list[Any]) -> None:
 
 
 def _is_plain(task: Task) -> bool:
-    """Whether the task is one call: no rules, no assignments, no `auth`, no timeout, no provenance."""
+    """Whether the task is one call without rules, assignments, `auth`, timeout or provenance."""
     spec = task.spec
     if isinstance(task, SinkTask) or task.set or task.provenance:
         return False

@@ -1,5 +1,7 @@
-"""Turns the outcome of a task into the verdict of its policy. Delays are computed here, and waited for
-by the caller."""
+"""Turns the outcome of a task into the verdict of its policy.
+
+Delays are computed here, and waited for by the caller.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +35,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Go on with the task `to`. The pipeline may jump `most` times."""
+    """Go on with the task `to`. The pipeline may jump `max_jumps` times."""
 
     to: str
     most: int
@@ -58,8 +60,10 @@ Verdict = Go | Again | Jump | Break | Fail
 
 
 async def matching(rules: list[Rule], rendering: TaskRendering) -> Action | None:
-    """The action of the first rule that matches. It decides alone, also if it is a retry and no try is
-    left."""
+    """The action of the first rule that matches.
+
+    It decides alone, also if it is a retry and no try is left.
+    """
     for rule in rules:
         if rule.when is None or await rendering.guard(rule.when):
             return rule.then
@@ -73,8 +77,10 @@ async def verdict(
     rendering: TaskRendering,
     chance: float,
 ) -> Verdict:
-    """The verdict on a try that has just ended; `tries` includes it. Without a rule, an error fails
-    the task, and the pipeline goes on after a success."""
+    """The verdict on a try that has just ended; `tries` includes it.
+
+    Without a rule, an error fails the task, and the pipeline goes on after a success.
+    """
     if action is None:
         if failure is None:
             return Go()
@@ -98,8 +104,8 @@ async def _done(
     failure: Failure | None,
     rendering: TaskRendering,
 ) -> Verdict:
-    """The verdict that ends the task: the `do` of a rule, or the `exhausted` of a retry without a try
-    left."""
+    """The verdict that ends the task: the `do` of a rule, or the `exhausted` of a retry without a
+    try left."""
     match do:
         case "continue":
             return Go(failure)
@@ -174,8 +180,10 @@ async def delay(
     rendering: TaskRendering,
     chance: float = 0.0,
 ) -> Micros:
-    """The delay before the next try, or the next page, after `tries` of them. `action` has the fields
-    delay, backoff and max_delay."""
+    """The delay before the next try, or the next page, after `tries` of them.
+
+    `action` has the fields delay, backoff and max_delay.
+    """
     backoff = action.backoff
     base = await _duration(action.delay, rendering)
     if base is None:

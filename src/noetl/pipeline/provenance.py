@@ -39,8 +39,10 @@ def _version(package: str) -> str:
 
 
 def shared_provenance(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """`meta.provenance` of items that are stored together. The row of an item has its own; the event
-    has only the entries that all items share."""
+    """`meta.provenance` of items that are stored together.
+
+    The row of an item has its own; the event has only the entries that all items share.
+    """
     shared: dict[str, Any] = {}
     for provenance in items:
         for name, value in provenance.items():

@@ -91,8 +91,8 @@ class Reading:
     ) -> Download:
         """Rows [start, stop) of a result in a format.
 
-        Without a format, the bytes are sent as they are stored. The result of a loop is stored in parts
-        and sent as JSON.
+        Without a format, the bytes are sent as they are stored. The result of a loop is stored in
+        parts and sent as JSON.
         """
         stored = JSON
         if reference is not None and not is_manifest(reference):
@@ -134,7 +134,8 @@ class Reading:
     async def _size(self, reference: Reference) -> int:
         """The size of the payload, which may be smaller than its file.
 
-        The file is opened now, so that a payload that cannot be read is reported before the first byte.
+        The file is opened now, so that a payload that cannot be read is reported before the first
+        byte.
         """
         with in_words():
             source = await self._open(reference)
@@ -182,7 +183,7 @@ class _Made:
         self._start = start
         self._stop = stop
         self._value: Any = None  # the whole value, if the reference does not count rows
-        self._file: Any = None  # Parquet made by `check` from rows that are not a row set
+        self._file: Any = None  # Parquet made of rows that are not a row set
 
     async def check(self, format: str) -> None:
         """Refuse a format that the result cannot have, before the first byte is sent."""

@@ -1,13 +1,13 @@
 """Knows the secrets of this worker, and removes them from everything that leaves it.
 
-Each worker has one redactor. Code that resolves a secret registers it there. Secrets are removed from
-the outcome of a tool (`calls.py`), from what is stored, from what is reported, and from the lines of
-step logs. A secret is found as it is, and as base64, URL-quoted or JSON-escaped text.
+Each worker has one redactor. Code that resolves a secret registers it there. Secrets are removed
+from the outcome of a tool (`calls.py`), from what is stored, from what is reported, and from the
+lines of step logs. A secret is found as it is, and as base64, URL-quoted or JSON-escaped text.
 
 A short secret is also an ordinary word, so replacing it everywhere would damage data. In values and
-events only secrets of at least `LONG` characters are replaced, in errors and logs those of at least
-`SHORT`. Shorter ones are not protected. The identity of an event (its step, its references, its names)
-is never changed.
+events only secrets of at least 8 characters are replaced, in errors and logs those of at least 4.
+Shorter ones are not protected. The identity of an event (its step, its references, its names) is
+never changed.
 """
 
 import base64
@@ -112,8 +112,8 @@ class Redactor:
     def _found(self, value: Any, *, payload: bool) -> bool:
         """Whether the value holds a secret.
 
-        Most values hold none, so this is fast: searching for one text after the other is faster than one
-        search for many. It returns True for a value that cannot be encoded.
+        Most values hold none, so this is fast: searching for one text after the other is faster
+        than one search for many. It returns True for a value that cannot be encoded.
         """
         shortest = LONG if payload else SHORT
         try:
@@ -143,8 +143,10 @@ class Redactor:
         return value
 
     def batch(self, batch: Any) -> Any:
-        """An Arrow batch without the secrets. A number that is one becomes null, because a column has
-        one type."""
+        """An Arrow batch without the secrets.
+
+        A number that is one becomes null, because a column has one type.
+        """
         if not self._shown:
             return batch
         from noetl.pipeline.columns import cleaned  # needs Arrow, which the batch has loaded
@@ -190,7 +192,10 @@ class Redactor:
         return msgspec.convert(parts, type(event))
 
     def _part(self, part: Any) -> Any:
-        """A field of an event. Its top-level keys belong to the event and stay; the rest is data."""
+        """A field of an event.
+
+        Its top-level keys belong to the event and stay; the rest is data.
+        """
         if isinstance(part, dict):
             return {name: self._clean(member, payload=True) for name, member in part.items()}
         return self._clean(part, payload=True)
@@ -246,8 +251,8 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def forms(value: str) -> Iterator[str]:
-    """The value as it appears in a header, an address or a JSON text, and each long line of a value with
-    several lines."""
+    """The value as it appears in a header, an address or a JSON text, and each long line of a value
+    with several lines."""
     yield value
     try:
         encoded = base64.b64encode(value.encode()).decode()

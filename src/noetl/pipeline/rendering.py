@@ -47,7 +47,8 @@ class StoredRows:
         return await self.payloads.open(self.reference)
 
     async def _of_rowset(self, size: int) -> AsyncIterator[list[Any]]:
-        """Read the file from its beginning to its end: reading by ranges would read its parts many times."""
+        """Read the file from its beginning to its end: reading by ranges would read its parts many
+        times."""
         from noetl.results.rowsets import as_rows  # loads Arrow, which JSON rows do not need
 
         reader = await self.payloads.open(self.reference)
@@ -62,8 +63,10 @@ class StoredRows:
 
 @dataclass(slots=True)
 class TaskRendering:
-    """Renders templates in one scope. The scope is made when the first template needs it; `where` names it
-    in errors."""
+    """Renders templates in one scope.
+
+    The scope is made when the first template needs it; `where` names it in errors.
+    """
 
     names: Callable[[], dict[str, Any]]
     payloads: ResultReader
@@ -81,11 +84,11 @@ class TaskRendering:
         return await self._evaluate(templates.render_value, template)
 
     async def lazy(self, template: Any) -> Any:
-        """Like `value`, but a stored result stays a LazyResult."""
+        """Like `render_value`, but a stored result stays a LazyResult."""
         return await self._evaluate(templates.evaluate, template)
 
     async def source(self, template: Any) -> Any:
-        """Like `value`, but for a stored row set returns a reader of it."""
+        """Like `render_value`, but for a stored row set returns a reader of it."""
         found = await self._stored_result(template)
         if found is not None:
             reference = found.envelope.reference
@@ -104,7 +107,8 @@ class TaskRendering:
         return await self.payloads.fetch(uri)
 
     async def rows(self, template: Any) -> Any:
-        """Like `value`, but stored rows, also those of a map, stay in the store as StoredRows."""
+        """Like `render_value`, but stored rows, also those of a map, stay in the store as
+        StoredRows."""
         found = await self._stored_result(template)
         if found is None or found.envelope.reference is None:
             return await self.value(template)

@@ -82,7 +82,7 @@ class Ended(Struct, frozen=True):
 
 
 class PipelinePause(Struct, frozen=True):
-    """The pipeline waits for `suspend`, or, if that is None, for a retry or a page after `delay`."""
+    """The pipeline waits for `suspend`; if that is None, for a retry or a page after `delay`."""
 
     task: str
     suspend: Suspend | None = None
@@ -111,7 +111,10 @@ def tasks_of(step: Step) -> list[Task]:
 
 
 class Shared(Struct, frozen=True):
-    """What the pipelines of all items of one command share. A task in `broken` fails when it is run."""
+    """What the pipelines of all items of one command share.
+
+    A task in `broken` fails when it is run.
+    """
 
     env: Environment
     command: Command
@@ -199,7 +202,7 @@ class Pipeline:
             journal.resolved,
         )
 
-    # ---- the sequence --------------------------------------------------------------------------------------------------
+    # ---- the sequence ----------------------------------------------------------------------------
 
     async def run(self) -> Ended | PipelinePause:
         while self._at.goto < len(self.tasks):
@@ -276,8 +279,10 @@ class Pipeline:
         result: LazyResult,
         verdict: Go | Break | Jump | Fail,
     ) -> Ended | None:
-        """Close a task that has ended: move on and journal its end. The last task needs no entry,
-        because the report tells its end."""
+        """Close a task that has ended: move on and journal its end.
+
+        The last task needs no entry, because the report tells its end.
+        """
         task, at = task_try.task, self._at
         transparent = isinstance(task, SinkTask)
         target = self._target(task, verdict)
@@ -314,8 +319,10 @@ class Pipeline:
         return None
 
     def _note_recovery(self, task: Task, verdict: Go | Break | Jump) -> None:
-        """Count a failure that a rule lets pass. A rule that asked in vain for a retry of a success
-        counts too."""
+        """Count a failure that a rule lets pass.
+
+        A rule that asked in vain for a retry of a success counts too.
+        """
         error = verdict.let_pass
         if error is None:
             return
@@ -337,8 +344,8 @@ class Pipeline:
             self._recovered = self._recovered.and_then(recovered)
 
     def _replace(self, task: str) -> None:
-        """Drop the data of an earlier run of the task, so that a pipeline that jumps back many times
-        holds the data of its last round only."""
+        """Drop the data of an earlier run of the task, so that a pipeline that jumps back many
+        times holds the data of its last round only."""
         former = self.names.tasks.get(task)
         if former is not None and former.envelope.reference is not None:
             self.payloads.drop(former.envelope.reference)
@@ -367,7 +374,7 @@ class Pipeline:
         message = f"task {task.name} jumps to {to!r}, which is no task of this step"
         raise Failing(Failure(code="JUMP_UNKNOWN", kind="policy", message=message), final=True)
 
-    # ---- one try -------------------------------------------------------------------------------------------------------
+    # ---- one try ---------------------------------------------------------------------------------
 
     async def _try(self, task_try: TaskTry) -> Done | Failed | Suspend | Later | None:
         """Run one try of a task. Returns None if the task is skipped."""
@@ -402,8 +409,8 @@ class Pipeline:
             return Failed(failing.failure)
 
     def _caller(self) -> Caller:
-        """A new one for each use: if the pipeline kept it, both would form a reference cycle that holds
-        all their data until the garbage collector runs."""
+        """A new one for each use: if the pipeline kept it, both would form a reference cycle that
+        holds all their data until the garbage collector runs."""
         return Caller(self.env, self.command, self.step, self.names, self._rendering)
 
     def _came(self) -> Done | Failed:
@@ -467,8 +474,10 @@ class Pipeline:
         failure: Failure,
         sample: list[dict[str, Any]] | None,
     ) -> Failure:
-        """The failure with a reference to its sample. An item of a loop stores none, because the items
-        of a command share their labels."""
+        """The failure with a reference to its sample.
+
+        An item of a loop stores none, because the items of a command share their labels.
+        """
         if not sample or self._journal is None or self.names.item is not None:
             return failure
         try:
@@ -490,7 +499,8 @@ class Pipeline:
         )
 
     async def _meta_of_failure(self, task_try: TaskTry) -> Meta:
-        """The meta as far as it can be made: an error in it must not replace the task's own failure."""
+        """The meta as far as it can be made: an error in it must not replace the task's own
+        failure."""
         try:
             return await self._meta(task_try)
         except Failing:
@@ -507,7 +517,7 @@ class Pipeline:
         return await self.persist.input(self._label(task_try), self._at.given, inline=inline)
 
     def _label(self, task_try: TaskTry, page: int = 0) -> str:
-        """A label that no other put of this attempt has: a task may run again and be tried again."""
+        """A label that no other put of this attempt has: a task may run and be tried again."""
         label = task_try.task.name
         if task_try.run != 1:
             label = f"{label}.r{task_try.run}"
@@ -559,7 +569,7 @@ class Pipeline:
             literal = next(templates_in(values[target]), None) is None
             self.names.assign(target, value, literal=literal)
 
-    # ---- again, later ----------------------------------------------------------------------------------------------------
+    # ---- again, later ----------------------------------------------------------------------------
 
     async def _again(
         self, task_try: TaskTry, result: LazyResult, verdict: Again
@@ -595,7 +605,10 @@ class Pipeline:
         return None
 
     async def _suspended(self, task_try: TaskTry, suspend: Suspend) -> PipelinePause | Ended:
-        """The pause that a tool asks for. It is a failure without a journal, which could resume it."""
+        """The pause that a tool asks for.
+
+        It is a failure without a journal, which could resume it.
+        """
         task = task_try.task
         if self._journal is not None:
             if suspend.child is not None:
@@ -611,8 +624,10 @@ class Pipeline:
         return self._failed(failure, {}, Meta(tool=self._tool(task)))
 
     async def _requested(self, task_try: TaskTry, child: e.ChildRequest) -> e.ChildRequest:
-        """The request as an event carries it. An input that is large, or has a text of a payload, goes
-        by reference."""
+        """The request as an event carries it.
+
+        An input that is large, or has a text of a payload, goes by reference.
+        """
         child = replace(child, iter=await self._told_to_child(task_try.task))
         if _is_small_workload(child.workload) and not self._has_text_of_payload(task_try.task):
             return child
@@ -630,7 +645,7 @@ class Pipeline:
         return at.of_payload
 
     def _shows_texts(self, task_try: TaskTry) -> bool:
-        """Whether the envelope of the result may show its texts: only if none comes from a payload."""
+        """Whether the envelope of the result may show its texts: if none comes from a payload."""
         task = task_try.task
         if task.kind in FETCHING or self._has_text_of_payload(task):
             return False
@@ -642,13 +657,14 @@ class Pipeline:
     async def _told_to_child(self, task: Task) -> dict[str, Any]:
         """This iteration as a child execution sees it.
 
-        Events carry it, so an item of a payload goes by reference unless it is a number, a boolean or
-        null.
+        Events carry it, so an item of a payload goes by reference unless it is a number, a boolean
+        or null.
         """
         outer, item = self.command.scope.outer, self.names.item
         if item is None:
             return outer
-        # `collection` is None for a loop over the workload, or over items that `loop.started` lists.
+        # `collection` is None for a loop over the workload, or over items that `loop.started`
+        # lists.
         of_payload = self.command.collection is not None or self.command.scope.workload_by_reference
         value = await self.persist.link(f"{task.name}.item", item.value, texts=not of_payload)
         inner = {
@@ -663,7 +679,7 @@ class Pipeline:
             return inner
         return with_outer
 
-    # ---- pages -----------------------------------------------------------------------------------------------------------
+    # ---- pages -----------------------------------------------------------------------------------
 
     async def _pages(self, task_try: TaskTry, prepared: Any) -> Done | Failed | Suspend | Later:
         paginate = task_try.task.spec.paginate
@@ -787,7 +803,7 @@ class Pipeline:
             return outcome.failure
         return None
 
-    # ---- rendering and reporting -----------------------------------------------------------------------------------------
+    # ---- rendering and reporting -----------------------------------------------------------------
 
     def _functions(self, task_try: TaskTry, place: str) -> SeededFunctions:
         index = -1
@@ -820,11 +836,12 @@ class Pipeline:
         result: LazyResult,
         place: str,
     ) -> TaskRendering:
-        """The scope for expressions about an outcome: the task's own name already means its result."""
+        """The scope for expressions about an outcome: the task's own name means its result."""
         return self._rendering(task_try, {}, place, result)
 
     async def _send(self, event: Any, *, keep: bool = False) -> None:
-        """Journal one entry with the assignments since the last one. Returns when it is acknowledged.
+        """Journal one entry with the assignments since the last one. Returns when it is
+        acknowledged.
 
         With `keep`, the next entry repeats these assignments.
         """
@@ -860,8 +877,10 @@ class Pipeline:
         return values
 
     async def _reduced(self, label: str, name: str, value: Any) -> list[Any]:
-        """A write with a reducer, as the journal holds it. If the reducer makes a list or map, texts go
-        by reference, because the list or map does."""
+        """A write with a reducer, as the journal holds it.
+
+        If the reducer makes a list or map, texts go by reference, because the list or map does.
+        """
         _, reducer = self.names.writes.reduce[name]
         link = await self.persist.link(label, value, texts=reducer not in GATHERING)
         return [name, link]

@@ -1,5 +1,7 @@
-"""Expressions that a worker evaluates for the server. Each gives a scalar, a reference, undefined or an
-error; none raises."""
+"""Expressions that a worker evaluates for the server.
+
+Each gives a scalar, a reference, undefined or an error; none raises.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -18,8 +20,11 @@ MAX_ERROR_CHARACTERS = 250
 
 
 async def selected(rendering: TaskRendering, template: Any) -> Selected:
-    """Evaluate an expression. A stored list or map is named and not opened. A value that is not stored
-    by itself is returned as it is; `ResultWriter` stores it."""
+    """Evaluate an expression.
+
+    A stored list or map is named and not opened. A value that is not stored by itself is returned
+    as it is; `ResultWriter` stores it.
+    """
     try:
         if isinstance(template, str | templates.Template):
             found = await rendering.attempt(templates.evaluate, template)

@@ -1,10 +1,10 @@
-"""Loops on Spark: one command for the whole loop. Its items run in Spark's tasks with this same code
-(`spark/task.py`).
+"""Loops on Spark: one command for the whole loop. Its items run in Spark's tasks with this same
+code (`spark/task.py`).
 
 The work carries what the tasks need: the plan, the command, and the data of other steps that the
-templates of the body read. Each item comes back as one row; a failed item is a row like any other. The
-report has the counts and names the result. Before it, `loop.shard.done` tells observers that a part has
-ended.
+templates of the body read. Each item comes back as one row; a failed item is a row like any other.
+The report has the counts and names the result. Before it, `loop.shard.done` tells observers that a
+part has ended.
 """
 
 import dataclasses
@@ -137,7 +137,10 @@ async def _call(context: Context) -> Call:
 
 
 def _has_secrets(playbook: Playbook) -> bool:
-    """Whether the playbook uses secrets. Then its tasks share no Python process with another loop."""
+    """Whether the playbook uses secrets.
+
+    Then its tasks share no Python process with another loop.
+    """
     if playbook.keychain:
         return True
     for step in playbook.workflow:
@@ -149,7 +152,7 @@ def _has_secrets(playbook: Playbook) -> bool:
 
 
 def plan_of(plan: Plan, step: str) -> Plan:
-    """The plan of this step alone, without what only a server evaluates, so that it can be pickled."""
+    """The plan of this step alone, without the expressions of the server. It can be pickled."""
     alone = StepPlan(
         step=plan.steps[step].step,
         order=0,

@@ -1,9 +1,9 @@
-"""Wires one worker from a channel, with its store, tools and spool below home. `serve` runs it until it
-is told to stop.
+"""Wires one worker from a channel, with its store, tools and spool below home. `serve_worker` runs
+it until it is told to stop.
 
-A worker ends in this order: it claims nothing more, running commands may finish within a time limit,
-and the rest is stopped and handed back. An ending that no server accepted waits in the spool for the
-next worker of this name. A worker does not wait for a server that is gone.
+A worker ends in this order: it claims nothing more, running commands may finish within a time
+limit, and the rest is stopped and handed back. An ending that no server accepted waits in the spool
+for the next worker of this name. A worker does not wait for a server that is gone.
 """
 
 import asyncio
@@ -167,7 +167,8 @@ class Wired:
             running.result()
 
     async def _sweep(self) -> None:
-        """From time to time, delete payloads that no reference names from the store of large results."""
+        """From time to time, delete payloads that no reference names from the store of large
+        results."""
         storage = self._options.storage
         await asyncio.sleep(min(FIRST_SWEEP, storage.storage_sweep_sec))
         while True:
@@ -195,13 +196,16 @@ class Wired:
 
 
 def credentials(channel: Channel, find: Find) -> Credentials:
-    """The credentials of the environment, the stored ones, and `local`, the database for users' tables."""
+    """The credentials of the environment, the stored ones, and `local`, the database for users'
+    tables."""
     return FirstOf([EnvCredentials(), StoredCredentials(channel), LocalDatabase(find)])
 
 
 class LocalDatabase:
-    """The credential `local`. Its address is looked up at each use, because a worker may start before the
-    database."""
+    """The credential `local`.
+
+    Its address is looked up at each use, because a worker may start before the database.
+    """
 
     def __init__(self, find: Find) -> None:
         self._find = find

@@ -10,8 +10,10 @@ from noetl.model.reference import Reference
 
 
 class Channel(Protocol):
-    """Raises `Unavailable` if no server answers, and `Unreached` if none can be connected to. A call that
-    was cut off may have taken effect."""
+    """Raises `Unavailable` if no server answers, and `Unreached` if none can be connected to.
+
+    A call that was cut off may have taken effect.
+    """
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply: ...
 
@@ -24,13 +26,18 @@ class Channel(Protocol):
         ...
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
-        """A payload that the servers keep, from a recorded report or a put. None if there is none. Raises
-        Expired if there was one, here or in the store of large results."""
+        """A payload that the servers keep, from a recorded report or a put.
+
+        None if there is none. Raises Expired if there was one, here or in the store of large
+        results.
+        """
         ...
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
-        """Store a payload of at most 1 MB. It is durable when this returns. Raises Conflict if another
-        payload has this address."""
+        """Store a payload of at most 1 MB.
+
+        It is durable when this returns. Raises Conflict if another payload has this address.
+        """
         ...
 
     async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
@@ -42,6 +49,8 @@ class Channel(Protocol):
         ...
 
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
-        """Store parts of step logs. They are durable when this returns. Storing them again changes
-        nothing."""
+        """Store parts of step logs.
+
+        They are durable when this returns. Storing them again changes nothing.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Stored credentials on a worker: read from a server just before use, and cached for a few seconds."""
+"""Stored credentials on a worker: read from a server before use, and cached for a few seconds."""
 
 import asyncio
 from collections import OrderedDict
@@ -14,8 +14,11 @@ MOST = 100  # credentials in the cache
 
 
 class StoredCredentials:
-    """A cache, because a loop asks for the same credential with every item. A missing credential is not
-    cached, since it may be added. While no server answers, the call is retried, as for results."""
+    """A cache, because a loop asks for the same credential with every item.
+
+    A missing credential is not cached, since it may be added. While no server answers, the call is
+    retried, as for results.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -35,7 +38,10 @@ class StoredCredentials:
         return dict(fields)
 
     def _keep(self, name: str, until: float, fields: dict[str, Any]) -> None:
-        """Add to the cache. Entries are in the order of their age, so old and expired ones go first."""
+        """Add to the cache.
+
+        Entries are in the order of their age, so old and expired ones go first.
+        """
         self._kept[name] = until, fields
         now = until - KEPT_FOR
         while True:

@@ -1,4 +1,5 @@
-"""Events of a worker about a command: it claimed, started, stopped or returned it, or could not run it."""
+"""Events of a worker about a command: it claimed, started, stopped or returned it, or could not run
+it."""
 
 from typing import Any
 

@@ -1,5 +1,7 @@
-"""The channel to the servers over HTTP. Connections are reused. If a server does not answer, the next
-one is used."""
+"""The channel to the servers over HTTP.
+
+Connections are reused. If a server does not answer, the next one is used.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -109,7 +111,8 @@ class HttpChannel:
     ) -> bytes:
         """Ask the server that answered last, or the next one that can be connected to.
 
-        A request that was sent is not sent to another server: the worker decides whether to repeat it.
+        A request that was sent is not sent to another server: the worker decides whether to repeat
+        it.
         """
         for _ in self._wires:
             wire = self._wires[self._current]
@@ -157,8 +160,10 @@ def refused(answer: WireResponse, where: str) -> NoetlError:
 
 
 def fitted(request: ExchangeRequest) -> bytes:
-    """The request with as many reports as fit, in their order. The others stay unacknowledged, so they
-    go with the next exchange."""
+    """The request with as many reports as fit, in their order.
+
+    The others stay unacknowledged, so they go with the next exchange.
+    """
     data = codec.encode(request)
     while len(data) > EXCHANGE_LIMIT and len(request.reports) > 1:
         half = len(request.reports) // 2

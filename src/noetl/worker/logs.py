@@ -1,10 +1,11 @@
 """Step logs: the lines that tools print, numbered per attempt, limited, and stored in parts.
 
-A step never waits for its log and never fails because of it. Lines are collected for a moment and sent
-in the background, those of all attempts together. Lines of an attempt that has ended also go with the
-exchange that reports its end, so that a reader who sees the end finds them. If there are too many lines,
-the last ones are kept, and a line says how many were left out before them. A part is sent until it is
-stored. Its address names the attempt and the part, so storing it twice changes nothing.
+A step never waits for its log and never fails because of it. Lines are collected for a moment and
+sent in the background, those of all attempts together. Lines of an attempt that has ended also go
+with the exchange that reports its end, so that a reader who sees the end finds them. If there are
+too many lines, the last ones are kept, and a line says how many were left out before them. A part
+is sent until it is stored. Its address names the attempt and the part, so storing it twice changes
+nothing.
 """
 
 import asyncio
@@ -52,8 +53,10 @@ class Unsent:
 
 
 class AttemptLog:
-    """The lines of one attempt. Calling it with the name of a task, and the index of its item, returns the
-    log of that task."""
+    """The lines of one attempt.
+
+    Calling it with the name of a task, and the index of its item, returns the log of that task.
+    """
 
     def __init__(
         self,
@@ -113,8 +116,11 @@ class AttemptLog:
         self._logs.gathered(self, size)
 
     def _postpone(self, line: Line, size: int) -> None:
-        """Keep a line for later. It is sent when there is room again, or when the attempt ends, unless
-        later lines push it out."""
+        """Keep a line for later.
+
+        It is sent when there is room again, or when the attempt ends, unless later lines push it
+        out.
+        """
         self._late.append((line, size))
         self._late_bytes += size
         while self._late_bytes > LAST and len(self._late) > 1:
@@ -223,7 +229,8 @@ class StepLogs:
             log.warning("step logs not stored", extra={"parts": len(self._unsent)})
 
     def endings(self, held: Iterable[LeaseKey]) -> tuple[StoredRef, ...]:
-        """The parts of these attempts that no server has stored yet, as many as fit into an exchange."""
+        """The parts of these attempts that no server has stored yet, as many as fit into an
+        exchange."""
         attempts = set(held)
         if not attempts or not self._unsent:
             return ()

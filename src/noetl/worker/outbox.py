@@ -1,4 +1,7 @@
-"""Reports that wait to be acknowledged. They are repeated until then, in the order they were made."""
+"""Reports that wait to be acknowledged.
+
+They are repeated until then, in the order they were made.
+"""
 
 import asyncio
 from itertools import islice
@@ -29,8 +32,10 @@ class OutboxEntry(Struct, eq=False):
 
 
 class Outbox:
-    """Entries in the order they were made. They are also indexed by their command, because a worker may
-    hold hundreds."""
+    """Entries in the order they were made.
+
+    They are also indexed by their command, because a worker may hold hundreds.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[Place, OutboxEntry] = {}
@@ -73,8 +78,10 @@ class Outbox:
     def answers(
         self, batch: list[OutboxEntry], acks: tuple[Ack, ...]
     ) -> list[tuple[OutboxEntry, Ack]]:
-        """The entries of the batch that were acknowledged, each with its acknowledgement. A repeated one
-        changes nothing."""
+        """The entries of the batch that were acknowledged, each with its acknowledgement.
+
+        A repeated one changes nothing.
+        """
         given = {(ack.command_id, ack.key): ack for ack in acks}
         found: list[tuple[OutboxEntry, Ack]] = []
         for entry in batch:
@@ -84,7 +91,7 @@ class Outbox:
         return found
 
     def forget(self, held: LeaseKey) -> None:
-        """Remove the entries of a command that no longer runs as this attempt, except its ending."""
+        """Remove the entries of an attempt that no longer runs here, except its ending."""
         for place in list(self._of.get(held, ())):
             entry = self._entries[place]
             if not entry.ending:

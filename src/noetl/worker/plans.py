@@ -1,4 +1,4 @@
-"""Plans of playbooks by content hash: fetched once, checked against the hash, compiled and cached."""
+"""Plans of playbooks by content hash: fetched once, checked against it, compiled and cached."""
 
 import asyncio
 from collections import OrderedDict

@@ -13,12 +13,12 @@ class WorkerSettings:
     incarnation: str  # a new one for every start
     pools: tuple[str, ...] = (DEFAULT_POOL,)
     slots: int = 8  # commands at once
-    # How long a server may keep a poll open without work. A lease counts from the moment the poll was
-    # sent, because that is certainly not after the lease began. So a poll is short against the
+    # How long a server may keep a poll open without work. A lease counts from the moment the poll
+    # was sent, because that is certainly not after the lease began. So a poll is short against the
     # deadline, and a command that arrives later than that is not started.
     poll: float = 1.5
-    # Between exchanges while commands are held. If one is lost, there is time for another before the
-    # deadline.
+    # Between exchanges while commands are held. If one is lost, there is time for another before
+    # the deadline.
     heartbeat: float = 1.5
     patience: float = 2.0  # for the answer to an exchange that does not wait
     deadline: float = SELF_DEADLINE / 1_000_000  # without renewal, the worker stops a tool itself

@@ -1,7 +1,7 @@
 """Ending reports that no server has acknowledged. They outlive the worker's process.
 
-The spool is bounded, because a worker with spooled reports claims nothing. An entry is either complete
-or not there.
+The spool is bounded, because a worker with spooled reports claims nothing. An entry is either
+complete or not there.
 """
 
 import asyncio
@@ -54,8 +54,11 @@ class MemorySpool:
 
 
 class FileSpool:
-    """One file per entry. The file starts with a checksum, is written under another name and then renamed.
-    A file that does not match its checksum is ignored."""
+    """One file per entry.
+
+    The file starts with a checksum, is written under another name and then renamed. A file that
+    does not match its checksum is ignored.
+    """
 
     def __init__(self, folder: Path, capacity: int = CAPACITY) -> None:
         self._folder = folder

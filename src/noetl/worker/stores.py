@@ -53,8 +53,10 @@ def _cached(
     storage: Storage,
     now: Callable[[], float],
 ) -> Large:
-    """The tier behind a cache. Files are staged on the disk of the cache, so that the cache can take
-    them without copying."""
+    """The tier behind a cache.
+
+    Files are staged on the disk of the cache, so that the cache can take them without copying.
+    """
     folder = folder.expanduser().absolute()
     name = f"{storage.storage_endpoint} {storage.storage_cloud_tier}"
     place = folder / sha256(name.encode()).hexdigest()[:16]  # a folder for each store

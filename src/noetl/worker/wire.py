@@ -1,7 +1,7 @@
 """A small HTTP/1.1 client for one server: requests with a known body, over reused connections.
 
-A worker sends thousands of small requests a second, and a general client takes ten times as long for
-each.
+A worker sends thousands of small requests a second, and a general client takes ten times as long
+for each.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ import httptools
 from noetl.model.errors import InvalidInput
 
 CONNECT = 2.0  # seconds to connect
-# Seconds that an idle connection is kept. The server keeps it longer, so it never closes a connection
-# that is about to be used.
+# Seconds that an idle connection is kept. The server keeps it longer, so it never closes a
+# connection that is about to be used.
 IDLE = 25.0
 KEPT = 8  # idle connections
 LARGEST = 256 * 1024 * 1024  # bytes of a response

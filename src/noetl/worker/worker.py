@@ -1,15 +1,15 @@
 """The worker: a loop that talks to servers, a poll that waits for work, and one task per command.
 
-*Talking* is an exchange that does not wait. It carries reports and renews leases. It happens at once
-when there is a report, and otherwise often enough while commands are held. *Polling* is an exchange that
-a server may keep open until it has work. It carries no report, so it never delays an acknowledgement.
-Replies may be lost, late or doubled. Commands are identified by (command, attempt) and reports by their
-key, so a second copy has no effect.
+*Talking* is an exchange that does not wait. It carries reports and renews leases. It happens at
+once when there is a report, and otherwise often enough while commands are held. *Polling* is an
+exchange that a server may keep open until it has work. It carries no report, so it never delays an
+acknowledgement. Replies may be lost, late or doubled. Commands are identified by (command, attempt)
+and reports by their key, so a second copy has no effect.
 
-A tool runs only while the lease of its command is certainly in force. The lease counts from the moment
-when the exchange that granted or renewed it was sent. Without renewal the worker stops the tool itself,
-before another worker may start it. A command is held until its ending report is acknowledged, so no
-server issues it again before that.
+A tool runs only while the lease of its command is certainly in force. The lease counts from the
+moment when the exchange that granted or renewed it was sent. Without renewal the worker stops the
+tool itself, before another worker may start it. A command is held until its ending report is
+acknowledged, so no server issues it again before that.
 """
 
 import asyncio
@@ -49,7 +49,10 @@ MOST_AHEAD = 16  # commands that may wait for room, per slot
 
 @dataclass(slots=True, eq=False)
 class RunningCommand:
-    """A command that this worker runs. `renewed` is when its lease was last known to be renewed."""
+    """A command that this worker runs.
+
+    `renewed_at` is when its lease was last known to be renewed.
+    """
 
     command: Command
     held: LeaseKey
@@ -114,7 +117,7 @@ class DecayingCount:
 
 @dataclass(slots=True)
 class Memory:
-    """Counts per lease key, for the `most` recent keys."""
+    """Counts per lease key, for the `max_leases` most recent keys."""
 
     most: int
     kept: OrderedDict[LeaseKey, int] = field(default_factory=OrderedDict)
@@ -185,7 +188,10 @@ class Worker:
     # ---- the loop --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run until drained or cancelled. Reports that an earlier process could not deliver go first."""
+        """Run until drained or cancelled.
+
+        Reports that an earlier process could not deliver go first.
+        """
         for report in await self._spool.load():
             self._outbox.add(report, spooled=True)
             self._behind = True
@@ -206,8 +212,8 @@ class Worker:
         """Claim nothing more. `run` returns when all commands have ended and their reports are
         acknowledged, or spooled while no server answers.
 
-        The poll is cancelled. A server may have granted commands to it; it sends them again with the next
-        exchange, and they run like the others.
+        The poll is cancelled. A server may have granted commands to it; it sends them again with
+        the next exchange, and they run like the others.
         """
         self._draining = True
         self._unreached = False
@@ -223,8 +229,8 @@ class Worker:
 
     @property
     def holds(self) -> tuple[LeaseKey, ...]:
-        """The leases of this worker: of commands that it runs, and of commands with an unacknowledged
-        ending."""
+        """The leases of this worker: of commands that it runs, and of commands with an
+        unacknowledged ending."""
         held = {job.held for job in self._jobs.values()}
         held.update(entry.held for entry in self._outbox.endings())
         return tuple(sorted(held, key=attrgetter("command_id", "attempt")))
@@ -285,8 +291,8 @@ class Worker:
             return 0
         slots = self._settings.slots
         running = len(self._jobs)
-        # Commands that take longer than AHEAD may end in all slots at once and are still not short, so
-        # one round of the slots does not count.
+        # Commands that take longer than `AHEAD_WORK_S` may end in all slots at once and are still
+        # not short, so one round of the slots does not count.
         short = int(self._ended_lately.at(self._now())) - slots
         ahead = min(max(0, short), slots * MOST_AHEAD)
         places = slots + ahead - running - len(self._dying)
@@ -294,8 +300,11 @@ class Worker:
         return max(0, min(places, spool_room))
 
     def _wants_poll(self) -> bool:
-        """Whether to poll. Not while an ending is unacknowledged: the exchange that brings it asks for
-        commands too, and a server would answer such a poll as soon as the ending is recorded."""
+        """Whether to poll.
+
+        Not while an ending is unacknowledged: the exchange that brings it asks for commands too,
+        and a server would answer such a poll as soon as the ending is recorded.
+        """
         return self._poll is None and self._free() > 0 and not self._outbox.ending
 
     def _keep_polling(self) -> None:
@@ -320,8 +329,11 @@ class Worker:
         batch: Iterable[OutboxEntry] = (),
         logs: tuple[StoredRef, ...] = (),
     ) -> ExchangeRequest:
-        """An exchange. It renews leases from time to time, not with every report, and always when an
-        earlier reply may be lost."""
+        """An exchange.
+
+        It renews leases from time to time, not with every report, and always when an earlier reply
+        may be lost.
+        """
         settings = self._settings
         renew = bool(self._talking.failures or self._polling.failures or self._draining)
         if not renew:
@@ -346,8 +358,8 @@ class Worker:
         )
 
     async def _talk(self) -> None:
-        # A server does not renew commands that the exchange reports on. So when a renewal is due, one
-        # exchange carries no reports.
+        # A server does not renew commands that the exchange reports on. So when a renewal is due,
+        # one exchange carries no reports.
         self._bare = self._now() >= self._renewal_due() and not self._bare
         batch: list[OutboxEntry] = []
         if not self._bare:
@@ -385,7 +397,10 @@ class Worker:
     async def _exchange(
         self, request: ExchangeRequest, patience: float, pace: Backoff
     ) -> ExchangeReply | None:
-        """Send one exchange. Returns None if no reply came; then the next one waits a little longer."""
+        """Send one exchange.
+
+        Returns None if no reply came; then the next one waits a little longer.
+        """
         sent = self._now()
         try:
             async with asyncio.timeout(patience):
@@ -452,8 +467,11 @@ class Worker:
     # ---- commands --------------------------------------------------------------------------------
 
     def _begin(self, command: Command, sent: float) -> None:
-        """Start a command. Its lease counts from the exchange that brought it. If the lease may have run
-        out, the command is ignored, and a server sends it again."""
+        """Start a command.
+
+        Its lease counts from the exchange that brought it. If the lease may have run out, the
+        command is ignored, and a server sends it again.
+        """
         if self._now() - sent >= self._settings.deadline:
             return
         held = LeaseKey(command.command_id, command.attempt)
@@ -478,14 +496,17 @@ class Worker:
         self._wake.set()
 
     def _return_if_it_waits(self, job: RunningCommand) -> None:
-        """Return a command that gets no room in time. It was fetched ahead because others were short; if
-        the ones before it are long, another worker may have room."""
+        """Return a command that gets no room in time.
+
+        It was fetched ahead because others were short; if the ones before it are long, another
+        worker may have room.
+        """
         if self._room.locked():
             delay, ending = self._settings.longest_wait, endings.returned(job.command)
             job.notice = asyncio.get_running_loop().call_later(delay, self._stop, job, ending)
 
     def _announce_if_it_lasts(self, job: RunningCommand) -> None:
-        """Announce a command that still runs after a while; at once if it had an earlier attempt."""
+        """Announce a command that runs for a while; at once if it has an earlier attempt."""
         if job.notice is not None:
             job.notice.cancel()
         if job.announced:
@@ -545,10 +566,11 @@ class Worker:
         return self._failed(command, failure)
 
     def _end_if_cut_off(self, job: RunningCommand, task: asyncio.Task[None]) -> None:
-        """End a job if its task is over and did not end it; else its lease would be renewed for ever.
+        """End a job if its task is over and did not end it; else its lease would be renewed for
+        ever.
 
-        A task that is cancelled before its first step runs no line of its coroutine, so a command that
-        is stopped as it arrives ends here.
+        A task that is cancelled before its first step runs no line of its coroutine, so a command
+        that is stopped as it arrives ends here.
         """
         if self._jobs.get(job.command.command_id) is not job:
             return
@@ -565,8 +587,8 @@ class Worker:
         self._end(job, self._failed_by_a_bug(job.command, why))
 
     def _end(self, job: RunningCommand, ending: OutgoingEvent) -> None:
-        """Replace a job by its unacknowledged ending, without an await between, so that the command is
-        held at every moment."""
+        """Replace a job by its unacknowledged ending, without an await between, so that the command
+        is held at every moment."""
         if job.notice is not None:
             job.notice.cancel()
         if job.told is None:
@@ -588,8 +610,10 @@ class Worker:
         self._wake.set()
 
     async def _journal(self, job: RunningCommand, sent: OutgoingEvent) -> None:
-        """Send a journal entry. Returns when it is recorded. For a stale entry it never returns, because
-        the job is dropped."""
+        """Send a journal entry.
+
+        Returns when it is recorded. For a stale entry it never returns, because the job is dropped.
+        """
         answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._journaled.count(job.held)
         self._post(job.command, sent, answer)
@@ -607,7 +631,7 @@ class Worker:
             job.cancel()
 
     def _drop(self, held: LeaseKey) -> None:
-        """Stop the tool of a command that is, or may be, no longer ours, and report nothing more."""
+        """Stop the tool of a command that may be no longer ours, and report nothing more."""
         job = self._jobs.get(held.command_id)
         if job is None or job.held != held:
             return
@@ -624,8 +648,10 @@ class Worker:
         self._wake.set()
 
     async def _watch(self) -> None:
-        """Stop tools of commands without a renewed lease. This runs beside the main loop, so nothing that
-        the loop waits for delays it."""
+        """Stop tools of commands without a renewed lease.
+
+        This runs beside the main loop, so nothing that the loop waits for delays it.
+        """
         deadline = self._settings.deadline
         while True:
             for job in list(self._jobs.values()):
