@@ -59,12 +59,12 @@ class PreparedCall(Struct, frozen=True):
     ) -> "PreparedCall":
         last = {**self.call.config, "input": self.call.input}
         merged: dict[str, Any] = over(last, cursor)
-        given = merged.pop("input")
+        page_input = merged.pop("input")
         identity = _numbered(self.call.identity, number)
         call = replace(
             self.call,
             config=merged,
-            input=given,
+            input=page_input,
             key=key,
             identity=identity,
         )
@@ -92,8 +92,8 @@ class Caller:
             known = ", ".join(self.env.registry.kinds)
             message = f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
             raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-        given = await self.given(task_try)
-        rendering = self.rendering(task_try, {"input": given}, "call")
+        task_input = await self.given(task_try)
+        rendering = self.rendering(task_try, {"input": task_input}, "call")
         config = await self._config(task, tool, rendering)
         keychain = self.names.payloads.keychain
         auth = _auth(task)
@@ -104,7 +104,7 @@ class Caller:
             timeout = durations.micros(task.timeout)
         call = Call(
             config=config,
-            input=given,
+            input=task_input,
             key=self.key(task_try, 0),
             identity=self._identity(task_try),
             auth=auth,

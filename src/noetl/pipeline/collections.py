@@ -155,11 +155,11 @@ async def _failed(
     if len(indexes) != stop - start:
         why = f"failed items {start} to {stop} were asked for, {len(indexes)} are there"
         raise _lost(context.command.step, why)
-    found: list[Indexed] = []
+    items: list[Indexed] = []
     for index in indexes:
         (item,) = await _slice(context, collection, rendering, index, index + 1)
-        found.append((index, item))
-    return found
+        items.append((index, item))
+    return items
 
 
 async def _finished_indexes(

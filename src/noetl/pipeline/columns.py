@@ -65,10 +65,10 @@ def _without(column: pa.Array, numbers: list[int]) -> pa.Array:
     if not numbers:
         return column
     integers = column.cast(pa.int64(), safe=False)
-    found = pc.is_in(integers, pa.array(numbers, pa.int64()))
-    if not found.true_count:
+    is_secret = pc.is_in(integers, pa.array(numbers, pa.int64()))
+    if not is_secret.true_count:
         return column
-    return pc.if_else(found, pa.scalar(None, column.type), column)
+    return pc.if_else(is_secret, pa.scalar(None, column.type), column)
 
 
 def _holds(column: pa.Array, texts: list[bytes]) -> bool:

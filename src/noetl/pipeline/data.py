@@ -139,16 +139,16 @@ class ResultReader:
     # ---- values in memory ------------------------------------------------------------------------
 
     def whole(self, reference: Reference) -> Any:
-        found = self._here((reference.uri, reference.rows_at, *_ALL))
-        if found is MISSING:
+        value = self._here((reference.uri, reference.rows_at, *_ALL))
+        if value is MISSING:
             raise NeedsData(Whole(reference))
-        return found
+        return value
 
     def head(self, reference: Reference) -> dict[str, Any]:
-        found = self._here((reference.uri, reference.rows_at, *_HEAD))
-        if found is MISSING:
+        kept = self._here((reference.uri, reference.rows_at, *_HEAD))
+        if kept is MISSING:
             raise NeedsData(HeadOf(reference))
-        head: dict[str, Any] = found
+        head: dict[str, Any] = kept
         return head
 
     def has(self, reference: Reference) -> bool:
@@ -158,18 +158,18 @@ class ResultReader:
         if self.has(reference):
             whole: list[Any] = self.whole(reference)
             return whole[start:stop]
-        found = self._here((reference.uri, None, start, stop))
-        if found is MISSING:
+        kept = self._here((reference.uri, None, start, stop))
+        if kept is MISSING:
             raise NeedsData(RowRange(reference, start, stop))
-        rows: list[Any] = found
+        rows: list[Any] = kept
         return rows
 
     def _here(self, key: Key) -> Any:
-        found = self._kept.get(key)
-        if found is None:
+        entry = self._kept.get(key)
+        if entry is None:
             return MISSING
         self._kept.move_to_end(key)
-        return found[0]
+        return entry[0]
 
     def keep(self, reference: Reference, value: Any) -> None:
         key = (reference.uri, reference.rows_at, *_ALL)
@@ -409,19 +409,19 @@ class ResultReader:
         """
         parts = await self._parts(reference)
         if parts and is_manifest(parts[0].reference):
-            found = await self.item_rows(parts[0].reference, start, stop)
-            return found | await self._chosen(parts[1:], start, stop)
-        found = {}
+            rows_by_index = await self.item_rows(parts[0].reference, start, stop)
+            return rows_by_index | await self._chosen(parts[1:], start, stop)
+        rows_by_index = {}
         others: list[AddPart] = []
         for part in parts:
             end = part.first + part.count + GAPS
             if part.first < stop and end > start:
-                found |= await self._part(part, start, stop)
+                rows_by_index |= await self._part(part, start, stop)
             elif end <= start:
                 others.append(part)
-        if len(found) == stop - start:
-            return found
-        return found | await self._chosen(others, start, stop)
+        if len(rows_by_index) == stop - start:
+            return rows_by_index
+        return rows_by_index | await self._chosen(others, start, stop)
 
     async def _part(
         self,
@@ -447,11 +447,11 @@ class ResultReader:
         self, parts: list[AddPart], start: int, stop: int
     ) -> dict[int, dict[str, Any]]:
         """Rows of the items [start, stop), by index, from parts that hold indexes in any order."""
-        found: dict[int, dict[str, Any]] = {}
+        rows_by_index: dict[int, dict[str, Any]] = {}
         for part in parts:
             rows = await self._shifted(part, 0, part.count)
-            found |= {row["index"]: row for row in rows if start <= row["index"] < stop}
-        return found
+            rows_by_index |= {row["index"]: row for row in rows if start <= row["index"] < stop}
+        return rows_by_index
 
     async def _shifted(
         self,
@@ -640,7 +640,7 @@ class LazyResult:
                     return self.length()
                 return envelope.context["row_count"]
             case "results":
-                return {task: self._task(found) for task, found in self._tasks().items()}
+                return {task: self._task(reference) for task, reference in self._tasks().items()}
             case "error" if envelope.error is None:
                 return NO_ERROR
             case "ref" | "status" | "error" | "context" | "meta":
@@ -657,17 +657,17 @@ class LazyResult:
             facts["results"] = self._fact("results")
         return facts
 
-    def _linked(self, name: str, found: Any) -> Any:
+    def _linked(self, name: str, value: Any) -> Any:
         """The member `name`. If it is one of several frames, it is stored as a payload of its own.
 
         A tool's own data may look like a link, but it cannot name the address of this member.
         """
         whole = self.envelope.reference
-        if whole is None or not is_reference(found) or not isinstance(found[REFERENCE], dict):
-            return found
-        if not is_member_uri(whole.uri, name, found[REFERENCE].get("uri")):
-            return found
-        reference = msgspec.convert(found[REFERENCE], Reference)
+        if whole is None or not is_reference(value) or not isinstance(value[REFERENCE], dict):
+            return value
+        if not is_member_uri(whole.uri, name, value[REFERENCE].get("uri")):
+            return value
+        reference = msgspec.convert(value[REFERENCE], Reference)
         context = {}
         if reference.rows_at is not None:
             context = {"row_count": reference.rows}
@@ -685,10 +685,10 @@ class LazyResult:
             listed = self._payloads.whole(msgspec.convert(listed[REFERENCE], Reference))
         return listed
 
-    def _task(self, found: Any) -> Any:
-        if found is None:
+    def _task(self, reference: Any) -> Any:
+        if reference is None:
             return None
-        envelope = Envelope(status="ok", reference=msgspec.convert(found, Reference))
+        envelope = Envelope(status="ok", reference=msgspec.convert(reference, Reference))
         return LazyResult(envelope, self._payloads)
 
     def item(self, index: int | slice) -> Any:

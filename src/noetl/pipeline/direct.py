@@ -48,7 +48,7 @@ class Direct:
             return [None] * len(items)
         return [self._input(dict(self.rendered), item) for item in items]
 
-    def _input(self, made: dict[str, Any], item: LoopItem) -> dict[str, Any] | None:
+    def _input(self, values: dict[str, Any], item: LoopItem) -> dict[str, Any] | None:
         for name, part in self._parts:
             value = part(item)
             kind = type(value)
@@ -56,8 +56,8 @@ class Direct:
                 kind is dict and SCALARS.issuperset(map(type, value.values()))
             ):
                 return None
-            made[name] = value
-        return made
+            values[name] = value
+        return values
 
 
 def _part(value: Any, iterator: str) -> Any:

@@ -30,19 +30,19 @@ async def evaluate(context: Context) -> e.ExpressionEvaluated:
     rendering = site_rendering(context)
     site = context.plan.steps[command.step].site[command.site or ""]
     evaluate_one = judged if command.site in (ADMIT, WHEN) else selected
-    found: dict[str, Selected] = {}
+    selected_values: dict[str, Selected] = {}
     for number, source in enumerate(site.sources):
-        found[f"{number:06}"] = await evaluate_one(rendering, source)
+        selected_values[f"{number:06}"] = await evaluate_one(rendering, source)
     state: set[str] = set()
     for number, key in enumerate(site.keys):
         if is_state(key.removeprefix("set:")):
             state.add(f"{number:06}")
-    kept = await context.persist.selections("values", found, state)
-    return context.evaluated(values=_in_order(kept))
+    selections = await context.persist.selections("values", selected_values, state)
+    return context.evaluated(values=_in_order(selections))
 
 
-def _in_order(kept: dict[str, Any]) -> tuple[Selected, ...]:
-    return tuple(convert(kept[name], Selected) for name in sorted(kept))
+def _in_order(selections: dict[str, Any]) -> tuple[Selected, ...]:
+    return tuple(convert(selections[name], Selected) for name in sorted(selections))
 
 
 async def join_reductions(context: Context) -> e.ExpressionEvaluated:
@@ -59,11 +59,11 @@ async def join_reductions(context: Context) -> e.ExpressionEvaluated:
         "ctx": await context.payloads.unlinked(command.scope.ctx),
         "state": command.scope.state or {},
     }
-    found = {name: _joined(name, reduce[name], ordered, roots) for name in sorted(reduce)}
+    selected_values = {name: _joined(name, reduce[name], ordered, roots) for name in sorted(reduce)}
     state = {name for name in reduce if is_state(name)}
     gathered = {name for name, reducer in reduce.items() if reducer in reducers.GATHERING}
-    kept = await context.persist.selections("values", found, state, gathered)
-    return context.evaluated(values=_in_order(kept))
+    selections = await context.persist.selections("values", selected_values, state, gathered)
+    return context.evaluated(values=_in_order(selections))
 
 
 async def _gathered(payloads: ResultReader, manifest: str) -> list[tuple[int, dict[str, Any]]]:
@@ -71,15 +71,15 @@ async def _gathered(payloads: ResultReader, manifest: str) -> list[tuple[int, di
 
     A retried loop begins with the reductions of the earlier run.
     """
-    found: list[tuple[int, dict[str, Any]]] = []
+    partials: list[tuple[int, dict[str, Any]]] = []
     for part in await payloads.parts(manifest):
         if is_manifest(part.reference):
             earlier = await _gathered(payloads, part.reference.ref_id)
             earlier.sort(key=itemgetter(0))
-            found += [(part.first, partial) for _, partial in earlier]
+            partials += [(part.first, partial) for _, partial in earlier]
         else:
-            found.append((part.first, await payloads.resolve(part.reference)))
-    return found
+            partials.append((part.first, await payloads.resolve(part.reference)))
+    return partials
 
 
 def _joined(

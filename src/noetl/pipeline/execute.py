@@ -162,9 +162,9 @@ async def _with_selections(
         shown = replace(base, context={**base.context, **results})
     if plan.selections:
         rendering = final_rendering(context, pipeline.names, LazyResult(shown, context.payloads))
-        found = await all_selected(rendering, plan.selections)
-        kept = await context.persist.selections("selections", found)
-        shown = replace(shown, context=with_context(shown, kept, {}))
+        selected_values = await all_selected(rendering, plan.selections)
+        selections = await context.persist.selections("selections", selected_values)
+        shown = replace(shown, context=with_context(shown, selections, {}))
     return context.persist.checked(shown)
 
 

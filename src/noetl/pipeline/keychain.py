@@ -113,17 +113,17 @@ class Keychain:
         else:
             self._known[request] = await self._handle(request)
 
-    async def auth(self, given: Any) -> Any:
+    async def auth(self, auth: Any) -> Any:
         """The value of a task's `auth`: the fields of the keychain entry or of the credential with
         that name. A map stands for itself."""
-        if isinstance(given, dict):
-            self.redactor.credential("auth", given)
-            return given
-        if not isinstance(given, str) or not given:
+        if isinstance(auth, dict):
+            self.redactor.credential("auth", auth)
+            return auth
+        if not isinstance(auth, str) or not auth:
             return None
-        if given not in self._entries:
-            return await self._guarded(given, self._credential(given))
-        request = KeychainLookup(given)
+        if auth not in self._entries:
+            return await self._guarded(auth, self._credential(auth))
+        request = KeychainLookup(auth)
         if request not in self._known:
             await self.load(request)
         return self._known[request]
@@ -145,10 +145,10 @@ class Keychain:
 
     async def _handle(self, handle: Handle) -> Any:
         resolving = self.resolve(handle.name, handle.provider)
-        found = await self._guarded(handle.name, resolving)
-        if isinstance(found, dict):
-            return found.get("value", found)
-        return found
+        secret = await self._guarded(handle.name, resolving)
+        if isinstance(secret, dict):
+            return secret.get("value", secret)
+        return secret
 
     async def resolve(self, name: str, provider: str | None) -> Any:
         """The secret, for the tool `secrets`. Raises NoetlError."""
@@ -272,11 +272,11 @@ class Keychain:
         return await self._credential(str(name))
 
     async def _credential(self, name: str) -> dict[str, Any]:
-        found = await self._credentials.get(name)
-        if not isinstance(found, dict):
+        fields = await self._credentials.get(name)
+        if not isinstance(fields, dict):
             raise missing(name)
-        self.redactor.credential(name, found)
-        return found
+        self.redactor.credential(name, fields)
+        return fields
 
     async def _rendered(self, entry: KeychainEntry) -> KeychainEntry:
         """The entry with its templates rendered.
@@ -287,10 +287,10 @@ class Keychain:
         scope = {**self._names, "keychain": self}
         while True:
             try:
-                made = templates.render_value(
+                rendered = templates.render_value(
                     fields, scope, limits=WORKER_LIMITS, functions=self._functions
                 )
-                return entry.model_copy(update=made)
+                return entry.model_copy(update=rendered)
             except NeedsData as need:
                 await self.load(need.request)  # type: ignore[arg-type]  # nothing else is in that scope
 

@@ -33,11 +33,10 @@ class Origins:
         self,
         step: Step,
         task: Task,
-        given: dict[str, Any],
+        task_input: dict[str, Any],
     ) -> bool:
-        """Whether `given`, the input of the task, has a text that comes, or may come, from a
-        payload."""
-        texts = [name for name, value in given.items() if is_text(value)]
+        """Whether `task_input` has a text that comes, or may come, from a payload."""
+        texts = [name for name, value in task_input.items() if is_text(value)]
         if not texts:
             return False
         written = (step.input, task.input)  # the step's wins over the task's

@@ -153,14 +153,14 @@ def _part(how: Collect, value: Any) -> Any:
         if isinstance(value, dict) and "data" in value:
             return value["data"]
         return value
-    found = dotted(value, how.path)
-    if isinstance(found, Undefined) and isinstance(value, dict):
+    part = dotted(value, how.path)
+    if isinstance(part, Undefined) and isinstance(value, dict):
         # `response.x` also finds `x` in the answer's data
-        found = dotted(value.get("data"), how.path)
-    if isinstance(found, Undefined):
+        part = dotted(value.get("data"), how.path)
+    if isinstance(part, Undefined):
         message = f"collect.path {how.path!r} is not in the answer"
         raise Failing(Failure(code="COLLECT_MISSING", kind="config", message=message))
-    return found
+    return part
 
 
 def _mismatch(strategy: str, part: Any) -> Failure:

@@ -198,9 +198,9 @@ class ResultWriter:
         the envelope has no texts of the value.
         """
         above = _made_from(parent)
-        found = records.found(value)
-        if found is not None:
-            value = await self._in_columns(value, found)
+        row_records = records.found(value)
+        if row_records is not None:
+            value = await self._in_columns(value, row_records)
         reference = None
         try:
             if value is not None:
@@ -220,7 +220,7 @@ class ResultWriter:
     async def input(
         self,
         label: str,
-        given: dict[str, Any],
+        task_input: dict[str, Any],
         *,
         inline: bool = True,
     ) -> Input:
@@ -230,11 +230,11 @@ class ResultWriter:
         is a payload, which keeps such keys, as results do. A part that is a stored value is
         replaced by its reference.
         """
-        given = {name: self._named(part) for name, part in given.items()}
-        given = self._payloads.keychain.redactor.value(given)
-        if inline and is_small(given):
-            return Input(value=stripped(given))
-        reference = await self.put(label, given, kind="input")
+        task_input = {name: self._named(part) for name, part in task_input.items()}
+        task_input = self._payloads.keychain.redactor.value(task_input)
+        if inline and is_small(task_input):
+            return Input(value=stripped(task_input))
+        reference = await self.put(label, task_input, kind="input")
         return Input(ref=reference.uri)
 
     def _named(self, part: Any) -> Any:
@@ -290,12 +290,12 @@ class ResultWriter:
             rows_at=value.head.at,
         )
 
-    async def _in_columns(self, value: Any, found: records.Records) -> Any:
+    async def _in_columns(self, value: Any, row_records: records.Records) -> Any:
         """The value with its records encoded as columns."""
         tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
         try:
             return await self._store.patiently(
-                lambda: asyncio.to_thread(records.as_table, value, found, tables)
+                lambda: asyncio.to_thread(records.as_table, value, row_records, tables)
             )
         except Unavailable as error:
             message = f"the result could not be stored: {error}"
@@ -332,7 +332,7 @@ class ResultWriter:
     async def selections(
         self,
         label: str,
-        found: dict[str, Selected],
+        selected_values: dict[str, Selected],
         state: Collection[str] = (),
         stored_texts: Collection[str] = (),
     ) -> dict[str, Any]:
@@ -342,16 +342,16 @@ class ResultWriter:
         value, and texts of `stored_texts`, go by reference. Values for `state` stand there if it
         may hold them.
         """
-        sizes = [(len(encode(selected)), name) for name, selected in found.items()]
+        sizes = [(len(encode(selected)), name) for name, selected in selected_values.items()]
         sizes.sort()
-        kept: dict[str, Any] = {}
+        carried: dict[str, Any] = {}
         left = SELECTIONS_LIMIT
         for number, (size, name) in enumerate(sizes):
-            selected = found[name]
+            selected = selected_values[name]
             if name in state:
                 for_state = await self._for_state(selected)
                 if for_state is not None:
-                    kept[name] = to_builtins(for_state)
+                    carried[name] = to_builtins(for_state)
                     continue
             value = selected.value
             if selected.stored is None and selected.error is None and selected.missing is None:
@@ -360,8 +360,8 @@ class ResultWriter:
                     selected = Selected(stored=await self._stored_as(f"{label}.s{number}", value))
                 else:
                     left -= size
-            kept[name] = to_builtins(selected)
-        return kept
+            carried[name] = to_builtins(selected)
+        return carried
 
     async def _for_state(self, selected: Selected) -> Selected | None:
         """The value itself; None if state cannot hold it."""
@@ -387,16 +387,16 @@ class ResultWriter:
         Scalars, and values that stand in the playbook (`literal`), are carried as they are. Every
         other value, and a text that an item assigns to `iter.…`, goes by reference.
         """
-        kept: dict[str, Any] = {}
+        carried: dict[str, Any] = {}
         for number, (name, value) in enumerate(values.items()):
             if is_state(name):
-                kept[name] = value
+                carried[name] = value
             elif name in literal and len(encode(value)) <= LITERAL_INLINE:
-                kept[name] = wrapped(value)
+                carried[name] = wrapped(value)
             else:
                 of_item = self._command.kind != "run" and name.startswith("iter.")
-                kept[name] = await self.link(f"{label}.v{number}", value, texts=not of_item)
-        return kept
+                carried[name] = await self.link(f"{label}.v{number}", value, texts=not of_item)
+        return carried
 
     async def link(
         self,
@@ -416,14 +416,14 @@ class ResultWriter:
     async def cursor(self, label: str, cursor: dict[str, Any]) -> dict[str, Any]:
         """The cursor of the next page as an event carries it: maps stay maps, and their lists and
         long texts are linked."""
-        kept: dict[str, Any] = {}
+        carried: dict[str, Any] = {}
         for number, (name, part) in enumerate(cursor.items()):
             place = f"{label}.c{number}"
             if isinstance(part, dict) and not is_reference(part) and not is_wrapped(part):
-                kept[name] = await self.cursor(place, part)
+                carried[name] = await self.cursor(place, part)
             else:
-                kept[name] = await self.link(place, part)
-        return kept
+                carried[name] = await self.link(place, part)
+        return carried
 
     async def _stored_as(self, label: str, value: Any) -> Reference:
         """The payload that this very object was read from or stored as, or a new one."""
@@ -456,8 +456,8 @@ def _made_from(parent: Envelope | None) -> RefId | None:
 
 def tables_in(value: Any) -> list[EncodedTable | Parts]:
     """Rows that are encoded in files: the value, or members of it."""
-    found = value.values() if isinstance(value, dict) else (value,)
-    return [part for part in found if isinstance(part, EncodedTable | Parts)]
+    members = value.values() if isinstance(value, dict) else (value,)
+    return [part for part in members if isinstance(part, EncodedTable | Parts)]
 
 
 def _not_stored(message: str, *, retryable: bool) -> Failure:
@@ -520,19 +520,19 @@ def _own_count(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
-    found = None
+    row_keys = None
     if rows and isinstance(rows[0], dict):
-        found = list(rows[0])
-    return _counted(len(rows), columns, found)
+        row_keys = list(rows[0])
+    return _counted(len(rows), columns, row_keys)
 
 
 def _counted(
     count: int,
     columns: Any,
-    found: list[str] | None,
+    row_keys: list[str] | None,
 ) -> dict[str, Any]:
     """The number of rows and their columns. `columns` are those that the value itself names."""
-    names = columns if isinstance(columns, list) else found
+    names = columns if isinstance(columns, list) else row_keys
     if names is None or len(encode(names)) > COLUMNS_INLINE:
         return {"row_count": count}
     return {"row_count": count, "columns": names}
@@ -540,7 +540,7 @@ def _counted(
 
 def _scalars(value: dict[str, Any], texts: bool) -> dict[str, Any]:
     """The scalars of a map that fit into an envelope."""
-    kept: dict[str, Any] = {}
+    scalars: dict[str, Any] = {}
     left = SCALARS_INLINE
     for name, part in value.items():
         if name in RESERVED or not is_scalar(part):
@@ -549,6 +549,6 @@ def _scalars(value: dict[str, Any], texts: bool) -> dict[str, Any]:
             continue
         size = len(encode(part)) + len(name) + 4
         if size <= left:
-            kept[name] = part
+            scalars[name] = part
             left -= size
-    return kept
+    return scalars

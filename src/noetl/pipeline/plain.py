@@ -87,8 +87,8 @@ class BatchedItems:
             _end_at_failure(ended)
         seconds = clock() - began
         ready: list[int] = []
-        for number, given in enumerate(ended):
-            if given is not NOT_RUN and not isinstance(given, Failure):
+        for number, task_input in enumerate(ended):
+            if task_input is not NOT_RUN and not isinstance(task_input, Failure):
                 ready.append(number)
         if not ready:
             return ended, seconds
@@ -113,7 +113,7 @@ class BatchedItems:
 
     async def _call(
         self,
-        given: list[dict[str, Any]],
+        inputs: list[dict[str, Any]],
         indexes: list[int],
         at_once: int,
         stop: bool,
@@ -122,7 +122,7 @@ class BatchedItems:
         try:
             return await self._tool.run_many(
                 task.config,
-                given,
+                inputs,
                 lambda nth: env.redactor.log(env.logs(task.name, indexes[nth])),
                 at_once=at_once,
                 stop=stop,
@@ -130,7 +130,7 @@ class BatchedItems:
         except Exception as error:  # the tool has a bug, and the playbook's author must see where
             message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"
             failed = Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
-            return BatchOutcome([failed] * len(given), 0.0)
+            return BatchOutcome([failed] * len(inputs), 0.0)
 
     def _failed(self, failure: Failure) -> Failure:
         return bounded(failure, task=self._task.name, attempt=1)
@@ -145,10 +145,10 @@ class BatchedItems:
         if direct.rendered is None:
             await self._input(items[0])
         inputs: list[Any] = []
-        for given, item in zip(direct.inputs(items), items, strict=True):
-            if given and self._args:
-                given = {**given, **self._args}
-            inputs.append(given or await self._input(item))
+        for task_input, item in zip(direct.inputs(items), items, strict=True):
+            if task_input and self._args:
+                task_input = {**task_input, **self._args}
+            inputs.append(task_input or await self._input(item))
         return inputs
 
     async def _input(self, item: LoopItem) -> dict[str, Any] | Failure:
@@ -177,15 +177,15 @@ class BatchedItems:
         self,
         item: LoopItem,
         template: dict[str, Any],
-        given: dict[str, Any],
+        task_input: dict[str, Any],
         place: str,
     ) -> dict[str, Any]:
         command, task = self._shared.command, self._task.name
         scope = {
             **self._scope,
             **item.names(self._names.outer),
-            "input": given,
-            "args": given,
+            "input": task_input,
+            "args": task_input,
         }
         functions = SeededFunctions(
             f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock

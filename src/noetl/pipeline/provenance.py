@@ -52,11 +52,11 @@ def shared_provenance(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {name: value if _is_scalar(value) else PER_ITEM for name, value in shared.items()}
 
 
-def is_small(given: dict[str, Any]) -> bool:
+def is_small(task_input: dict[str, Any]) -> bool:
     """Whether the input has only scalars, and fits into an envelope."""
-    if not all(map(_is_scalar, given.values())):
+    if not all(map(_is_scalar, task_input.values())):
         return False
-    return len(encode(given)) <= INLINE
+    return len(encode(task_input)) <= INLINE
 
 
 def _is_scalar(value: Any) -> bool:

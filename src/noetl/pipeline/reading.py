@@ -68,16 +68,16 @@ class Reading:
                     return Preview(cut=True)
                 value = await payloads.resolve(reference)
                 return Preview(value=stripped(_short(value)))
-            found = await payloads.range(reference, 0, min(rows, _fitting(reference)))
+            first_rows = await payloads.range(reference, 0, min(rows, _fitting(reference)))
             if is_rowset(reference):
                 columns = await _columns(payloads, reference)
             else:
-                columns = _names(found)
+                columns = _names(first_rows)
         return Preview(
             row_count=reference.rows,
             columns=tuple(columns),
-            rows=[stripped(_short(row)) for row in found],
-            cut=reference.rows > len(found),
+            rows=[stripped(_short(row)) for row in first_rows],
+            cut=reference.rows > len(first_rows),
         )
 
     # ---- downloads -------------------------------------------------------------------------------
@@ -105,15 +105,15 @@ class Reading:
             raise InvalidInput(f"there is no format {format!r}", hint=hint)
         if reference is not None and whole and format == stored and not is_manifest(reference):
             return await self._as_stored(reference, format)
-        made = _Made(self._payloads(), reference, start, stop)
+        formatted = _Made(self._payloads(), reference, start, stop)
         by_format = {
-            JSON: made.json,
-            "jsonl": made.lines,
-            "csv": made.csv,
-            PARQUET: made.parquet,
+            JSON: formatted.json,
+            "jsonl": formatted.lines,
+            "csv": formatted.csv,
+            PARQUET: formatted.parquet,
         }
         parts = by_format[format]
-        await made.check(format)
+        await formatted.check(format)
         return Download(MEDIA_TYPES[format], format, lambda begin, end: parts())
 
     async def _as_stored(self, reference: Reference, format: str) -> Download:
@@ -350,12 +350,12 @@ class _Made:
             yield rows
 
     async def _of_rowset(
-        self, reference: Reference, made: Callable[[Any, int, int | None], Iterator[Made]]
+        self, reference: Reference, convert: Callable[[Any, int, int | None], Iterator[Made]]
     ) -> AsyncGenerator[Made, None]:
-        """What `made` makes of the batches of a row set. It runs in a thread."""
+        """What `convert` makes of the batches of a row set. It runs in a thread."""
         with in_words():
             reader = await self._payloads.open(reference)
-        parts = made(reader, self._start, self._stop)
+        parts = convert(reader, self._start, self._stop)
         try:
             while (part := await asyncio.to_thread(next, parts, None)) is not None:
                 yield part

@@ -101,7 +101,7 @@ class Redactor:
         pattern = long if payload else short
         if pattern is None:
             return text
-        return pattern.sub(lambda found: self._shown.get(found[0], "***"), text)
+        return pattern.sub(lambda match: self._shown.get(match[0], "***"), text)
 
     def value(self, value: Any, *, payload: bool = False) -> Any:
         """A JSON value without the secrets. Returns the same object if it has none."""
@@ -267,5 +267,5 @@ def forms(value: str) -> Iterator[str]:
     lines = value.splitlines()
     if len(lines) > 1:
         yield from (line for line in lines if len(line) >= 2 * LONG)
-    for found in _IN_ADDRESS.finditer(value):
-        yield found[1] or found[2]
+    for match in _IN_ADDRESS.finditer(value):
+        yield match[1] or match[2]

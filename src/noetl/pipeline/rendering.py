@@ -53,8 +53,8 @@ class StoredRows:
 
         reader = await self.payloads.open(self.reference)
         try:
-            found = reader.batches()
-            while (batch := await asyncio.to_thread(next, found, None)) is not None:
+            batches = reader.batches()
+            while (batch := await asyncio.to_thread(next, batches, None)) is not None:
                 for start in range(0, batch.num_rows, size):
                     yield await asyncio.to_thread(as_rows, batch.slice(start, size))
         finally:
@@ -89,9 +89,9 @@ class TaskRendering:
 
     async def source(self, template: Any) -> Any:
         """Like `render_value`, but for a stored row set returns a reader of it."""
-        found = await self._stored_result(template)
-        if found is not None:
-            reference = found.envelope.reference
+        result = await self._stored_result(template)
+        if result is not None:
+            reference = result.envelope.reference
             if reference is not None and is_rowset(reference) and not self.payloads.has(reference):
                 return await self.payloads.open(reference)
         return await self.value(template)
@@ -100,8 +100,8 @@ class TaskRendering:
         """The result that the template is, if it is a reference to one."""
         if not isinstance(template, str):
             return None
-        found = await self.lazy(template)
-        return found if isinstance(found, LazyResult) else None
+        value = await self.lazy(template)
+        return value if isinstance(value, LazyResult) else None
 
     async def fetched(self, uri: str) -> Any:
         return await self.payloads.fetch(uri)
@@ -109,17 +109,17 @@ class TaskRendering:
     async def rows(self, template: Any) -> Any:
         """Like `render_value`, but stored rows, also those of a map, stay in the store as
         StoredRows."""
-        found = await self._stored_result(template)
-        if found is None or found.envelope.reference is None:
+        result = await self._stored_result(template)
+        if result is None or result.envelope.reference is None:
             return await self.value(template)
-        reference = found.envelope.reference
-        if found.table is not None:
+        reference = result.envelope.reference
+        if result.table is not None:
             await self.payloads.load(HeadOf(reference))
-            rows = self._rows(found.table)
+            rows = self._rows(result.table)
             return {**self.payloads.head(reference), str(reference.rows_at): rows}
-        if found.rows_known is None:
+        if result.rows_known is None:
             return await self.value(template)
-        return self._rows(reference, found.rows_known)
+        return self._rows(reference, result.rows_known)
 
     def _rows(self, reference: Reference, count: int | None = None) -> StoredRows:
         alone = replace(reference, rows_at=None)

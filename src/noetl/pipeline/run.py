@@ -138,12 +138,12 @@ class Shared(Struct, frozen=True):
         tasks: list[Task] = []
         broken: dict[str, Failure] = {}
         for task in tasks_of(step):
-            found = called(task, workbook)
-            if isinstance(found, Failure):
-                broken[task.name] = found
+            resolved_task = called(task, workbook)
+            if isinstance(resolved_task, Failure):
+                broken[task.name] = resolved_task
                 tasks.append(task)
             else:
-                tasks.append(found)
+                tasks.append(resolved_task)
         issued = Issued.by(command, payloads, plan.uses.steps)
         return cls(env, command, step, tuple(tasks), broken, persist, issued)
 
@@ -491,10 +491,10 @@ class Pipeline:
         provenance: dict[str, Any] = {}
         if task.provenance:
             provenance = await self._rendering(task_try, {}, "provenance").value(task.provenance)
-        given = await self._input(task_try)
+        task_input = await self._input(task_try)
         return Meta(
             tool=self._tool(task),
-            input=given,
+            input=task_input,
             provenance=provenance,
         )
 

@@ -27,12 +27,12 @@ async def selected(rendering: TaskRendering, template: Any) -> Selected:
     """
     try:
         if isinstance(template, str | templates.Template):
-            found = await rendering.attempt(templates.evaluate, template)
-            reference = _reference_of(found)
+            value = await rendering.attempt(templates.evaluate, template)
+            reference = _reference_of(value)
             if reference is not None:
                 return Selected(stored=reference)
-            if not is_lazy(found):
-                return Selected(value=found)
+            if not is_lazy(value):
+                return Selected(value=value)
         return Selected(value=await rendering.attempt(templates.render_value, template))
     except (TemplateError, Failing) as error:
         return await _failed(rendering, template, error)
@@ -75,10 +75,10 @@ async def _failed(
 async def _absent(rendering: TaskRendering, template: Any) -> Literal["", "error", "step"]:
     """Why the value itself is missing; "" if only a value that the expression used is missing."""
     try:
-        found = await rendering.attempt(templates.probe, template)
+        value = await rendering.attempt(templates.probe, template)
     except (TemplateError, Failing):
         return ""
-    return found.absent if isinstance(found, Undefined) else ""
+    return value.absent if isinstance(value, Undefined) else ""
 
 
 def _reference_of(value: Any) -> Reference | None:

@@ -97,26 +97,28 @@ class Wired:
     def __init__(
         self,
         channel: Channel,
-        told: Options,
+        options: Options,
         name: str,
         spool: Spool,
     ) -> None:
         self.name = name
         self.incarnation = uuid4().hex[:8]
-        self._options = told
-        self._registry = registry.default(told.tools)
+        self._options = options
+        self._registry = registry.default(options.tools)
         settings = WorkerSettings(
             worker_id=name,
             incarnation=self.incarnation,
-            pools=told.pools,
-            slots=told.slots,
-            poll=min(told.poll, told.lease / 4),
-            heartbeat=told.lease / 4,
-            context_limit=told.storage.event_result_context_max_bytes,
-            deadline=told.lease * 2 / 3,  # it stops a tool before another worker may start it
+            pools=options.pools,
+            slots=options.slots,
+            poll=min(options.poll, options.lease / 4),
+            heartbeat=options.lease / 4,
+            context_limit=options.storage.event_result_context_max_bytes,
+            deadline=options.lease * 2 / 3,  # it stops a tool before another worker may start it
         )
         self._channel = channel
-        self._store = open_store(channel, told.home, told.storage, shared_cache(told.storage))
+        self._store = open_store(
+            channel, options.home, options.storage, shared_cache(options.storage)
+        )
         redactor = Redactor()
         self._clean = Clean(redactor)
         self._worker = Worker(
@@ -126,7 +128,7 @@ class Wired:
             SystemClock(),
             spool,
             settings,
-            credentials=credentials(channel, told.find_data),
+            credentials=credentials(channel, options.find_data),
             redactor=redactor,
         )
 
@@ -245,34 +247,34 @@ def open_store(
 
 async def serve(
     channel: Channel,
-    told: Options,
+    options: Options,
     stop: asyncio.Event,
 ) -> None:
     """Run a worker process. Its name, and so its spool, outlives it."""
-    with named(told) as (name, folder):
-        await Wired(channel, told, name, FileSpool(folder)).run(stop)
+    with named(options) as (name, folder):
+        await Wired(channel, options, name, FileSpool(folder)).run(stop)
 
 
-def within(channel: Channel, told: Options) -> Wired:
+def within(channel: Channel, options: Options) -> Wired:
     """A worker inside the process of a user's command. It and its name end with the process."""
-    return Wired(channel, told, f"{_host()}-{os.getpid()}", MemorySpool())
+    return Wired(channel, options, f"{_host()}-{os.getpid()}", MemorySpool())
 
 
 # ---- names ---------------------------------------------------------------------------------------
 
 
 @contextmanager
-def named(told: Options) -> Iterator[tuple[str, Path]]:
+def named(options: Options) -> Iterator[tuple[str, Path]]:
     """A name that no running worker of this home has, and its spool.
 
     Without a configured name it is the first free one, so that a restarted worker finds its spool
     again.
     """
-    spools = told.home / "spool"
-    if told.name is not None:
-        names = [told.name]
+    spools = options.home / "spool"
+    if options.name is not None:
+        names = [options.name]
     else:
-        names = _names(told.pools)
+        names = _names(options.pools)
     for name in names:
         folder = spools / name
         folder.mkdir(

@@ -228,10 +228,10 @@ class StepLogs:
         if self._unsent:
             log.warning("step logs not stored", extra={"parts": len(self._unsent)})
 
-    def endings(self, held: Iterable[LeaseKey]) -> tuple[StoredRef, ...]:
+    def endings(self, lease_keys: Iterable[LeaseKey]) -> tuple[StoredRef, ...]:
         """The parts of these attempts that no server has stored yet, as many as fit into an
         exchange."""
-        attempts = set(held)
+        attempts = set(lease_keys)
         if not attempts or not self._unsent:
             return ()
         unsent = (part for part in self._unsent.values() if part.held in attempts)

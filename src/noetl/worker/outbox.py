@@ -52,11 +52,13 @@ class Outbox:
         *,
         spooled: bool = False,
     ) -> OutboxEntry:
-        held = LeaseKey(report.command_id, report.attempt)
-        place = held, report.key
-        entry = OutboxEntry(report, held, place, isinstance(report.event, Ending), answer, spooled)
+        lease_key = LeaseKey(report.command_id, report.attempt)
+        place = lease_key, report.key
+        entry = OutboxEntry(
+            report, lease_key, place, isinstance(report.event, Ending), answer, spooled
+        )
         self._entries[place] = entry
-        self._of.setdefault(held, {})[place] = None
+        self._of.setdefault(lease_key, {})[place] = None
         if entry.ending:
             self._endings[place] = entry
         return entry
@@ -82,25 +84,25 @@ class Outbox:
 
         A repeated one changes nothing.
         """
-        given = {(ack.command_id, ack.key): ack for ack in acks}
-        found: list[tuple[OutboxEntry, Ack]] = []
+        ack_by_key = {(ack.command_id, ack.key): ack for ack in acks}
+        answered: list[tuple[OutboxEntry, Ack]] = []
         for entry in batch:
-            ack = given.get((entry.held.command_id, entry.place[1]))
+            ack = ack_by_key.get((entry.held.command_id, entry.place[1]))
             if ack is not None and self._entries.get(entry.place) is entry:
-                found.append((entry, ack))
-        return found
+                answered.append((entry, ack))
+        return answered
 
-    def forget(self, held: LeaseKey) -> None:
+    def forget(self, lease_key: LeaseKey) -> None:
         """Remove the entries of an attempt that no longer runs here, except its ending."""
-        for place in list(self._of.get(held, ())):
+        for place in list(self._of.get(lease_key, ())):
             entry = self._entries[place]
             if not entry.ending:
                 self._remove(place)
                 if entry.answer is not None:
                     entry.answer.cancel()
 
-    def has_ending(self, held: LeaseKey) -> bool:
-        return any(place in self._endings for place in self._of.get(held, ()))
+    def has_ending(self, lease_key: LeaseKey) -> bool:
+        return any(place in self._endings for place in self._of.get(lease_key, ()))
 
     def _remove(self, place: Place) -> None:
         self._endings.pop(place, None)

@@ -48,9 +48,9 @@ class Plans:
                 delay = min(delay * 2, 1.0)
 
     def _compiled(self, content: str, text: str) -> Plan:
-        found = source_hash(text)
-        if found != content:
-            raise Failing(_unusable(content, f"what was sent has the hash {found}"))
+        text_hash = source_hash(text)
+        if text_hash != content:
+            raise Failing(_unusable(content, f"what was sent has the hash {text_hash}"))
         try:
             return compile_plan(self._load(text), content)
         except PlaybookInvalid as error:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
     """The tier of large results. A remote one gets a cache on this machine."""
-    kept, folder = tier(home, storage), storage.storage_local_cache_dir
-    if folder is not None or not isinstance(kept, FileStore):
-        return _cached(kept, folder or home / "cache", storage, now)
-    return Large(kept, kept.staging, patience=storage.storage_patience_sec)
+    tier_store, folder = tier(home, storage), storage.storage_local_cache_dir
+    if folder is not None or not isinstance(tier_store, FileStore):
+        return _cached(tier_store, folder or home / "cache", storage, now)
+    return Large(tier_store, tier_store.staging, patience=storage.storage_patience_sec)
 
 
 def shared_cache(storage: Storage) -> PayloadCache | None:
@@ -48,7 +48,7 @@ def tier(home: Path, storage: Storage) -> Tier:
 
 
 def _cached(
-    kept: Tier,
+    tier_store: Tier,
     folder: Path,
     storage: Storage,
     now: Callable[[], float],
@@ -64,7 +64,7 @@ def _cached(
     meta = FilePool(place / "meta", storage.storage_local_cache_meta_bytes, allowance)
     data = FilePool(place / "data", storage.storage_local_cache_bytes, allowance)
     staging = Staging(folder / "staging")
-    return Large(Cached(kept, meta, data), staging, patience=storage.storage_patience_sec)
+    return Large(Cached(tier_store, meta, data), staging, patience=storage.storage_patience_sec)
 
 
 def _objects(url: str, storage: Storage) -> Tier:
@@ -91,8 +91,8 @@ def connect_object_store(url: str, storage: Storage) -> "ObjectStore":
         "access_key_id": key and key.get_secret_value(),
         "secret_access_key": secret and secret.get_secret_value(),
     }
-    given = {name: value for name, value in options.items() if value}
-    return connect(url, allow_http=storage.storage_allow_http, **given)
+    set_options = {name: value for name, value in options.items() if value}
+    return connect(url, allow_http=storage.storage_allow_http, **set_options)
 
 
 def directory_of(url: str) -> Path:

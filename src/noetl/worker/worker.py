@@ -122,15 +122,15 @@ class Memory:
     most: int
     kept: OrderedDict[LeaseKey, int] = field(default_factory=OrderedDict)
 
-    def count(self, held: LeaseKey) -> int:
-        number = self.kept[held] = self.kept.get(held, 0) + 1
-        self.kept.move_to_end(held)
+    def count(self, lease_key: LeaseKey) -> int:
+        number = self.kept[lease_key] = self.kept.get(lease_key, 0) + 1
+        self.kept.move_to_end(lease_key)
         while len(self.kept) > self.most:
             self.kept.popitem(last=False)
         return number
 
-    def __contains__(self, held: LeaseKey) -> bool:
-        return held in self.kept
+    def __contains__(self, lease_key: LeaseKey) -> bool:
+        return lease_key in self.kept
 
 
 class Worker:
@@ -231,9 +231,9 @@ class Worker:
     def holds(self) -> tuple[LeaseKey, ...]:
         """The leases of this worker: of commands that it runs, and of commands with an
         unacknowledged ending."""
-        held = {job.held for job in self._jobs.values()}
-        held.update(entry.held for entry in self._outbox.endings())
-        return tuple(sorted(held, key=attrgetter("command_id", "attempt")))
+        lease_keys = {job.held for job in self._jobs.values()}
+        lease_keys.update(entry.held for entry in self._outbox.endings())
+        return tuple(sorted(lease_keys, key=attrgetter("command_id", "attempt")))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -420,18 +420,18 @@ class Worker:
         for command in reply.commands:
             self._begin(command, sent)
         # May name a command of this same reply: then its tool is not called.
-        for held in reply.stop:
-            job = self._jobs.get(held.command_id)
-            if job is not None and job.held == held:
+        for lease_key in reply.stop:
+            job = self._jobs.get(lease_key.command_id)
+            if job is not None and job.held == lease_key:
                 self._stop(job, endings.cancelled(job.command))
         return reply
 
     def _renewed(self, request: ExchangeRequest, sent: float) -> None:
         self._asked = max(self._asked, sent)
         reported = {report.command_id for report in request.reports}
-        for held in request.held:
-            job = self._jobs.get(held.command_id)
-            if job is not None and job.held == held and held.command_id not in reported:
+        for lease_key in request.held:
+            job = self._jobs.get(lease_key.command_id)
+            if job is not None and job.held == lease_key and lease_key.command_id not in reported:
                 job.renewed = max(job.renewed, sent)
 
     async def _keep_endings(self) -> None:
@@ -474,11 +474,11 @@ class Worker:
         """
         if self._now() - sent >= self._settings.deadline:
             return
-        held = LeaseKey(command.command_id, command.attempt)
+        lease_key = LeaseKey(command.command_id, command.attempt)
         running = self._jobs.get(command.command_id)
-        if held in self._ended or self._outbox.has_ending(held):
+        if lease_key in self._ended or self._outbox.has_ending(lease_key):
             return
-        if running is None and held in self._journaled:
+        if running is None and lease_key in self._journaled:
             # This worker gave the attempt up once. Only the next attempt knows its journal entries.
             self._post(command, endings.cancelled(command))
             return
@@ -486,8 +486,8 @@ class Worker:
             if running.command.attempt >= command.attempt:
                 return
             self._drop(running.held)
-        launch = self._launched.count(held)
-        job = RunningCommand(command, held, sent, self._clock.now(), launch)
+        launch = self._launched.count(lease_key)
+        job = RunningCommand(command, lease_key, sent, self._clock.now(), launch)
         self._jobs[command.command_id] = job
         job.task = asyncio.ensure_future(self._work(job))
         job.task.add_done_callback(lambda task: self._end_if_cut_off(job, task))
@@ -630,14 +630,14 @@ class Worker:
             self._outbox.forget(job.held)
             job.cancel()
 
-    def _drop(self, held: LeaseKey) -> None:
+    def _drop(self, lease_key: LeaseKey) -> None:
         """Stop the tool of a command that may be no longer ours, and report nothing more."""
-        job = self._jobs.get(held.command_id)
-        if job is None or job.held != held:
+        job = self._jobs.get(lease_key.command_id)
+        if job is None or job.held != lease_key:
             return
-        del self._jobs[held.command_id]
+        del self._jobs[lease_key.command_id]
         job.told = None
-        self._outbox.forget(held)
+        self._outbox.forget(lease_key)
         job.cancel()
         if job.task is not None and not job.task.done():
             self._dying[job.task] = None
