@@ -138,7 +138,7 @@ class ItemBatch:
 
     @property
     def results(self) -> list[Result]:
-        """In the order of the items."""
+        """The results in the order of the items."""
         return [self._results[position] for position in sorted(self._results)]
 
     def folded(self, results: list[Result]) -> dict[str, Any]:

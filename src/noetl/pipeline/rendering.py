@@ -84,11 +84,11 @@ class TaskRendering:
         return await self._evaluate(templates.render_value, template)
 
     async def lazy(self, template: Any) -> Any:
-        """Like `render_value`, but a stored result stays a LazyResult."""
+        """Render the template, but leave a stored result a LazyResult."""
         return await self._evaluate(templates.evaluate, template)
 
     async def source(self, template: Any) -> Any:
-        """Like `render_value`, but for a stored row set returns a reader of it."""
+        """Render the template; for a stored row set, return a reader of it."""
         result = await self._stored_result(template)
         if result is not None:
             reference = result.envelope.reference
@@ -107,8 +107,7 @@ class TaskRendering:
         return await self.payloads.fetch(uri)
 
     async def rows(self, template: Any) -> Any:
-        """Like `render_value`, but stored rows, also those of a map, stay in the store as
-        StoredRows."""
+        """Render the template, but leave stored rows, also those of a map, in the store as StoredRows."""
         result = await self._stored_result(template)
         if result is None or result.envelope.reference is None:
             return await self.value(template)

@@ -329,10 +329,10 @@ class Worker:
         batch: Iterable[OutboxEntry] = (),
         logs: tuple[StoredRef, ...] = (),
     ) -> ExchangeRequest:
-        """An exchange.
+        """Make an exchange.
 
-        It renews leases from time to time, not with every report, and always when an earlier reply
-        may be lost.
+        It renews leases from time to time, not with every report, and always when an earlier reply may be
+        lost.
         """
         settings = self._settings
         renew = bool(self._talking.failures or self._polling.failures or self._draining)
@@ -360,6 +360,7 @@ class Worker:
     async def _talk(self) -> None:
         # A server does not renew commands that the exchange reports on. So when a renewal is due,
         # one exchange carries no reports.
+        """Send reports or renew leases, and handle the reply."""
         self._bare = self._now() >= self._renewal_due() and not self._bare
         batch: list[OutboxEntry] = []
         if not self._bare:
@@ -386,6 +387,7 @@ class Worker:
         logs: tuple[StoredRef, ...],
         reply: ExchangeReply,
     ) -> None:
+        """Note which log parts and reports the server has stored."""
         if reply.logged:
             self._logs.stored(logs)
         for entry, ack in self._outbox.answers(batch, reply.acks):
