@@ -14,7 +14,7 @@ from noetl.bus.postgres import BusPostgres
 from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.catalog.port import Catalog, Vault
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.database import MemoryDatabase as Postgres
+from noetl.database import Database as Postgres
 from noetl.database import connect
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import Leases

@@ -14,7 +14,7 @@ import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -66,7 +66,7 @@ class FileStore:
         objects = self._listed(execution_id)
 
         def next_page() -> list[StoredObject]:
-            return [stored for stored, _ in zip(objects, range(_LISTED), strict=False)]
+            return list(islice(objects, _LISTED))
 
         while page := await asyncio.to_thread(next_page):
             for stored in page:

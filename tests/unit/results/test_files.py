@@ -167,6 +167,18 @@ async def listed(files: FileStore) -> list[Any]:
     return [each async for each in files.listed()]
 
 
+def test_every_file_is_listed_when_there_are_more_than_one_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noetl.results.files._LISTED", 2)
+    store = in_files(tmp_path)
+    places = {address("7", "result", "step", f"key{number}") for number in range(7)}
+    for place in places:
+        put(store, "value", place)
+    found = asyncio.run(listed(FileStore(tmp_path)))
+    assert {stored.address for stored in found} == places
+
+
 # ---- crashes and damage --------------------------------------------------------------------------------------------------------
 
 
