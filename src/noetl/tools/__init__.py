@@ -1,4 +1,6 @@
-"""One module per tool kind, and the registry. A tool gets a rendered call and gives a value, a failure, or what it waits for.
+"""One module per tool kind, and the registry. A tool takes a rendered call and returns an outcome.
 
-May import `noetl.playbook`, `noetl.results` (the port) and `noetl.model`; is imported by `pipeline` and whoever wires a worker.
+Tools run in the worker; `python_child` and `nursery_process` run in processes beside it. This package
+may import `noetl.playbook`, `noetl.results` (the port) and `noetl.model`. `pipeline`, `spark` and the
+code that wires a worker import it.
 """

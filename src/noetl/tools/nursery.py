@@ -1,7 +1,9 @@
-"""The worker's side of the nursery: processes for tools, each in a group, a session and a folder of its own, with limits.
+"""The worker's side of the fork server, which makes the processes of tools.
 
-A process is over when `ended` is set: by then everything it started is gone too. The nursery starts with the first process and
-ends when this end of its control socket closes, so nothing outlives the worker, however that ends. Linux only.
+Each process has its own process group, session and folder, and has limits. A process is over when
+`ended` is set: by then every process that it started is gone too. The fork server starts with the
+first process and ends when the worker's end of the control socket closes, so no process outlives the
+worker, even if the worker is killed. Linux only.
 """
 
 import asyncio
@@ -27,7 +29,7 @@ LARGEST_MESSAGE = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Of one process. None: no limit of ours. `cpu_seconds` is per call of the python tool."""
+    """Limits of one process; None sets no limit. `cpu_seconds` is per call of the python tool."""
 
     address_space: int | None = None
     file_size: int | None = None
@@ -36,12 +38,12 @@ class ProcessLimits:
 
 
 class MessageTooLarge(Exception):
-    """What the process is given does not fit into a message."""
+    """The request for a process does not fit into one message to the fork server."""
 
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """`ended` has the exit code, or minus the number of the signal."""
+    """A process of the fork server. `ended` resolves to the exit code, or minus the signal number."""
 
     id: int
     folder: str
@@ -53,7 +55,10 @@ class Process:
             self.nursery.send({"op": "kill", "id": self.id, "signal": number})
 
     async def stop(self, grace: float = GRACE) -> int:
-        """SIGTERM, a moment of grace, SIGKILL. Whoever asked must not leave before it is over, so cancelling waits too."""
+        """Send SIGTERM, wait for `grace` seconds, then send SIGKILL. Returns the exit status.
+
+        A cancelled caller also waits until the process has ended.
+        """
         self.kill(signal.SIGTERM)
         stopping = asyncio.ensure_future(self._stopped(grace))
         try:
@@ -72,7 +77,7 @@ class Process:
 
 @dataclass(slots=True)
 class _Started:
-    """One running nursery, on one event loop."""
+    """A running fork server, bound to one event loop."""
 
     loop: asyncio.AbstractEventLoop
     control: socket.socket
@@ -86,17 +91,23 @@ def _shut(control: socket.socket) -> None:
 
 
 class ForkServer:
-    """`serving` names a module whose `serve` its processes run, instead of what the python tool needs."""
+    """Starts the fork server on first use.
+
+    Its processes run the function `serve` of the module that `serving` names. The default is the one of
+    the python tool.
+    """
 
     def __init__(self, serving: str | None = None, env: Mapping[str, str] | None = None) -> None:
-        self._arguments = [] if serving is None else [serving]
+        self._arguments: list[str] = []
+        if serving is not None:
+            self._arguments.append(serving)
         self._env = dict(env or {})
         self._started: _Started | None = None
         self._processes: dict[int, Process] = {}
         self._count = 0
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
-    # ---- processes ---------------------------------------------------------------------------------------------------------
+    # ---- processes -------------------------------------------------------------------------------
 
     def spawn(
         self,
@@ -106,8 +117,11 @@ class ForkServer:
         limits: ProcessLimits,
         **more: Any,
     ) -> Process:
-        """`descriptors` become 1, 2, 3 … of the process and are closed here. Its environment is `env` and what every program
-        needs to find its way."""
+        """Start a process.
+
+        `descriptors` become 1, 2, 3 … of the process and are closed here. Its environment is `env` and
+        the inherited variables.
+        """
         try:
             started = self._start()
             self._count += 1
@@ -157,7 +171,7 @@ class ForkServer:
                 os.close(descriptor)
         started.loop.remove_writer(started.control)
 
-    # ---- the nursery itself ------------------------------------------------------------------------------------------------
+    # ---- the fork server itself ------------------------------------------------------------------
 
     def _start(self) -> _Started:
         loop = asyncio.get_running_loop()
@@ -181,6 +195,7 @@ class ForkServer:
         return self._started
 
     def _told(self) -> None:
+        """Read the messages that processes have ended."""
         started = self._started
         while started is not None:
             try:
@@ -198,18 +213,24 @@ class ForkServer:
                 process.ended.set_result(message["status"])
 
     def _lost(self) -> None:
-        """The nursery is dead, and with it, by the kernel's hand, every process it made."""
-        started, self._started = self._started, None
+        """Handle the death of the fork server. The kernel has killed all its processes with it."""
+        started = self._started
+        self._started = None
         if started is not None:
             _release(started)
-        lost, self._processes = self._processes, {}
-        for process in lost.values():
+        self._end_processes()
+
+    def _end_processes(self) -> None:
+        processes = self._processes
+        self._processes = {}
+        for process in processes.values():
             if not process.ended.done():
                 process.ended.set_result(-signal.SIGKILL)
 
     def _forget(self) -> None:
-        """One that belonged to an event loop which is over."""
-        started, self._started = self._started, None
+        """Drop a fork server of an event loop that has ended."""
+        started = self._started
+        self._started = None
         self._processes = {}
         if started is not None:
             started.control.close()
@@ -217,20 +238,18 @@ class ForkServer:
             _reap(started.pid, wait=False)
 
     async def close(self) -> None:
-        """Ends every process; returns when all are gone."""
+        """End every process. Returns when all are gone."""
         started = self._started
         if started is None or started.loop is not asyncio.get_running_loop():
             return
         self._started = None
         _release(started)
         await asyncio.to_thread(_reap, started.pid, wait=True)
-        lost, self._processes = self._processes, {}
-        for process in lost.values():
-            if not process.ended.done():
-                process.ended.set_result(-signal.SIGKILL)
+        self._end_processes()
 
 
 def inherited() -> dict[str, str]:
+    """The variables of the worker's environment that every process gets."""
     return {name: os.environ[name] for name in INHERITED if name in os.environ}
 
 
@@ -249,5 +268,6 @@ def _drop_backlog(started: _Started) -> None:
 
 
 def _reap(pid: int, *, wait: bool) -> None:
+    options = 0 if wait else os.WNOHANG
     with suppress(ChildProcessError):
-        os.waitpid(pid, 0 if wait else os.WNOHANG)
+        os.waitpid(pid, options)

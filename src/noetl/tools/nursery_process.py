@@ -1,15 +1,18 @@
-"""The nursery: a small process beside the worker that forks the processes tools run in, and sees to it that none survives.
+"""The fork server: a small process beside the worker that forks the processes of tools.
 
-It runs no code of others. Each process it makes leads a session of its own, has limits, gains no privileges and dies with the
-nursery; the nursery ends when the worker's end of the control socket closes, however the worker ended. Whatever a process left
-behind (its group, processes that left the group) becomes the nursery's child when it dies, and is killed before its death is
-told.
+It runs no code of playbooks, and no process survives it. Each process leads its own session, has limits,
+gains no privileges and dies with the fork server. The fork server ends when the worker's end of the
+control socket closes, which happens however the worker ends.
 
-Its processes serve the python tool, or whatever the module named on its command line has for `serve`: what that imports, all of
-them have without importing it again.
+When a process dies, the processes that it started become children of the fork server, also those that
+left its process group. The fork server kills them before it reports the death.
 
-Messages are JSON, one per packet. From the worker: `{op: spawn, id, kind, folder, env, limits, …}` with descriptors, and
-`{op: kill, id, signal}`. To the worker: `{id, status}` when a process and all it started are gone.
+The processes serve the python tool, or run the function `serve` of the module that the command line
+names. They are forked after that module is imported, so they do not import it again.
+
+Messages are JSON, one per packet. The worker sends `{op: spawn, id, kind, folder, env, limits, …}` with
+descriptors, and `{op: kill, id, signal}`. It receives `{id, status}` when a process and every process that
+it started are gone.
 """
 
 import ctypes
@@ -33,6 +36,7 @@ LIMITS = {
     "open_files": resource.RLIMIT_NOFILE,
 }
 LARGEST_MESSAGE = 256 * 1024
+ORPHAN_POLL_MS = 20  # how often orphans are looked for: their end sends no signal
 _prctl = ctypes.CDLL(None).prctl
 _prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
@@ -46,19 +50,20 @@ class ForkServerProcess:
         self.control = control
         self.root = root
         self.serve = serve
-        self.live: dict[int, int | None] = {}  # pid: id, or None for one that only removes files
+        self.live: dict[int, int | None] = {}  # id by pid; None for a process that removes files
         self.folders: dict[int, str] = {}
-        self.dead: list[dict[str, int]] = []  # told once nothing of theirs is left
+        self.dead: list[dict[str, int]] = []  # to be reported when their orphans are gone
 
     def run(self) -> None:
-        wakeup, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        wakeup, wakeup_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wakeup_end, warn_on_full_buffer=False)
         poll = select.poll()
         poll.register(self.control, select.POLLIN)
         poll.register(wakeup, select.POLLIN)
         while True:
-            for descriptor, _ in poll.poll(20 if self.dead else None):
+            timeout = ORPHAN_POLL_MS if self.dead else None
+            for descriptor, _ in poll.poll(timeout):
                 if descriptor == wakeup:
                     os.read(wakeup, 4096)
                 elif not self.take():
@@ -66,6 +71,7 @@ class ForkServerProcess:
             self.reap()
 
     def take(self) -> bool:
+        """Handle one message of the worker. False if the worker is gone."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, LARGEST_MESSAGE, 8)
         except BlockingIOError:
@@ -81,7 +87,7 @@ class ForkServerProcess:
             self.kill(message["id"], message["signal"])
         return True
 
-    # ---- births ------------------------------------------------------------------------------------------------------------
+    # ---- starting processes ----------------------------------------------------------------------
 
     def spawn(self, message: dict[str, Any], descriptors: list[int]) -> None:
         try:
@@ -98,16 +104,16 @@ class ForkServerProcess:
                 os.close(descriptor)
 
     def child(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        """Never returns."""
+        """Run the forked process. Never returns."""
         code = 127
         try:
-            nursery = os.getppid()
+            fork_server = os.getppid()
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
             prctl(PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != nursery:
+            if os.getppid() != fork_server:  # it died before PDEATHSIG was set
                 os._exit(127)
             prctl(NO_NEW_PRIVS, 1)
             prctl(CHILD_SUBREAPER, 1)
@@ -129,32 +135,32 @@ class ForkServerProcess:
         finally:
             os._exit(code)
 
-    # ---- deaths ------------------------------------------------------------------------------------------------------------
+    # ---- ending processes ------------------------------------------------------------------------
 
-    def kill(self, wanted: int, number: int) -> None:
-        for pid, known in self.live.items():
-            if known == wanted:
+    def kill(self, process_id: int, number: int) -> None:
+        for pid, known_id in self.live.items():
+            if known_id == process_id:
                 group_kill(pid, number)
 
     def reap(self) -> None:
-        while (found := ended()) is not None:
-            group_kill(
-                found, signal.SIGKILL
-            )  # before it is reaped: until then nobody else can have its number
-            _, status = os.waitpid(found, 0)
-            if found not in self.live:
+        while (pid := ended()) is not None:
+            # The pid cannot be reused before the process is reaped.
+            group_kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            if pid not in self.live:
                 continue
-            known = self.live.pop(found)
-            if known is not None:
-                self.dead.append({"id": known, "status": os.waitstatus_to_exitcode(status)})
-                self.remove(self.folders.pop(found))
+            process_id = self.live.pop(pid)
+            if process_id is not None:
+                exit_code = os.waitstatus_to_exitcode(status)
+                self.dead.append({"id": process_id, "status": exit_code})
+                self.remove(self.folders.pop(pid))
         if self.dead and not self.kill_orphans():
             dead, self.dead = self.dead, []
             for message in dead:
                 self.tell(message)
 
     def kill_orphans(self) -> bool:
-        """Processes that outlived the one that started them. True while there are any."""
+        """Kill the processes that outlived their parents. True if there were any."""
         orphans = [pid for pid in children() if pid not in self.live]
         for pid in orphans:
             signal_to(pid, signal.SIGKILL)
@@ -163,7 +169,7 @@ class ForkServerProcess:
     def remove(self, folder: str) -> None:
         try:
             os.rmdir(folder)
-        except OSError:  # not empty: that may take long
+        except OSError:  # it is not empty; removing it may take long, so another process does it
             pid = os.fork()
             if pid == 0:
                 try:
@@ -174,35 +180,40 @@ class ForkServerProcess:
             self.live[pid] = None
 
     def tell(self, message: dict[str, int]) -> None:
-        with suppress(OSError):  # the worker is gone: the next read says so
+        with suppress(OSError):  # the worker is gone: the next read finds out
             self.control.send(json.dumps(message).encode())
 
     def close(self) -> None:
-        """The worker is gone or has closed its end: nothing may outlive this."""
+        """End every process and remove all folders. The worker is gone or has closed its end."""
         for pid in self.live:
             group_kill(pid, signal.SIGKILL)
-        while (found := ended(wait=True)) is not None:
-            group_kill(found, signal.SIGKILL)
-            os.waitpid(found, 0)
-            self.live.pop(found, None)
+        while (ended_pid := ended(wait=True)) is not None:
+            group_kill(ended_pid, signal.SIGKILL)
+            os.waitpid(ended_pid, 0)
+            self.live.pop(ended_pid, None)
             self.kill_orphans()
         remove_tree(self.root)
 
 
 def ended(*, wait: bool = False) -> int | None:
-    """A child that has ended and is not reaped yet."""
+    """The pid of a child that has ended and is not reaped yet."""
+    options = os.WEXITED | os.WNOWAIT
+    if not wait:
+        options |= os.WNOHANG
     try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | (0 if wait else os.WNOHANG))
+        child = os.waitid(os.P_ALL, 0, options)
     except ChildProcessError:
         return None
-    return found.si_pid if found is not None else None
+    if child is None:
+        return None
+    return child.si_pid
 
 
 def group_kill(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
-        signal_to(pid, number)  # it has not come to lead its group yet
+        signal_to(pid, number)  # it does not lead its group yet
 
 
 def signal_to(pid: int, number: int) -> None:
@@ -211,22 +222,26 @@ def signal_to(pid: int, number: int) -> None:
 
 
 def children() -> list[int]:
-    """Of this process; by /proc, since nothing else tells."""
-    own, found = os.getpid(), []
+    """The pids of this process's children, from /proc: there is no system call for it."""
+    own_pid = os.getpid()
+    pids = []
     for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == own:
-                found.append(int(name))
-    return found
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                stat = file.read()
+        except OSError:
+            continue
+        _, _, after_name = stat.rpartition(b")")
+        parent_pid = int(after_name.split()[1])
+        if parent_pid == own_pid:
+            pids.append(int(name))
+    return pids
 
 
 def place(descriptors: list[int]) -> None:
-    """Standard input is empty; the given ones follow as 1, 2, 3 …; everything else is closed."""
+    """Make standard input empty, move `descriptors` to 1, 2, 3 … and close all others."""
     highest = max(descriptors, default=2) + len(descriptors) + 8
     moved = [os.dup2(descriptor, highest + number) for number, descriptor in enumerate(descriptors)]
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -239,10 +254,13 @@ def place(descriptors: list[int]) -> None:
 def limit(limits: dict[str, int | None]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for name, kind in LIMITS.items():
-        if (value := limits.get(name)) is not None:
-            _, hard = resource.getrlimit(kind)
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(kind, (value, value))
+        value = limits.get(name)
+        if value is None:
+            continue
+        _, hard_limit = resource.getrlimit(kind)
+        if hard_limit != resource.RLIM_INFINITY:
+            value = min(value, hard_limit)
+        resource.setrlimit(kind, (value, value))
 
 
 def remove_tree(root: str) -> None:
@@ -261,12 +279,14 @@ def remove_tree(root: str) -> None:
 
 
 def beside(name: str) -> Any:
-    """A module of this folder, which is not on the path: names in it must not hide the standard library's."""
+    """Load a module of this folder.
+
+    The folder is not on the path, because its modules would hide those of the standard library.
+    """
     from importlib.machinery import SourceFileLoader
 
-    loader = SourceFileLoader(
-        name, os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
-    )
+    folder = os.path.dirname(os.path.abspath(__file__))
+    loader = SourceFileLoader(name, os.path.join(folder, f"{name}.py"))
     module = type(sys)(name)
     module.__file__ = loader.path
     exec(loader.get_code(name), module.__dict__)  # type: ignore[arg-type]  # noqa: S102 - our own source; it has code
@@ -279,14 +299,14 @@ def main() -> None:
     prctl(CHILD_SUBREAPER, 1)
     prctl(NO_NEW_PRIVS, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the worker decides; its end is ours
+        signal.signal(number, signal.SIG_IGN)  # this process ends with the worker only
     control = socket.socket(fileno=CONTROL)
-    serve = (
-        importlib.import_module(sys.argv[2]).serve
-        if len(sys.argv) > 2
-        else beside("python_child").serve
-    )
-    import traceback  # noqa: F401 - what most failures would make every child import
+    if len(sys.argv) > 2:
+        module = importlib.import_module(sys.argv[2])
+    else:
+        module = beside("python_child")
+    serve = module.serve
+    import traceback  # noqa: F401 - imported here, so that no child imports it when a call fails
 
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""The contract of a tool: `run` takes one rendered call and ends in a `Success`, a `Failed`, or a `Suspend`.
+"""The contract of a tool: `run` takes one rendered call and returns `Success`, `Failed` or `Suspend`.
 
-A tool stops when its coroutine is cancelled: whatever it started (a process, a request) is gone when `run` has returned. What a
-playbook can route on is a `Failed`; an exception means that the tool itself is broken.
+A tool stops when its coroutine is cancelled: the processes and requests that it started are gone when
+`run` returns. A playbook can route on a `Failed`; an exception means that the tool itself is broken.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,29 +15,31 @@ from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook.templates import Marked
 from noetl.results.tables import Tables
 
-Log = Callable[
-    [str, str], None
-]  # stream (stdout, stderr), line; called in the order they were written
-Progress = Callable[
-    [str], None
-]  # a few words on how far it is; the last ones are seen by whoever looks, and kept nowhere
-Secret = Callable[[str, str | None], Awaitable[Any]]  # name, provider
+# Takes the stream (stdout or stderr) and a line. It is called in the order of the lines.
+Log = Callable[[str, str], None]
+# Takes a few words on how far the call is. Only the latest ones are shown; they are not stored.
+Progress = Callable[[str], None]
+# Takes the name of a secret and its provider.
+Secret = Callable[[str, str | None], Awaitable[Any]]
 
 
 def silent(stream: str, line: str) -> None:
-    """Logs nowhere."""
+    """Drop the line: the default `log` of a call."""
 
 
 def unseen(progress: str) -> None:
-    """Nobody looks."""
+    """Drop the progress: the default `progress` of a call."""
 
 
 def nothing_hidden() -> None:
-    """Errors may show the address that was asked."""
+    """Return None: errors may show the URL of the request."""
 
 
 class CallIdentity(Struct, frozen=True):
-    """Which call this is. `attempt` is the policy's try, from 1; lost leases do not count: those are `lease`."""
+    """Which call this is.
+
+    `attempt` counts the tries of the retry policy, from 1. `lease` counts the leases of the command.
+    """
 
     execution_id: ExecutionId
     step: str
@@ -51,10 +53,10 @@ class CallIdentity(Struct, frozen=True):
 
 @runtime_checkable
 class Rows(Protocol):
-    """Rows that are stored elsewhere, and may be more than memory holds."""
+    """Rows that are stored elsewhere, and may not fit into memory."""
 
     def batches(self, size: int) -> AsyncIterator[list[Any]]:
-        """So many at a time, in order."""
+        """Yield the rows in order, `size` at a time."""
         ...
 
 
@@ -63,34 +65,41 @@ class Columnar(Protocol):
     """Rows that may be stored with their types."""
 
     async def reader(self) -> Any:
-        """A `rowsets.Reader`, which whoever asks closes; None: they are JSON."""
+        """A `rowsets.Reader`, which the caller closes; None if the rows are JSON."""
         ...
 
 
 class Rendering(Protocol):
-    """For fields that a tool declares `raw` and renders itself, in the scope of its task."""
+    """Renders the fields that a tool declares `raw`, in the scope of the tool's task."""
 
     async def value(self, template: Any) -> Any: ...
     async def source(self, template: Any) -> Any:
-        """Like `value`, but a stored row set stays where it is: a `rowsets.Reader`, which the tool closes."""
+        """Like `value`, but a stored row set is not loaded: the tool gets a `rowsets.Reader`, and closes it."""
         ...
 
     async def fetched(self, uri: str) -> Any:
-        """What an address leads to, if this command may know it: a value, or a reader of rows."""
+        """The value or the reader of rows behind a URI, if this command may read it."""
         ...
 
     async def rows(self, template: Any) -> Any:
-        """Like `value`, but rows that are stored stay where they are: `Rows`, also as a member of a map."""
+        """Like `value`, but stored rows are not loaded: they are `Rows`, also as a member of a map."""
         ...
 
     async def marked(self, template: str) -> tuple[str, list[Marked]]: ...
 
 
 class Call(Struct, frozen=True):
-    """`key` names this call for ever: the same over lost leases and tries, another for each item, page and run. `auth` is what
-    the task's `auth` resolved to: its values, which must appear in no outcome. `secret` resolves others by name. `tables` takes
-    rows that a value could not hold. `credential` is what another `auth` in the config stands for. `hidden_url` gives the address
-    as the playbook writes it if errors must not show the one that is asked, because a value of a payload is in it."""
+    """One rendered call of a tool.
+
+    `key` identifies the call for ever: it stays the same over lost leases and retries, and differs for
+    each item, page and run.
+    `auth` holds the values that the task's `auth` resolved to; they must not appear in any outcome.
+    `secret` resolves other secrets by name.
+    `tables` stores rows that are too many for a value.
+    `credential` resolves another `auth` in the config.
+    `hidden_url` returns the URL as the playbook writes it, if errors must not show the rendered URL
+    because it contains a value of a payload.
+    """
 
     config: dict[str, Any]
     input: dict[str, Any]
@@ -115,7 +124,10 @@ class Success(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """`sample` are a few rows that show what is wrong. They are stored, and the failure names where: they stand in no event."""
+    """`sample` are a few rows that show what is wrong.
+
+    They are stored as a payload, and the failure refers to it: no event contains them.
+    """
 
     failure: Failure
     facts: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +135,7 @@ class Failed(Struct, frozen=True):
 
 
 class Suspend(Struct, frozen=True):
-    """The task waits without a worker; it goes on with what it waited for."""
+    """The task waits without a worker, and resumes with the result of the wait."""
 
     reason: Literal["time", "signal", "approval", "child"]
     until: Micros | None = None
@@ -137,8 +149,11 @@ Outcome = Success | Failed | Suspend
 
 
 class Tool(Protocol):
-    """One per worker. It may also have `start()` and `close()`, coroutines called when the worker begins and ends, and `config`,
-    the pydantic model of its fields, when it comes by entry point."""
+    """A worker has one instance of each tool.
+
+    A tool may also have the coroutines `start()` and `close()`, which the worker calls when it begins
+    and ends. A tool from an entry point may have `config`, the pydantic model of its fields.
+    """
 
     @property
     def kind(self) -> str: ...
@@ -147,8 +162,10 @@ class Tool(Protocol):
 
 
 class BatchOutcome(Struct, frozen=True):
-    """Outcomes in the order of the inputs, None of a call that was not made; and how long the calls were worked on, without
-    what they waited."""
+    """Outcomes in the order of the inputs; None for a call that was not made.
+
+    `seconds` is the time that the calls took to run, without the time that they waited.
+    """
 
     outcomes: "Sequence[Success | Failed | None]"
     seconds: float
@@ -156,9 +173,14 @@ class BatchOutcome(Struct, frozen=True):
 
 @runtime_checkable
 class ManyTool(Tool, Protocol):
-    """A tool whose cheap calls are dearer to make than to run. `config` is the same for all and fully rendered; what is not raw
-    in it is empty. `log` gives the log of the nth call, when it needs one. At most `at_once` of them run at any moment.
-    `stop`: when one fails, those that have not begun are not made. Cancelled, none of the calls runs any more."""
+    """A tool for which dispatching a call may cost more than running it, so it takes many calls at once.
+
+    All calls share one `config`, which is fully rendered; only its raw fields have values.
+    `log` returns the log of the nth call. The tool asks for it only if the call writes something.
+    At most `at_once` calls run at the same time.
+    With `stop`, the calls that have not begun when one fails are not made.
+    When `run_many` is cancelled, it returns after all calls have ended.
+    """
 
     async def run_many(
         self,
@@ -172,8 +194,12 @@ class ManyTool(Tool, Protocol):
 
 
 class Looped(Struct, frozen=True):
-    """`value` has a row (index, status, error, ms, tries, result) for every item, in order: a `Table` or `Parts`. `shards` tell
-    what the parts of the loop did, `provenance` what the items of each part share."""
+    """The result of a loop that a tool ran as a whole.
+
+    `value` is a `Table` or `Parts` with a row (index, status, error, ms, tries, result) for every item,
+    in order. `shards` has the outcome of each part of the loop. `provenance` has the fields that the
+    items of each part share.
+    """
 
     value: Any
     shards: list[Items]
@@ -181,14 +207,17 @@ class Looped(Struct, frozen=True):
 
 
 ItemBatches = AsyncIterator[list[tuple[int, Any]]]  # items with their indexes, in order
-Told = Callable[[int, Items], Awaitable[None]]  # a part of the loop has ended
+Told = Callable[[int, Items], Awaitable[None]]  # called when a part of the loop has ended
 
 
 @runtime_checkable
 class LoopTool(Tool, Protocol):
-    """A tool that runs all items of a loop, many parts of it at once, elsewhere. `call.config` says what (`pipeline/spread.py`);
-    `items` are a `rowsets.Reader`, whose rows they are, or come in batches. Every part is told of once, as far as that is known
-    while it runs and the rest at the end."""
+    """A tool that runs all items of a loop outside the worker, many parts at the same time.
+
+    `call.config` describes the work (`pipeline/spread.py`). `items` are the rows of a `rowsets.Reader`,
+    or batches of items. The tool reports every part once: while the loop runs if it learns of it then,
+    and the rest at the end.
+    """
 
     async def run_loop(
         self, call: Call, items: Any | ItemBatches, told: Told
@@ -196,6 +225,6 @@ class LoopTool(Tool, Protocol):
 
 
 def raw_fields(tool: Tool) -> frozenset[str]:
-    """Fields that are not rendered for the tool: its `raw`, when it has one."""
+    """The fields that the pipeline does not render for the tool: its `raw`, or none."""
     raw: frozenset[str] = getattr(tool, "raw", frozenset())
     return raw

@@ -1,7 +1,7 @@
-"""`python`: code in a child process from a pool (`python_pool`); its result comes back as JSON, its prints are logs.
+"""`python`: runs code in a child process of a pool (`python_pool`). Its result is JSON; its prints are logs.
 
-A child is isolated (`-I`), has an environment of its own, a folder that is emptied after every call, limits, and a fresh
-namespace for every call. What stays from call to call is which modules are imported.
+A child is isolated (`-I`). It has its own environment, limits, a folder that is emptied after every call,
+and a fresh namespace for every call. Only imported modules stay from call to call.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from noetl.tools.nursery import ForkServer
 from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
 from noetl.tools.python_pool import PoolSettings, Program, PythonPool, PythonProcessCrashed
 
-FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that its process has answered
+FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that got an answer
 
 
 class Python:
@@ -30,7 +30,7 @@ class Python:
     def __init__(
         self, nursery: ForkServer | None = None, settings: PoolSettings | None = None
     ) -> None:
-        self._nursery = nursery or ForkServer()
+        self._fork_server = nursery or ForkServer()
         self._settings = settings or PoolSettings()
         self._pool: PythonPool | None = None
 
@@ -38,15 +38,15 @@ class Python:
         self._pool_here().start()
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
+        pool = self._pool
+        self._pool = None
         if pool is not None:
             pool.close()
-        await self._nursery.close()
+        await self._fork_server.close()
 
     async def run(self, call: Call) -> Outcome:
-        (outcome,) = (
-            await self.run_many(call.config, (call.input,), lambda nth: call.log)
-        ).outcomes
+        batch = await self.run_many(call.config, (call.input,), lambda nth: call.log)
+        (outcome,) = batch.outcomes
         assert outcome is not None
         return outcome
 
@@ -62,25 +62,18 @@ class Python:
         code = await source(config)
         if isinstance(code, Failure):
             return BatchOutcome([Failed(code)] * len(inputs), 0.0)
-        env = tuple(
-            sorted(
-                (name, _text(value))
-                for name, value in (config.get("env") or {}).items()
-                if value is not None
-            )
-        )
-        given: list[bytes | Failed | None] = [written(each) for each in inputs]
+        encoded: list[bytes | Failed | None] = [written(call_input) for call_input in inputs]
         if stop:
-            first = next(
-                (nth for nth, each in enumerate(given) if isinstance(each, Failed)), len(given)
-            )
-            given[first + 1 :] = [None] * len(given[first + 1 :])
-        calls = [(data, nth) for nth, data in enumerate(given) if isinstance(data, bytes)]
-        pool, program = self._pool_here(), Program(code, env)
-        answers = iter(await pool.call(program, calls, log, at_once, stop))
-        outcomes = [
-            self._outcome(next(answers)) if isinstance(each, bytes) else each for each in given
+            _drop_after_failure(encoded)
+        calls = [(data, nth) for nth, data in enumerate(encoded) if isinstance(data, bytes)]
+        pool = self._pool_here()
+        program = Program(code, _environment(config))
+        answers = await pool.call(program, calls, log, at_once, stop)
+        outcomes: list[Success | Failed | None] = [
+            None if isinstance(data, bytes) else data for data in encoded
         ]
+        for (_, nth), answer in zip(calls, answers, strict=True):
+            outcomes[nth] = self._outcome(answer)
         return BatchOutcome(outcomes, pool.mean(program) * len(calls) / 1_000_000)
 
     def _outcome(
@@ -94,15 +87,32 @@ class Python:
 
     def _pool_here(self) -> PythonPool:
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
-            self._pool = PythonPool(self._nursery, self._settings)
+            self._pool = PythonPool(self._fork_server, self._settings)
         return self._pool
 
 
+def _environment(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    variables = config.get("env") or {}
+    texts = [(name, _text(value)) for name, value in variables.items() if value is not None]
+    return tuple(sorted(texts))
+
+
+def _drop_after_failure(encoded: list[bytes | Failed | None]) -> None:
+    """Replace the inputs after the first one that cannot be encoded by None."""
+    for nth, data in enumerate(encoded):
+        if isinstance(data, Failed):
+            later = len(encoded) - nth - 1
+            encoded[nth + 1 :] = [None] * later
+            return
+
+
 async def source(config: dict[str, Any], field: str = "code") -> str | Failure:
-    """The text of the field, or of the script named instead."""
-    if isinstance(text := config.get(field), str):
+    """The text of the field, or else the text of the file that `script` names."""
+    text = config.get(field)
+    if isinstance(text, str):
         return text
-    uri = (config.get("script") or {}).get("uri", "")
+    script = config.get("script") or {}
+    uri = script.get("uri", "")
     if urlsplit(uri).scheme != "file":
         message = f"a script is read from file:// only, not {uri!r}"
         return Failure(code="SCRIPT_UNAVAILABLE", kind="config", message=message)
@@ -114,14 +124,14 @@ async def source(config: dict[str, Any], field: str = "code") -> str | Failure:
 
 
 def crashed(kind: str, status: int) -> Failed:
-    """The process that ran the tool is gone and gave no result."""
-    how = (
-        f"was killed by {signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
-    )
+    """The failure of a call when its process has ended without a result."""
+    if status < 0:
+        how = f"was killed by {signal_name(-status)}"
+    else:
+        how = f"ended with exit code {status}"
     message = f"the {kind} process {how} and gave no result"
-    return Failed(
-        Failure(code="TOOL_CRASHED", kind="crash", message=message), {"py": {"exit_code": status}}
-    )
+    failure = Failure(code="TOOL_CRASHED", kind="crash", message=message)
+    return Failed(failure, {"py": {"exit_code": status}})
 
 
 def signal_name(number: int) -> str:
@@ -132,21 +142,22 @@ def signal_name(number: int) -> str:
 
 
 def written(given: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
-    """An input, or some, as code gets them."""
+    """Encode one input or several as JSON for the code."""
     try:
         return msgspec.json.encode(given)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return Failed(
-            Failure(code="INPUT_NOT_JSON", kind="python", message=f"the input is not JSON: {error}")
-        )
+        message = f"the input is not JSON: {error}"
+        return Failed(Failure(code="INPUT_NOT_JSON", kind="python", message=message))
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 def outcome_of(answer: dict[str, Any], limit: int) -> Success | Failed:
-    """From what `python_child.answer` says."""
+    """The outcome that an answer of `python_child` stands for."""
     if "error" not in answer:
         return Success(answer["value"], FACTS)
     name = answer["error"]
@@ -155,9 +166,9 @@ def outcome_of(answer: dict[str, Any], limit: int) -> Success | Failed:
         return Failed(Failure(code=name, kind="python", message=message), FACTS)
     if name == "RESULT_NOT_JSON":
         return Failed(Failure(code=name, kind="python", message=answer["message"]), FACTS)
-    where = f" (line {answer['line']})" if answer.get("line") else ""
+    message = f"{name}: {answer['message']}"
+    if answer.get("line"):
+        message += f" (line {answer['line']})"
     detail = {"exception": name, "line": answer.get("line"), "trace": answer.get("trace", "")}
-    message = f"{name}: {answer['message']}{where}"
-    return Failed(
-        Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail), FACTS
-    )
+    failure = Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail)
+    return Failed(failure, FACTS)

@@ -1,16 +1,18 @@
-"""Runs inside a child process of the python tool: takes calls from a socket, executes their code, sends values and prints back.
+"""Runs inside a child process of the python tool: takes calls from a socket and executes their code.
 
-Stands alone: it imports nothing of ours and nothing heavy, since every idle child holds it in memory. orjson is not heavy: it
-takes 1.5 MB, which all children share.
+It sends back values and prints. It imports no other module of noetl and nothing heavy, since every idle
+child has it in memory. orjson takes 1.5 MB, which all children share.
 
-A request is one frame: JSON `{code, env, inputs, limit, stop}`; `stop` ends it at the first input that fails. Before each of
-several inputs the child takes one byte from the token pipe; the worker may take them back, so whether an input is started is
-never in doubt. What goes back are frames too: a kind, a length, a payload. Whatever a call changes about the process is put
-back before the next one; where that cannot be done (threads, processes, descriptors left behind) the child says so and ends:
-the next call gets another one.
+A request is one frame of JSON: `{code, env, inputs, limit, stop}`. With `stop`, the first input that fails
+ends the request. If there are several inputs, the child takes one byte from the token pipe before each of
+them. The worker may take the bytes back, so it always knows which inputs were started. Answers are
+frames too: a kind, a length and a payload.
+
+After each call the child restores the state of the process. If it cannot (the call has left threads,
+processes or descriptors), it reports that and ends, and another child gets the next call.
 """
 
-import _signal  # type: ignore[import-not-found]  # the same without enums
+import _signal  # type: ignore[import-not-found]  # like `signal`, but without enums, which are slow
 import _thread
 import ast
 import base64
@@ -31,24 +33,24 @@ import orjson
 
 FILE = "<code>"
 WHOLE = ("input", "args", "input_data")  # names under which the code sees its whole input
-HEADER = struct.Struct(">BI")  # kind, length of what follows
+HEADER = struct.Struct(">BI")  # kind, length of the payload
 ANSWERS, LOG, LAST = 1, 2, 3
 LOG_HEADER = struct.Struct(">IB")  # input, stream
 SOCKET, TOKENS = 3, 4
-FLUSH_AFTER = 0.001  # seconds that answers may wait for others
+FLUSH_AFTER = 0.001  # seconds that an answer may wait for others
 FLUSH_AT = 64 * 1024
 CO_COROUTINE = 0x80
-SPARE_DESCRIPTORS = 64  # that code may leave open before its process is given up
+SPARE_DESCRIPTORS = 64  # descriptors that code may leave open before its process is replaced
 KEPT_PROGRAMS = 64
 ERROR = b'{"error"'  # how the answer of a failed call begins
 MISSING = object()
 
 
-# ---- serving -----------------------------------------------------------------------------------------------------------
+# ---- serving -------------------------------------------------------------------------------------
 
 
 def serve(memory_limit: int, cpu_seconds: int | None) -> None:
-    """Until the worker closes the socket, or the process is no longer fit for another call."""
+    """Answer requests until the worker closes the socket, or the process cannot be used again."""
     gc.enable()
     state = State(memory_limit)
     programs = Programs()
@@ -66,13 +68,18 @@ def serve(memory_limit: int, cpu_seconds: int | None) -> None:
 
 
 def received() -> bytes | None:
-    """One request; None at the end of the stream. The worker sends the next one only after the answer to this."""
+    """Read one request; None at the end of the stream.
+
+    The first read may take all there is: the worker sends the next request after the last answer.
+    """
     data = os.read(SOCKET, 64 * 1024)
     if not data:
         return None
     while len(data) < 4:
         data += os.read(SOCKET, 4)
-    parts, left = [data[4:]], int.from_bytes(data[:4], "big") + 4 - len(data)
+    size = int.from_bytes(data[:4], "big")
+    parts = [data[4:]]
+    left = size + 4 - len(data)
     while left > 0:
         data = os.read(SOCKET, min(left, 1 << 20))
         if not data:
@@ -90,7 +97,7 @@ def send(kind: int, *parts: bytes) -> None:
 
 
 class InputBatch:
-    """Inputs of one request, in order, while there are tokens."""
+    """Runs the inputs of one request, in order, while there are tokens."""
 
     def __init__(self, request: dict[str, Any], state: "State", programs: "Programs") -> None:
         self.code = request["code"]
@@ -106,44 +113,53 @@ class InputBatch:
         self.flushed = self.began = time.monotonic()
 
     def run(self) -> str | None:
-        """Why the process cannot be used again, or None."""
-        state, inputs = self.state, self.inputs
+        """Run the inputs. Returns the reason why the process cannot be used again, or None."""
+        state = self.state
+        inputs = self.inputs
         state.use_environment(self.env or {})
         several = len(inputs) > 1
-        for number, given in enumerate(inputs):
+        for number, call_input in enumerate(inputs):
             if several and not taken():
                 break
-            inputs[number] = None  # what the code drops is freed at once
+            inputs[number] = None  # the memory is freed when the code drops its input
             state.stdout.raw_log.number = state.stderr.raw_log.number = number
-            made = answer(self.programs, self.code, given, self.limit)
+            encoded = answer(self.programs, self.code, call_input, self.limit)
             if os.getpid() != PID:
-                os._exit(0)  # a fork that came out of the code: it is not the one to answer
+                os._exit(0)  # the code has forked: only the original process answers
             state.flush()
-            self.add(made)
-            self.stopped = self.stop and made.startswith(ERROR)
-            if (spoiled := state.restore()) is not None:
+            self.add(encoded)
+            self.stopped = self.stop and encoded.startswith(ERROR)
+            spoiled = state.restore()
+            if spoiled is not None:
                 return spoiled
             if self.stopped:
                 break
         return state.too_large()
 
-    def add(self, made: bytes) -> None:
-        self.answers.append(made)
-        self.size += len(made)
+    def add(self, encoded: bytes) -> None:
+        """Collect an answer. Send the collected ones if they are old or large."""
+        self.answers.append(encoded)
+        self.size += len(encoded)
         now = time.monotonic()
         if now - self.flushed > FLUSH_AFTER or self.size > FLUSH_AT:
             send(ANSWERS, b"[", b",".join(self.answers), b"]")
-            self.answers, self.size, self.flushed = [], 0, now
+            self.answers = []
+            self.size = 0
+            self.flushed = now
 
     def end(self, spoiled: str | None) -> None:
+        """Send the remaining answers, the duration and the reason why the process ends."""
         micros = int((time.monotonic() - self.began) * 1e6)
-        why = b"null" if spoiled is None else json.dumps(spoiled).encode()
+        reason = b"null"
+        if spoiled is not None:
+            reason = json.dumps(spoiled).encode()
         stopped = b"true" if self.stopped else b"false"
-        facts = b'],"micros":%d,"spoiled":%b,"stopped":%b}' % (micros, why, stopped)
+        facts = b'],"micros":%d,"spoiled":%b,"stopped":%b}' % (micros, reason, stopped)
         send(LAST, b'{"answers":[', b",".join(self.answers), facts)
 
 
 def taken() -> bool:
+    """Take a token. False if the worker has taken the rest back."""
     try:
         return len(os.read(TOKENS, 1)) == 1
     except BlockingIOError:
@@ -151,7 +167,7 @@ def taken() -> bool:
 
 
 class PrintedFrames(io.RawIOBase):
-    """What the code prints, as frames between the answers."""
+    """Sends what the code prints as frames between the answers."""
 
     def __init__(self, stream: int) -> None:
         self.stream = stream
@@ -168,9 +184,7 @@ class PrintedFrames(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         text = bytes(data)
-        if (
-            os.getpid() != PID
-        ):  # a fork of the code's own: its output is that of any process it starts
+        if os.getpid() != PID:  # the code has forked: treat it like any process that it starts
             return os.write(self.stream, text)
         send(LOG, LOG_HEADER.pack(self.number, self.stream), text)
         return len(text)
@@ -191,7 +205,7 @@ PID = 0
 
 
 class State:
-    """The process as a call finds it, and how to tell that it was changed."""
+    """The state of the process before a call. Finds what a call has changed, and restores it."""
 
     def __init__(self, memory_limit: int) -> None:
         global PID
@@ -201,7 +215,7 @@ class State:
         self.stdin = open(os.devnull)  # noqa: SIM115 - for the rest of the process
         self.folder = os.getcwd()
         self.own_environment = self.environment = dict(os.environ)
-        self.held = dict(os.environ._data)  # type: ignore[attr-defined]  # as it was when it was last as wanted
+        self.held = dict(os.environ._data)  # type: ignore[attr-defined]  # the encoded form of `environment`
         self.builtins = dict(vars(builtins))
         self.path = list(sys.path)
         self.signals = [
@@ -218,7 +232,7 @@ class State:
         sys.stdout, sys.stderr, sys.stdin = self.stdout, self.stderr, self.stdin
 
     def flush(self) -> None:
-        """What was printed comes before the answer."""
+        """Flush the prints, so that they come before the answer."""
         for stream in (self.stdout, self.stderr):
             if not stream.closed:
                 stream.flush()
@@ -226,21 +240,23 @@ class State:
     def use_environment(self, more: dict[str, str]) -> None:
         wanted = {**self.own_environment, **more}
         if wanted != self.environment:
-            self.environment, self.held = wanted, {}
+            self.environment = wanted
+            self.held = {}
         self.restore_environment()
 
     def restore_environment(self) -> None:
-        held: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]  # one comparison: this runs after every call
-        if held == self.held:
+        # Runs after every call: one comparison of the encoded forms is fast.
+        current: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
+        if current == self.held:
             return
         for name in list(os.environ):
             if name not in self.environment:
                 del os.environ[name]
         os.environ.update(self.environment)
-        self.held = dict(held)
+        self.held = dict(current)
 
     def restore(self) -> str | None:
-        """Put back what the last call changed; or say what cannot be."""
+        """Restore the state before the last call. Returns what cannot be restored, or None."""
         if _thread._count():
             return "threads"
         if processes_left():
@@ -249,11 +265,9 @@ class State:
             return "closed streams"
         self._streams()
         self.restore_environment()
-        if (
-            vars(builtins) != self.builtins
-            or sys.path != self.path
-            or sys.getrecursionlimit() != self.recursion
-        ):
+        if vars(builtins) != self.builtins or sys.path != self.path:
+            return "changed interpreter"
+        if sys.getrecursionlimit() != self.recursion:
             return "changed interpreter"
         if sys.gettrace() is not None or not gc.isenabled():
             return "changed interpreter"
@@ -264,27 +278,35 @@ class State:
         return self._files()
 
     def _files(self) -> str | None:
+        """Return to the folder, which must be empty."""
         try:
             if written(".") == self.written:
                 return None
             os.chdir(self.folder)
             if os.listdir(self.folder):
-                return "files"  # removed with the process
+                return "files"  # the fork server removes them after the process has ended
             self.written = written(".")
         except OSError:
             return "working directory"
         return None
 
     def too_large(self) -> str | None:
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 <= self.memory_limit:
+        """Return "memory" if the process uses more than its limit."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if peak <= self.memory_limit:
             return None
         with open("/proc/self/statm") as file:
-            resident = int(file.read().split()[1]) * resource.getpagesize()
-        return "memory" if resident > self.memory_limit else None
+            pages = int(file.read().split()[1])
+        if pages * resource.getpagesize() <= self.memory_limit:
+            return None
+        return "memory"
 
 
 def processes_left() -> bool:
-    """Orphans are ours too: the process is their reaper."""
+    """Whether processes that the code started still run.
+
+    Their orphans count too: this process is the reaper of its descendants.
+    """
     while True:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -294,17 +316,19 @@ def processes_left() -> bool:
 
 
 def written(folder: str) -> tuple[int, int, int]:
-    found = os.stat(folder)
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    """Changes when the folder is another one, or when files are added or removed."""
+    stat = os.stat(folder)
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns
 
 
 def lowest_free() -> int:
-    found = os.dup(SOCKET)
-    os.close(found)
-    return found
+    """The lowest free descriptor."""
+    descriptor = os.dup(SOCKET)
+    os.close(descriptor)
+    return descriptor
 
 
-# ---- one call ------------------------------------------------------------------------------------------------------------
+# ---- one call ------------------------------------------------------------------------------------
 
 
 class Programs:
@@ -314,123 +338,143 @@ class Programs:
         self.kept: dict[str, tuple[Any, bool]] = {}
 
     def get(self, code: str) -> tuple[Any, bool]:
-        found = self.kept.get(code)
-        if found is None:
+        compiled = self.kept.get(code)
+        if compiled is None:
             if len(self.kept) >= KEPT_PROGRAMS:
                 self.kept.clear()
-            found = self.kept[code] = program(code)
-        return found
+            compiled = self.kept[code] = program(code)
+        return compiled
 
 
 def program(code: str) -> tuple[Any, bool]:
-    """The code object, and whether it returns at top level."""
+    """Compile the code. Returns the code object, and whether the code returns at top level."""
     tree = ast.parse(code, FILE)
     returned = returns(tree)
-    made = compile(
-        wrapped(tree) if returned else tree, FILE, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    )
-    return made, returned
+    if returned:
+        tree = wrapped(tree)
+    compiled = compile(tree, FILE, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    return compiled, returned
 
 
 def answer(
     programs: Programs, code: str, given: dict[str, Any], limit: int, written: Any = None
 ) -> bytes:
-    """`written` makes the answer of a value; `encode` unless told otherwise."""
+    """Run the code on one input, and encode its value or its failure.
+
+    `written` encodes the value; the default is `encode`.
+    """
     try:
-        made = (written or encode)(execute(programs.get(code), given))
+        value = execute(programs.get(code), given)
+        encoded = (written or encode)(value)
     except SystemExit as end:
-        made = (
-            b'{"value":null}'
-            if end.code in (None, 0)
-            else _failed(failure("SystemExit", f"the code ended with exit({end.code!r})"))
-        )
-    except BaseException as error:  # whatever the code raises is its answer
-        made = _failed(failure(type(error).__name__, _message(error), error))
-    return made if len(made) <= limit else _failed({"error": "RESULT_TOO_LARGE", "message": ""})
+        if end.code in (None, 0):
+            encoded = b'{"value":null}'
+        else:
+            message = f"the code ended with exit({end.code!r})"
+            encoded = _failed(failure("SystemExit", message))
+    except BaseException as error:  # the code may raise anything
+        encoded = _failed(failure(type(error).__name__, _message(error), error))
+    if len(encoded) > limit:
+        return _failed({"error": "RESULT_TOO_LARGE", "message": ""})
+    return encoded
 
 
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # an exception whose own text raises
+    except Exception:  # the exception's own `__str__` raises
         return ""
 
 
-def _failed(found: dict[str, Any]) -> bytes:
-    return json.dumps(found).encode()  # ASCII: whatever the message holds
+def _failed(facts: dict[str, Any]) -> bytes:
+    return json.dumps(facts).encode()  # the text is ASCII, also if the message has lone surrogates
 
 
 def _authors(error: BaseException) -> BaseException:
-    """Without the frames that called the author's code."""
-    while (
-        error.__traceback__ is not None and error.__traceback__.tb_frame.f_code.co_filename != FILE
-    ):
-        error.__traceback__ = error.__traceback__.tb_next
+    """Remove the frames of this module: those before the frames of the playbook's code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != FILE:
+        trace = trace.tb_next
+    error.__traceback__ = trace
     return error
 
 
 def line_of(error: BaseException) -> int | None:
-    """Of the author's code."""
+    """The line of the playbook's code that raised the error."""
     import traceback
 
     if isinstance(error, SyntaxError) and error.lineno:
         return error.lineno
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == FILE
-    ]
-    return lines[-1] if lines else None
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        if frame.filename == FILE:
+            return frame.lineno
+    return None
 
 
 def failure(name: str, message: str, error: BaseException | None = None) -> dict[str, Any]:
     import traceback
 
-    line = line_of(error) if error else None
-    trace = "".join(traceback.format_exception(_authors(error)))[-2000:] if error else ""
-    clean = [text.encode("utf-8", "replace").decode() for text in (name, message[:2000], trace)]
-    return {"error": clean[0], "message": clean[1], "line": line, "trace": clean[2]}
+    line = None
+    trace = ""
+    if error:
+        line = line_of(error)
+        trace = "".join(traceback.format_exception(_authors(error)))[-2000:]
+    return {
+        "error": _replace_surrogates(name),
+        "message": _replace_surrogates(message[:2000]),
+        "line": line,
+        "trace": _replace_surrogates(trace),
+    }
+
+
+def _replace_surrogates(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def encode(value: Any) -> bytes:
-    """orjson is fast and takes no key that is not text, but writes NaN as null: `ENCODER` writes or refuses the rest."""
+    """Encode a value as the answer of a call.
+
+    orjson is fast and refuses keys that are not text, but it writes NaN as null. So a result with `null`
+    in it, or one that orjson refuses, goes to `ENCODER`.
+    """
     try:
-        made = orjson.dumps(value, _plain_unless_basic, STRICT)
+        encoded = orjson.dumps(value, _plain_unless_basic, STRICT)
     except TypeError:
         return encode_rest(value)
-    if b"null" not in made:
-        return b'{"value":%b}' % made
+    if b"null" not in encoded:
+        return b'{"value":%b}' % encoded
     return encode_rest(value, keys_are_text=True)
 
 
 def encode_rest(value: Any, *, keys_are_text: bool = False) -> bytes:
+    """Encode a value that orjson refuses, or may have written wrongly."""
     try:
         if not keys_are_text:
             refuse_equal_keys(value)
         return b'{"value":%b}' % ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        return _failed(
-            {
-                "error": "RESULT_NOT_JSON",
-                "message": f"the result is not JSON: {why(value, error)}"[:2000],
-            }
-        )
+        message = f"the result is not JSON: {why(value, error)}"
+        return _failed({"error": "RESULT_NOT_JSON", "message": message[:2000]})
 
 
 def refuse_equal_keys(value: Any, name: str = "result") -> None:
-    """JSON has text keys only. Of two keys of a map that are written alike, such as 1 and '1', one value would be lost."""
+    """Raise ValueError if a map has two keys that are equal in JSON, such as 1 and '1'.
+
+    JSON has text keys only, so one of the two values would be lost.
+    """
     for place, part in parts_of(value):
         if not isinstance(part, dict):
             continue
-        known: dict[str, Any] = {}
+        keys_by_text: dict[str, Any] = {}
         for key in part:
-            written = _key_in_json(key)
-            if written in known:
-                keys = f"the keys {known[written]!r} and {key!r}"
+            text = _key_in_json(key)
+            if text in keys_by_text:
+                keys = f"the keys {keys_by_text[text]!r} and {key!r}"
                 raise ValueError(
                     f"{_place(place, name)} has {keys}, which are equal in JSON; rename one of them"
                 )
-            known[written] = key
+            keys_by_text[text] = key
 
 
 def _key_in_json(key: Any) -> Any:
@@ -440,17 +484,21 @@ def _key_in_json(key: Any) -> Any:
         return "true" if key else "false"
     if isinstance(key, int):
         return int.__repr__(key)
-    return float.__repr__(key) if isinstance(key, float) else key
+    if isinstance(key, float):
+        return float.__repr__(key)
+    return key
 
 
 def why(value: Any, error: BaseException) -> str:
-    """What JSON would not take, with its place where that is a number: the error does not say it."""
+    """Why a value is not JSON. Names the place of a NaN or infinity, which the error does not."""
     place = endless(value)
-    return _message(error) if place is None else f"{place} is NaN or infinite; give None instead"
+    if place is None:
+        return _message(error)
+    return f"{place} is NaN or infinite; give None instead"
 
 
 def endless(value: Any) -> str | None:
-    """Where the first number is that JSON does not have."""
+    """The place of the first NaN or infinity."""
     for place, part in parts_of(value):
         if isinstance(part, float) and part - part != 0:
             return _place(place)
@@ -458,8 +506,10 @@ def endless(value: Any) -> str | None:
 
 
 def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
-    """The value and all parts of it, each with its place: that of the whole, and its name there. No part is looked into twice,
-    for a list may be in itself."""
+    """Yield the value and all its parts, each with its place: the parent's place and the name there.
+
+    No part is entered twice, because a list may contain itself.
+    """
     waiting: list[tuple[Any, Any]] = [(None, value)]
     seen: set[int] = set()
     while waiting:
@@ -468,7 +518,11 @@ def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
         if not isinstance(value, dict | list | tuple) or id(value) in seen:
             continue
         seen.add(id(value))
-        parts = list(value.items() if isinstance(value, dict) else enumerate(value))
+        parts: list[tuple[Any, Any]]
+        if isinstance(value, dict):
+            parts = list(value.items())
+        else:
+            parts = list(enumerate(value))
         waiting.extend(((place, name), part) for name, part in reversed(parts))
 
 
@@ -481,35 +535,40 @@ def _place(place: Any, name: str = "result") -> str:
 
 
 def _plain_unless_basic(value: Any) -> Any:
-    """For orjson, which leaves subclasses of basic types to us: `ENCODER` writes them as what they are."""
+    """The `default` of orjson, which also passes subclasses of basic types: `ENCODER` writes those."""
     if isinstance(value, str | int | float | dict | list | tuple):
         raise TypeError
     return plain(value)
 
 
 def _plain_with_distinct_keys(value: Any) -> Any:
-    made = plain(value)
-    if isinstance(made, dict | list):
-        refuse_equal_keys(made, type(value).__name__)
-    return made
+    replaced = plain(value)
+    if isinstance(replaced, dict | list):
+        refuse_equal_keys(replaced, type(value).__name__)
+    return replaced
 
 
 def plain(value: Any) -> Any:
-    """What JSON lacks and data code returns all the time: moments, sets, bytes, numbers and frames of data libraries."""
+    """Replace a value of a type that JSON lacks by one that it has.
+
+    Covers what data code often returns: times, sets, bytes, and numbers and frames of data libraries.
+    """
     if isinstance(value, set | frozenset):
         return sorted(value, key=repr)
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     for name in ("isoformat", "to_dicts", "to_pylist", "tolist", "_asdict"):
-        if callable(method := getattr(value, name, None)):
+        method = getattr(value, name, None)
+        if callable(method):
             return method()
-    if type(value).__name__ == "DataFrame" and callable(getattr(value, "to_dict", None)):
+    type_name = type(value).__name__
+    if type_name == "DataFrame" and callable(getattr(value, "to_dict", None)):
         return value.to_dict("records")
     if hasattr(value, "__dataclass_fields__"):
         return {name: getattr(value, name) for name in value.__dataclass_fields__}
-    if type(value).__name__ in ("Decimal", "UUID", "Path", "PosixPath", "Fraction"):
+    if type_name in ("Decimal", "UUID", "Path", "PosixPath", "Fraction"):
         return str(value)
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    raise TypeError(f"{type_name} cannot be written as JSON")
 
 
 STRICT = (
@@ -523,26 +582,35 @@ ENCODER = json.JSONEncoder(
 
 
 def execute(found: tuple[Any, bool], given: dict[str, Any]) -> Any:
-    made, returned = found
+    """Run a compiled program on one input and return its value.
+
+    The value is what the code returns at top level, the variable `result`, or what `main` returns.
+    """
+    compiled, returned = found
     names: dict[str, Any] = dict.fromkeys(WHOLE, given)
-    names["__name__"], names["__builtins__"] = "__noetl__", builtins
+    names["__name__"] = "__noetl__"
+    names["__builtins__"] = builtins
     names.update(given)
-    before = names.get("result")
-    if made.co_flags & CO_COROUTINE:
-        settled(eval(made, names))  # noqa: S307 - running the playbook's code is what this process is for
+    result_before = names.get("result")
+    if compiled.co_flags & CO_COROUTINE:
+        settled(eval(compiled, names))  # noqa: S307 - this process exists to run the playbook's code
     else:
-        exec(made, names)  # noqa: S102 - as above
+        exec(compiled, names)  # noqa: S102 - as above
     if returned:
         return settled(names["__noetl__"]())
-    if "result" in names and names["result"] is not before:
+    if "result" in names and names["result"] is not result_before:
         return names["result"]
-    if callable(entry := names.get("main")):
+    entry = names.get("main")
+    if callable(entry):
         positional, named = bound(entry, given)
         return settled(entry(*positional, **named))
-    return names.get("result") if "result" not in given else None
+    if "result" in given:
+        return None
+    return names.get("result")
 
 
 def settled(value: Any) -> Any:
+    """The value, or what it yields if it is awaitable."""
     if not hasattr(type(value), "__await__"):
         return value
     import asyncio
@@ -554,26 +622,30 @@ def settled(value: Any) -> Any:
 
 
 def bound(entry: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of `main`: inputs by name; a parameter called input, args or input_data gets them all, as does a lone one."""
+    """The arguments of `main`: inputs by name.
+
+    A parameter called input, args or input_data gets the whole input. So does a single parameter that no
+    input has the name of.
+    """
     import inspect
 
     parameters = list(inspect.signature(entry).parameters.values())
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return [], dict(given)
-    named = {
-        p.name: given.get(p.name, given) for p in parameters if p.name in given or p.name in WHOLE
-    }
-    missing = [
-        p
-        for p in parameters
-        if p.name not in named and p.default is p.empty and p.kind is not p.VAR_POSITIONAL
-    ]
-    if len(parameters) == 1 and missing:
+    named: dict[str, Any] = {}
+    for parameter in parameters:
+        name = parameter.name
+        if name in given or name in WHOLE:
+            named[name] = given.get(name, given)
+    if len(parameters) != 1 or named:
+        return [], named
+    (parameter,) = parameters
+    if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
         return [given], {}
     return [], named
 
 
-# ---- top-level return --------------------------------------------------------------------------------------------------
+# ---- top-level return ----------------------------------------------------------------------------
 
 NAMED = (
     ast.FunctionDef,
@@ -596,13 +668,13 @@ SCOPES = (
 
 
 def top_level(tree: ast.AST) -> list[ast.AST]:
-    """Nodes of the module's own scope."""
-    found: list[ast.AST] = []
+    """The nodes in the module's own scope."""
+    nodes: list[ast.AST] = []
     for child in ast.iter_child_nodes(tree):
-        found.append(child)
+        nodes.append(child)
         if not isinstance(child, SCOPES):
-            found += top_level(child)
-    return found
+            nodes += top_level(child)
+    return nodes
 
 
 def returns(tree: ast.Module) -> bool:
@@ -610,21 +682,29 @@ def returns(tree: ast.Module) -> bool:
 
 
 def wrapped(tree: ast.Module) -> ast.Module:
-    """The code as the body of a function, whose names stay the module's, so that a top-level `return` has a meaning."""
-    own = top_level(tree)
+    """Make the code the body of a function, so that `return` is allowed at its top level.
+
+    The names that the code binds are declared global: they stay names of the module.
+    """
+    nodes = top_level(tree)
+    function = ast.parse("def __noetl__(): pass", FILE).body[0]
+    if any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in nodes):
+        function = ast.parse("async def __noetl__(): pass", FILE).body[0]
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    function.body = tree.body
+    names = _bound_names(nodes)
+    if names:
+        function.body = [ast.Global(sorted(names)), *tree.body]
+    return ast.fix_missing_locations(ast.Module([function], tree.type_ignores))
+
+
+def _bound_names(nodes: list[ast.AST]) -> set[str]:
     names: set[str] = set()
-    for node in own:
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             names.add(node.id)
         elif isinstance(node, NAMED) and node.name:
             names.add(node.name)
         elif isinstance(node, ast.alias) and node.name != "*":
             names.add(node.asname or node.name.partition(".")[0])
-    waits = any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in own)
-    function = ast.parse(
-        "async def __noetl__(): pass" if waits else "def __noetl__(): pass", FILE
-    ).body[0]
-    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-    declared: list[ast.stmt] = [ast.Global(sorted(names))] if names else []
-    function.body = declared + tree.body
-    return ast.fix_missing_locations(ast.Module([function], tree.type_ignores))
+    return names

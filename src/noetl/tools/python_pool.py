@@ -1,12 +1,15 @@
-"""A pool of Python children that are forked once and take many calls, and the queue before them.
+"""A pool of Python child processes, each of which takes many calls, and the queue of waiting calls.
 
-A child works on one batch at a time: calls of the same code that waited together, as many as fill a few milliseconds by what
-such calls took before, so cheap calls share a message and others never wait behind them for long. For every call of a batch
-there is a byte in the child's token pipe; the child takes it before it starts that call, and the pool takes back what is left
-when the batch stalls, a call of it is cancelled or the child dies. So it is always known which calls were started.
+A child works on one batch at a time. A batch holds waiting calls of the same code: as many as should
+fill a few milliseconds, judging by earlier calls. So cheap calls share a message, and other calls never
+wait behind them for long.
 
-When a child dies, the call it was working on has crashed. Calls before it in the batch whose answers died with the child (at
-most a millisecond's worth) and calls it never started go to another child.
+For every call of a batch there is a byte in the child's token pipe. The child takes the byte before it
+starts the call. The pool takes the remaining bytes back when the batch stalls, when a call is cancelled
+or when the child dies. So the pool always knows which calls were started.
+
+When a child dies, the call that it was working on has crashed. Calls that it never started go to another
+child. So do finished calls that had not been answered yet: at most a millisecond's worth of them.
 """
 
 import asyncio
@@ -34,16 +37,15 @@ HEADER = struct.Struct(">BI")
 LOG_HEADER = struct.Struct(">IB")
 ANSWERS, LOG, LAST = 1, 2, 3
 STREAMS = {1: "stdout", 2: "stderr"}
-STALLED = 0.005  # seconds without an answer after which a batch is taken apart
-SLOW = 0.025  # seconds without an answer after which a child counts as busy for long, and the pool grows
+STALLED = 0.005  # seconds without an answer after which a batch is split
+SLOW = 0.025  # seconds without an answer after which the pool grows
 BATCH_MICROS = 5_000
-ALONE_MICROS = (
-    500  # work that is not divided among children: to wake another takes longer than it saves
-)
+# Less work than this goes to one child: waking another one takes longer than it saves.
+ALONE_MICROS = 500
 BATCH_CALLS = 1_000
 BATCH_BYTES = 1 << 20
-IDLE = 30.0  # seconds until a child beyond `size` is let go
-LOSSES = 3  # times that a call may lose its child before it started
+IDLE = 30.0  # seconds until an idle child beyond `size` is retired
+LOSSES = 3  # how often a call may lose its child
 LOG_LIMIT = 1024 * 1024  # bytes of one stream
 LINE_LIMIT = 64 * 1024
 KNOWN_PROGRAMS = 1024
@@ -51,8 +53,10 @@ KNOWN_PROGRAMS = 1024
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """`size` children are kept ready, `most` exist at most; one is replaced after `calls` calls, or when it holds `memory`
-    bytes."""
+    """The pool keeps `size` children ready and has at most `most`.
+
+    It replaces a child after `calls` calls, or when the child uses `memory` bytes.
+    """
 
     size: int = max(2, min(os.cpu_count() or 2, 8))
     most: int = 64
@@ -70,7 +74,7 @@ class Program(Struct, frozen=True):
 
 
 class PythonProcessCrashed(Exception):
-    """The process ended without an answer; the exit code, or minus the signal."""
+    """The process ended without an answer. `status` is the exit code, or minus the signal number."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -78,8 +82,10 @@ class PythonProcessCrashed(Exception):
 
 
 class StreamLines:
-    """Lines of one stream of one call. One without an end does not fill the memory, and a flood takes no more time than it takes
-    to count it."""
+    """Splits one stream of one call into lines for its log.
+
+    It cuts a line at `LINE_LIMIT`, and only counts the bytes after `LOG_LIMIT`.
+    """
 
     def __init__(self, name: str, log: Log) -> None:
         self._name = name
@@ -125,8 +131,10 @@ class StreamLines:
 
 
 class Together:
-    """Calls that somebody makes at once and waits for; when one fails, `stop` is called, if there is one. From then on none
-    begins."""
+    """Calls that one caller makes together and waits for.
+
+    When a call fails, `stop` is called if there is one. After that no call of the group begins.
+    """
 
     __slots__ = ("done", "left", "log", "stop", "stopped")
 
@@ -148,7 +156,10 @@ class Together:
 
 
 class Strand:
-    """Calls of which one runs at a time: one child gets them all. A strict one begins none after one that failed."""
+    """Calls that run one after the other, so one child gets all of them.
+
+    With `strict`, no call begins after one that failed.
+    """
 
     __slots__ = ("strict",)
 
@@ -157,7 +168,7 @@ class Strand:
 
 
 class PoolCall:
-    """One call: waiting, or in the batch of a child."""
+    """One call, which waits in the queue or is in the batch of a child."""
 
     __slots__ = (
         "answer",
@@ -182,8 +193,8 @@ class PoolCall:
         self.nth = nth
         self.together = together
         self.answer: Any = None
-        self.over = False  # it has its answer, or nobody wants it any more
-        self.begun = False  # and its answer was lost
+        self.over = False  # it has its answer, or the caller was cancelled
+        self.begun = False  # a child started it, and died before it sent the answer
         self.child: PoolProcess | None = None
         self.lost = 0
         self.lines: dict[int, StreamLines] | None = None
@@ -199,16 +210,19 @@ class PoolCall:
         if self.lines is not None:
             for lines in self.lines.values():
                 lines.end()
-        if not self.over:
-            self.answer, self.over = answer, True
-            self.together.one_ended(
-                isinstance(answer, PythonProcessCrashed)
-                or (answer is not None and "error" in answer)
-            )
+        if self.over:
+            return
+        self.answer = answer
+        self.over = True
+        if isinstance(answer, PythonProcessCrashed):
+            failed = True
+        else:
+            failed = answer is not None and "error" in answer
+        self.together.one_ended(failed)
 
 
 class PoolProcess:
-    """One process and what connects it with the pool. `batch[answered:]` are the calls it still owes."""
+    """One child and its connections to the pool. `batch[answered:]` are the calls without an answer."""
 
     def __init__(self, pool: "PythonPool") -> None:
         self._pool = pool
@@ -217,7 +231,7 @@ class PoolProcess:
         self.answered = 0
         self.stolen = 0
         self.calls = 0
-        self.doomed = False  # it gets no more calls, and its death is nobody's fault
+        self.doomed = False  # it gets no more calls, and its death is not a crash of a call
         self.progress = self._begun = 0.0
         self._buffer = bytearray()
         self._unsent = memoryview(b"")
@@ -248,36 +262,43 @@ class PoolProcess:
         for stream, descriptor in self._streams.items():
             yield descriptor, lambda stream=stream: self._printed(stream)  # type: ignore[misc]  # the default binds it
 
-    # ---- giving --------------------------------------------------------------------------------------------------------------
+    # ---- sending ---------------------------------------------------------------------------------
 
     def start(self, batch: list[PoolCall]) -> None:
-        self.batch, self.answered, self.stolen, self._last = batch, 0, 0, None
+        """Send a batch to the child."""
+        self.batch = batch
+        self.answered = 0
+        self.stolen = 0
+        self._last = None
         self.progress = self._begun = self._loop.time()
         for work in batch:
             work.child = self
-        program, limit = batch[0].program, self._pool.settings.result_limit
-        stop = batch[0].strand is not None and batch[0].strand.strict
-        about = {
+        program = batch[0].program
+        strand = batch[0].strand
+        request = {
             "code": program.code,
             "env": dict(program.env) or None,
-            "limit": limit,
-            "stop": stop,
+            "limit": self._pool.settings.result_limit,
+            "stop": strand is not None and strand.strict,
         }
-        head = msgspec.json.encode(about)
-        body = b'%b,"inputs":[%b]}' % (head[:-1], b",".join(work.given for work in batch))
-        if len(batch) > 1:  # a call alone is started by being sent
+        head = msgspec.json.encode(request)
+        inputs = b",".join(work.given for work in batch)
+        body = b'%b,"inputs":[%b]}' % (head[:-1], inputs)
+        if len(batch) > 1:  # a single call needs no token: it starts when it arrives
             os.write(self._give, b"." * len(batch))
         self._unsent = memoryview(len(body).to_bytes(4, "big") + body)
         if not self._sent():
             self._loop.add_writer(self._socket, self._writable)
 
     def _sent(self) -> bool:
+        """Send as much as the socket takes. True if nothing is left to send."""
         try:
-            self._unsent = self._unsent[os.write(self._socket, self._unsent) :]
+            size = os.write(self._socket, self._unsent)
         except BlockingIOError:
             return False
-        except OSError:  # it is dying: that is told elsewhere
+        except OSError:  # the child is dying: `_died` handles that
             return True
+        self._unsent = self._unsent[size:]
         return not self._unsent
 
     def _writable(self) -> None:
@@ -285,24 +306,26 @@ class PoolProcess:
             self._loop.remove_writer(self._socket)
 
     def steal(self) -> list[PoolCall]:
-        """Calls that the child has not started, and now never will."""
+        """Take back the calls that the child has not started. It cannot start them any more."""
         with suppress(BlockingIOError):
             self.stolen += len(os.read(self._take, BATCH_CALLS))
-        stop = len(self.batch) - self.stolen
-        stolen, self.batch, self.stolen = self.batch[stop:], self.batch[:stop], 0
+        kept = len(self.batch) - self.stolen
+        stolen = self.batch[kept:]
+        self.batch = self.batch[:kept]
+        self.stolen = 0
         for work in stolen:
             work.child = None
         return stolen
 
-    # ---- taking --------------------------------------------------------------------------------------------------------------
+    # ---- receiving -------------------------------------------------------------------------------
 
     def _readable(self) -> None:
         if self._receive():
             return
-        self._loop.remove_reader(self._socket)  # its end is told by the nursery
+        self._loop.remove_reader(self._socket)  # the fork server reports the end of the child
 
     def _receive(self) -> bool:
-        """Whatever is there; False at the end of the stream."""
+        """Read the available data. False at the end of the stream."""
         try:
             data = os.read(self._socket, 256 * 1024)
         except BlockingIOError:
@@ -323,23 +346,26 @@ class PoolProcess:
             struct.error,
             RecursionError,
         ):
-            self._pool.leave(self)  # what it sends is not what a child of ours sends
+            self._pool.leave(self)  # the code has written to the socket: the child is unusable
             self.process.kill(signal.SIGKILL)
         return True
 
     def _frames(self) -> None:
-        buffer, at = self._buffer, 0
+        """Handle the complete frames of the buffer."""
+        buffer = self._buffer
+        offset = 0
         limit = self._pool.settings.result_limit + (1 << 20)
-        while len(buffer) - at >= HEADER.size:
-            kind, size = HEADER.unpack_from(buffer, at)
+        while len(buffer) - offset >= HEADER.size:
+            kind, size = HEADER.unpack_from(buffer, offset)
             if size > limit or kind not in (ANSWERS, LOG, LAST):
                 raise ValueError(size)
-            if len(buffer) - at - HEADER.size < size:
+            start = offset + HEADER.size
+            if len(buffer) - start < size:
                 break
-            payload = bytes(memoryview(buffer)[at + HEADER.size : at + HEADER.size + size])
-            at += HEADER.size + size
+            offset = start + size
+            payload = bytes(memoryview(buffer)[start:offset])
             self._frame(kind, payload)
-        del buffer[:at]
+        del buffer[:offset]
 
     def _frame(self, kind: int, payload: bytes) -> None:
         self.progress = self._loop.time()
@@ -360,14 +386,19 @@ class PoolProcess:
             self.answered += 1
 
     def _took_about(self, more: int) -> None:
-        """How long a call takes is said at the end of a batch; whoever has an answer before that must not take it for nothing."""
-        if not self._pool.mean(self.batch[0].program):
-            micros = (
-                (self.progress - self._begun) * 1e6 / max(1, self.answered + more)
-            )  # code may send anything
-            self._pool.took(self.batch[0].program, max(1.0, micros))
+        """Estimate the duration of a call from its first answers.
+
+        The child reports the real duration at the end of the batch. Until then, callers that have their
+        answers would see a duration of 0.
+        """
+        program = self.batch[0].program
+        if not self._pool.mean(program):
+            micros = (self.progress - self._begun) * 1e6
+            answers = max(1, self.answered + more)  # code may have sent an empty list itself
+            self._pool.took(program, max(1.0, micros / answers))
 
     def _ended(self, last: dict[str, Any]) -> None:
+        """Handle the last frame of a batch."""
         done = self.answered + len(last["answers"])
         if done:
             self._pool.took(self.batch[0].program, last["micros"] / done)
@@ -377,14 +408,14 @@ class PoolProcess:
             self._pool.requeue(self.steal())
         if last["spoiled"] is not None:
             self.doom()
-            self._last = last  # told when nothing of the call is left
+            self._last = last  # answered when the child and its processes are gone
             return
         self._answered(last["answers"])
         self.batch = []
         self._pool.idle(self)
 
     def _printed(self, stream: int) -> None:
-        """What went to the descriptors themselves: from processes that the code started."""
+        """Log what processes of the code, or the code itself, wrote to descriptor 1 or 2."""
         with suppress(BlockingIOError):
             data = os.read(self._streams[stream], 64 * 1024)
             if not data:
@@ -397,14 +428,14 @@ class PoolProcess:
             while waiting(descriptor):
                 self._printed(stream)
 
-    # ---- the end -------------------------------------------------------------------------------------------------------------
+    # ---- ending ----------------------------------------------------------------------------------
 
     def doom(self) -> None:
         self.doomed = True
         self._pool.leave(self)
 
     def retire(self) -> None:
-        """An idle child ends by itself when its socket closes."""
+        """Close the child's socket: an idle child then ends by itself."""
         self.doom()
         with suppress(OSError), socket.socket(fileno=os.dup(self._socket)) as end:
             end.shutdown(socket.SHUT_WR)
@@ -430,13 +461,15 @@ class PoolProcess:
         self._owned()
 
     def _receive_rest(self) -> bool:
+        """Read more data of a dead child. True if there may be more."""
         size = len(self._buffer)
         return self._receive() and (len(self._buffer) > size or waiting(self._socket) > 0)
 
 
 def waiting(descriptor: int) -> int:
-    """Bytes to be read."""
-    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
+    """The number of bytes that can be read."""
+    count = fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0")
+    return int.from_bytes(count, sys.byteorder)
 
 
 def _close(descriptors: list[int]) -> None:
@@ -446,17 +479,24 @@ def _close(descriptors: list[int]) -> None:
 
 
 def _goes_along(batch: list[PoolCall], work: PoolCall, room: bool) -> bool:
-    """A strand is not divided, and never shares a batch with calls that another child may take over; a strict one is alone."""
+    """Whether a call may be added to a batch.
+
+    All calls of a strand are in one batch. A strand never shares a batch with calls that another child
+    may take over. A strict strand has a batch of its own.
+    """
+    strand = work.strand
     last = batch[-1].strand
-    if work.strand is not None and work.strand is last:
+    if strand is not None and strand is last:
         return True
-    if (last is not None and last.strict) or (work.strand is not None and work.strand.strict):
+    if last is not None and last.strict:
         return False
-    return room and (work.strand is None) == (last is None)
+    if strand is not None and strand.strict:
+        return False
+    return room and (strand is None) == (last is None)
 
 
 class PythonPool:
-    """Bound to one event loop."""
+    """The children and the queue. A pool is bound to one event loop."""
 
     def __init__(self, nursery: ForkServer, settings: PoolSettings) -> None:
         self.loop = asyncio.get_running_loop()
@@ -466,19 +506,19 @@ class PythonPool:
         self._idle: list[PoolProcess] = []
         self._queue: OrderedDict[Program, deque[PoolCall]] = OrderedDict()
         self._queued = 0
-        self._outstanding = 0  # callers that wait
+        self._outstanding = 0  # number of waiting callers
         self.closed = False
         self._pumping = False
-        self._micros: OrderedDict[Program, float] = OrderedDict()  # a call's mean time
+        self._micros: OrderedDict[Program, float] = OrderedDict()  # mean duration of a call
         self._stall: asyncio.TimerHandle | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        """Calls that lose their children from now on end with them."""
+        """From now on, a call that loses its child fails instead of being repeated."""
         self.closed = True
 
     def start(self) -> None:
-        """Children ready before the first call."""
+        """Start `size` children before the first call."""
         while len(self._children) < self.settings.size:
             self._grow()
 
@@ -490,18 +530,24 @@ class PythonPool:
         at_once: int,
         stop: bool,
     ) -> list[Any]:
-        """What the children answer, in the order of the calls; a Crashed where one died. A call's number is what its log is
-        asked for by. So many run at once at most. `stop`: when one fails, those not begun yet end with None; if one runs at
-        a time, that is every one after it. When it is cancelled, all of them are over when this returns."""
+        """Run the calls and return the answers in their order, a `PythonProcessCrashed` for a crash.
+
+        A call is its input and the number by which its log is asked for. At most `at_once` calls run at
+        the same time. With `stop`, the calls that have not begun when one fails get None; with
+        `at_once=1` these are all calls after it. When this is cancelled, it returns after all calls have
+        ended.
+        """
         if not calls:
             return []
         together = Together(len(calls), log, self.loop)
-        size = -(-len(calls) // at_once)
-        strict = stop and at_once == 1
-        strands = [Strand(strict) if size > 1 else None for _ in range(at_once)]
+        size = -(-len(calls) // at_once)  # rounded up
+        strands: list[Strand | None] = [None] * at_once
+        if size > 1:
+            strict = stop and at_once == 1
+            strands = [Strand(strict) for _ in range(at_once)]
         works = [
-            PoolCall(program, given, nth, together, strands[at // size])
-            for at, (given, nth) in enumerate(calls)
+            PoolCall(program, call_input, nth, together, strands[position // size])
+            for position, (call_input, nth) in enumerate(calls)
         ]
         if stop:
             together.stop = lambda: self._stop(together, works)
@@ -510,7 +556,7 @@ class PythonPool:
         self._outstanding += 1
         if self._outstanding == 1:
             self._pump()
-        elif not self._pumping:  # whoever calls in the same turn of the loop shares the message
+        elif not self._pumping:  # calls that are made in the same turn of the loop share a message
             self._pumping = True
             self.loop.call_soon(self._pump)
         try:
@@ -527,6 +573,7 @@ class PythonPool:
         return [work.answer for work in works]
 
     def idle(self, child: PoolProcess) -> None:
+        """Take back a child that has finished its batch."""
         if child.calls >= self.settings.calls:
             child.retire()
         elif child in self._children:
@@ -539,19 +586,24 @@ class PythonPool:
             self._idle.remove(child)
 
     def mean(self, program: Program) -> float:
-        """Microseconds that a call takes its child."""
+        """The mean duration of a call in microseconds; 0 if it is not known."""
         return self._micros.get(program, 0.0)
 
     def took(self, program: Program, micros: float) -> None:
-        known = self._micros.pop(program, None)
-        self._micros[program] = micros if known is None else known + (micros - known) / 4
+        """Update the mean duration: a moving average."""
+        mean = self._micros.pop(program, None)
+        if mean is None:
+            mean = micros
+        else:
+            mean += (micros - mean) / 4
+        self._micros[program] = mean
         if len(self._micros) > KNOWN_PROGRAMS:
             self._micros.popitem(last=False)
 
-    # ---- the queue -----------------------------------------------------------------------------------------------------------
+    # ---- the queue -------------------------------------------------------------------------------
 
     def requeue(self, works: list[PoolCall], status: int = 0) -> None:
-        """Calls that came back from a child go first."""
+        """Put calls that a child has not run at the front of the queue."""
         for work in reversed(works):
             if work.over:
                 continue
@@ -569,6 +621,7 @@ class PythonPool:
         self._pump()
 
     def _pump(self) -> None:
+        """Give queued calls to idle children."""
         self._pumping = False
         while self._queued:
             if not self._idle:
@@ -581,18 +634,16 @@ class PythonPool:
             self._stall = self.loop.call_later(STALLED, self._stalled)
 
     def _batch(self) -> list[PoolCall]:
+        """Take the next batch from the queue."""
         program, waiting = next(iter(self._queue.items()))
-        micros = self._micros.get(program)
-        count = (
-            1 if micros is None else max(1, min(BATCH_CALLS, int(BATCH_MICROS / max(micros, 1))))
-        )
-        alone = 0 if micros is None else int(ALONE_MICROS / max(micros, 1))
-        count = min(count, max(alone, -(-len(waiting) // self.settings.size)))
+        count = self._batch_size(program, len(waiting))
         batch = [waiting.popleft()]
         size = len(batch[0].given)
         while waiting:
-            size += len(waiting[0].given)
-            if not _goes_along(batch, waiting[0], len(batch) < count and size <= BATCH_BYTES):
+            work = waiting[0]
+            size += len(work.given)
+            room = len(batch) < count and size <= BATCH_BYTES
+            if not _goes_along(batch, work, room):
                 break
             batch.append(waiting.popleft())
         self._queued -= len(batch)
@@ -602,14 +653,31 @@ class PythonPool:
             del self._queue[program]
         return batch
 
+    def _batch_size(self, program: Program, waiting: int) -> int:
+        """How many of the waiting calls one child may get."""
+        micros = self._micros.get(program)
+        if micros is None:
+            return 1
+        micros = max(micros, 1)
+        fitting = max(1, min(BATCH_CALLS, int(BATCH_MICROS / micros)))
+        undivided = int(ALONE_MICROS / micros)
+        share = -(-waiting // self.settings.size)  # rounded up
+        return min(fitting, max(undivided, share))
+
     def _stop(self, together: Together, works: list[PoolCall]) -> None:
-        """What waits here is left at once; what waits in children in the next turn: one is in the middle of its answers."""
-        together.stop, together.stopped = None, True
-        waiting = self._queue.pop(works[0].program, deque())
+        """End the calls of a group that have not begun.
+
+        Queued calls end at once. Calls in batches end in the next turn of the event loop, because a
+        child is just handling its answers.
+        """
+        together.stop = None
+        together.stopped = True
+        program = works[0].program
+        waiting = self._queue.pop(program, deque())
         self._queued -= len(waiting)
         kept = deque(work for work in waiting if work.together is not together or work.begun)
         if kept:
-            self._queue[works[0].program] = kept
+            self._queue[program] = kept
             self._queued += len(kept)
         for work in waiting:
             if work.together is together and not work.begun:
@@ -617,18 +685,16 @@ class PythonPool:
         self.loop.call_soon(self._recall, works)
 
     def _recall(self, works: list[PoolCall]) -> None:
-        for child in {work.child for work in works if not work.over and work.child is not None}:
-            self.requeue(child.steal())
+        children = {work.child for work in works if not work.over}
+        for child in children:
+            if child is not None:
+                self.requeue(child.steal())
 
     async def _withdraw(self, work: PoolCall) -> None:
+        """End a call of a cancelled caller. A child that has started it is stopped."""
         child = work.child
         if child is None:
-            waiting = self._queue.get(work.program)
-            if waiting is not None and work in waiting:
-                waiting.remove(work)
-                self._queued -= 1
-                if not waiting:
-                    del self._queue[work.program]
+            self._remove_queued(work)
             return
         if child.process.ended.done() or work not in child.batch[child.answered :]:
             return
@@ -638,7 +704,16 @@ class PythonPool:
             child.doom()
             await child.process.stop()
 
-    # ---- growing and shrinking -----------------------------------------------------------------------------------------------
+    def _remove_queued(self, work: PoolCall) -> None:
+        waiting = self._queue.get(work.program)
+        if waiting is None or work not in waiting:
+            return
+        waiting.remove(work)
+        self._queued -= 1
+        if not waiting:
+            del self._queue[work.program]
+
+    # ---- growing and shrinking -------------------------------------------------------------------
 
     def _grow(self) -> None:
         child = PoolProcess(self)
@@ -646,33 +721,31 @@ class PythonPool:
         self._idle.append(child)
 
     def _stalled(self) -> None:
-        """Calls wait and children are busy with longer ones: take batches apart, and have more children."""
+        """Calls wait while children are busy with longer ones: split batches, and add children."""
         self._stall = None
         if not self._queued:
             return
-        late = self.loop.time() - STALLED
+        stalled_since = self.loop.time() - STALLED
         for child in list(self._children):
-            if (
-                child.progress <= late
-                and len(child.batch) - child.answered > 1
-                and child.batch[-1].strand is None
-            ):
+            if child.progress > stalled_since:
+                continue
+            if len(child.batch) - child.answered > 1 and child.batch[-1].strand is None:
                 self.requeue(child.steal())
-        if all(
-            child.progress <= self.loop.time() - SLOW for child in self._children if child.batch
-        ):
-            for _ in range(
-                min(self._queued, len(self._children), self.settings.most - len(self._children))
-            ):
+        slow_since = self.loop.time() - SLOW
+        if all(child.progress <= slow_since for child in self._children if child.batch):
+            room = self.settings.most - len(self._children)
+            for _ in range(min(self._queued, len(self._children), room)):
                 self._grow()
         if self._sweep is None and len(self._children) > self.settings.size:
             self._sweep = self.loop.call_later(IDLE, self._shrink)
         self._pump()
 
     def _shrink(self) -> None:
+        """Retire idle children beyond `size`."""
         self._sweep = None
-        late = self.loop.time() - IDLE
-        for child in [child for child in self._idle if child.progress <= late]:
+        idle_since = self.loop.time() - IDLE
+        idle = [child for child in self._idle if child.progress <= idle_since]
+        for child in idle:
             if len(self._children) > self.settings.size:
                 child.retire()
         if len(self._children) > self.settings.size:

@@ -1,6 +1,6 @@
-"""Which tools a worker has: the built-in ones, and those that packages bring by the entry point `noetl.tools`.
+"""The tools of a worker: the built-in ones, and those of packages with the entry point `noetl.tools`.
 
-A built-in tool is imported when it is first asked for, so a worker that runs no SQL holds no driver in memory.
+A built-in tool is imported on its first use, so a worker that runs no SQL has no driver in memory.
 """
 
 import asyncio
@@ -23,56 +23,68 @@ Make = Callable[[], Tool]
 
 
 class Registry:
-    """Tools by kind; of two with the same kind the later one is used, and one that is here before one that is yet to be made."""
+    """Tools by kind.
+
+    Of two tools with the same kind the later one is used. Tools in `tools` win over those in `later`,
+    which are made on first use.
+    """
 
     def __init__(self, tools: Iterable[Tool] = (), later: Mapping[str, Make] | None = None) -> None:
         self._tools = {tool.kind: tool for tool in tools}
         self._later = dict(later or {})
 
     def get(self, kind: str) -> Tool | None:
-        found = self._tools.get(kind)
-        if found is None and kind in self._later:
-            found = self._tools[kind] = self._later[kind]()
-        return found
+        tool = self._tools.get(kind)
+        if tool is None and kind in self._later:
+            tool = self._later[kind]()
+            self._tools[kind] = tool
+        return tool
 
     def lacks(self, kind: str) -> bool:
-        """It is yet to be made."""
+        """Whether the tool is known but not made yet."""
         return kind not in self._tools and kind in self._later
 
     async def load(self, kind: str) -> None:
-        """Make it in a thread: libraries take their time to load, and the loop has leases to renew. What cannot be made says so
-        when it is asked for."""
+        """Make the tool in a thread.
+
+        Its libraries may load for seconds, and the event loop must renew leases meanwhile. An error is
+        ignored here: `get` raises it again.
+        """
         with suppress(Exception):
-            made = await asyncio.to_thread(self._later[kind])
-            self._tools.setdefault(kind, made)
+            tool = await asyncio.to_thread(self._later[kind])
+            self._tools.setdefault(kind, tool)
 
     @property
     def kinds(self) -> tuple[str, ...]:
         return tuple(sorted({*self._tools, *self._later}))
 
     async def start(self, *kinds: str) -> None:
-        """Have these ready before the first call."""
+        """Start these tools before the first call."""
         for kind in kinds:
-            if (start := getattr(self.get(kind), "start", None)) is not None:
+            start = getattr(self.get(kind), "start", None)
+            if start is not None:
                 await start()
 
     async def close(self) -> None:
-        """Ends every process and connection of the tools."""
+        """End every process and connection of the tools."""
         for tool in self._tools.values():
-            if (close := getattr(tool, "close", None)) is not None:
+            close = getattr(tool, "close", None)
+            if close is not None:
                 await close()
 
 
 def built_in() -> dict[str, Make]:
-    nursery = ForkServer()  # one for all tools that need processes
-    http = cache(lambda: _class("http", "Http")())  # each with its connections, which sinks use too
+    """A function for each built-in kind that makes the tool."""
+    fork_server = ForkServer()  # one for all tools that need processes
+    # Cached: the sink tool shares the connections of these two.
+    http = cache(lambda: _class("http", "Http")())
     postgres = cache(lambda: _class("postgres", "Postgres")())
     return {
         "noop": lambda: _class("noop", "Noop")(),
         "wait": lambda: _class("wait", "Wait")(),
         "playbook": lambda: _class("playbook", "PlaybookTool")(),
-        "python": lambda: _class("python", "Python")(nursery),
-        "shell": lambda: _class("shell", "Shell")(nursery),
+        "python": lambda: _class("python", "Python")(fork_server),
+        "shell": lambda: _class("shell", "Shell")(fork_server),
         "http": http,
         "postgres": postgres,
         "duckdb": lambda: _class("duckdb", "Duckdb")(),
@@ -89,24 +101,28 @@ def _class(module: str, name: str) -> Any:
 
 
 def outside() -> list[Tool]:
-    """Each entry point names a class or function that makes one tool. One that cannot be made is left out: the others can."""
-    found = []
+    """The tools of the entry points. Each entry point names a class or function that makes one tool.
+
+    A tool that cannot be made is logged and left out, so that the others still work.
+    """
+    tools: list[Tool] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            found.append(point.load()())
+            make = point.load()
+            tools.append(make())
         except Exception as error:  # somebody else's code
             log.error(
                 "tool left out",
                 extra={"tool": point.name, "from": point.value, "error": repr(error)},
             )
-    return found
+    return tools
 
 
 def models(tools: Iterable[Tool]) -> dict[str, Any]:
-    """What validation must know of kinds that come by entry point: their config models, or None."""
+    """The config models of kinds from entry points, for validation; None for a tool without one."""
     return {tool.kind: getattr(tool, "config", None) for tool in tools}
 
 
 def default(more: Mapping[str, Make] | None = None) -> Registry:
-    """`more` are kinds that stand above this folder, given by whoever wires the worker."""
+    """The registry of a worker. `more` are kinds from packages that this one must not import."""
     return Registry(outside(), {**built_in(), **(more or {})})

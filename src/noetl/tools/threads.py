@@ -1,22 +1,24 @@
-"""Calls that block, in a thread of their own, stopped when whoever waits for them is cancelled."""
+"""Runs a blocking call in its own thread, and interrupts it when the waiting coroutine is cancelled."""
 
 import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
 
-INTERRUPT_EVERY = 0.05  # seconds: an interrupt between two statements is lost
+INTERRUPT_EVERY = (
+    0.05  # seconds; repeated, because an interrupt between two statements has no effect
+)
 
 
 async def in_thread(run: Callable[[], Any], interrupt: Callable[[], None], name: str) -> Any:
-    """The result of `run`. Cancelled, it is interrupted until it ends."""
+    """Return the result of `run`. When cancelled, call `interrupt` until `run` has ended."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()
 
     def work() -> None:
         try:
             value = run()
-        except BaseException as error:  # without its frames, which would keep the connection
+        except BaseException as error:  # without its frames, which would keep the connection alive
             loop.call_soon_threadsafe(ended.set_exception, error.with_traceback(None))
         else:
             loop.call_soon_threadsafe(ended.set_result, value)
@@ -28,5 +30,5 @@ async def in_thread(run: Callable[[], Any], interrupt: Callable[[], None], name:
         while not ended.done():
             interrupt()
             await asyncio.wait([ended], timeout=INTERRUPT_EVERY)
-        ended.exception()  # seen: an interrupted statement says so
+        ended.exception()  # mark it as retrieved: an interrupted statement always raises
         raise
