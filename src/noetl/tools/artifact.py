@@ -1,7 +1,7 @@
-"""`artifact`: a value into the store (`put`; its address is `<step>.ref`), or what an address leads to (`ref`).
+"""`artifact`: stores a value (`put`; its URI is `<step>.ref`), or reads the value of a URI (`ref`).
 
-An address is followed when it belongs to this execution, or came to this command from the server; another execution's, written
-into data by whoever, is refused. Rows are copied batch by batch, never held whole.
+A URI is resolved if it belongs to this execution, or if the server sent it with this command. Any other
+URI is refused, since it may come from untrusted data. Rows are copied in batches, never loaded at once.
 """
 
 import asyncio
@@ -19,27 +19,30 @@ class Artifact:
 
     async def run(self, call: Call) -> Outcome:
         reference = call.config.get("ref")
-        found = await source(call, call.config.get("put") if reference is None else reference)
-        if reference is not None:
-            address = found.get("uri") if isinstance(found, dict) else found
-            if found is None:
+        if reference is None:
+            value = await source(call, call.config.get("put"))
+        else:
+            value = await source(call, reference)
+            if value is None:
                 message = "`ref` is null: it takes an address, such as {{ step.ref }}"
                 return Failed(Failure(code="REFERENCE_MISSING", kind="config", message=message))
-            if isinstance(address, str) and call.rendering is not None:
-                found = await call.rendering.fetched(address)
-        return Success(
-            await asyncio.to_thread(copied, found, call.tables)
-            if isinstance(found, Reader)
-            else found
-        )
+            uri = value.get("uri") if isinstance(value, dict) else value
+            if isinstance(uri, str) and call.rendering is not None:
+                value = await call.rendering.fetched(uri)
+        if isinstance(value, Reader):
+            value = await asyncio.to_thread(copied, value, call.tables)
+        return Success(value)
 
 
 async def source(call: Call, template: Any) -> Any:
-    return template if call.rendering is None else await call.rendering.source(template)
+    """The rendered value, or a reader if it is a stored row set."""
+    if call.rendering is None:
+        return template
+    return await call.rendering.source(template)
 
 
 def copied(reader: Reader, tables: Tables) -> EncodedTable:
-    """The same rows and the same head, as a table of this task; in a thread."""
+    """Copy the rows and the head into a table of this task. Runs in a thread."""
     try:
         return Writer(reader.schema, tables, reader.head).all(reader.batches())
     finally:

@@ -1,4 +1,4 @@
-"""Port: credentials by name. Only workers ask, just before they use one; what they get never leaves the process."""
+"""Port: credentials by name. Only workers resolve one, just before its use; it never leaves the process."""
 
 import json
 import os
@@ -13,7 +13,7 @@ PREFIX = "NOETL_CREDENTIAL_"
 
 class Credentials(Protocol):
     async def get(self, name: str) -> dict[str, Any]:
-        """Its fields. NotFound when there is none of this name."""
+        """The fields of a credential. Raises NotFound if there is none of this name."""
         ...
 
 
@@ -28,7 +28,7 @@ class MemoryCredentials:
 
 
 class EnvCredentials:
-    """`NOETL_CREDENTIAL_<NAME>`: a JSON object, or one text, which is then the field `value`."""
+    """Reads `NOETL_CREDENTIAL_<NAME>`: a JSON object, or a text for the field `value`."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
@@ -40,10 +40,10 @@ class EnvCredentials:
         if not text.lstrip().startswith("{"):
             return {"value": text}
         try:
-            found = json.loads(text)
+            fields = json.loads(text)
         except ValueError:
             raise InvalidInput(f"{variable(name)} is not a JSON object") from None
-        return dict(found)
+        return dict(fields)
 
 
 def variable(name: str) -> str:
@@ -51,7 +51,7 @@ def variable(name: str) -> str:
 
 
 class FirstOf:
-    """The first of several that knows the name."""
+    """Asks several places in order, until one has the credential."""
 
     def __init__(self, places: Sequence[Credentials]) -> None:
         self._places = places
@@ -66,7 +66,7 @@ class FirstOf:
 
 
 def missing(name: str) -> NotFound:
-    """What to do stands in the sentence: a failure has no other place for it."""
+    """The error for a missing credential. The message says what to do: a failure has no hint."""
     return NotFound(
         f"there is no credential {name!r}: noetl credential add {name} --kind KIND --file FILE stores one, "
         f"or set {variable(name)} where the worker runs"
@@ -74,10 +74,12 @@ def missing(name: str) -> NotFound:
 
 
 def from_environment(variable: str, environment: Mapping[str, str] | None = None) -> str:
-    """A variable of the worker that a playbook asks for by name. The worker's own settings are not for playbooks."""
+    """A variable of the worker's environment, for a playbook. Playbooks cannot read worker settings."""
     if variable.startswith("NOETL_") and not variable.startswith((PREFIX, "NOETL_SECRET_")):
         raise InvalidInput(f"{variable} is a setting of the worker, not a secret for playbooks")
-    found = (os.environ if environment is None else environment).get(variable)
-    if found is None:
+    if environment is None:
+        environment = os.environ
+    value = environment.get(variable)
+    if value is None:
         raise NotFound(f"the worker has no environment variable {variable}")
-    return found
+    return value

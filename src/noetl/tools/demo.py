@@ -1,9 +1,9 @@
-"""`demo://shop`: an API that the http tool answers by itself, so that examples and first steps need nothing but NoETL.
+"""`demo://shop`: an API inside the http tool, so that examples and first steps need no server.
 
     demo://shop/orders?page=1&size=500     order_id, customer_id, product, quantity, amount; a few amounts are missing
     demo://shop/customers                  customer_id, name, country
 
-Pages say where they are: `{data: […], paging: {page, pages, has_more}}`. The same page is always the same.
+A page is `{data: […], paging: {page, pages, has_more}}`. Its contents never change.
 """
 
 import json
@@ -19,7 +19,7 @@ PRODUCTS = ("tea", "lamp", "chair", "atlas", "kettle", "radio", "scarf")
 
 
 class Demo(httpx.AsyncBaseTransport):
-    """In place of a connection."""
+    """Answers requests in place of a connection."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         status, answer = _answer(request.url)
@@ -28,34 +28,36 @@ class Demo(httpx.AsyncBaseTransport):
 
 
 def _answer(url: httpx.URL) -> tuple[int, dict[str, Any]]:
-    found = {"/orders": (_order, ORDERS), "/customers": (_customer, CUSTOMERS)}.get(url.path)
-    if url.host != "shop" or found is None:
-        return 404, {
-            "message": f"there are demo://shop/orders and demo://shop/customers, and no {url}"
-        }
+    resources = {"/orders": (_order, ORDERS), "/customers": (_customer, CUSTOMERS)}
+    resource = resources.get(url.path)
+    if url.host != "shop" or resource is None:
+        message = f"there are demo://shop/orders and demo://shop/customers, and no {url}"
+        return 404, {"message": message}
     try:
-        page, size = int(url.params.get("page", 1)), int(url.params.get("size", LARGEST_PAGE))
+        page = int(url.params.get("page", 1))
+        size = int(url.params.get("size", LARGEST_PAGE))
     except ValueError:
         return 400, {"message": "page and size are numbers"}
     if page < 1 or not 1 <= size <= LARGEST_PAGE:
         return 400, {"message": f"page counts from 1, and size is at most {LARGEST_PAGE}"}
-    record, total = found
-    pages = -(-total // size)
+    make_record, total = resource
+    pages = -(-total // size)  # rounded up
     numbers = range((page - 1) * size + 1, min(page * size, total) + 1)
     paging = {"page": page, "pages": pages, "has_more": page < pages}
-    return 200, {"data": [record(number) for number in numbers], "paging": paging}
+    return 200, {"data": [make_record(number) for number in numbers], "paging": paging}
 
 
 def _order(number: int) -> dict[str, Any]:
     customer = 1 + number * 89 % 211 % CUSTOMERS
     product = number * 31 % 97 % (3 + customer % len(COUNTRIES))
     quantity = 1 + (number + customer) % 4
+    amount = quantity * (5 + 3 * product)
     return {
         "order_id": number,
         "customer_id": customer,
         "product": PRODUCTS[product],
         "quantity": quantity,
-        "amount": None if number % 997 == 0 else quantity * (5 + 3 * product),
+        "amount": None if number % 997 == 0 else amount,
     }
 
 

@@ -1,11 +1,15 @@
-"""`http`: one request; its value is `{status_code, headers, url, elapsed, data}`.
+"""`http`: sends one request. The value is `{status_code, headers, url, elapsed, data}`.
 
-`data` is decoded JSON when the answer says it is JSON, a list when it is JSON in lines, text when it is text, null when it is
-empty, else `{"$bytes": base64}`. Anything but 2xx is a failure whose `kind` says what to do about it: connection, timeout,
-rate_limit, auth, not_found, client_error, server_error, redirect; what the server said is in its detail. `output.http` has
-status, content type and, when told, `retry_after` in seconds. An answer with a header `Link` has `links` too: `{next: address}`.
-Connections are shared by all calls of a worker; its proxy settings and `.netrc` are not used. `demo://shop` is answered here
-(`demo.py`).
+`data` depends on the content type: decoded JSON, a list for JSON lines, text for text, else
+`{"$bytes": base64}`. It is null if the body is empty. A response with a header `Link` has `links` too:
+`{next: url}`.
+
+Any status but 2xx is a failure. Its `kind` is one of connection, timeout, rate_limit, auth, not_found,
+client_error, server_error and redirect; its detail has an excerpt of the body. `output.http` has the
+status, the content type and, if the server sent it, `retry_after` in seconds.
+
+All calls of a worker share connections. The worker's proxy settings and `.netrc` are not used.
+`demo://shop` is answered here (`demo.py`).
 """
 
 import asyncio
@@ -28,7 +32,8 @@ from noetl.tools.port import Call, Failed, Outcome, Success
 BODY_LIMIT = 64 * 1024 * 1024
 REDIRECTS = 20
 TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=300.0)
-# Many servers close a connection that was idle for 5 s. A request that is sent in that moment is lost, and must not be repeated.
+# Many servers close a connection after 5 idle seconds. A request that is sent at that moment is lost, and
+# must not be repeated.
 IDLE_CONNECTION_S = 4.0
 LIMITS = httpx.Limits(
     max_connections=200, max_keepalive_connections=50, keepalive_expiry=IDLE_CONNECTION_S
@@ -56,7 +61,7 @@ REPEATING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 
 
 class HttpProblem(Exception):
-    """`status`: of the answer, when there was one."""
+    """Fails the call. `status` is the status of the response, if there is one."""
 
     def __init__(
         self,
@@ -91,11 +96,11 @@ class Http:
         began = time.monotonic()
         try:
             client = self._client(call.config.get("verify", True))
-            secret = credentials(call.auth)
-            request = _request(client, call, secret)
+            auth_headers = credentials(call.auth)
+            request = _request(client, call, auth_headers)
             follow = bool(call.config.get("follow_redirects", True))
-            answer, body = await self._answer(client, request, secret, follow=follow)
-            return _outcome(call, answer, body, time.monotonic() - began)
+            response, body = await self._answer(client, request, auth_headers, follow=follow)
+            return _outcome(call, response, body, time.monotonic() - began)
         except HttpProblem as problem:
             return Failed(problem.failure, {"http": {"status": problem.failure.http_status}})
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
@@ -104,11 +109,14 @@ class Http:
     def _client(self, verify: bool | str) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections belong to the loop they were made on
-            self._loop, self._clients = loop, {}
+            self._loop = loop
+            self._clients = {}
         if verify not in self._clients:
-            context = (
-                ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
-            )
+            context: bool | ssl.SSLContext
+            if isinstance(verify, str):
+                context = ssl.create_default_context(cafile=verify)
+            else:
+                context = verify
             transport = Transport(verify=context, limits=LIMITS, trust_env=False)
             self._clients[verify] = httpx.AsyncClient(
                 transport=transport,
@@ -122,85 +130,82 @@ class Http:
         self,
         client: httpx.AsyncClient,
         request: httpx.Request,
-        secret: dict[str, str],
+        auth_headers: dict[str, str],
         *,
         follow: bool,
     ) -> tuple[httpx.Response, bytes]:
-        """Redirects are followed here: what authenticates must not go to another host."""
-        for _ in range(REDIRECTS):
-            answer = await client.send(request, stream=True)
-            try:
-                if not (follow and answer.next_request is not None):
-                    return answer, await self._body(answer)
-            finally:
-                await answer.aclose()
-            before, request = request.url, answer.next_request
-            if _origin(request.url) != _origin(before):
-                for name in secret:
-                    request.headers.pop(name, None)
-        raise HttpProblem(
-            "HTTP_REDIRECTS",
-            "redirect",
-            f"more than {REDIRECTS} redirects",
-            status=answer.status_code,
-        )
+        """Send the request and read the body.
 
-    async def _body(self, answer: httpx.Response) -> bytes:
+        Redirects are followed here, because the credential must not go to another host.
+        """
+        for _ in range(REDIRECTS):
+            response = await client.send(request, stream=True)
+            try:
+                next_request = response.next_request
+                if not follow or next_request is None:
+                    return response, await self._body(response)
+            finally:
+                await response.aclose()
+            if _origin(next_request.url) != _origin(request.url):
+                for name in auth_headers:
+                    next_request.headers.pop(name, None)
+            request = next_request
+        message = f"more than {REDIRECTS} redirects"
+        raise HttpProblem("HTTP_REDIRECTS", "redirect", message, status=response.status_code)
+
+    async def _body(self, response: httpx.Response) -> bytes:
         parts: list[bytes] = []
         size = 0
-        async for part in answer.aiter_bytes():
+        async for part in response.aiter_bytes():
             size += len(part)
             if size > self._body_limit:
                 message = f"the answer is larger than {self._body_limit} bytes"
-                raise HttpProblem("RESULT_TOO_LARGE", "http", message, status=answer.status_code)
+                raise HttpProblem("RESULT_TOO_LARGE", "http", message, status=response.status_code)
             parts.append(part)
         return b"".join(parts)
 
 
-# ---- the request -------------------------------------------------------------------------------------------------------
+# ---- the request ---------------------------------------------------------------------------------
 
 
-def _request(client: httpx.AsyncClient, call: Call, secret: dict[str, str]) -> httpx.Request:
+def _request(client: httpx.AsyncClient, call: Call, auth_headers: dict[str, str]) -> httpx.Request:
     config = call.config
     method = str(config.get("method") or "GET").upper()
     url = _url(call, _params(_map(config, "params")))
-    headers = {
-        str(name): _text(value)
-        for name, value in _map(config, "headers").items()
-        if value is not None
-    }
+    headers: dict[str, str] = {}
+    for name, value in _map(config, "headers").items():
+        if value is not None:
+            headers[str(name)] = _text(value)
     known = {name.lower() for name in headers}
-    headers |= {name: value for name, value in secret.items() if name.lower() not in known}
+    for name, value in auth_headers.items():
+        if name.lower() not in known:
+            headers[name] = value
     if config.get("idempotent") and method in REPEATING and "idempotency-key" not in known:
-        headers["Idempotency-Key"] = (
-            call.key
-        )  # a sink's request: the same key however often it is sent
-    if (
-        config.get("body") is not None
-        and not isinstance(config["body"], str)
-        and "content-type" not in known
-    ):
+        headers["Idempotency-Key"] = call.key  # the same key for every repetition of a request
+    body = config.get("body")
+    if body is not None and not isinstance(body, str) and "content-type" not in known:
         headers["Content-Type"] = "application/json"
     try:
         return client.build_request(method, url, headers=headers, **_content(config))
     except (TypeError, ValueError, UnicodeError) as error:
-        raise HttpProblem(
-            "HTTP_REQUEST", "config", f"the request cannot be made: {error}"
-        ) from None
+        message = f"the request cannot be made: {error}"
+        raise HttpProblem("HTTP_REQUEST", "config", message) from None
 
 
 def _url(call: Call, params: list[tuple[str, str | int | float | bool | None]]) -> httpx.URL:
-    """The address, with the parameters beside those it has."""
+    """The URL of the config with the parameters added to its own."""
     text = str(call.config.get("url") or "")
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL()
     if url.scheme not in ("http", "https", SCHEME) or not url.host:
-        raise HttpProblem(
-            "HTTP_URL", "config", f"{call.hidden_url() or text!r} is not an http or https address"
-        )
-    return url.copy_with(query=str(url.params.merge(params)).encode()) if params else url
+        shown = call.hidden_url() or text
+        raise HttpProblem("HTTP_URL", "config", f"{shown!r} is not an http or https address")
+    if not params:
+        return url
+    query = str(url.params.merge(params))
+    return url.copy_with(query=query.encode())
 
 
 def _map(config: dict[str, Any], name: str) -> dict[str, Any]:
@@ -215,27 +220,20 @@ def _text(value: Any) -> str:
 
 
 def _params(given: dict[str, Any]) -> list[tuple[str, str | int | float | bool | None]]:
-    """A list repeats its name; null leaves it out."""
+    """The parameters as pairs. A list repeats its name; null leaves it out."""
     pairs: list[tuple[str, str | int | float | bool | None]] = []
     for name, value in given.items():
-        pairs += [
-            (name, _text(part))
-            for part in (value if isinstance(value, list) else [value])
-            if part is not None
-        ]
+        values = value if isinstance(value, list) else [value]
+        pairs += [(name, _text(part)) for part in values if part is not None]
     return pairs
 
 
 def _content(config: dict[str, Any]) -> dict[str, Any]:
-    """Text is sent as it is; anything else as JSON; `form` as a form."""
-    body, form = config.get("body"), config.get("form")
+    """The body of the request: `form` as a form, text as it is, anything else as JSON."""
+    form = config.get("form")
     if form is not None:
-        return {
-            "data": {
-                name: value if isinstance(value, list) else _text(value)
-                for name, value in form.items()
-            }
-        }
+        return {"data": {name: _form_value(value) for name, value in form.items()}}
+    body = config.get("body")
     if body is None:
         return {}
     if isinstance(body, str):
@@ -243,25 +241,30 @@ def _content(config: dict[str, Any]) -> dict[str, Any]:
     return {"content": msgspec.json.encode(body)}
 
 
+def _form_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return value
+    return _text(value)
+
+
 def credentials(auth: Any) -> dict[str, str]:
-    """Headers from a resolved credential: `token` (bearer), `username` and `password` (basic), `header` and `value`,
-    `headers`."""
+    """The headers of a resolved credential.
+
+    It has `token` (bearer), `username` and `password` (basic), `header` and `value`, or `headers`.
+    """
     if auth is None:
         return {}
     if not isinstance(auth, dict):
-        raise HttpProblem(
-            "AUTH_INVALID", "config", "auth is neither the name of a credential nor a map"
-        )
+        message = "auth is neither the name of a credential nor a map"
+        raise HttpProblem("AUTH_INVALID", "config", message)
     if isinstance(auth.get("headers"), dict):
         return {str(name): _text(value) for name, value in auth["headers"].items()}
     if auth.get("header") is not None:
-        value = next(
-            (auth[name] for name in ("value", "api_key", "token") if auth.get(name) is not None),
-            None,
-        )
-        if value is not None:
-            return {str(auth["header"]): _text(value)}
-    if (token := auth.get("token", auth.get("access_token"))) is not None:
+        for field in ("value", "api_key", "token"):
+            if auth.get(field) is not None:
+                return {str(auth["header"]): _text(auth[field])}
+    token = auth.get("token", auth.get("access_token"))
+    if token is not None:
         return {"Authorization": f"Bearer {_text(token)}"}
     user = auth.get("username", auth.get("user"))
     if user is not None and auth.get("password") is not None:
@@ -275,60 +278,79 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-# ---- the answer --------------------------------------------------------------------------------------------------------
+# ---- the response --------------------------------------------------------------------------------
 
 
-def _outcome(call: Call, answer: httpx.Response, body: bytes, elapsed: float) -> Outcome:
-    status = answer.status_code
-    facts: dict[str, Any] = {"status": status, "content_type": answer.headers.get("content-type")}
-    if (wait := retry_after(answer.headers.get("retry-after"))) is not None:
+def _outcome(call: Call, response: httpx.Response, body: bytes, elapsed: float) -> Outcome:
+    status = response.status_code
+    facts: dict[str, Any] = {
+        "status": status,
+        "content_type": response.headers.get("content-type"),
+    }
+    wait = retry_after(response.headers.get("retry-after"))
+    if wait is not None:
         facts["retry_after"] = wait
-    if not answer.is_success:
-        return Failed(_refused(call, answer, body, wait), {"http": facts})
+    if not response.is_success:
+        return Failed(_refused(call, response, body, wait), {"http": facts})
     value = {
         "status_code": status,
-        "headers": dict(answer.headers),
-        "url": str(answer.url),
+        "headers": dict(response.headers),
+        "url": str(response.url),
         "elapsed": round(elapsed, 6),
-        "data": decoded(answer, body),
+        "data": decoded(response, body),
     }
-    if links := _links(answer):
+    links = _links(response)
+    if links:
         value["links"] = links
     return Success(value, {"http": facts})
 
 
-def _links(answer: httpx.Response) -> dict[str, str]:
-    """What the header `Link` names, by relation, as addresses."""
-    named = ((name, found.get("url")) for name, found in answer.links.items())
-    return {name: str(answer.url.join(url)) for name, url in named if name and url}
+def _links(response: httpx.Response) -> dict[str, str]:
+    """The absolute URLs of the header `Link`, by relation."""
+    urls: dict[str, str] = {}
+    for relation, link in response.links.items():
+        url = link.get("url")
+        if relation and url:
+            urls[relation] = str(response.url.join(url))
+    return urls
 
 
 _LINES: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-def decoded(answer: httpx.Response, body: bytes) -> Any:
+def decoded(response: httpx.Response, body: bytes) -> Any:
+    """The value of a body, by its content type."""
     if not body:
         return None
-    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in LINES or kind == "application/json" or kind.endswith("+json"):
+    media_type, _, _ = response.headers.get("content-type", "").partition(";")
+    media_type = media_type.strip().lower()
+    if media_type in LINES or media_type == "application/json" or media_type.endswith("+json"):
         try:
-            return _LINES.decode_lines(body) if kind in LINES else msgspec.json.decode(body)
+            if media_type in LINES:
+                return _LINES.decode_lines(body)
+            return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"the answer says it is JSON, but is not: {error}"
-            status = answer.status_code
+            status = response.status_code
             raise HttpProblem(
                 "HTTP_BAD_JSON", "server_error", message, retryable=True, status=status
             ) from None
-    if not kind or kind.startswith("text/") or kind in TEXTUAL or kind.endswith("+xml"):
+    if _is_text(media_type):
         try:
-            return body.decode(answer.charset_encoding or "utf-8")
+            return body.decode(response.charset_encoding or "utf-8")
         except (UnicodeDecodeError, LookupError):
             pass
     return {"$bytes": base64.b64encode(body).decode()}
 
 
+def _is_text(media_type: str) -> bool:
+    if not media_type or media_type in TEXTUAL:
+        return True
+    return media_type.startswith("text/") or media_type.endswith("+xml")
+
+
 def kind_of(status: int) -> tuple[str, bool]:
-    """What a status other than 2xx means, and whether the same request may succeed later."""
+    """The kind of failure of a status other than 2xx, and whether a retry may succeed."""
     if status < 400:
         return "redirect", False
     if status in (401, 403, 407):
@@ -344,43 +366,44 @@ def kind_of(status: int) -> tuple[str, bool]:
     return "server_error", status not in (501, 505)
 
 
-def _refused(call: Call, answer: httpx.Response, body: bytes, wait: float | None) -> Failure:
-    status = answer.status_code
+def _refused(call: Call, response: httpx.Response, body: bytes, wait: float | None) -> Failure:
+    status = response.status_code
     kind, retryable = kind_of(status)
-    detail: dict[str, Any] = {"data": _excerpt(answer, body)}
+    detail: dict[str, Any] = {"data": _excerpt(response, body)}
     if wait is not None:
         detail["retry_after"] = wait
-    message = f"{answer.request.method} {_asked(call, answer)} answered {status} {answer.reason_phrase}".rstrip()
+    request = f"{response.request.method} {_asked(call, response)}"
+    message = f"{request} answered {status} {response.reason_phrase}"
     return Failure(
         code=f"HTTP_{status}",
         kind=kind,
-        message=message,
+        message=message.rstrip(),
         retryable=retryable,
         http_status=status,
         detail=detail,
     )
 
 
-def _asked(call: Call, answer: httpx.Response) -> str:
-    """The address without its query, or the template of it."""
-    if (written := call.hidden_url()) is not None:
-        return written.partition("?")[0]
-    return str(
-        answer.request.url.copy_with(query=None, username=None, password=None, fragment=None)
-    )
+def _asked(call: Call, response: httpx.Response) -> str:
+    """The URL of the request, or its template, without query."""
+    template = call.hidden_url()
+    if template is not None:
+        return template.partition("?")[0]
+    url = response.request.url
+    return str(url.copy_with(query=None, username=None, password=None, fragment=None))
 
 
-def _excerpt(answer: httpx.Response, body: bytes) -> Any:
+def _excerpt(response: httpx.Response, body: bytes) -> Any:
     try:
         if len(body) <= DETAIL:
-            return decoded(answer, body)
+            return decoded(response, body)
     except HttpProblem:
         pass
-    return body[:DETAIL].decode(answer.charset_encoding or "utf-8", "replace")
+    return body[:DETAIL].decode(response.charset_encoding or "utf-8", "replace")
 
 
 def retry_after(given: str | None) -> float | None:
-    """Seconds, from seconds or a date."""
+    """The seconds of a header `Retry-After`, which has seconds or a date."""
     if given is None:
         return None
     try:
@@ -388,30 +411,29 @@ def retry_after(given: str | None) -> float | None:
     except ValueError:
         pass
     try:
-        moment = email.utils.parsedate_to_datetime(given)
+        date = email.utils.parsedate_to_datetime(given)
     except ValueError:
         return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(max(0.0, (moment - datetime.now(UTC)).total_seconds()), 3)
+    if not date.tzinfo:
+        date = date.replace(tzinfo=UTC)
+    seconds = (date - datetime.now(UTC)).total_seconds()
+    return round(max(0.0, seconds), 3)
 
 
 def failure(error: Exception, call: Call) -> Failure:
-    # with its port, without who asks
+    """The failure of a request that got no response."""
+    # `netloc` has the port, and no user or password.
     host = call.hidden_url() or httpx.URL(str(call.config.get("url"))).netloc.decode()
-    said = (str(error) or type(error).__name__).partition(" b'")[
-        0
-    ]  # without the header that is quoted
+    error_name = type(error).__name__
+    # The text may quote a header, which may have a secret: cut it off.
+    reason, _, _ = (str(error) or error_name).partition(" b'")
     if isinstance(error, httpx.TimeoutException):
-        message = f"{host} did not answer in time ({type(error).__name__})"
+        message = f"{host} did not answer in time ({error_name})"
         return Failure(code="HTTP_TIMEOUT", kind="timeout", message=message, retryable=True)
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        return Failure(
-            code="HTTP_REQUEST", kind="config", message=f"the request cannot be made: {said}"
-        )
+        message = f"the request cannot be made: {reason}"
+        return Failure(code="HTTP_REQUEST", kind="config", message=message)
+    message = f"{host}: {reason}"
     if isinstance(error, httpx.DecodingError):
-        return Failure(
-            code="HTTP_BODY", kind="server_error", message=f"{host}: {said}", retryable=True
-        )
-    return Failure(
-        code="HTTP_CONNECTION", kind="connection", message=f"{host}: {said}", retryable=True
-    )
+        return Failure(code="HTTP_BODY", kind="server_error", message=message, retryable=True)
+    return Failure(code="HTTP_CONNECTION", kind="connection", message=message, retryable=True)

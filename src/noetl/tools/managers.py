@@ -1,5 +1,7 @@
-"""Secret managers: whoever keeps secrets outside of NoETL. One is built in, `file`; packages bring others by the entry point
-`noetl.secret_managers`, whose name is the `provider` of a playbook.
+"""Secret managers: sources of secrets outside of NoETL.
+
+`file` is built in. Packages add others by the entry point `noetl.secret_managers`; a playbook uses the
+name of the entry point as `provider`.
 """
 
 import asyncio
@@ -18,12 +20,15 @@ LARGEST = 1 << 20  # bytes
 
 class Manager(Protocol):
     async def get(self, name: str) -> Any:
-        """Text, or a map of texts. NotFound when there is none of this name, Unavailable when it may be there later."""
+        """A text, or a map of texts.
+
+        Raises NotFound if there is no such secret, Unavailable if a later call may succeed.
+        """
         ...
 
 
 class SecretFiles:
-    """Each secret a file below one folder, as container platforms mount them."""
+    """Reads each secret from a file below one folder, as container platforms mount them."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
@@ -37,10 +42,9 @@ class SecretFiles:
             raise InvalidInput(
                 f"the provider file needs {FOLDER}: the folder in which the worker finds secrets"
             )
-        root, path = Path(folder).resolve(), Path(folder, name).resolve()
-        if (
-            not path.is_relative_to(root) or not path.is_file()
-        ):  # a mounted secret is a link inside its folder
+        root = Path(folder).resolve()
+        path = Path(folder, name).resolve()  # a mounted secret is a link inside its folder
+        if not path.is_relative_to(root) or not path.is_file():
             raise NotFound(f"there is no secret {name!r} in {FOLDER}")
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -53,16 +57,17 @@ class SecretFiles:
 
 
 class Managers:
-    """Of one worker, each made when it is first asked for."""
+    """The secret managers of one worker, each made on first use."""
 
     def __init__(self, known: Mapping[str, Manager] | None = None) -> None:
         self._made: dict[str, Manager] = dict(known or {})
 
     async def get(self, provider: str, name: str) -> Any:
         if provider not in self._made:
-            self._made[provider] = (
-                SecretFiles() if provider == "file" else await asyncio.to_thread(_outside, provider)
-            )
+            if provider == "file":
+                self._made[provider] = SecretFiles()
+            else:
+                self._made[provider] = await asyncio.to_thread(_outside, provider)
         return await self._made[provider].get(name)
 
 
@@ -74,5 +79,6 @@ def _outside(provider: str) -> Manager:
         raise InvalidInput(
             message, hint=f"install the package that brings it (entry point {GROUP})"
         )
-    made: Manager = points[provider].load()()
-    return made
+    make = points[provider].load()
+    manager: Manager = make()
+    return manager

@@ -1,6 +1,6 @@
-"""Tokens by OAuth 2: client credentials, or a refresh token where the credential has one.
+"""Gets tokens by OAuth 2: with a refresh token if the credential has one, else with client credentials.
 
-A worker asks for a token once and keeps it, in memory only, until shortly before it ends.
+A worker keeps a token in memory until shortly before it expires.
 """
 
 import time
@@ -12,8 +12,8 @@ import msgspec
 
 from noetl.model.errors import InvalidInput, Unavailable
 
-MARGIN = 30.0  # seconds before its end in which a token is not used any more
-LASTS = 300.0  # seconds, when nobody says
+MARGIN = 30.0  # seconds before its expiry in which a token is not used
+LASTS = 300.0  # seconds that a token lasts if the server does not say
 MOST = 1_000
 PATIENCE = 30.0
 LONGEST = 1 << 20  # bytes of an answer
@@ -26,29 +26,35 @@ class TokenResponse(msgspec.Struct):
 
 @dataclass
 class Tokens:
-    """Of one worker."""
+    """The tokens of one worker."""
 
     _known: dict[tuple[str, ...], tuple[str, float]] = field(default_factory=dict)
 
     async def get(
         self, url: str, fields: dict[str, Any], scope: str | None, lasts: float | None
     ) -> str:
-        """`fields` are those of the credential. Raises InvalidInput when it is refused, Unavailable when nobody answers."""
+        """The token for the fields of a credential.
+
+        Raises InvalidInput if the server refuses it, Unavailable if the server does not answer.
+        """
         form = _form(fields, scope)
         key = (url, *sorted(f"{name}={value}" for name, value in form.items()))
         token, until = self._known.get(key, ("", 0.0))
         if time.monotonic() < until:
             return token
-        answer = await _asked(url, form)
-        told = answer.expires_in if answer.expires_in is not None else LASTS
+        response = await _asked(url, form)
+        seconds = LASTS
+        if response.expires_in is not None:
+            seconds = response.expires_in
+        if lasts:
+            seconds = min(seconds, lasts)
+        until = time.monotonic() + max(0.0, seconds - MARGIN)
         self._known.pop(key, None)
         if len(self._known) >= MOST:
-            self._known.pop(next(iter(self._known)))
-        self._known[key] = (
-            answer.access_token,
-            time.monotonic() + max(0.0, min(told, lasts or told) - MARGIN),
-        )
-        return answer.access_token
+            oldest = next(iter(self._known))
+            self._known.pop(oldest)
+        self._known[key] = (response.access_token, until)
+        return response.access_token
 
 
 def _form(fields: dict[str, Any], scope: str | None) -> dict[str, str]:
@@ -56,12 +62,17 @@ def _form(fields: dict[str, Any], scope: str | None) -> dict[str, str]:
     form = {name: str(fields[name]) for name in wanted if fields.get(name)}
     if "client_id" not in form:
         raise InvalidInput("a token needs `client_id`, in the credential or in `map`")
-    form["grant_type"] = "refresh_token" if "refresh_token" in form else "client_credentials"
-    return form if scope is None else {**form, "scope": scope}
+    if "refresh_token" in form:
+        form["grant_type"] = "refresh_token"
+    else:
+        form["grant_type"] = "client_credentials"
+    if scope is not None:
+        form["scope"] = scope
+    return form
 
 
 async def _asked(url: str, form: dict[str, str]) -> TokenResponse:
-    import httpx  # only who needs a token pays for it
+    import httpx  # here, because few workers need tokens
 
     from noetl.tools.egress import Transport
 
@@ -88,19 +99,24 @@ async def _asked(url: str, form: dict[str, str]) -> TokenResponse:
 
 
 async def _short(parts: AsyncIterator[bytes]) -> bytes:
-    """As much as a token may take; the rest of a longer answer is not read."""
-    found = b""
+    """Read a body. Raises InvalidInput if it is longer than a token may be."""
+    content = b""
     async for part in parts:
-        found += part
-        if len(found) > LONGEST:
+        content += part
+        if len(content) > LONGEST:
             raise InvalidInput(f"the answer is longer than {LONGEST} bytes, which is no token")
-    return found
+    return content
 
 
 def _reason(content: bytes) -> str:
-    """`invalid_client` and the like; nothing else of what it says, which may repeat what it was sent."""
+    """The error code of a response, such as `invalid_client`.
+
+    The rest of the response is not shown, because it may repeat the secrets of the request.
+    """
     try:
-        said = str(msgspec.json.decode(content).get("error", ""))
+        code = str(msgspec.json.decode(content).get("error", ""))
     except (msgspec.DecodeError, AttributeError):
         return ""
-    return said if said.replace("_", "").isalnum() and len(said) < 50 else ""
+    if len(code) < 50 and code.replace("_", "").isalnum():
+        return code
+    return ""

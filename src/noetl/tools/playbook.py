@@ -1,4 +1,7 @@
-"""`playbook`: a child execution. The task waits for its end without a worker; `wait: false` only for its start."""
+"""`playbook`: starts a child execution. The task waits for its end without a worker.
+
+With `wait: false` the task waits for the start only.
+"""
 
 from noetl.model.errors import Failure
 from noetl.model.events import ChildRequest
@@ -9,15 +12,11 @@ class PlaybookTool:
     kind = "playbook"
 
     async def run(self, call: Call) -> Suspend | Failed:
-        path, version = call.config.get("path"), call.config.get("version")
+        path = call.config.get("path")
+        version = call.config.get("version")
         if not isinstance(path, str) or not path:
-            return Failed(
-                Failure(
-                    code="PLAYBOOK_PATH",
-                    kind="config",
-                    message=f"path is {path!r}, not the path of a playbook",
-                )
-            )
+            message = f"path is {path!r}, not the path of a playbook"
+            return Failed(Failure(code="PLAYBOOK_PATH", kind="config", message=message))
         request = ChildRequest(
             path=path,
             version=None if version is None else str(version),

@@ -1,8 +1,8 @@
-"""`postgres`: statements in one transaction, their values bound; `{rows, row_count, columns}` of the last one.
+"""`postgres`: runs statements in one transaction. The value is `{rows, row_count, columns}` of the last one.
 
-Connections are kept per credential and reset between calls. Rows go to the store one batch after the other: from a cursor; or in
-bulk (`postgres_bulk.py`), when there is one query alone and the planner expects many. A call that is cancelled, or whose time is
-up, is cancelled in the server before `run` returns.
+Connections are kept per credential and reset between calls. Rows go to the store in batches, from a
+cursor. They go in bulk (`postgres_bulk.py`) if the task is a single query and the planner expects many
+rows. When a call is cancelled or times out, the server cancels the statement before `run` returns.
 """
 
 import asyncio
@@ -43,11 +43,10 @@ CONNECTIONS = 8  # per credential
 IDLE = 60.0  # seconds until an unused connection is closed
 CONNECT_TIMEOUT = 10
 BATCH = 1_000  # rows
-BULK = 20_000  # rows that are worth a connection of their own
+BULK = 20_000  # rows from which on a bulk read is worth its own connection
 COPIED = frozenset(("SELECT", "VALUES", "TABLE"))
-READING = frozenset(
-    ("SELECT", "VALUES", "TABLE", "SHOW")
-)  # such a statement alone is its own transaction
+# A single statement of these needs no transaction.
+READING = frozenset(("SELECT", "VALUES", "TABLE", "SHOW"))
 FIELDS = {
     "host": "host",
     "hostname": "host",
@@ -71,9 +70,8 @@ class Postgres:
     raw = RAW
 
     def __init__(self) -> None:
-        pa.array(
-            []
-        )  # the first one loads pandas where that is installed: seconds, and here is beside the loop
+        # The first array loads pandas, if it is installed, for seconds. A tool is made in a thread.
+        pa.array([])
         self._pools: dict[str, _Pool] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -84,46 +82,41 @@ class Postgres:
                 await pool.close()
 
     async def run(self, call: Call) -> Outcome:
-        found = await prepared(call, "postgres")
-        if isinstance(found, Failure):
-            return Failed(found)
+        statements = await prepared(call, "postgres")
+        if isinstance(statements, Failure):
+            return Failed(statements)
         try:
             conninfo = address(call.auth, call.config.get("database"))
             async with self._pool(conninfo).connection() as connection:
-                value = await _in_bulk(connection, conninfo, found, call)
+                value = await _in_bulk(connection, conninfo, statements, call)
                 if value is None:
-                    value = await _run(connection, found, call)
+                    value = await _run(connection, statements, call)
         except SqlError as error:
             return Failed(error.failure)
         except StatementFailed as failed:
-            return Failed(
-                failure(failed.error, failed.excerpt), {"pg": {"sqlstate": failed.error.sqlstate}}
-            )
+            facts = {"pg": {"sqlstate": failed.error.sqlstate}}
+            return Failed(failure(failed.error, failed.excerpt), facts)
         except psycopg.Error as error:
             return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
         except pa.ArrowException as error:
             message = f"a value does not fit its column: {error}; cast it in the statement"
             return Failed(Failure(code="SQL_VALUE", kind="data", message=message))
         except UnicodeEncodeError:
-            return Failed(
-                Failure(
-                    code="SQL_VALUE",
-                    kind="data",
-                    message="a text in the statement is not valid Unicode",
-                )
-            )
-        return Success(value, {"pg": {"statements": len(found)}})
+            message = "a text in the statement is not valid Unicode"
+            return Failed(Failure(code="SQL_VALUE", kind="data", message=message))
+        return Success(value, {"pg": {"statements": len(statements)}})
 
     def connection(
         self, auth: Any, database: Any = None
     ) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
-        """For whoever else writes to the same databases: reset before and after."""
+        """A connection for another tool that writes to the same databases. It is reset afterwards."""
         return self._pool(address(auth, database)).connection()
 
     def _pool(self, conninfo: str) -> "_Pool":
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections belong to the loop they were made on
-            self._loop, self._pools = loop, {}
+            self._loop = loop
+            self._pools = {}
         key = hashlib.sha256(conninfo.encode()).hexdigest()
         if key not in self._pools:
             self._pools[key] = _Pool(conninfo)
@@ -131,69 +124,71 @@ class Postgres:
 
 
 def address(auth: Any, database: Any = None) -> str:
-    """A conninfo from a credential: one text, or host, port, user, password, database …; that of the task wins."""
+    """The conninfo of a credential, which is one text, or has host, port, user, password, database ….
+
+    The task's `database` wins.
+    """
     if not isinstance(auth, dict):
         message = "postgres needs `auth`: the name of a credential, or of a keychain entry, with host, user, password, database"
         raise SqlError("AUTH_MISSING", message)
-    found: dict[str, Any] = {}
+    conninfo: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "application_name": "noetl"}
     for name in WHOLE:
         if isinstance(auth.get(name), str):
-            found |= conninfo_to_dict(auth[name])
-    found |= {
-        FIELDS[name]: auth[name] for name in auth if name in FIELDS and auth[name] is not None
-    }
+            conninfo |= conninfo_to_dict(auth[name])
+    for name, value in auth.items():
+        if name in FIELDS and value is not None:
+            conninfo[FIELDS[name]] = value
     if database is not None:
-        found["dbname"] = database
-    return make_conninfo(
-        **{"connect_timeout": CONNECT_TIMEOUT, "application_name": "noetl", **found}
-    )
+        conninfo["dbname"] = database
+    return make_conninfo(**conninfo)
 
 
-# ---- running -----------------------------------------------------------------------------------------------------------
+# ---- running -------------------------------------------------------------------------------------
 
 
 async def _in_bulk(
     connection: AsyncConnection[Any], conninfo: str, found: list[Statement], call: Call
 ) -> Any:
-    """None: it is not one query that gives many rows, or not one whose columns can come that way."""
-    if (
-        len(found) > 1
-        or found[0].first not in COPIED
-        or found[0].has_secrets
-        or call.config.get("autocommit")
-    ):
+    """Read the rows in bulk.
+
+    Returns None, without running anything, if this is not a single query with many rows, or if it has
+    columns that a bulk read does not support.
+    """
+    statement = found[0]
+    if len(found) > 1 or call.config.get("autocommit"):
         return None
-    if not _conforms(connection):
+    if statement.first not in COPIED or statement.has_secrets or not _conforms(connection):
         return None
-    query = found[0].written(literal)
+    query = statement.written(literal)
     if await _estimate(connection, query) < BULK:
         return None
-    from noetl.tools.postgres_bulk import (  # its driver is for those who need it
-        Bulk,
-        BulkError,
-        is_lost,
-    )
+    # Imported here, because it loads a driver that few workers need.
+    from noetl.tools.postgres_bulk import Bulk, BulkError, is_lost
 
-    query += "\n"  # it will stand in brackets, and may end in a comment
-    bulk = Bulk(
-        conninfo,
-        query,
-        None if call.timeout is None else max(1, call.timeout // 1_000),
-        call.tables,
-    )
+    query += "\n"  # the driver puts it into brackets, and it may end in a comment
+    timeout = _milliseconds(call)
+    bulk = Bulk(conninfo, query, timeout, call.tables)
     try:
         return await in_thread(bulk.run, bulk.interrupt, "postgres")
     except BulkError as error:
-        kind = "connection" if is_lost(str(error)) else error_kind(error.sqlstate)
+        kind = error_kind(error.sqlstate)
+        if is_lost(str(error)):
+            kind = "connection"
         raise SqlError("SQL_ERROR", str(error), kind, kind in RETRYABLE, error.sqlstate) from error
 
 
+def _milliseconds(call: Call) -> int | None:
+    """The `statement_timeout` of a call: the server stops the statement even if this worker dies."""
+    if call.timeout is None:
+        return None
+    return max(1, call.timeout // 1_000)
+
+
 async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
-    """How many rows the planner expects. A statement that is wrong shows what is wrong when it is run."""
+    """The number of rows that the planner expects; 0 if the query is wrong, which its run will show."""
+    explain = f"EXPLAIN (FORMAT JSON) {query}"
     try:
-        explained = await connection.execute(
-            f"EXPLAIN (FORMAT JSON) {query}".encode(connection.info.encoding)
-        )
+        explained = await connection.execute(explain.encode(connection.info.encoding))
         [(plan,)] = await explained.fetchall()
         return int(plan[0]["Plan"]["Plan Rows"])
     except psycopg.Error:
@@ -213,10 +208,11 @@ async def _run(connection: AsyncConnection[Any], found: list[Statement], call: C
 
 
 async def _all(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> Any:
-    if call.timeout is not None:  # should this worker vanish, the server stops by itself
-        milliseconds = str(max(1, call.timeout // 1_000))
+    """Run the statements. Returns the value of the last one."""
+    timeout = _milliseconds(call)
+    if timeout is not None:
         await connection.execute(
-            "SELECT set_config('statement_timeout', %s, false)", (milliseconds,)
+            "SELECT set_config('statement_timeout', %s, false)", (str(timeout),)
         )
     for statement in found[:-1]:
         await _one(connection, statement, None)
@@ -224,15 +220,16 @@ async def _all(connection: AsyncConnection[Any], found: list[Statement], call: C
 
 
 class StatementFailed(Exception):
-    """An error of the database, and the line of the statement that it is about."""
+    """An error of the database, with the line of the statement that it is about."""
 
     def __init__(self, error: psycopg.Error, statement: Statement) -> None:
         super().__init__(str(error))
         self.error = error
         self.excerpt = ""
-        if error.diag.message_primary:  # else it is not the database that complains
-            position = error.diag.statement_position
-            self.excerpt = statement.excerpt(int(position) if position else None, literal)
+        if error.diag.message_primary:  # else it is an error of the driver
+            text = error.diag.statement_position
+            position = int(text) if text else None
+            self.excerpt = statement.excerpt(position, literal)
 
 
 async def _one(
@@ -247,20 +244,17 @@ async def _one(
 async def _streamed(
     connection: AsyncConnection[Any], statement: Statement, tables: Tables | None
 ) -> Any:
-    """Rows go to the tables, if any."""
+    """Run a statement. Its rows go to `tables`; without `tables` they are dropped."""
     query, values = _bound(statement)
-    if not _conforms(connection):  # else a backslash would end what `literal` wrote
+    if not _conforms(connection):  # a backslash must not end a literal
         await connection.execute("SET standard_conforming_strings = on")
     async with _Cursor(connection) as cursor:
         as_stored(cursor.adapters)
         rows = None if tables is None else _Rows(cursor, tables)
-        found: Any = cursor.stream(
-            query.encode(), values or None, size=BATCH
-        )  # a generator, though it is typed as an iterator
+        # `stream` is a generator, though it is typed as an iterator. Closing it cancels the statement.
+        generator: Any = cursor.stream(query.encode(), values or None, size=BATCH)
         try:
-            async with aclosing(
-                found
-            ) as stream:  # closed at once when a row is refused: that cancels the rest
+            async with aclosing(generator) as stream:
                 async for row in stream:
                     if rows is not None:
                         await rows.add(row)
@@ -270,12 +264,12 @@ async def _streamed(
             if rows is not None:
                 rows.discard()
             raise
-        done = cursor.pgresult
-        return changed(None if done is None else done.command_tuples)
+        result = cursor.pgresult
+        return changed(None if result is None else result.command_tuples)
 
 
 class _Rows:
-    """Rows of one result, in batches to the store. What takes long is done in a thread."""
+    """Writes the rows of one result to the store, in batches, in a thread."""
 
     def __init__(self, cursor: "_Cursor", tables: Tables) -> None:
         self._cursor = cursor
@@ -290,27 +284,36 @@ class _Rows:
             await asyncio.to_thread(self._write)
 
     def _write(self) -> Writer:
-        rows, self._waiting = self._waiting, []
-        values = list(zip(*rows, strict=True))
+        rows = self._waiting
+        self._waiting = []
+        values_by_column = list(zip(*rows, strict=True))
         if self._writer is None:
-            self._writer = self._begun(values)
-        arrays = [column.array(some) for column, some in zip(self._columns, values, strict=False)]
+            self._writer = self._begun(values_by_column)
+        arrays = [
+            column.array(values)
+            for column, values in zip(self._columns, values_by_column, strict=False)
+        ]
         if rows:
             self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=self._writer.schema))
         return self._writer
 
-    def _begun(self, values: list[Any]) -> Writer:
+    def _begun(self, values_by_column: list[Any]) -> Writer:
+        """Make the columns and the writer from the first batch."""
         names = column_names(column.name for column in self._cursor.description or ())
-        found = self._cursor.pgresult
-        assert found is not None
-        kinds = [(found.ftype(number), found.fmod(number)) for number in range(len(names))]
-        self._columns = columns(names, kinds, values or [()] * len(names))
-        return Writer(pa.schema([column.field for column in self._columns]), self._tables)
+        result = self._cursor.pgresult
+        assert result is not None
+        kinds = [(result.ftype(number), result.fmod(number)) for number in range(len(names))]
+        self._columns = columns(names, kinds, values_by_column or [()] * len(names))
+        schema = pa.schema([column.field for column in self._columns])
+        return Writer(schema, self._tables)
 
     async def done(self) -> Any:
-        few = self._writer is None
+        """Write the last batch and finish the table. A single batch is too small for a thread."""
+        is_single_batch = self._writer is None
         writer = self._write()
-        return writer.done() if few else await asyncio.to_thread(writer.done)
+        if is_single_batch:
+            return writer.done()
+        return await asyncio.to_thread(writer.done)
 
     def discard(self) -> None:
         if self._writer is not None:
@@ -318,61 +321,68 @@ class _Rows:
 
 
 class _Cursor(AsyncRawCursor[Any]):
-    """A cursor whose stream may also be empty: of a statement that gives no rows, and keeping the columns when none came."""
+    """A cursor that can stream a statement without rows.
+
+    It also keeps the columns of a query with an empty result.
+    """
 
     def _stream_fetchone_gen(self, first: bool) -> Any:
-        found = yield from fetch(self._pgconn)
-        if found is None:
+        result = yield from fetch(self._pgconn)
+        if result is None:
             return None
-        if found.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            self.pgresult = found
-            while (more := (yield from fetch(self._pgconn))) is not None:
-                if (
-                    more.status == ExecStatus.FATAL_ERROR
-                ):  # the commit that follows the statement has failed
-                    self._raise_for_result(more)
+        if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            self.pgresult = result
+            while (later := (yield from fetch(self._pgconn))) is not None:
+                # The commit that follows the statement may fail.
+                if later.status == ExecStatus.FATAL_ERROR:
+                    self._raise_for_result(later)
             return None
-        if found.status in (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_CHUNK):
-            self.pgresult = found
-            self._tx.set_pgresult(found, set_loaders=first)
+        if result.status in (ExecStatus.SINGLE_TUPLE, ExecStatus.TUPLES_CHUNK):
+            self.pgresult = result
+            self._tx.set_pgresult(result, set_loaders=first)
             if first:
                 self._make_row = self._make_row_maker()
-            return found
-        return self._raise_for_result(found)
+            return result
+        return self._raise_for_result(result)
 
 
 def _conforms(connection: AsyncConnection[Any]) -> bool:
-    """Whether a backslash in quotes is a backslash, as in SQL's standard. It is, unless somebody has turned that off."""
+    """Whether a backslash in quotes is a plain character, as in the SQL standard and by default."""
     return connection.pgconn.parameter_status(b"standard_conforming_strings") != b"off"
 
 
 def _bound(statement: Statement) -> tuple[str, list[Any]]:
-    """Secrets are parameters where there may be any, so that they stand in no log of the server."""
-    return statement.bound(literal) if statement.has_secrets else (statement.written(literal), [])
+    """The query and its parameters. Secrets are parameters, so that no log of the server shows them."""
+    if statement.has_secrets:
+        return statement.bound(literal)
+    return statement.written(literal), []
 
 
-# of what type an argument is, these ask the argument
+# Functions with the type of their argument, which therefore needs a cast.
 _ASK_THEIR_ARGUMENT = frozenset({"TO_JSON", "TO_JSONB", "JSON_AGG", "JSONB_AGG", "ARRAY_AGG"})
 
 
 def literal(given: Parameter) -> str:
-    """As one would write the value there by hand."""
+    """The literal that an author would write for the value in its place."""
     value = given.value
     if isinstance(value, list):
-        return listed(given, literal) if given.in_list else _array(given)
+        if given.in_list:
+            return listed(given, literal)
+        return _array(given)
     known = scalar(value)
     if known is not None:
         return known
     if "\0" in value:
-        raise SqlError(
-            "SQL_VALUE", f"{given.shown}: Postgres has no text with the character zero", "data"
-        )
-    written = quoted(str(value))
-    return f"{written}::text" if given.function in _ASK_THEIR_ARGUMENT else written
+        message = f"{given.shown}: Postgres has no text with the character zero"
+        raise SqlError("SQL_VALUE", message, "data")
+    text = quoted(str(value))
+    if given.function in _ASK_THEIR_ARGUMENT:
+        text += "::text"
+    return text
 
 
 def _array(given: Parameter) -> str:
-    """Numbers have a type of their own. Texts have that of the column beside them, when there is one."""
+    """The literal of an array. Texts get the type of the column beside them, if there is one."""
     if any(isinstance(part, bool | int | float) for part in _leaves(given.value)):
         return _constructed(given.value)
     if given.typed_by_place:
@@ -391,24 +401,29 @@ def _leaves(value: list[Any]) -> Iterator[Any]:
 
 
 def _constructed(value: list[Any]) -> str:
-    parts = (
-        _constructed(part) if isinstance(part, list) else literal(Parameter(part)) for part in value
-    )
+    """An ARRAY constructor."""
+    parts: list[str] = []
+    for part in value:
+        if isinstance(part, list):
+            parts.append(_constructed(part))
+        else:
+            parts.append(literal(Parameter(part)))
     return f"ARRAY[{', '.join(parts)}]"
 
 
 def _array_text(value: Any) -> str:
-    """As Postgres reads an array from text."""
+    """The text form of an array, which Postgres parses."""
     if value is None:
         return "NULL"
     if isinstance(value, list):
         return "{" + ",".join(map(_array_text, value)) + "}"
     if "\0" in value:
         raise SqlError("SQL_VALUE", "Postgres has no text with the character zero", "data")
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
-# ---- what went wrong ---------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 KINDS = {
     "08": "connection",
@@ -425,48 +440,66 @@ KINDS = {
     "58": "unavailable",
 }
 OWN = {"57014": "timeout", "42501": "auth", "55P03": "conflict"}
-QUOTING_ROWS = frozenset(
-    ("23502", "23514", "44000")
-)  # not null, check, check option: their detail is the whole row
+# Not null, check, check option: their detail is the whole row, which must not be in an error.
+QUOTING_ROWS = frozenset(("23502", "23514", "44000"))
 RETRYABLE = frozenset(("connection", "conflict", "resource", "unavailable", "timeout"))
 
 
 def error_kind(state: str | None) -> str:
-    return "sql" if state is None else OWN.get(state, KINDS.get(state[:2], "sql"))
+    if state is None:
+        return "sql"
+    if state in OWN:
+        return OWN[state]
+    return KINDS.get(state[:2], "sql")
 
 
 def failure(error: psycopg.Error, excerpt: str = "") -> Failure:
-    diag, state = error.diag, error.sqlstate
+    state = error.sqlstate
     kind = error_kind(state)
+    code = "SQL_ERROR"
     if state is None:
-        broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-        kind = "connection" if broken else "data" if isinstance(error, psycopg.DataError) else "sql"
-    message = diag.message_primary or str(error).strip().partition("\n")[0]
-    hint = f" ({diag.message_hint})" if diag.message_hint else ""
-    if state == "25001":
-        hint = " (set autocommit: true)"
-    where = (
-        f"\n{excerpt}" if excerpt and kind not in ("connection", "timeout", "unavailable") else ""
+        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            kind = "connection"
+            code = "CONNECTION_FAILED"
+        elif isinstance(error, psycopg.DataError):
+            kind = "data"
+    return Failure(
+        code=code,
+        kind=kind,
+        message=_message(error, kind, excerpt),
+        retryable=kind in RETRYABLE,
+        sqlstate=state,
+        detail=_detail(error),
     )
-    quoted = None if state in QUOTING_ROWS else diag.message_detail
+
+
+def _message(error: psycopg.Error, kind: str, excerpt: str) -> str:
+    diag = error.diag
+    message = diag.message_primary or str(error).strip().partition("\n")[0]
+    if error.sqlstate == "25001":
+        message += " (set autocommit: true)"
+    elif diag.message_hint:
+        message += f" ({diag.message_hint})"
+    if excerpt and kind not in ("connection", "timeout", "unavailable"):
+        message += f"\n{excerpt}"
+    return message
+
+
+def _detail(error: psycopg.Error) -> dict[str, Any]:
+    diag = error.diag
     detail = {
-        "detail": quoted,
+        "detail": diag.message_detail,
         "position": diag.statement_position,
         "table": diag.table_name,
         "column": diag.column_name,
         "constraint": diag.constraint_name,
     }
-    return Failure(
-        code="CONNECTION_FAILED" if kind == "connection" and state is None else "SQL_ERROR",
-        kind=kind,
-        message=f"{message}{hint}{where}",
-        retryable=kind in RETRYABLE,
-        sqlstate=state,
-        detail={name: value for name, value in detail.items() if value is not None},
-    )
+    if error.sqlstate in QUOTING_ROWS:
+        del detail["detail"]
+    return {name: value for name, value in detail.items() if value is not None}
 
 
-# ---- connections -------------------------------------------------------------------------------------------------------
+# ---- connections ---------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -495,7 +528,7 @@ class _Pool:
         return await AsyncConnection.connect(self.conninfo, autocommit=True, prepare_threshold=None)
 
     async def _give_back(self, connection: AsyncConnection[Any]) -> None:
-        """Nothing of the call stays: settings, temporary tables, locks. What cannot be reset is closed."""
+        """Reset settings, temporary tables and locks. A connection that cannot be reset is closed."""
         try:
             if connection.pgconn.transaction_status == TransactionStatus.IDLE:
                 await connection.execute("DISCARD ALL")
@@ -515,11 +548,12 @@ class _Pool:
             self.sweep = loop.call_later(IDLE, self._sweep)
 
     def _sweep(self) -> None:
+        """Close the connections that have been idle for `IDLE` seconds."""
         self.sweep = None
         loop = asyncio.get_running_loop()
-        late = loop.time() - IDLE
-        old = [found for found in self.idle if found[0] <= late]
-        self.idle = [found for found in self.idle if found[0] > late]
+        idle_since = loop.time() - IDLE
+        old = [entry for entry in self.idle if entry[0] <= idle_since]
+        self.idle = [entry for entry in self.idle if entry[0] > idle_since]
         for _, connection in old:
             task = loop.create_task(connection.close())
             self.closing.add(task)
@@ -531,13 +565,14 @@ class _Pool:
         if self.sweep is not None:
             self.sweep.cancel()
         while self.idle:
-            await self.idle.pop()[1].close()
+            _, connection = self.idle.pop()
+            await connection.close()
 
 
 def _alive(connection: AsyncConnection[Any]) -> bool:
-    """An idle server has nothing to say but that it goes."""
+    """Whether the server still holds the connection: to an idle one it only sends its end."""
     if connection.closed:
         return False
-    waiting = select.poll()
-    waiting.register(connection.fileno(), select.POLLIN)
-    return not waiting.poll(0)
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)

@@ -1,4 +1,7 @@
-"""`secrets`: a handle to a secret, never the secret. `{{ s.value }}` is resolved by the worker that uses it."""
+"""`secrets`: returns a handle to a secret, never the secret.
+
+The worker that uses `{{ s.value }}` resolves it.
+"""
 
 from noetl.model.errors import Failure, NoetlError
 from noetl.tools.port import Call, Failed, Outcome, Success
@@ -8,18 +11,16 @@ PROVIDERS = (None, "stored", "env")
 
 
 class Secrets:
-    """Whether the secret exists is found out now; what it is, whenever it is used."""
+    """Checks that the secret exists. Its value is read on each use."""
 
     kind = "secrets"
 
     async def run(self, call: Call) -> Outcome:
-        name, provider = call.config.get("secret"), call.config.get("provider")
+        name = call.config.get("secret")
+        provider = call.config.get("provider")
         if not isinstance(name, str) or not name:
-            return Failed(
-                Failure(
-                    code="SECRET_NAME", kind="config", message="a secret is asked for by its name"
-                )
-            )
+            message = "a secret is asked for by its name"
+            return Failed(Failure(code="SECRET_NAME", kind="config", message=message))
         if provider not in PROVIDERS:
             message = f"provider {provider!r} is not known here; there are env and stored"
             return Failed(Failure(code="SECRET_PROVIDER", kind="config", message=message))

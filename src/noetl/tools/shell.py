@@ -1,8 +1,9 @@
-"""`shell`: commands one after the other, each a text for `sh -c` or a list of arguments; stops at the first that fails.
+"""`shell`: runs commands in order, each a text for `sh -c` or a list of arguments. The first failure ends it.
 
-A value in a text never becomes part of it: `{{ x }}` turns into a reference to a variable, quoted as its place demands, and the
-shell expands it without reading it again. Processes come from the nursery: a group and a folder of their own, an environment with
-only what is declared, gone with everything they started when `run` returns.
+A value never becomes part of a text: `{{ x }}` turns into a reference to an environment variable, quoted
+for its place, and the shell does not parse what it expands. The fork server makes the processes: each has
+its own process group and folder, and only the declared environment. The processes and all that they
+started are gone when `run` returns.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """`shown` is what the playbook says, without the values."""
+    """`shown` is the command as the playbook writes it, without the values."""
 
     argv: list[str]
     shown: str | list[str]
@@ -47,77 +48,81 @@ class Shell:
     def __init__(
         self, nursery: ForkServer | None = None, limits: ProcessLimits | None = None
     ) -> None:
-        self._nursery = nursery or ForkServer()
+        self._fork_server = nursery or ForkServer()
         self._limits = limits or ProcessLimits()
 
     async def close(self) -> None:
-        await self._nursery.close()
+        await self._fork_server.close()
 
     async def run(self, call: Call) -> Outcome:
-        env = {
-            name: _text(value)
-            for name, value in (call.config.get("env") or {}).items()
-            if value is not None
-        }
+        variables = call.config.get("env") or {}
+        env = {name: _text(value) for name, value in variables.items() if value is not None}
         done: list[dict[str, Any]] = []
-        output = {1: "", 2: ""}
+        stdout = stderr = ""
         try:
-            for number, written in enumerate(call.config.get("cmds") or [], start=1):
-                command = await _command(written, call)
-                running = _Running(
-                    self._nursery, self._limits, command, {**env, **command.env}, call
-                )
-                code, said = await running.result()
-                output = {
-                    stream: (output[stream] + said[stream])[:OUTPUT_LIMIT] for stream in output
-                }
+            for number, template in enumerate(call.config.get("cmds") or [], start=1):
+                command = await _command(template, call)
+                command_env = {**env, **command.env}
+                running = _Running(self._fork_server, self._limits, command, command_env, call)
+                code, output = await running.result()
+                stdout = (stdout + output[1])[:OUTPUT_LIMIT]
+                stderr = (stderr + output[2])[:OUTPUT_LIMIT]
                 done.append({"command": command.shown, "exit_code": code})
                 if code != 0:
-                    return Failed(_failure(number, code, said))
+                    return Failed(_failure(number, code, output))
         except CommandError as error:
             return Failed(error.failure)
-        return Success({"exit_code": 0, "stdout": output[1], "stderr": output[2], "commands": done})
+        return Success({"exit_code": 0, "stdout": stdout, "stderr": stderr, "commands": done})
 
 
 def _text(value: Any) -> str:
     return text(Meter(WORKER_LIMITS), value)
 
 
-def _failure(number: int, code: int, said: dict[int, str]) -> Failure:
-    last = (said[2].strip() or said[1].strip()).rpartition("\n")[2][:200]
-    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-    message = f"command {number} {how}{f': {last}' if last else ''}"
+def _failure(number: int, code: int, output: dict[int, str]) -> Failure:
+    """The failure of a command. Its message quotes the last line of the output."""
+    if code < 0:
+        how = f"was killed by {signal_name(-code)}"
+    else:
+        how = f"ended with exit code {code}"
+    message = f"command {number} {how}"
+    printed = output[2].strip() or output[1].strip()
+    last_line = printed.rpartition("\n")[2][:200]
+    if last_line:
+        message += f": {last_line}"
     detail = {
         "exit_code": code,
         "command": number,
-        "stdout": said[1][-TAIL:],
-        "stderr": said[2][-TAIL:],
+        "stdout": output[1][-TAIL:],
+        "stderr": output[2][-TAIL:],
     }
     return Failure(code="SHELL_EXIT", kind="shell", message=message, detail=detail)
 
 
-# ---- from what is written to what is run -------------------------------------------------------------------------------
+# ---- from the playbook's text to a command -------------------------------------------------------
 
 
-async def _command(written: Any, call: Call) -> ShellCommand:
-    if isinstance(written, list):
-        parts = (
-            written
-            if call.rendering is None
-            else [await call.rendering.value(part) for part in written]
-        )
+async def _command(template: Any, call: Call) -> ShellCommand:
+    """Render one of the playbook's commands."""
+    rendering = call.rendering
+    if isinstance(template, list):
+        parts = template
+        if rendering is not None:
+            parts = [await rendering.value(part) for part in template]
         argv = [_text(part) for part in parts]
         if not argv or not argv[0]:
             raise CommandError("SHELL_COMMAND", "a command without a program")
-        return _without_zero(ShellCommand(argv, written))
-    script, marks = (
-        (str(written), []) if call.rendering is None else await call.rendering.marked(str(written))
-    )
-    made, env = referenced(script, marks)
-    return _without_zero(ShellCommand(["/bin/sh", "-c", made], written, env))
+        return _without_zero(ShellCommand(argv, template))
+    script = str(template)
+    marks: list[Marked] = []
+    if rendering is not None:
+        script, marks = await rendering.marked(script)
+    script, env = referenced(script, marks)
+    return _without_zero(ShellCommand(["/bin/sh", "-c", script], template, env))
 
 
 def _without_zero(command: ShellCommand) -> ShellCommand:
+    """Refuse a NUL character, which no argument or variable can hold."""
     if any("\0" in part for part in (*command.argv, *command.env.values())):
         raise CommandError("SHELL_VALUE", "a value in a command cannot hold the character zero")
     return command
@@ -127,46 +132,53 @@ _TOKEN = re.compile(r"\\.|\$\(|\$\{|[\"'`()}#\n]", re.DOTALL)
 
 
 def referenced(script: str, marks: list[Marked]) -> tuple[str, dict[str, str]]:
-    """The script with a variable in place of every marker, and the variables."""
+    """Replace every marker of the script by a variable. Returns the script and the variables."""
     if not marks:
         return script, {}
     private = marks[0].marker[0]
     marker = re.compile(f"{private}\\d+{private}")
-    values = {mark.marker: mark for mark in marks}
+    marks_by_marker = {mark.marker: mark for mark in marks}
     env: dict[str, str] = {}
-    out: list[str] = []
-    at, quotes = 0, _Quotes()
-    for found in marker.finditer(script):
-        piece = script[at : found.start()]
+    pieces: list[str] = []
+    position = 0
+    quotes = _Quotes()
+    for match in marker.finditer(script):
+        piece = script[position : match.start()]
         quotes.read(piece)
-        mark = values[found[0]]
+        mark = marks_by_marker[match[0]]
         if mark.kind != "value":
             raise CommandError(
                 "SHELL_VALUE", f"| {mark.kind} is for SQL; a value in a command is always data"
             )
         name = f"{VARIABLE}{len(env) + 1}"
         env[name] = _text(mark.value)
-        out += [piece, quotes.around(name)]
-        at = found.end()
-    return "".join([*out, script[at:]]), env
+        pieces += [piece, quotes.around(name)]
+        position = match.end()
+    pieces.append(script[position:])
+    return "".join(pieces), env
 
 
 class _Quotes:
-    """In which quotes a place of a shell text stands. A mistake here costs a value its shape, never its being data."""
+    """Tracks in which quotes a place of a shell text is.
+
+    If it is wrong, the shell may split or expand a value, but never runs it: the value stays data.
+    """
 
     def __init__(self) -> None:
         self._stack: list[str] = []
-        self._last = " "  # the character before what comes next
+        self._last = " "  # the character before the next piece
         self._comment = False
 
     def read(self, piece: str) -> None:
-        for found in _TOKEN.finditer(piece):
-            token, before = found[0], piece[found.start() - 1] if found.start() else self._last
-            self._token(token, before)
+        for match in _TOKEN.finditer(piece):
+            start = match.start()
+            before = piece[start - 1] if start else self._last
+            self._token(match[0], before)
         self._last = piece[-1] if piece else "x"
 
     def _token(self, token: str, before: str) -> None:
-        stack, top = self._stack, self._stack[-1] if self._stack else ""
+        stack = self._stack
+        top = stack[-1] if stack else ""
         if self._comment:
             self._comment = token != "\n"
         elif top == "'":
@@ -187,21 +199,25 @@ class _Quotes:
             self._comment = True
 
     def around(self, name: str) -> str:
-        top = next((quote for quote in reversed(self._stack) if quote != "${"), "")
+        """A reference to the variable, quoted for this place."""
+        quotes = [quote for quote in self._stack if quote != "${"]
+        top = quotes[-1] if quotes else ""
         if top == "'":
             return f"'\"${{{name}}}\"'"
-        return f"${{{name}}}" if top == '"' else f'"${{{name}}}"'
+        if top == '"':
+            return f"${{{name}}}"
+        return f'"${{{name}}}"'
 
 
-# ---- running -----------------------------------------------------------------------------------------------------------
+# ---- running -------------------------------------------------------------------------------------
 
 
 class _Running:
-    """One command: its output is followed while it runs."""
+    """One running command. Its output is logged while it runs."""
 
     def __init__(
         self,
-        nursery: ForkServer,
+        fork_server: ForkServer,
         limits: ProcessLimits,
         command: ShellCommand,
         env: dict[str, str],
@@ -215,7 +231,7 @@ class _Running:
         self._streams = {1: out, 2: err}
         cwd = call.config.get("cwd")
         try:
-            self._process: Process = nursery.spawn(
+            self._process: Process = fork_server.spawn(
                 "exec",
                 [out_end, err_end],
                 env,
@@ -230,6 +246,7 @@ class _Running:
             ) from None
 
     async def result(self) -> tuple[int, dict[int, str]]:
+        """Wait for the end. Returns the exit code and the text of each stream."""
         for stream, descriptor in self._streams.items():
             os.set_blocking(descriptor, False)
             self._loop.add_reader(descriptor, self._read, stream)
@@ -245,11 +262,11 @@ class _Running:
                     pass
                 self._lines[stream].end()
             self._close()
-        return code, {
-            stream: kept.decode("utf-8", "replace") for stream, kept in self._kept.items()
-        }
+        output = {stream: kept.decode("utf-8", "replace") for stream, kept in self._kept.items()}
+        return code, output
 
     def _read(self, stream: int) -> bool:
+        """Read once from a stream. False if there is nothing to read."""
         try:
             data = os.read(self._streams[stream], 64 * 1024)
         except BlockingIOError:

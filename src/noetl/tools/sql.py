@@ -1,17 +1,19 @@
-"""SQL with values in it: a template's values become literals that cannot be left; statements are found.
+"""Splits SQL into statements, and puts a template's values into it as literals, safe from injection.
 
-A rendered template comes with a marker in place of every `{{ expression }}`. Here a marker becomes
+A rendered template has a marker in place of every `{{ expression }}`. Here a marker becomes
 
 - in the statement itself: a literal of the value's type;
-- inside a quoted literal (`'a {{ x }} b'`, `$$…$$`): the whole literal is written anew, its text with the values in it.
-  A literal that is nothing but a null is NULL;
+- inside a quoted literal (`'a {{ x }} b'`, `$$…$$`): text in that literal, which is quoted anew.
+  A literal that contains only a null is NULL;
 - inside the body of DO and CREATE FUNCTION: the same, one level deeper;
 - inside a quoted name (`"t_{{ x }}"`): part of that name, quoted;
-- after `| identifier`: a quoted name (a list: a qualified one). After `| sql`: text as it is, the author's explicit wish;
+- after `| identifier`: a quoted name; a list is a qualified name;
+- after `| sql`: text as it is, because the author asks for it;
 - inside a comment: nothing.
 
-`$name` outside of quotes is the value of that name from `params`. Why literals and not parameters of the protocol:
-`docs/decisions/0015-values-in-sql-are-literals.md`. What reads a keychain is a parameter all the same, where there can be one.
+`$name` outside of quotes is the value of that name in `params`. Why literals and not parameters of the
+protocol: `docs/decisions/0015-values-in-sql-are-literals.md`. A value from a keychain is a parameter
+nevertheless, where the statement may have parameters.
 """
 
 import re
@@ -52,25 +54,25 @@ class SqlError(Exception):
         )
 
 
-# ---- statements --------------------------------------------------------------------------------------------------------
+# ---- statements ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value in a statement. `shown` is what the author wrote for it."""
+    """A value in a statement. `shown` is the author's text for it."""
 
     value: Any
     shown: str = ""
-    function: str = ""  # in capitals: whose argument it is
-    typed_by_place: bool = False  # a column or an operand beside it says which type it has
-    in_list: bool = False  # of IN (…)
-    spaced: bool = False  # not in quotes: what stands beside it must not grow together with it
+    function: str = ""  # the function that it is an argument of, in capitals
+    typed_by_place: bool = False  # a column or an operand beside it determines its type
+    in_list: bool = False  # it is in the list of IN (…)
+    spaced: bool = False  # it is not in quotes, so it needs a space on both sides
     secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedCode:
-    """Code in quotes: of DO and CREATE FUNCTION."""
+    """The quoted code of DO and CREATE FUNCTION."""
 
     parts: "tuple[Part, ...]"
     shown: str
@@ -82,7 +84,10 @@ Quote = Callable[[Parameter], str]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Text and values in order. `first` is its first word, in capitals; `line` says where it begins in the text of the task."""
+    """The texts and values of a statement, in order.
+
+    `first` is its first word, in capitals. `line` is the line of the task's text in which it begins.
+    """
 
     parts: tuple[Part, ...]
     first: str
@@ -93,11 +98,11 @@ class Statement:
         return any(isinstance(part, Parameter) and part.secret for part in self.parts)
 
     def written(self, quote: Quote) -> str:
-        """With a literal for every value."""
+        """The text with a literal for every value."""
         return "".join(_written(part, quote) for part in self.parts)
 
     def bound(self, quote: Quote) -> tuple[str, list[Any]]:
-        """As `written`, but with $1, $2 … for secrets."""
+        """The text with $1, $2 … for secrets and a literal for every other value, and the secrets."""
         values: list[Any] = []
         words: list[str] = []
         for part in self.parts:
@@ -109,43 +114,54 @@ class Statement:
         return "".join(words), values
 
     def excerpt(self, position: int | None, quote: Quote) -> str:
-        """The line of a position (from 1) in the text that `bound` gives, as the author wrote it, and a caret below. Without a
-        position: the first line of the statement."""
-        shown, at = self._shown(None if position is None else position - 1, quote)
-        begin = shown.rfind("\n", 0, at) + 1
-        line = shown[begin:].partition("\n")[0]
-        column = at - begin
-        cut = max(0, column - EXCERPT // 2)
-        label = f"LINE {self.line + shown.count(chr(10), 0, begin)}: {'...' if cut else ''}"
-        written = f"{label}{line[cut : cut + EXCERPT]}{'...' if len(line) > cut + EXCERPT else ''}"
-        if position is None:
-            return written
-        return f"{written}\n{' ' * (len(label) + column - cut)}^"
+        """The author's line for a position (from 1) in the text of `bound`, with a caret below.
 
-    def _shown(self, position: int | None, quote: Quote) -> tuple[str, int]:
-        """The statement as it was written, and where in it the position is."""
-        words: list[str] = []
-        sent, shown, number = 0, 0, 0
-        found: int | None = None
+        Without a position it is the first line of the statement.
+        """
+        shown = "".join(part if isinstance(part, str) else part.shown for part in self.parts)
+        if position is None:
+            offset = len(shown) - len(shown.lstrip())
+        else:
+            offset = self._shown(position - 1, quote)
+        begin = shown.rfind("\n", 0, offset) + 1
+        line = shown[begin:].partition("\n")[0]
+        column = offset - begin
+        cut = max(0, column - EXCERPT // 2)
+        label = f"LINE {self.line + shown.count(chr(10), 0, begin)}: "
+        if cut:
+            label += "..."
+        excerpt = label + line[cut : cut + EXCERPT]
+        if len(line) > cut + EXCERPT:
+            excerpt += "..."
+        if position is None:
+            return excerpt
+        return f"{excerpt}\n{' ' * (len(label) + column - cut)}^"
+
+    def _shown(self, position: int, quote: Quote) -> int:
+        """The offset in the author's text of a position in the text of `bound`."""
+        sent_offset = 0
+        shown_offset = 0
+        number = 0
         for part in self.parts:
             if isinstance(part, Parameter) and part.secret:
                 number += 1
                 size = len(f" ${number} ")
             else:
                 size = len(_written(part, quote))
-            word = part if isinstance(part, str) else part.shown
-            if position is not None and found is None and position < sent + size:
-                found = shown + (position - sent if isinstance(part, str) else 0)
-            sent, shown = sent + size, shown + len(word)
-            words.append(word)
-        written = "".join(words)
-        if position is None:
-            return written, len(written) - len(written.lstrip())
-        return written, len(written) if found is None else found
+            if isinstance(part, str):
+                if position < sent_offset + size:
+                    return shown_offset + position - sent_offset
+                shown_offset += len(part)
+            else:
+                if position < sent_offset + size:
+                    return shown_offset
+                shown_offset += len(part.shown)
+            sent_offset += size
+        return shown_offset
 
 
 EXCERPT = 120  # characters of a line that an error shows
-# statements that a database plans, and so may have parameters
+# Statements that a database plans: these may have parameters.
 PLANNED = frozenset(
     (
         "SELECT",
@@ -168,17 +184,20 @@ def _written(part: Part, quote: Quote) -> str:
     if isinstance(part, str):
         return part
     if isinstance(part, Parameter):
-        return f" {quote(part)} " if part.spaced else quote(part)
-    return quoted("".join(_written(each, quote) for each in part.parts))
+        literal = quote(part)
+        if part.spaced:
+            literal = f" {literal} "
+        return literal
+    return quoted("".join(_written(inner, quote) for inner in part.parts))
 
 
 def quoted(value: str) -> str:
-    """A literal in which nothing but the quote has a meaning: `standard_conforming_strings` is on."""
+    """A literal. Only the quote is special in it, because `standard_conforming_strings` is on."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def check_transaction(found: Iterable[Statement]) -> None:
-    """The statements of a task are one transaction: they cannot have their own."""
+    """Refuse BEGIN, COMMIT and the like: the statements of a task are one transaction."""
     for statement in found:
         if statement.first in _TRANSACTION:
             message = f"{statement.first}: the statements of a task are one transaction already; or set autocommit: true"
@@ -191,7 +210,7 @@ def open_transaction() -> SqlError:
     return SqlError("SQL_TRANSACTION", message)
 
 
-# ---- reading -----------------------------------------------------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------------------
 
 
 def statements(
@@ -200,7 +219,7 @@ def statements(
     params: Mapping[str, Any] | None = None,
     dialect: Dialect = "postgres",
 ) -> list[Statement]:
-    """The statements of a marked text, in order; empty ones are left out."""
+    """The statements of a marked text, in order, without empty ones."""
     try:
         return list(_StatementReader(source, marks, params or {}, dialect).read())
     except Unterminated as error:
@@ -208,84 +227,102 @@ def statements(
 
 
 class _StatementReader:
+    """Reads the statements of one text."""
+
     def __init__(
         self, source: str, marks: Sequence[Marked], params: Mapping[str, Any], dialect: Dialect
     ) -> None:
         self._marks = {mark.marker: mark for mark in marks}
-        self._private = marks[0].marker[0] if marks else ""
-        self._pattern = marker_pattern(self._private) if marks else None
+        self._private = ""
+        self._pattern: re.Pattern[str] | None = None
+        if marks:
+            self._private = marks[0].marker[0]
+            self._pattern = marker_pattern(self._private)
         self._source = self._with_raw(source)
         self._params = params
         self._dialect = dialect
         self._kinds = {marker: mark.kind for marker, mark in self._marks.items()}
-        self._counted, self._lines = 0, 1  # lines up to a position
+        self._counted = 0  # the position up to which lines are counted
+        self._lines = 1  # the line at that position
 
     def _with_raw(self, source: str) -> str:
-        """`| sql` is part of the statement's text, quotes and all: it takes its place before anything is read."""
+        """Insert the values of `| sql`.
+
+        Such a value is part of the statement's text and may contain quotes, so it is inserted before
+        the text is read.
+        """
         if self._pattern is None:
             return source
 
-        def raw(found: re.Match[str]) -> str:
-            mark = self._marks[found[0]]
+        def replace_mark(match: re.Match[str]) -> str:
+            mark = self._marks[match[0]]
             if mark.kind != "sql":
-                return found[0]
-            if self._private in (written := _text(mark.value)):
+                return match[0]
+            sql = _text(mark.value)
+            if self._private in sql:
                 raise SqlError("SQL_VALUE", "a value given as SQL holds a private character")
-            return written
+            return sql
 
-        return self._pattern.sub(raw, source)
+        return self._pattern.sub(replace_mark, source)
 
     def read(self) -> Iterator[Statement]:
-        at = 0
-        for found in split(tokens(self._source, self._private, self._dialect)):
-            solid = [token for token in found if token.kind != "comment"]
+        start = 0
+        for statement_tokens in split(tokens(self._source, self._private, self._dialect)):
+            solid = [token for token in statement_tokens if token.kind != "comment"]
             if solid:
-                yield self._statement(found, solid, at)
-            end = found[-1].end if found else at
-            at = self._source.find(";", end) + 1 or len(self._source)
+                yield self._statement(statement_tokens, solid, start)
+            end = start
+            if statement_tokens:
+                end = statement_tokens[-1].end
+            start = self._source.find(";", end) + 1 or len(self._source)
 
     def _statement(self, found: Sequence[Token], solid: Sequence[Token], start: int) -> Statement:
+        """Read one statement. `solid` are its tokens without comments."""
         line = self._line(start)
         for wrong in misplaced(solid, self._kinds, self._private, self._dialect):
             line = self._line(wrong.token.start)
             raise SqlError(
                 "SQL_PLACE",
-                f"{self._shown(wrong.token.text)} in line {line}: {wrong.message}; {wrong.hint}",
+                f"{self.shown(wrong.token.text)} in line {line}: {wrong.message}; {wrong.hint}",
             )
         _refuse_copy(solid)
         by_start = {place.token.start: place for place in places(solid)}
         reading = _Reading(self, solid)
         parts: list[Part] = []
-        at = start
+        position = start
         for token in found:
-            parts.append(self._source[at : token.start])
+            parts.append(self._source[position : token.start])
             if token.kind == "comment":
                 parts.append(self._comment(token))
             else:
                 parts.append(reading.part(by_start[token.start]))
-            at = token.end
-        end = self._source.find(";", at)
-        parts.append(self._source[at : end if end >= 0 else len(self._source)])
+            position = token.end
+        end = self._source.find(";", position)
+        if end < 0:
+            end = len(self._source)
+        parts.append(self._source[position:end])
         return Statement(_joined(parts), _first(solid[0]), line)
 
-    def _line(self, at: int) -> int:
-        """Of the template: text that a loop or a condition made counts from the value before it. Asked for in order."""
-        for found in (
-            self._pattern.finditer(self._source, self._counted, at)
-            if self._pattern is not None
-            else ()
-        ):
-            self._counted, self._lines = found.end(), self._marks[found[0]].line
-        self._lines += self._source.count("\n", self._counted, at)
-        self._counted = max(self._counted, at)
+    def _line(self, position: int) -> int:
+        """The line of the template at a position. Callers must ask for positions in order.
+
+        Lines that a loop or a condition of the template made are counted from the value before them.
+        """
+        if self._pattern is not None:
+            for match in self._pattern.finditer(self._source, self._counted, position):
+                self._counted = match.end()
+                self._lines = self._marks[match[0]].line
+        self._lines += self._source.count("\n", self._counted, position)
+        self._counted = max(self._counted, position)
         return self._lines
 
     def _comment(self, token: Token) -> str:
+        """The text of a comment; only its line breaks if there are values in it."""
         if not self.marked(token.text):
             return token.text
         return "\n" * token.text.count("\n") or " "
 
-    # ---- for those who read one statement ----
+    # ---- for `_Reading` ----
 
     @property
     def dialect(self) -> Dialect:
@@ -298,40 +335,41 @@ class _StatementReader:
         return self._marks[token.text]
 
     def pieces(self, piece: str) -> Iterator[str | Marked]:
-        at = 0
-        for found in self._pattern.finditer(piece) if self._pattern is not None else ():
-            if found.start() > at:
-                yield piece[at : found.start()]
-            yield self._marks[found[0]]
-            at = found.end()
-        if at < len(piece):
-            yield piece[at:]
+        """Split a text at its marks."""
+        position = 0
+        if self._pattern is not None:
+            for match in self._pattern.finditer(piece):
+                if match.start() > position:
+                    yield piece[position : match.start()]
+                yield self._marks[match[0]]
+                position = match.end()
+        if position < len(piece):
+            yield piece[position:]
 
     def shown(self, piece: str) -> str:
-        return self._shown(piece)
-
-    def _shown(self, piece: str) -> str:
-        return "".join(
-            part if isinstance(part, str) else "{{ " + part.source + " }}"
-            for part in self.pieces(piece)
-        )
+        """The text as the author wrote it."""
+        words: list[str] = []
+        for part in self.pieces(piece):
+            if isinstance(part, str):
+                words.append(part)
+            else:
+                words.append("{{ " + part.source + " }}")
+        return "".join(words)
 
     def inner(self, source: str) -> "list[Token]":
         return list(tokens(source, self._private, self._dialect))
 
     def named(self, name: str) -> Any:
         if name.isdigit():
-            raise SqlError(
-                "SQL_PARAMETER",
-                f"${name}: parameters are used by name; write params: {{x: …}} and $x",
-            )
+            message = f"${name}: parameters are used by name; write params: {{x: …}} and $x"
+            raise SqlError("SQL_PARAMETER", message)
         if name not in self._params:
             known = ", ".join(f"${known}" for known in self._params) or "none"
             raise SqlError("SQL_PARAMETER", f"${name} is not among the params ({known})")
         return self._params[name]
 
 
-# functions that take an array of whatever type the array beside it has
+# Functions in which an array gets the type of the array beside it.
 _LIKE_THE_OTHERS = frozenset(
     {"ANY", "ALL", "SOME", "COALESCE", "NULLIF", "ARRAY_CAT", "GREATEST", "LEAST"}
 )
@@ -341,7 +379,7 @@ _SECRET = re.compile(r"\bkeychain\b")
 
 
 class _Reading:
-    """One statement, or the body of one."""
+    """Reads the tokens of one statement, or of the body of one."""
 
     def __init__(
         self, reader: _StatementReader, solid: Sequence[Token], in_body: bool = False
@@ -350,16 +388,18 @@ class _Reading:
         self._in_body = in_body
         words = [token.word for token in solid]
         self._first = _first(solid[0]) if solid else ""
-        creates = self._first == "CREATE" and any(
-            word in ("FUNCTION", "PROCEDURE") for word in words[1:4]
-        )
-        self._body_of = self._first if self._first == "DO" else "CREATE FUNCTION" if creates else ""
+        self._body_of = ""  # the kind of statement whose body is code
+        if self._first == "DO":
+            self._body_of = "DO"
+        elif self._first == "CREATE" and {"FUNCTION", "PROCEDURE"} & set(words[1:4]):
+            self._body_of = "CREATE FUNCTION"
         self._copies_program = self._first == "COPY" and "PROGRAM" in words
-        self._numbered = in_body or self._first == "PREPARE"  # $1 is a parameter of its own
+        self._numbered = in_body or self._first == "PREPARE"  # $1 is a parameter of the statement
         self._language = _language(solid)
         self._dynamic = False  # after EXECUTE, until the statement of the body ends
 
     def part(self, place: SqlPlace) -> Part:
+        """The part of the statement that a token becomes."""
         token = place.token
         if self._in_body and (token.word in ("EXECUTE", "USING") or token.kind == "end"):
             self._dynamic = token.word == "EXECUTE"
@@ -384,20 +424,23 @@ class _Reading:
         return self._parameter(mark.value, place, self._reader.shown(place.token.text))
 
     def _parameter(self, value: Any, place: SqlPlace, shown: str) -> Part:
-        secret = not self._in_body and self._first in PLANNED and _SECRET.search(shown) is not None
-        spaced = place.token.kind in ("mark", "parameter")
+        may_bind = not self._in_body and self._first in PLANNED
         return replace(
-            _placed(place), value=parameter(value), shown=shown, spaced=spaced, secret=secret
+            _placed(place),
+            value=parameter(value),
+            shown=shown,
+            spaced=place.token.kind in ("mark", "parameter"),
+            secret=may_bind and _SECRET.search(shown) is not None,
         )
 
     # ---- literals ----
 
     def _literal(self, place: SqlPlace) -> Part:
+        """A quoted literal with values in it."""
         token = place.token
         if self._copies_program:
-            raise SqlError(
-                "SQL_VALUE_IN_BODY", "a value inside the command of COPY … PROGRAM would be code"
-            )
+            message = "a value inside the command of COPY … PROGRAM would be code"
+            raise SqlError("SQL_VALUE_IN_BODY", message)
         if self._is_body(place):
             return self._body(token)
         if self._dynamic and _is_code(place):
@@ -407,35 +450,34 @@ class _Reading:
             raise SqlError("SQL_VALUE", "a value inside U&'…' is not possible: use plain quotes")
         if token.kind == "escaped":
             return self._escaped(token)
-        return self._parameter(
-            self._joined(inside(token), _message_of_raise(place)),
-            place,
-            self._reader.shown(token.text),
-        )
+        value = self._joined(inside(token), _message_of_raise(place))
+        return self._parameter(value, place, self._reader.shown(token.text))
 
     def _escaped(self, token: Token) -> str:
-        """E'…' stays what it is; a value in it is escaped the same way."""
+        """Keep E'…', and escape the values in it."""
         words: list[str] = []
         for piece in self._reader.pieces(token.text):
             if isinstance(piece, str):
                 words.append(piece)
             else:
-                words.append(
-                    _no_zero(_text(piece.undoubled)).replace("\\", "\\\\").replace("'", "''")
-                )
+                value = _no_zero(_text(piece.undoubled))
+                words.append(value.replace("\\", "\\\\").replace("'", "''"))
         return "".join(words)
 
-    def _joined(self, written: str, raising: bool = False) -> str | None:
-        pieces = list(self._reader.pieces(written))
+    def _joined(self, content: str, raising: bool = False) -> str | None:
+        """The text of a literal with its values; None if it is only a null."""
+        pieces = list(self._reader.pieces(content))
         if len(pieces) == 1 and isinstance(pieces[0], Marked) and pieces[0].undoubled is None:
             return None
         words: list[str] = []
         for piece in pieces:
             if isinstance(piece, str):
                 words.append(piece)
-            else:
-                value = _text(piece.undoubled)
-                words.append(value.replace("%", "%%") if raising else value)
+                continue
+            value = _text(piece.undoubled)
+            if raising:
+                value = value.replace("%", "%%")
+            words.append(value)
         return "".join(words)
 
     # ---- bodies ----
@@ -450,39 +492,42 @@ class _Reading:
             message = f"a value inside a body in {self._language.lower()} would be code: give it as an argument"
             raise SqlError("SQL_VALUE_IN_BODY", message)
         if token.kind not in ("literal", "dollar"):
-            raise SqlError(
-                "SQL_VALUE_IN_BODY",
-                "a value inside a body needs plain quotes or dollar quotes around it",
-            )
+            message = "a value inside a body needs plain quotes or dollar quotes around it"
+            raise SqlError("SQL_VALUE_IN_BODY", message)
         source = inside(token)
-        found = self._reader.inner(source)
-        solid = [each for each in found if each.kind != "comment"]
+        body_tokens = self._reader.inner(source)
+        solid = [inner for inner in body_tokens if inner.kind != "comment"]
         by_start = {place.token.start: place for place in places(solid)}
         reading = _Reading(self._reader, solid, in_body=True)
         parts: list[Part] = []
-        at = 0
-        for each in found:
-            parts.append(source[at : each.start])
-            if each.kind == "comment":
-                parts.append(" " if self._reader.marked(each.text) else each.text)
+        position = 0
+        for inner in body_tokens:
+            parts.append(source[position : inner.start])
+            if inner.kind != "comment":
+                parts.append(reading.part(by_start[inner.start]))
+            elif self._reader.marked(inner.text):
+                parts.append(" ")
             else:
-                parts.append(reading.part(by_start[each.start]))
-            at = each.end
-        parts.append(source[at:])
+                parts.append(inner.text)
+            position = inner.end
+        parts.append(source[position:])
         return QuotedCode(_joined(parts), self._reader.shown(token.text))
 
 
 def _refuse_copy(solid: Sequence[Token]) -> None:
-    words = {token.word for token in solid} if solid[0].word == "COPY" else set()
+    if solid[0].word != "COPY":
+        return
+    words = {token.word for token in solid}
     if words & {"STDIN", "STDOUT"}:
         message = "COPY has nothing to read from or to write to here: use `kind: transfer`, a `sink`, or INSERT"
         raise SqlError("SQL_COPY", message)
 
 
 def _language(solid: Sequence[Token]) -> str:
-    for at, token in enumerate(solid[:-1]):
+    """The word after LANGUAGE, in capitals."""
+    for position, token in enumerate(solid[:-1]):
         if token.word == "LANGUAGE":
-            return solid[at + 1].text.strip("'\"").upper()
+            return solid[position + 1].text.strip("'\"").upper()
     return ""
 
 
@@ -492,14 +537,18 @@ def _message_of_raise(place: SqlPlace) -> bool:
 
 
 def _is_code(place: SqlPlace) -> bool:
-    """Whether a literal after EXECUTE is what runs, or the pattern that makes it; not an argument of a function."""
-    patterns = (
-        place.opener == "FORMAT" and place.previous is not None and place.previous.text == "("
-    )
-    return not place.opener or patterns
+    """Whether EXECUTE runs this literal, or uses it as the pattern of `format`.
+
+    Any other argument of a function is data.
+    """
+    if not place.opener:
+        return True
+    previous = place.previous
+    return place.opener == "FORMAT" and previous is not None and previous.text == "("
 
 
 def _placed(place: SqlPlace) -> Parameter:
+    """A parameter without a value, with the facts about its place."""
     previous = place.previous
     compared = previous is not None and previous.kind == "symbol" and previous.text[-1] in _COMPARES
     stored = place.opener == "VALUES" and place.first in ("INSERT", "MERGE", "WITH")
@@ -513,21 +562,21 @@ def _placed(place: SqlPlace) -> Parameter:
 
 
 def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Texts that stand side by side are one."""
-    made: list[Part] = []
+    """Join adjacent texts into one part."""
+    joined: list[Part] = []
     for part in parts:
-        if isinstance(part, str) and made and isinstance(made[-1], str):
-            made[-1] += part
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
         elif part != "":
-            made.append(part)
-    return tuple(made)
+            joined.append(part)
+    return tuple(joined)
 
 
 def _first(token: Token) -> str:
     return token.word or token.text[:1]
 
 
-# ---- values in ---------------------------------------------------------------------------------------------------------
+# ---- values in -----------------------------------------------------------------------------------
 
 
 def _text(value: Any) -> str:
@@ -541,13 +590,15 @@ def _no_zero(value: str) -> str:
 
 
 def scalar(value: Any) -> str | None:
-    """A number, bool or null as every SQL writes it; None of anything else."""
+    """The literal of a number, a bool or a null in any SQL; None for other values."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, int | float):
-        return repr(value) if value >= 0 else f"({value!r})"
+        if value >= 0:
+            return repr(value)
+        return f"({value!r})"
     return None
 
 
@@ -560,7 +611,7 @@ def listed(value: Parameter, quote: Quote) -> str:
 
 
 def identifier(value: Any) -> str:
-    """A name, or a list of names for a qualified one."""
+    """Quote a name. A list of names is a qualified name."""
     if isinstance(value, list):
         return ".".join(identifier(part) for part in value)
     if not isinstance(value, str) or not value:
@@ -571,29 +622,30 @@ def identifier(value: Any) -> str:
 
 
 def parameter(value: Any) -> Any:
-    """A list is an array; a map needs `tojson`, since nothing says which type it should have."""
+    """Check a value. A map is refused: it needs `tojson`, because its SQL type is not known."""
     if isinstance(value, dict):
-        raise SqlError(
-            "SQL_VALUE",
-            "a map is no SQL value: write {{ x | tojson }}, with ::jsonb where json is meant",
-        )
+        message = "a map is no SQL value: write {{ x | tojson }}, with ::jsonb where json is meant"
+        raise SqlError("SQL_VALUE", message)
     if isinstance(value, list):
         return [parameter(part) for part in value]
     return value
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "null"
+    return f"a {type(value).__name__}"
 
 
-# ---- values out --------------------------------------------------------------------------------------------------------
+# ---- values out ----------------------------------------------------------------------------------
 
 
 def column_names(given: Iterable[str]) -> list[str]:
-    """Every column keeps its value: the second `a` is `a_2`."""
+    """Make the names of columns unique: the second `a` is `a_2`."""
     names: list[str] = []
     for name in given:
-        unique, number = name, 1
+        unique = name
+        number = 1
         while unique in names:
             number += 1
             unique = f"{name}_{number}"
@@ -602,5 +654,5 @@ def column_names(given: Iterable[str]) -> list[str]:
 
 
 def changed(count: int | None) -> dict[str, Any]:
-    """The value of a statement that gives no rows: `row_count` counts those that it changed."""
+    """The value of a statement without rows. `row_count` is the number of rows that it changed."""
     return {"rows": [], "row_count": max(count or 0, 0), "columns": []}

@@ -1,4 +1,4 @@
-"""What `postgres` and `duckdb` have in common: from a call to its statements."""
+"""Makes the statements of a call, for `postgres` and `duckdb`."""
 
 from typing import Any
 
@@ -12,22 +12,26 @@ RAW = frozenset({"query"})
 
 
 async def prepared(call: Call, dialect: Dialect) -> list[Statement] | Failure:
-    """Every statement of the task. A query is a template; a script is not: its values come by `params`."""
+    """Every statement of the task.
+
+    A query is a template. A script is not: its values come from `params`.
+    """
     params = call.config.get("params") or {}
     try:
-        found: list[Statement] = []
+        parsed: list[Statement] = []
         for query in await _queries(call):
-            text, marks = query if isinstance(query, tuple) else (query, [])
-            found += statements(text, marks, params, dialect)
+            if isinstance(query, tuple):
+                text, marks = query
+            else:
+                text, marks = query, []
+            parsed += statements(text, marks, params, dialect)
         if not call.config.get("autocommit"):
-            check_transaction(found)
-    except _Unavailable as error:
+            check_transaction(parsed)
+    except (_Unavailable, SqlError) as error:
         return error.failure
-    except SqlError as error:
-        return error.failure
-    if not found:
+    if not parsed:
         return Failure(code="SQL_EMPTY", kind="config", message="there is no statement to run")
-    return found
+    return parsed
 
 
 class _Unavailable(Exception):
@@ -37,13 +41,14 @@ class _Unavailable(Exception):
 
 
 async def _queries(call: Call) -> list[Any]:
+    """The texts of the queries. A rendered one is a text with its marks."""
     query = call.config.get("query")
     if query is None:
         script = await source(call.config, "query")
         if isinstance(script, Failure):
             raise _Unavailable(script)
         return [script]
-    listed = query if isinstance(query, list) else [query]
+    queries = query if isinstance(query, list) else [query]
     if call.rendering is None:
-        return listed
-    return [await call.rendering.marked(one) for one in listed]
+        return queries
+    return [await call.rendering.marked(template) for template in queries]

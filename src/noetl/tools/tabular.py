@@ -1,4 +1,4 @@
-"""Values as tables, for tools that take rows as inputs."""
+"""Makes Arrow tables of JSON values, for tools that take rows as inputs."""
 
 from typing import Any
 
@@ -10,14 +10,20 @@ from noetl.tools.sql import SqlError
 
 
 def listed(name: str, given: Any) -> list[dict[str, Any]]:
-    rows = given.get("rows", [given]) if isinstance(given, dict) else given
+    """The rows of an input: a list, or a map with `rows`. Any other map is one row."""
+    rows = given
+    if isinstance(given, dict):
+        rows = given.get("rows", [given])
     if not isinstance(rows, list):
         raise SqlError("SQL_INPUT", f"input {name} is not a list of rows")
     return [row if isinstance(row, dict) else {"value": row} for row in rows]
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
-    """Columns of all rows in order of appearance; one whose values have no common type is their JSON text."""
+    """A table with the columns of all rows, in order of appearance.
+
+    If the values of a column have no common type, the column has their JSON texts.
+    """
     names = columns_of(rows) or ["value"]
     return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
@@ -30,4 +36,6 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def _json(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(to_json(value)).decode()
+    if isinstance(value, str):
+        return value
+    return orjson.dumps(to_json(value)).decode()

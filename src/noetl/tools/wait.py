@@ -1,4 +1,4 @@
-"""`wait`: a durable timer, a signal by name, or an approval. It never holds a worker."""
+"""`wait`: waits for a durable timer, a named signal or an approval, without a worker."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -14,30 +14,31 @@ class Wait:
     kind = "wait"
 
     async def run(self, call: Call) -> Suspend | Failed:
-        given = {name: value for name, value in call.config.items() if value is not None}
+        config = {name: value for name, value in call.config.items() if value is not None}
         try:
-            return _suspend(given, call)
+            return _suspend(config, call)
         except ValueError as error:
             return Failed(Failure(code="WAIT_INVALID", kind="config", message=str(error)))
 
 
-def _suspend(given: dict[str, Any], call: Call) -> Suspend:
-    if "duration" in given:
-        return Suspend("time", delay=durations.micros(given["duration"]), timeout=call.timeout)
-    if "until" in given:
-        return Suspend("time", until=moment(given["until"]), timeout=call.timeout)
-    if "signal" in given:
-        return Suspend("signal", signal=str(given["signal"]), timeout=call.timeout)
-    if "approval" in given:
+def _suspend(config: dict[str, Any], call: Call) -> Suspend:
+    if "duration" in config:
+        return Suspend("time", delay=durations.micros(config["duration"]), timeout=call.timeout)
+    if "until" in config:
+        return Suspend("time", until=moment(config["until"]), timeout=call.timeout)
+    if "signal" in config:
+        return Suspend("signal", signal=str(config["signal"]), timeout=call.timeout)
+    if "approval" in config:
         return Suspend("approval", signal=approval_name(call.identity.step), timeout=call.timeout)
     raise ValueError("wait takes one of duration, until, signal, approval; all of them are null")
 
 
 def moment(text: Any) -> Micros:
-    """An ISO 8601 moment; without a zone it is UTC."""
+    """Parse an ISO 8601 time. A time without a zone is UTC."""
     try:
-        found = datetime.fromisoformat(str(text))
+        time = datetime.fromisoformat(str(text))
     except ValueError:
         raise ValueError(f"{text!r} is not a moment: write 2030-01-31T12:00:00Z") from None
-    found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return round(found.timestamp() * 1_000_000)
+    if not time.tzinfo:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1_000_000)

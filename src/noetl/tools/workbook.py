@@ -1,6 +1,10 @@
-"""`workbook`: a task written once in the playbook's workbook and called by name. It is resolved before a tool is chosen."""
+"""`workbook`: a call by name of a task in the playbook's workbook.
+
+The pipeline replaces the call by the task before it chooses a tool.
+"""
 
 from collections.abc import Mapping
+from typing import Any
 
 from noetl.model.errors import Failure
 from noetl.playbook.model import Task, WorkbookCall
@@ -9,35 +13,31 @@ DEEPEST = 8
 
 
 def called(task: Task, workbook: Mapping[str, Task]) -> Task | Failure:
-    """The task to run: the workbook's kind and fields under the caller's name; the caller's own words win."""
-    found = task
+    """The task to run: the workbook's kind and fields with the caller's name. The caller's fields win."""
     for _ in range(DEEPEST):
-        if not isinstance(found, WorkbookCall):
-            return found
-        wanted = workbook.get(found.task)
-        if wanted is None:
-            return Failure(
-                code="WORKBOOK_TASK_MISSING",
-                kind="config",
-                message=f"the workbook has no task {found.task!r}",
-            )
-        found = _under(found, wanted)
-    return Failure(
-        code="WORKBOOK_CYCLE",
-        kind="config",
-        message=f"workbook tasks call each other more than {DEEPEST} deep",
-    )
+        if not isinstance(task, WorkbookCall):
+            return task
+        workbook_task = workbook.get(task.task)
+        if workbook_task is None:
+            message = f"the workbook has no task {task.task!r}"
+            return Failure(code="WORKBOOK_TASK_MISSING", kind="config", message=message)
+        task = _under(task, workbook_task)
+    message = f"workbook tasks call each other more than {DEEPEST} deep"
+    return Failure(code="WORKBOOK_CYCLE", kind="config", message=message)
 
 
-def _under(caller: WorkbookCall, wanted: Task) -> Task:
-    return wanted.model_copy(
-        update={
-            "name": caller.name,
-            "input": {**wanted.input, **caller.input},
-            "auth": wanted.auth if caller.auth is None else caller.auth,
-            "timeout": wanted.timeout if caller.timeout is None else caller.timeout,
-            "spec": caller.spec if caller.spec.model_fields_set else wanted.spec,
-            "set": {**wanted.set, **caller.set},
-            "provenance": {**wanted.provenance, **caller.provenance},
-        }
-    )
+def _under(caller: WorkbookCall, task: Task) -> Task:
+    """The workbook's task with the fields that the caller sets."""
+    changes: dict[str, Any] = {
+        "name": caller.name,
+        "input": {**task.input, **caller.input},
+        "set": {**task.set, **caller.set},
+        "provenance": {**task.provenance, **caller.provenance},
+    }
+    if caller.auth is not None:
+        changes["auth"] = caller.auth
+    if caller.timeout is not None:
+        changes["timeout"] = caller.timeout
+    if caller.spec.model_fields_set:
+        changes["spec"] = caller.spec
+    return task.model_copy(update=changes)
