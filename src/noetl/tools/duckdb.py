@@ -1,8 +1,9 @@
-"""`duckdb`: statements over local data in one transaction; `{rows, row_count, columns}` of the last one.
+"""`duckdb`: runs statements over local data in one transaction.
 
-Each call has a connection and a thread of its own; when it is cancelled the statement is interrupted, and over when `run`
-returns. `database` is a file, or nothing: then it is in memory and gone afterwards. `inputs` are tables: of rows, or of a stored
-row set, which is scanned where it is and never held whole. Rows go to the store one batch after the other.
+The value is `{rows, row_count, columns}` of the last statement. Each call has its own connection and
+thread. When it is cancelled, the statement is interrupted and has ended when `run` returns. `database` is
+a file; without it the database is in memory and lost afterwards. `inputs` are tables of rows, or of a
+stored row set, which is scanned in its files. Rows go to the store in batches.
 """
 
 import asyncio
@@ -36,9 +37,8 @@ from noetl.tools.tabular import listed as rows_of
 from noetl.tools.tabular import table
 from noetl.tools.threads import in_thread
 
-SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "threads": 2
-}  # a worker runs several calls at once
+# Few threads, because a worker runs several calls at the same time.
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 2}
 BATCH = 10_000  # rows
 CHANGING = frozenset(("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY", "WITH"))
 
@@ -48,23 +48,24 @@ class Duckdb:
     raw = RAW | {"inputs"}
 
     async def run(self, call: Call) -> Outcome:
-        found = await prepared(call, "duckdb")
-        if isinstance(found, Failure):
-            return Failed(found)
+        statements = await prepared(call, "duckdb")
+        if isinstance(statements, Failure):
+            return Failed(statements)
         session: _Session | None = None
         try:
             async with _inputs(call) as inputs:
-                session = _Session(call, found, inputs)
+                session = _Session(call, statements, inputs)
                 value = await in_thread(session.run, session.interrupt, "duckdb")
         except SqlError as error:
             return Failed(error.failure)
         except duckdb.Error as error:
-            return Failed(failure(error, None if session is None else session.current))
-        return Success(value, {"pg": {"statements": len(found)}})
+            statement = None if session is None else session.current
+            return Failed(failure(error, statement))
+        return Success(value, {"pg": {"statements": len(statements)}})
 
 
 class _Session:
-    """One call's connection, used by its thread; only `interrupt` comes from elsewhere."""
+    """The connection of one call, used by its thread; only `interrupt` is called by another one."""
 
     def __init__(self, call: Call, found: list[Statement], inputs: dict[str, Any]) -> None:
         self._call = call
@@ -72,7 +73,7 @@ class _Session:
         self._statements = found
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._interrupted = False
-        self.current: Statement | None = None  # the one that is run
+        self.current: Statement | None = None  # the statement that runs
 
     def interrupt(self) -> None:
         self._interrupted = True
@@ -115,14 +116,12 @@ class _Session:
             self._execute(connection, statement)
         self._check()
         last = self._statements[-1]
-        found = self._execute(connection, last)
-        if found is None:
+        relation = self._execute(connection, last)
+        if relation is None:
             return changed(0)
-        if (
-            found.columns == ["Count"] and last.first in CHANGING
-        ):  # such statements answer with one number
-            return changed(sum(count for (count,) in found.fetchall()))
-        return self._rows(found)
+        if relation.columns == ["Count"] and last.first in CHANGING:  # the number of changed rows
+            return changed(sum(count for (count,) in relation.fetchall()))
+        return self._rows(relation)
 
     def _execute(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement
@@ -134,10 +133,11 @@ class _Session:
         if self._interrupted:
             raise duckdb.InterruptException("interrupted")
 
-    def _rows(self, found: duckdb.DuckDBPyRelation) -> Any:
-        reader = _carried(found).to_arrow_reader(BATCH)
-        kinds = zip(column_names(found.columns), found.types, reader.schema.types, strict=True)
-        schema = pa.schema([_field(name, str(kind), made) for name, kind, made in kinds])
+    def _rows(self, relation: duckdb.DuckDBPyRelation) -> Any:
+        reader = _carried(relation).to_arrow_reader(BATCH)
+        names = column_names(relation.columns)
+        columns = zip(names, relation.types, reader.schema.types, strict=True)
+        schema = pa.schema([_field(name, str(kind), arrow) for name, kind, arrow in columns])
         return Writer(schema, self._call.tables).all(self._unless_interrupted(reader))
 
     def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
@@ -146,21 +146,25 @@ class _Session:
             yield batch
 
 
-NATIVE = {"JSON": pa.json_(), "UUID": pa.uuid()}  # which DuckDB gives as text
+NATIVE = {"JSON": pa.json_(), "UUID": pa.uuid()}  # DuckDB gives these as text
 NUMBERS = dict.fromkeys(("UHUGEINT", "BIGNUM"), "VARCHAR")
+# Types that are cast to others: Arrow has no right type for them, or Parquet none with an infinity.
 CARRIED = NUMBERS | {"BIT": "VARCHAR", "TIME WITH TIME ZONE": "VARCHAR", "TIMESTAMP_S": "TIMESTAMP"}
-"""What goes as another type: Arrow has none that is right, or Parquet none in which infinity stays what it is."""
 
 
-def _field(name: str, kind: str, made: pa.DataType) -> pa.Field:
-    return pa.field(name, NATIVE.get(kind, made), metadata=NUMERIC if kind in NUMBERS else None)
+def _field(name: str, kind: str, arrow: pa.DataType) -> pa.Field:
+    metadata = NUMERIC if kind in NUMBERS else None
+    return pa.field(name, NATIVE.get(kind, arrow), metadata=metadata)
 
 
-def _carried(found: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    if not any(map(_changes, found.types)):
-        return found
-    columns = [f"CAST(#{at} AS {_type(kind)})" for at, kind in enumerate(found.types, start=1)]
-    return found.project(", ".join(columns))
+def _carried(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Cast the columns of types that Arrow or Parquet cannot hold."""
+    if not any(map(_changes, relation.types)):
+        return relation
+    columns = [
+        f"CAST(#{number} AS {_type(kind)})" for number, kind in enumerate(relation.types, start=1)
+    ]
+    return relation.project(", ".join(columns))
 
 
 def _changes(kind: Any) -> bool:
@@ -168,7 +172,7 @@ def _changes(kind: Any) -> bool:
 
 
 def _type(kind: Any) -> str:
-    """To cast to, as SQL writes it."""
+    """The SQL text of the type to cast to."""
     if not _changes(kind):
         return str(kind)
     parts = [(name, _type(part)) for name, part in _parts(kind)]
@@ -180,25 +184,27 @@ def _type(kind: Any) -> str:
         case "map":
             return f"MAP({parts[0][1]}, {parts[1][1]})"
         case "struct" | "union":
-            return f"{kind.id}({', '.join(f'{identifier(name)} {part}' for name, part in parts)})"
+            members = ", ".join(f"{identifier(name)} {part}" for name, part in parts)
+            return f"{kind.id}({members})"
         case _:
             return CARRIED[str(kind)]
 
 
 def _parts(kind: Any) -> list[tuple[str, Any]]:
+    """The types inside a nested type, with their names."""
     match kind.id:
         case "list" | "array":
-            return [kind.children[0]]  # an array has its size beside it
+            return [kind.children[0]]  # the second child of an array is its size
         case "map" | "struct":
             return list(kind.children)
         case "union":
-            return list(kind.children[1:])  # the first says which of them it is
+            return list(kind.children[1:])  # the first child is the tag
         case _:
             return []
 
 
 def _rollback(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether there was a transaction: an error, or the statements themselves, may have ended it already."""
+    """Roll back. False if there was no transaction: an error or a statement may have ended it."""
     try:
         connection.rollback()
     except duckdb.Error:
@@ -207,45 +213,51 @@ def _rollback(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _double(value: float) -> str:
-    """With an exponent: without one it would be a decimal, whose digits run out."""
-    written = repr(value) if "e" in repr(value) else f"{value!r}e0"
-    return written if value >= 0 else f"({written})"
+    """A literal with an exponent. Without one it would be a decimal, which has fewer digits."""
+    text = repr(value)
+    if "e" not in text:
+        text += "e0"
+    if value >= 0:
+        return text
+    return f"({text})"
 
 
 def _written(given: Parameter) -> str:
-    return (
-        listed(given, _written)
-        if given.in_list and isinstance(given.value, list)
-        else literal(given.value)
-    )
+    if given.in_list and isinstance(given.value, list):
+        return listed(given, _written)
+    return literal(given.value)
 
 
 def literal(value: Any) -> str:
     known = scalar(value)
     if known is not None:
-        return _double(value) if isinstance(value, float) else known
+        if isinstance(value, float):
+            return _double(value)
+        return known
     if isinstance(value, list):
         return "[" + ", ".join(literal(part) for part in value) + "]"
-    if "\0" in value:  # which no text of a statement can hold
+    if "\0" in value:  # no text of a statement can hold it
         return "(" + " || chr(0) || ".join(map(quoted, value.split("\0"))) + ")"
     return quoted(value)
 
 
-# ---- inputs ------------------------------------------------------------------------------------------------------------
+# ---- inputs --------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
-    """Values, and readers of what is stored; these are closed afterwards."""
-    found: dict[str, Any] = {}
+    """The inputs: values, and readers of stored row sets, which are closed afterwards."""
+    templates = call.config.get("inputs") or {}
+    inputs: dict[str, Any] = {}
     try:
-        for name, template in (call.config.get("inputs") or {}).items():
-            found[name] = (
-                template if call.rendering is None else await call.rendering.source(template)
-            )
-        yield found
+        for name, template in templates.items():
+            if call.rendering is None:
+                inputs[name] = template
+            else:
+                inputs[name] = await call.rendering.source(template)
+        yield inputs
     finally:
-        for given in found.values():
+        for given in inputs.values():
             if isinstance(given, Reader):
                 await asyncio.to_thread(given.close)
 
@@ -254,6 +266,7 @@ async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
 def registered(
     connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging
 ) -> Iterator[None]:
+    """Make an input a view of the connection."""
     if not isinstance(given, Reader):
         _view(connection, name, table(rows_of(name, given)))
         yield
@@ -268,21 +281,25 @@ def registered(
 
 
 def _view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
-    connection.register(f"noetl_input_{name}", rows)
-    connection.execute(
-        f"CREATE TEMP VIEW {identifier(name)} AS FROM {identifier(f'noetl_input_{name}')}"
-    )
+    registered_name = f"noetl_input_{name}"
+    connection.register(registered_name, rows)
+    connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS FROM {identifier(registered_name)}")
 
 
 def scan(paths: Sequence[str], schema: pa.Schema) -> str:
-    """Parquet has no type for an interval: it is a number of microseconds there."""
+    """The query that reads Parquet files.
+
+    Parquet has no type for an interval: it stores a number of microseconds.
+    """
     intervals = [identifier(field.name) for field in schema if field.type == pa.duration("us")]
-    mended = ", ".join(f"to_microseconds({column}) AS {column}" for column in intervals)
-    chosen = f"* REPLACE ({mended})" if mended else "*"
-    return f"FROM read_parquet({literal(list(paths))}) SELECT {chosen}"
+    columns = "*"
+    if intervals:
+        casts = ", ".join(f"to_microseconds({column}) AS {column}" for column in intervals)
+        columns = f"* REPLACE ({casts})"
+    return f"FROM read_parquet({literal(list(paths))}) SELECT {columns}"
 
 
-# ---- what went wrong ---------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 _KINDS: tuple[tuple[type[Exception], str], ...] = (
     (duckdb.InterruptException, "timeout"),
@@ -304,8 +321,10 @@ def failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
     kind = next((kind for known, kind in _KINDS if isinstance(error, known)), "sql")
     message = str(error).strip()
     if statement is not None and kind != "timeout":
-        found = _LINE.search(message)
-        position = None if found is None else _position(found, statement.written(_written))
+        position = None
+        match = _LINE.search(message)
+        if match is not None:
+            position = _position(match, statement.written(_written))
         message = f"{_LINE.sub('', message).strip()}\n{statement.excerpt(position, _written)}"
     return Failure(
         code="SQL_ERROR",
@@ -315,14 +334,23 @@ def failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
     )
 
 
-def _position(found: re.Match[str], sent: str) -> int | None:
-    """Where in the statement the caret of a message points to, from 1. DuckDB shows a part of a long line."""
-    label, shown, indent = f"LINE {found[1]}: ", found[2], found[3]
-    line = int(found[1])
+def _position(match: re.Match[str], sent: str) -> int | None:
+    """The position in the statement, from 1, to which the caret of a message points.
+
+    DuckDB shows only a part of a long line, with dots on both sides.
+    """
+    line_number = int(match[1])
+    label = f"LINE {match[1]}: "
+    shown = match[2]
+    indent = match[3]
     lines = sent.split("\n")
-    part = shown.removeprefix("...").removesuffix("...")
-    at = lines[line - 1].find(part) if line <= len(lines) else -1
-    if at < 0:
+    if line_number > len(lines):
         return None
-    column = len(indent) - len(label) - (len(shown) - len(shown.removeprefix("...")))
-    return sum(len(each) + 1 for each in lines[: line - 1]) + at + column + 1
+    after_dots = shown.removeprefix("...")
+    offset = lines[line_number - 1].find(after_dots.removesuffix("..."))
+    if offset < 0:
+        return None
+    dots = len(shown) - len(after_dots)
+    column = len(indent) - len(label) - dots
+    line_start = sum(len(line) + 1 for line in lines[: line_number - 1])
+    return line_start + offset + column + 1

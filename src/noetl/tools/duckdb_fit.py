@@ -1,7 +1,8 @@
-"""Numbers that DuckDB changes without an error when it casts them to the type of a column.
+"""Finds numbers that DuckDB would change without an error when it casts them to the type of a column.
 
-A number with a fraction is rounded in a column of integers, and any number but 0 is true in a column of booleans, also inside
-lists, structs and maps. What is written to a table is looked at first, so that such a value is refused instead.
+DuckDB rounds a number with a fraction in a column of integers. In a column of booleans any number but 0
+is true. The same holds inside lists, structs and maps. Rows are checked before they are written to a
+table, so that such a value is refused.
 """
 
 import json
@@ -38,19 +39,25 @@ def may_change(kind: Any) -> bool:
 
 
 def misfit(value: Any, kind: Any) -> str | None:
-    """Why DuckDB would change this value in a column of this type; None if it would not, or would fail by itself."""
+    """Why DuckDB would change this value in a column of this type.
+
+    None if DuckDB would not change it, or would raise an error.
+    """
     if kind.id in INTEGERS:
-        return (
-            f"is {value}, which is no whole number, as {kind} needs"
-            if _has_fraction(value)
-            else None
-        )
+        if _has_fraction(value):
+            return f"is {value}, which is no whole number, as {kind} needs"
+        return None
     if kind.id == "boolean":
-        return f"is {value}, which is neither true nor false" if _is_no_truth(value) else None
+        if _is_no_truth(value):
+            return f"is {value}, which is neither true nor false"
+        return None
     if kind.id not in NESTED:
         return None
-    found = (misfit(part, inner) for part, inner in _inside(value, kind))
-    return next((why for why in found if why is not None), None)
+    for part, inner in _inside(value, kind):
+        reason = misfit(part, inner)
+        if reason is not None:
+            return reason
+    return None
 
 
 def _has_fraction(value: Any) -> bool:
@@ -73,37 +80,41 @@ def _inside(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
     """The values in a list, a struct or a map, each with its type."""
     parts = _parts(kind)
     if kind.id in ("list", "array") and isinstance(value, list | tuple):
-        yield from ((part, parts["child"]) for part in value)
+        for part in value:
+            yield part, parts["child"]
     if kind.id == "map" and isinstance(value, dict):
-        yield from ((name, parts["key"]) for name in value)
-        yield from ((part, parts["value"]) for part in value.values())
+        for name in value:
+            yield name, parts["key"]
+        for part in value.values():
+            yield part, parts["value"]
     if kind.id == "struct" and isinstance(value, dict):
-        given = {name.lower(): part for name, part in value.items()}
-        yield from ((given.get(name.lower()), inner) for name, inner in parts.items())
+        members = {name.lower(): part for name, part in value.items()}
+        for name, inner in parts.items():
+            yield members.get(name.lower()), inner
 
 
 def _parts(kind: Any) -> dict[str, Any]:
-    children = (
-        kind.children[:1] if kind.id == "array" else kind.children
-    )  # an array has its size beside it
+    children = kind.children
+    if kind.id == "array":
+        children = children[:1]  # the second one is the size of the array
     return dict(children)
 
 
-# ---- rows of a view --------------------------------------------------------------------------------------------------
+# ---- rows of a view ------------------------------------------------------------------------------
 
 
 def first_misfit(
     connection: duckdb.DuckDBPyConnection, rows: str, table: str
 ) -> tuple[str, str] | None:
-    """A column of the rows with a value that the table's column would change, and why; None if there is none."""
+    """The first column of `rows` with a value that `table` would change, and the reason; else None."""
     wanted = {name.lower(): kind for name, kind in column_kinds(connection, table).items()}
     for name, given in column_kinds(connection, rows).items():
         kind = wanted.get(name.lower())
         if kind is None or str(kind) == str(given) or not may_change(kind):
             continue
-        why = _first_in_column(connection, rows, name, given, kind)
-        if why is not None:
-            return name, why
+        reason = _first_in_column(connection, rows, name, given, kind)
+        if reason is not None:
+            return name, reason
     return None
 
 
@@ -120,18 +131,20 @@ def _first_in_column(
         query += f" AND regexp_matches({column}, '[.eE]')"
     if kind.id == "boolean" and given.id in INTEGERS | FRACTIONS:
         query += f" AND {column} NOT IN (0, 1) LIMIT 1"
-    found = connection.execute(query)
-    while batch := found.fetchmany(BATCH):
+    result = connection.execute(query)
+    while batch := result.fetchmany(BATCH):
         for (value,) in batch:
-            why = misfit(_read(value, given, kind), kind)
-            if why is not None:
-                return why
+            reason = misfit(_read(value, given, kind), kind)
+            if reason is not None:
+                return reason
     return None
 
 
 def _read(value: Any, given: Any, kind: Any) -> Any:
-    """A value as it is cast: JSON, and text for a column of lists or structs, stand for what is in them."""
-    if given.id != "varchar" or (str(given) != "JSON" and kind.id not in NESTED):
+    """The value that DuckDB casts: JSON, and text for a column of lists or structs, are decoded."""
+    if given.id != "varchar":
+        return value
+    if str(given) != "JSON" and kind.id not in NESTED:
         return value
     try:
         return json.loads(value, parse_float=Decimal)

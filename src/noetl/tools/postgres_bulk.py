@@ -1,7 +1,7 @@
-"""Many rows at once: one query by `COPY`, which ADBC turns into Arrow without making a Python object of any value.
+"""Reads the rows of one query in bulk by `COPY`. ADBC makes Arrow of them without Python objects.
 
-It has a connection of its own, so it is for a statement that is its own transaction. Columns whose types it knows no good Arrow
-for are left to the cursor: then nothing was run.
+It has its own connection, so the query must be its own transaction. If it does not support the type of
+a column, it runs nothing, and the caller uses a cursor.
 """
 
 from collections.abc import Iterator
@@ -30,14 +30,12 @@ class BulkError(Exception):
 
 
 class Bulk:
-    """One read, in a thread; only `interrupt` comes from elsewhere."""
+    """One read. It runs in a thread; only `interrupt` is called from another thread."""
 
     def __init__(self, conninfo: str, query: str, timeout: int | None, tables: Tables) -> None:
         self._conninfo = conninfo
         self._query = query
-        self._timeout = (
-            timeout  # milliseconds: should this worker vanish, the server stops by itself
-        )
+        self._timeout = timeout  # in milliseconds, for the server
         self._tables = tables
         self._cursor: Any = None
         self._interrupted = False
@@ -49,7 +47,7 @@ class Bulk:
                 self._cursor.adbc_cancel()
 
     def run(self) -> EncodedTable | None:
-        """None: not all of its columns can come this way."""
+        """Run the query. None if it has columns of types that are not supported."""
         try:
             with (
                 adbc.connect(self._conninfo, autocommit=True) as connection,
@@ -62,7 +60,7 @@ class Bulk:
                     self._cursor = None
         except adbc_driver_manager.Error as error:
             raise BulkError(getattr(error, "sqlstate", None), server_message(str(error))) from error
-        except OSError as error:  # while rows were coming
+        except OSError as error:  # the connection broke while rows were read
             raise BulkError(None, server_message(str(error))) from error
 
     def _read(self, cursor: Any) -> EncodedTable | None:
@@ -72,9 +70,8 @@ class Bulk:
         if self._timeout is not None:
             cursor.execute(f"SET statement_timeout = {self._timeout}")
         cursor.execute(self._query)
-        return Writer(schema, self._tables).all(
-            self._unless_interrupted(cursor.fetch_record_batch())
-        )
+        batches = self._unless_interrupted(cursor.fetch_record_batch())
+        return Writer(schema, self._tables).all(batches)
 
     def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
         for batch in reader:
@@ -85,20 +82,30 @@ class Bulk:
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Infinity overflows in ADBC, to what is long before the first day of Postgres."""
+    """Refuse an infinite time. ADBC overflows it to a time long before the first day of Postgres."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        is_day = pa.types.is_date32(column.type)
-        if is_day or pa.types.is_timestamp(column.type):
-            first = pc.min(column.cast(pa.int32() if is_day else pa.int64())).as_py()
-            if first is not None and first < (-(2**30) if is_day else -(2**62)):
-                raise BulkError("22008", unfit(name))
+        if pa.types.is_date32(column.type):
+            number_type, lowest = pa.int32(), -(2**30)
+        elif pa.types.is_timestamp(column.type):
+            number_type, lowest = pa.int64(), -(2**62)
+        else:
+            continue
+        first = pc.min(column.cast(number_type)).as_py()
+        if first is not None and first < lowest:
+            raise BulkError("22008", unfit(name))
 
 
 def _schema(found: pa.Schema) -> pa.Schema | None:
-    fields = [
-        _field(name, field) for name, field in zip(column_names(found.names), found, strict=True)
-    ]
-    return pa.schema(fields) if fields and all(field is not None for field in fields) else None
+    """The schema to store; None if a type is not supported, or if there are no columns."""
+    fields: list[pa.Field] = []
+    for name, source_field in zip(column_names(found.names), found, strict=True):
+        field = _field(name, source_field)
+        if field is None:
+            return None
+        fields.append(field)
+    if not fields:
+        return None
+    return pa.schema(fields)
 
 
 def _field(name: str, field: pa.Field) -> pa.Field | None:
@@ -106,21 +113,21 @@ def _field(name: str, field: pa.Field) -> pa.Field | None:
     kind = metadata.get(b"POSTGRESQL:type", b"").decode()
     if kind == "numeric":
         exact = decimal(int(metadata.get(b"POSTGRESQL:typmod", b"-1")))
-        return (
-            pa.field(name, pa.string(), metadata=NUMERIC)
-            if exact is None
-            else pa.field(name, exact)
-        )
-    return (
-        pa.field(name, field.type) if kind in FINE or pa.types.is_string(field.type) else None
-    )  # an enum is text
+        if exact is None:
+            return pa.field(name, pa.string(), metadata=NUMERIC)
+        return pa.field(name, exact)
+    if kind in FINE or pa.types.is_string(field.type):  # an enum is text
+        return pa.field(name, field.type)
+    return None
 
 
 def server_message(message: str) -> str:
-    """Postgres's own words."""
-    _, found, rest = message.partition("ERROR:")
-    first = (rest if found else message).strip().splitlines()
-    return first[0] if first else message
+    """The message of Postgres, without the words that ADBC puts around it."""
+    _, separator, server_text = message.partition("ERROR:")
+    if not separator:
+        server_text = message
+    lines = server_text.strip().splitlines()
+    return lines[0] if lines else message
 
 
 LOST = (

@@ -1,8 +1,9 @@
-"""Columns of Postgres as columns of Arrow, made from what psycopg gives.
+"""Makes Arrow columns of the values that psycopg reads from Postgres.
 
-A number with a declared precision is a decimal; without one it is text that says so. Arrays are lists when their first rows have
-one dimension. What Arrow has no like for (arrays of arrays, of json and of numbers, records) is json; anything else is its text.
-Moments beyond Python's calendar are counted as Arrow counts them, as `COPY` gives them too; infinite ones are refused.
+A number with a declared precision is a decimal; without one it is text with the metadata `NUMERIC`.
+An array is a list if its first rows have one dimension. Arrays of arrays, of json and of numbers, and
+records, are json, because Arrow has no type for them. A value of any other type is its text.
+Times beyond Python's calendar are numbers, as Arrow and `COPY` count them. Infinite times are refused.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg.abc import AdaptContext, Buffer
+from psycopg.abc import Loader as AbstractLoader
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.pq import Format
 from psycopg.types.datetime import IntervalLoader
@@ -49,30 +51,35 @@ SIMPLE = {
     "uuid": pa.uuid(),
     "interval": pa.duration("us"),
 }
-LISTED = frozenset(SIMPLE) - {"uuid"}  # of which Arrow makes lists from Python's
+LISTED = frozenset(SIMPLE) - {"uuid"}  # Arrow makes lists of these from lists of Python
 JSON = ("json", "jsonb")
 COUNTED = ("date", "time", "timestamp", "timestamptz", "interval")
 
 
 class Interval(IntervalLoader):
-    """A year is twelve months of thirty days, as Postgres counts when it compares; the driver gives it 365."""
+    """Counts a year as twelve months of 30 days, as Postgres does in comparisons. psycopg counts 365 days."""
 
     def load(self, data: Buffer) -> timedelta:
         text = bytes(data)
         if text.endswith(b"infinity"):
-            raise psycopg.DataError("infinite")  # which the driver takes for nothing
+            raise psycopg.DataError("infinite")  # psycopg would read it as zero
+        interval = super().load(data)
         years = _YEARS.match(text)
-        return super().load(data) - timedelta(0 if years is None else int(years[1]) * 5)
+        if years is None:
+            return interval
+        return interval - timedelta(int(years[1]) * 5)
 
 
 class OrText(Loader):
-    """What Python has no value for is its text: who knows the column says what becomes of it."""
+    """Loads a value as its text if Python has no value for it. `_counted` handles that text."""
 
     def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
         super().__init__(oid, context)
-        known = Interval if oid == _INTERVAL else psycopg.adapters.get_loader(oid, Format.TEXT)
-        assert known is not None
-        self._known = known(oid, context)
+        loader: type[AbstractLoader] | None = Interval
+        if oid != _INTERVAL:
+            loader = psycopg.adapters.get_loader(oid, Format.TEXT)
+        assert loader is not None
+        self._known = loader(oid, context)
 
     def load(self, data: Buffer) -> Any:
         try:
@@ -86,7 +93,7 @@ _YEARS = re.compile(rb"([-+]?\d+) years?")
 
 
 def as_stored(adapters: AdaptersMap) -> None:
-    """Json is kept as it came, not taken apart and put together."""
+    """Set up the loaders of a cursor. Json stays text: it is stored without being decoded."""
     for name in JSON:
         adapters.register_loader(name, TextLoader)
     for name in COUNTED:
@@ -110,9 +117,10 @@ class ColumnConversion:
 def columns(
     names: Sequence[str], kinds: Sequence[tuple[int, int]], first: Sequence[Sequence[Any]]
 ) -> list[ColumnConversion]:
-    """`kinds` are (oid, modifier) of each column, `first` its first values."""
+    """The conversion of each column. `kinds` has its (oid, modifier), `first` its first values."""
     return [
-        _column(name, *kind, values) for name, kind, values in zip(names, kinds, first, strict=True)
+        _column(name, oid, modifier, values)
+        for name, (oid, modifier), values in zip(names, kinds, first, strict=True)
     ]
 
 
@@ -122,9 +130,7 @@ def _column(name: str, oid: int, modifier: int, first: Sequence[Any]) -> ColumnC
     if info is not None and info.array_oid == oid:
         return _array(name, kind, first)
     if kind in SIMPLE:
-        return ColumnConversion(
-            pa.field(name, SIMPLE[kind]), partial(_counted, name) if kind in COUNTED else None
-        )
+        return _timed(name, kind, SIMPLE[kind])
     if kind in JSON:
         return ColumnConversion(pa.field(name, pa.json_()))
     if kind == "numeric":
@@ -134,17 +140,25 @@ def _column(name: str, oid: int, modifier: int, first: Sequence[Any]) -> ColumnC
     return ColumnConversion(pa.field(name, pa.string()), _as_text)
 
 
+def _timed(name: str, kind: str, arrow_type: pa.DataType) -> ColumnConversion:
+    """A column of values that may be times."""
+    convert = partial(_counted, name) if kind in COUNTED else None
+    return ColumnConversion(pa.field(name, arrow_type), convert)
+
+
 def _counted(name: str, value: Any) -> Any:
-    """Of a moment that Python has not: its day, or its microsecond."""
+    """The day or microsecond of a time that Python has no value for. Other values stay the same."""
     if isinstance(value, list):
         return [_counted(name, part) for part in value]
     if not isinstance(value, str):
         return value
     if value == "24:00:00":
         return DAY * MICROS
-    found = _FAR.fullmatch(value)
-    count = None if found is None else _count(found)
-    if count is None or count >= 2**63:
+    match = _FAR.fullmatch(value)
+    if match is None:
+        raise psycopg.errors.DatetimeFieldOverflow(unfit(name))
+    count = _count(match)
+    if count >= 2**63:
         raise psycopg.errors.DatetimeFieldOverflow(unfit(name))
     return count
 
@@ -153,18 +167,23 @@ _FAR = re.compile(r"(\d+)(-\d\d-\d\d)( \d\d:\d\d:[-+:.\d]+)?( BC)?")
 _YEAR_0 = (date(2000, 1, 1) - date(1970, 1, 1)).days - 5 * CYCLE  # its first day
 
 
-def _count(found: re.Match[str]) -> int:
-    """From a year that the calendar repeats."""
-    year, day, time, before_christ = found.groups()
-    cycles, like = divmod(1 - int(year) if before_christ else int(year), 400)
-    moment = datetime.fromisoformat(f"{2000 + like}{day}{time or ''}")
-    apart = moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(2000, 1, 1, tzinfo=UTC)
+def _count(match: re.Match[str]) -> int:
+    """The days or microseconds from 1970 to a far time.
+
+    The calendar repeats after 400 years, so this counts from a year that Python knows.
+    """
+    year_text, day, time, before_christ = match.groups()
+    year = int(year_text)
+    if before_christ:
+        year = 1 - year
+    cycles, year_of_cycle = divmod(year, 400)
+    near = datetime.fromisoformat(f"{2000 + year_of_cycle}{day}{time or ''}")
+    near = near.replace(tzinfo=near.tzinfo or UTC)
+    since_2000 = near - datetime(2000, 1, 1, tzinfo=UTC)
     days = _YEAR_0 + cycles * CYCLE
-    return (
-        days + apart.days
-        if time is None
-        else days * DAY * MICROS + apart // timedelta(microseconds=1)
-    )
+    if time is None:
+        return days + since_2000.days
+    return days * DAY * MICROS + since_2000 // timedelta(microseconds=1)
 
 
 def unfit(name: str) -> str:
@@ -173,40 +192,42 @@ def unfit(name: str) -> str:
 
 def _number(name: str, modifier: int) -> ColumnConversion:
     kind = decimal(modifier)
-    return (
-        ColumnConversion(pa.field(name, pa.string(), metadata=NUMERIC), _plain)
-        if kind is None
-        else ColumnConversion(pa.field(name, kind))
-    )
+    if kind is None:
+        return ColumnConversion(pa.field(name, pa.string(), metadata=NUMERIC), _plain)
+    return ColumnConversion(pa.field(name, kind))
 
 
 def _plain(value: Any) -> str:
-    """Every digit, as `COPY` gives them too."""
+    """Every digit of a number without an exponent, as `COPY` writes it."""
     return f"{value:f}"
 
 
 def decimal(modifier: int) -> pa.DataType | None:
-    """numeric(p, s); None where no precision is declared, or one that Arrow cannot hold."""
+    """The Arrow type of numeric(p, s); None without a precision, or with one that Arrow cannot hold."""
     if modifier < 4:
         return None
-    precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
-    return (
-        pa.decimal128(precision, scale) if precision <= MOST_DIGITS and scale <= precision else None
-    )
+    precision = (modifier - 4) >> 16 & 0xFFFF
+    scale = (modifier - 4) & 0x7FF
+    if precision > MOST_DIGITS or scale > precision:
+        return None
+    return pa.decimal128(precision, scale)
 
 
 def _array(name: str, kind: str, first: Sequence[Any]) -> ColumnConversion:
-    nested = any(isinstance(part, list) for value in first for part in value or ())
-    if kind in LISTED and not nested:
-        return ColumnConversion(
-            pa.field(name, pa.list_(SIMPLE[kind])),
-            partial(_counted, name) if kind in COUNTED else None,
-        )
-    return ColumnConversion(pa.field(name, pa.json_()), _joined if kind in JSON else _as_json)
+    if kind in LISTED and not any(map(_is_nested, first)):
+        return _timed(name, kind, pa.list_(SIMPLE[kind]))
+    convert = _joined if kind in JSON else _as_json
+    return ColumnConversion(pa.field(name, pa.json_()), convert)
+
+
+def _is_nested(value: list[Any] | None) -> bool:
+    if value is None:
+        return False
+    return any(isinstance(part, list) for part in value)
 
 
 def _joined(value: Any) -> str:
-    """Texts of json in lists, as one."""
+    """Join the json texts in a list to one."""
     if isinstance(value, list):
         return "[" + ",".join(map(_joined, value)) + "]"
     return "null" if value is None else str(value)
@@ -217,4 +238,6 @@ def _as_json(value: Any) -> str:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else str(to_json(value))
+    if isinstance(value, str):
+        return value
+    return str(to_json(value))
