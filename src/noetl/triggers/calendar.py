@@ -1,7 +1,8 @@
-"""Which moments a rule names. Pure: a moment goes in, moments come out.
+"""Computes the slots of a rule: the times at which a schedule is due. Pure.
 
-Cron by the clock on the wall of a time zone, as Debian's cron does it: a time that is skipped when clocks go forward comes right
-after the gap; one that comes twice when they go back is taken the first time. An hour of `*` is every real hour.
+Cron uses the local time of a time zone, as Debian's cron does. A time that is skipped when clocks go
+forward comes right after the gap. A time that occurs twice when they go back counts the first time. An
+hour of `*` is every real hour.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ NAMED = {
 
 
 def check(rule: Rule) -> None:
-    """ValueError says what is wrong with it."""
+    """Raise ValueError, with the reason, if the rule is not valid."""
     match rule:
         case Every():
             if rule.interval < SECOND:
@@ -49,19 +50,22 @@ def _check_cron(rule: Cron) -> None:
             f"{rule.expression[:100]!r} has {fields} fields: write minute hour day month weekday, or one of {', '.join(NAMED)}"
         )
     try:
-        found = following(rule, 0)
+        slot = following(rule, 0)
     except CronSimError as error:
         raise ValueError(f"{rule.expression[:100]!r}: {str(error).lower()}") from error
-    if found is None:
+    if slot is None:
         raise ValueError(f"{rule.expression[:100]!r} never comes")
 
 
 def slots(rule: Rule, after: Micros) -> Iterator[Micros]:
-    """Every slot later than this, in order."""
-    return _every(rule, after) if isinstance(rule, Every) else _cron(rule, after)
+    """Every slot later than `after`, in order."""
+    if isinstance(rule, Every):
+        return _every(rule, after)
+    return _cron(rule, after)
 
 
 def following(rule: Rule, after: Micros) -> Micros | None:
+    """The first slot later than `after`."""
     return next(slots(rule, after), None)
 
 
@@ -70,23 +74,25 @@ def upcoming(rule: Rule, after: Micros, count: int) -> list[Micros]:
 
 
 def last(rule: Rule, first: Micros, until: Micros) -> Micros:
-    """The last slot until then; `first` is one. Looks near the end before it looks further back."""
-    for back in (DAY // 12, 2 * DAY, 62 * DAY, until - first + 1):
-        found = None
-        for slot in slots(rule, until - back):
+    """The last slot up to `until`. `first` is a slot before it.
+
+    Searches the last hours first, and goes further back only if it finds none.
+    """
+    for span in (DAY // 12, 2 * DAY, 62 * DAY, until - first + 1):
+        latest = None
+        for slot in slots(rule, until - span):
             if slot > until:
                 break
-            found = slot
-        if found is not None:
-            return found
+            latest = slot
+        if latest is not None:
+            return latest
     return first
 
 
 def local(rule: Rule, at: Micros) -> str:
-    """ISO 8601 in the time zone of the rule, to the second."""
-    return datetime.fromtimestamp(
-        at // SECOND, _zone(rule.zone if isinstance(rule, Cron) else "UTC")
-    ).isoformat()
+    """The time in ISO 8601 in the time zone of the rule, to the second."""
+    zone = rule.zone if isinstance(rule, Cron) else "UTC"
+    return datetime.fromtimestamp(at // SECOND, _zone(zone)).isoformat()
 
 
 def _every(rule: Every, after: Micros) -> Iterator[Micros]:
@@ -97,15 +103,17 @@ def _every(rule: Every, after: Micros) -> Iterator[Micros]:
 
 
 def _cron(rule: Cron, after: Micros) -> Iterator[Micros]:
-    """The library reads the wall: where an hour comes twice it may name a moment again that lies behind."""
+    """The slots of a cron rule.
+
+    The library uses local time: it may repeat a past slot in an hour that occurs twice.
+    """
     latest = after
-    for moment in CronSim(
-        _spelled(rule), datetime.fromtimestamp(after // SECOND, _zone(rule.zone))
-    ):
-        at = round(moment.timestamp()) * SECOND
-        if at > latest:
-            latest = at
-            yield at
+    start = datetime.fromtimestamp(after // SECOND, _zone(rule.zone))
+    for time in CronSim(_spelled(rule), start):
+        slot = round(time.timestamp()) * SECOND
+        if slot > latest:
+            latest = slot
+            yield slot
 
 
 def _spelled(rule: Cron) -> str:

@@ -12,7 +12,7 @@ from noetl.triggers.port import Begin, Due, Hook, HookDefinition, Schedule, Sche
 
 
 class StartLog(Protocol):
-    """The twin of the log: where a start is written, and where an end is read."""
+    """The memory twin of the log, which takes starts and knows which executions have ended."""
 
     async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId: ...
     async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None: ...
@@ -27,7 +27,8 @@ class SchedulesMemory:
         self._made = 0
 
     async def put(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
-        now, before = self._clock.now(), self._rows.get((wanted.tenant, wanted.name))
+        now = self._clock.now()
+        before = self._rows.get((wanted.tenant, wanted.name))
         if before is None:
             self._made += 1
             before = Schedule(
@@ -45,35 +46,42 @@ class SchedulesMemory:
         return self._rows.get((tenant, name))
 
     async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]:
-        return [
-            row for (of, name), row in sorted(self._rows.items()) if of == tenant and name > after
-        ][:limit]
+        rows = [row for row in self._rows.values() if row.tenant == tenant and row.name > after]
+        rows.sort(key=lambda row: row.name)
+        return rows[:limit]
 
     async def pause(self, tenant: Tenant, name: str) -> Schedule | None:
         row = self._rows.get((tenant, name))
-        return None if row is None else self._keep(replace(row, paused=True))
+        if row is None:
+            return None
+        return self._keep(replace(row, paused=True))
 
     async def resume(self, tenant: Tenant, name: str, next_at: Micros | None) -> Schedule | None:
         row = self._rows.get((tenant, name))
-        return None if row is None else self._keep(replace(row, paused=False, next_at=next_at))
+        if row is None:
+            return None
+        return self._keep(replace(row, paused=False, next_at=next_at))
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         return self._rows.pop((tenant, name), None) is not None
 
     async def due(self, limit: int) -> list[Due]:
-        now, found = self._clock.now(), list[Due]()
-        for row in sorted(self._rows.values(), key=lambda row: (row.next_at or 0, row.schedule_id)):
+        now = self._clock.now()
+        due: list[Due] = []
+        rows = sorted(self._rows.values(), key=lambda row: (row.next_at or 0, row.schedule_id))
+        for row in rows:
             busy = await self._busy(row.last_execution)
-            come = row.next_at is not None and row.next_at <= now
-            if not row.paused and (come or (row.waiting and not busy)):
-                found.append(Due(row, now, busy))
-        return found[:limit]
+            slot_has_come = row.next_at is not None and row.next_at <= now
+            queued_may_start = row.waiting and not busy
+            if not row.paused and (slot_has_come or queued_may_start):
+                due.append(Due(row, now, busy))
+        return due[:limit]
 
     async def move(self, after: Schedule, starts: Sequence[Begin]) -> bool:
-        now = self._rows.get((after.tenant, after.name))
-        if now is None or (now.schedule_id, now.revision) != (after.schedule_id, after.revision):
+        row = self._rows.get((after.tenant, after.name))
+        if row is None or row.schedule_id != after.schedule_id or row.revision != after.revision:
             return False
-        self._keep(replace(after, changed_at=now.changed_at), touch=False)
+        self._keep(replace(after, changed_at=row.changed_at), touch=False)
         for start, workload in starts:
             await self._log.start(start, workload)
         return True
@@ -87,7 +95,8 @@ class SchedulesMemory:
     async def _busy(self, execution_id: ExecutionId | None) -> bool:
         if execution_id is None or await self._log.tenant_of(execution_id) is None:
             return False
-        return (await self._log.received(execution_id, "terminal")).seq is None
+        end = await self._log.received(execution_id, "terminal")
+        return end.seq is None
 
 
 class HooksMemory:
@@ -97,7 +106,8 @@ class HooksMemory:
         self._made = 0
 
     async def put(self, call: HookDefinition) -> Hook:
-        now, before = self._clock.now(), self._rows.get((call.tenant, call.name))
+        now = self._clock.now()
+        before = self._rows.get((call.tenant, call.name))
         if before is None:
             self._made += 1
             row = Hook(**asdict(call), hook_id=self._made, created_at=now, changed_at=now)
@@ -110,9 +120,9 @@ class HooksMemory:
         return self._rows.get((tenant, name))
 
     async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
-        return [
-            row for (of, name), row in sorted(self._rows.items()) if of == tenant and name > after
-        ][:limit]
+        rows = [row for row in self._rows.values() if row.tenant == tenant and row.name > after]
+        rows.sort(key=lambda row: row.name)
+        return rows[:limit]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         return self._rows.pop((tenant, name), None) is not None

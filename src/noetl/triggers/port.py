@@ -1,5 +1,8 @@
-"""The contracts of schedules and hooks. A moment at which a schedule is due is a slot; a slot starts one execution at most,
-whatever the number of servers that try: its start is written in the transaction that moves the schedule on."""
+"""The contracts of schedules and hooks.
+
+A slot is a time at which a schedule is due. A slot starts one execution at most, however many servers
+try: one transaction writes the start and moves the schedule to its next slot.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -27,7 +30,7 @@ Rule = Cron | Every
 
 
 class ScheduleDefinition(Struct, frozen=True, kw_only=True):
-    """What people say of a schedule."""
+    """A schedule as a user defines it."""
 
     tenant: Tenant
     name: str
@@ -40,15 +43,16 @@ class ScheduleDefinition(Struct, frozen=True, kw_only=True):
 
 
 class Schedule(ScheduleDefinition, frozen=True, kw_only=True):
-    """And what has become of it. `revision` grows with every change: whoever writes says which one it has seen."""
+    """A stored schedule: its definition and its state.
+
+    `revision` grows with every change. A write names the revision that it is based on.
+    """
 
     schedule_id: int
     paused: bool = False
-    next_at: Micros | None  # None: its rule names no moment any more
-    waiting: tuple[
-        Micros, ...
-    ] = ()  # slots that came while the execution before them ran (overlap: queue)
-    skipped: int = 0  # slots that were passed over for that reason (overlap: skip)
+    next_at: Micros | None  # None: its rule has no later slot
+    waiting: tuple[Micros, ...] = ()  # slots that wait for a running execution (overlap: queue)
+    skipped: int = 0  # number of slots skipped because of a running execution (overlap: skip)
     last_at: Micros | None = None
     last_execution: ExecutionId | None = None
     error: str | None = None  # why the last slot could not start anything
@@ -58,25 +62,26 @@ class Schedule(ScheduleDefinition, frozen=True, kw_only=True):
 
 
 class Due(Struct, frozen=True):
-    """`now` is the store's; `busy`: the last execution has not ended."""
+    """A due schedule. `now` is the store's time. `busy` means that its last execution still runs."""
 
     schedule: Schedule
     now: Micros
     busy: bool
 
 
-Begin = tuple[Start, dict[str, Any]]  # an execution to be started, and its workload
+Begin = tuple[Start, dict[str, Any]]  # an execution to start, and its workload
 
 
 class Schedules(Protocol):
     async def put(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
-        """In place of one of this name: what has become of it stays, a pause too."""
+        """Create a schedule, or replace the definition of the one with this name. Its state stays."""
         ...
 
     async def find(self, tenant: Tenant, name: str) -> Schedule | None: ...
-    async def stored(
-        self, tenant: Tenant, after: str = "", limit: int = 100
-    ) -> list[Schedule]: ...  # by name
+    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]:
+        """The schedules with names after `after`, by name."""
+        ...
+
     async def pause(self, tenant: Tenant, name: str) -> Schedule | None: ...
     async def resume(
         self, tenant: Tenant, name: str, next_at: Micros | None
@@ -84,16 +89,19 @@ class Schedules(Protocol):
     async def delete(self, tenant: Tenant, name: str) -> bool: ...
 
     async def due(self, limit: int) -> list[Due]:
-        """Not paused, and their slot has come, or one waits and may start."""
+        """The schedules that are not paused and have a slot that may start."""
         ...
 
     async def move(self, after: Schedule, starts: Sequence[Begin]) -> bool:
-        """The row as `after` has it, and these executions, if its revision still is the one of `after`; else nothing."""
+        """Store the state of `after` and start these executions, in one transaction.
+
+        Does nothing and returns False if the stored revision is not the one of `after`.
+        """
         ...
 
 
 class HookDefinition(Struct, frozen=True, kw_only=True):
-    """What people say of a hook: whoever calls it starts this playbook."""
+    """A hook as a user defines it: a call of the hook starts the playbook."""
 
     tenant: Tenant
     name: str
@@ -102,7 +110,7 @@ class HookDefinition(Struct, frozen=True, kw_only=True):
     into: str | None = None  # the workload key that gets the body; None: the body is the payload
     secret: str | None = None  # a stored credential; its field `secret` signs every call
     signature_header: str | None = None
-    key_header: str | None = None  # names a call: one that is repeated starts nothing
+    key_header: str | None = None  # its value identifies a call: a repeated call starts nothing
 
 
 class Hook(HookDefinition, frozen=True, kw_only=True):
@@ -112,9 +120,13 @@ class Hook(HookDefinition, frozen=True, kw_only=True):
 
 
 class Hooks(Protocol):
-    async def put(self, call: HookDefinition) -> Hook: ...  # in place of one of this name
+    async def put(self, call: HookDefinition) -> Hook:
+        """Create a hook, or replace the definition of the one with this name."""
+        ...
+
     async def find(self, tenant: Tenant, name: str) -> Hook | None: ...
-    async def stored(
-        self, tenant: Tenant, after: str = "", limit: int = 100
-    ) -> list[Hook]: ...  # by name
+    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
+        """The hooks with names after `after`, by name."""
+        ...
+
     async def delete(self, tenant: Tenant, name: str) -> bool: ...

@@ -1,4 +1,4 @@
-"""Schedules and hooks in Postgres. The duty uses the background pool."""
+"""Schedules and hooks in Postgres. `due` and `move`, which the duty calls, use the background pool."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +40,9 @@ class SchedulesPostgres:
 
     async def find(self, tenant: Tenant, name: str) -> Schedule | None:
         rows = await self._main.read(_SCHEDULES["find"], tenant=tenant, name=name)
-        return _schedule(rows[0]) if rows else None
+        if not rows:
+            return None
+        return _schedule(rows[0])
 
     async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]:
         rows = await self._main.read(_SCHEDULES["stored"], tenant=tenant, after=after, limit=limit)
@@ -60,7 +62,10 @@ class SchedulesPostgres:
         return [Due(_schedule(row), row["now"], row["busy"]) for row in rows]
 
     async def move(self, after: Schedule, starts: Sequence[Begin]) -> bool:
-        begun = [start for start, _ in starts]
+        messages = [start for start, _ in starts]
+        last_execution = None
+        if after.last_execution is not None:
+            last_execution = int(after.last_execution)
         (row,) = await self._background.write(
             _SCHEDULES["move"],
             schedule_id=after.schedule_id,
@@ -69,28 +74,32 @@ class SchedulesPostgres:
             waiting=list(after.waiting),
             skipped=after.skipped,
             last_at=after.last_at,
-            last_execution=None if after.last_execution is None else int(after.last_execution),
+            last_execution=last_execution,
             error=after.error,
-            executions=[int(start.execution_id) for start in begun],
-            shards=[shard_of(start.execution_id, self._shards) for start in begun],
-            tenants=[start.tenant for start in begun],
-            keys=[start.stored_key for start in begun],
-            playbooks=[start.playbook for start in begun],
+            executions=[int(start.execution_id) for start in messages],
+            shards=[shard_of(start.execution_id, self._shards) for start in messages],
+            tenants=[start.tenant for start in messages],
+            keys=[start.stored_key for start in messages],
+            playbooks=[start.playbook for start in messages],
             workloads=[codec.encode(workload).decode() for _, workload in starts],
-            bodies=[codec.encode(start) for start in begun],
+            bodies=[codec.encode(start) for start in messages],
         )
         return bool(row["moved"])
 
     async def _changed(self, query: Query, **values: object) -> Schedule | None:
+        """Run a query that changes one schedule, and read the schedule."""
         rows = await self._main.write(query, **values)
-        tenant, name = values["tenant"], values["name"]
+        tenant = values["tenant"]
+        name = values["name"]
         assert isinstance(tenant, int)
         assert isinstance(name, str)
-        return await self.find(Tenant(tenant), name) if rows else None
+        if not rows:
+            return None
+        return await self.find(Tenant(tenant), name)
 
 
 def _schedule(row: Record) -> Schedule:
-    """Columns stand in the order of the queries; `due` has two more."""
+    """A row as a schedule. All queries have the same order of columns; `due` adds two at the end."""
     return Schedule(
         tenant=Tenant(row[0]),
         name=row[1],
@@ -124,15 +133,13 @@ class HooksPostgres:
 
     async def find(self, tenant: Tenant, name: str) -> Hook | None:
         rows = await self._pool.read(_HOOKS["find"], tenant=tenant, name=name)
-        return _hook(rows[0]) if rows else None
+        if not rows:
+            return None
+        return _hook(rows[0])
 
     async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
-        return [
-            _hook(row)
-            for row in await self._pool.read(
-                _HOOKS["stored"], tenant=tenant, after=after, limit=limit
-            )
-        ]
+        rows = await self._pool.read(_HOOKS["stored"], tenant=tenant, after=after, limit=limit)
+        return [_hook(row) for row in rows]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         return bool(await self._pool.write(_HOOKS["delete"], tenant=tenant, name=name))

@@ -1,4 +1,4 @@
-"""What a schedule does when it is due: which slots start, wait or are passed over, and when it is due again. Pure."""
+"""Decides what a due schedule does: which slots start, wait or are skipped, and when it is due again. Pure."""
 
 from dataclasses import dataclass
 
@@ -8,50 +8,54 @@ from noetl.model.ids import Micros
 from noetl.triggers import calendar
 from noetl.triggers.port import Due, Schedule
 
-GRACE = (
-    10 * calendar.SECOND
-)  # a slot that is later than this was missed: its catch-up policy says what becomes of it
-MOST = 20  # slots of one turn, and slots that wait; what is beyond stays in the calendar
+# A slot that is later than this was missed: the catch-up policy decides about it.
+GRACE = 10 * calendar.SECOND
+MOST = 20  # slots of one turn, including those that wait; later ones stay in the calendar
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerTurn:
+    """The slots to start now, and the schedule afterwards."""
+
     starts: tuple[Micros, ...]
     after: Schedule
 
 
 def turn(due: Due) -> TriggerTurn:
     schedule = due.schedule
-    taken, next_at = _taken(schedule, due.now)
-    ready = (*schedule.waiting, *taken)
+    slots, next_at = _taken(schedule, due.now)
+    ready = (*schedule.waiting, *slots)
     if schedule.overlap == "allow":
         starts = ready
+    elif due.busy:
+        starts = ()
     else:
-        starts = () if due.busy else ready[:1]
+        starts = ready[:1]
     rest = ready[len(starts) :]
-    queues = schedule.overlap == "queue"
-    after = replace(
-        schedule,
-        next_at=next_at,
-        waiting=rest if queues else (),
-        skipped=schedule.skipped + (0 if queues else len(rest)),
-    )
+    if schedule.overlap == "queue":
+        after = replace(schedule, next_at=next_at, waiting=rest)
+    else:
+        skipped = schedule.skipped + len(rest)
+        after = replace(schedule, next_at=next_at, waiting=(), skipped=skipped)
     return TriggerTurn(starts, after)
 
 
 def _taken(schedule: Schedule, now: Micros) -> tuple[tuple[Micros, ...], Micros | None]:
-    """The slots that have come and are to be run, and the first one that is left for later."""
-    first, room = schedule.next_at, MOST - len(schedule.waiting)
+    """The slots that have come and are to run, and the first slot after them."""
+    first = schedule.next_at
+    room = MOST - len(schedule.waiting)
     if first is None or first > now or room <= 0:
         return (), first
-    begin = first - 1 if schedule.catch_up == "all" else max(first, now - GRACE) - 1
-    taken: list[Micros] = []
+    begin = first
+    if schedule.catch_up != "all":
+        begin = max(first, now - GRACE)
+    slots: list[Micros] = []
     later: Micros | None = None
-    for slot in calendar.slots(schedule.rule, begin):
-        if slot > now or len(taken) == room:
+    for slot in calendar.slots(schedule.rule, begin - 1):
+        if slot > now or len(slots) == room:
             later = slot
             break
-        taken.append(slot)
-    if not taken and schedule.catch_up == "last":
-        taken = [calendar.last(schedule.rule, first, now)]
-    return tuple(taken), later
+        slots.append(slot)
+    if not slots and schedule.catch_up == "last":
+        slots = [calendar.last(schedule.rule, first, now)]
+    return tuple(slots), later
