@@ -1,15 +1,15 @@
-"""`nats`: publish a message, ask for an answer, and read or write a key of a bucket.
+"""`nats`: publishes a message, sends a request, or reads or writes a key of a bucket.
 
 | operation | needs | value |
 |---|---|---|
-| `publish` | `subject`, `value` | `{subject, bytes}`; a stream that has the message keeps one of two (`Nats-Msg-Id`) |
-| `request` | `subject`, `value` | `{subject, data}`: what the first responder answers |
+| `publish` | `subject`, `value` | `{subject, bytes}`; a stream drops a repeated message (`Nats-Msg-Id`) |
+| `request` | `subject`, `value` | `{subject, data}`: the answer of the first responder |
 | `kv_get` | `bucket`, `key` | `{found, value, revision}`; a missing key is `found: false`, not an error |
 | `kv_put` | `bucket`, `key`, `value` | `{revision}` |
 | `kv_delete` | `bucket`, `key` | `{deleted: true}` |
 
-The server is the `url` of `auth` (with `user`, `password` or `token`), else NOETL_NATS_URL. Subjects and buckets of NoETL itself
-are refused. A message that is JSON is its value, any other text is text.
+The server is the `url` of `auth` (with `user`, `password` or `token`), else NOETL_NATS_URL. Subjects and
+buckets of NoETL itself are refused. A message in JSON is decoded; any other text stays text.
 """
 
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ from noetl.model.errors import Failure
 from noetl.tools.port import Call, Failed, Outcome, Success
 
 CONNECT_SECONDS = 2.0
-ANSWER_SECONDS = 5.0  # for a request, unless the task has a timeout
+ANSWER_SECONDS = 5.0  # for the answer to a request, unless the task has a timeout
 OWN_SUBJECTS = ("noetl.", "$")
 OWN_BUCKETS = "noetl_"
 
@@ -55,18 +55,13 @@ class Nats:
         except NatsError as error:
             return Failed(error.failure)
         except NoRespondersError:
-            return _failed(
-                "NATS_NO_RESPONDERS",
-                f"nobody answers requests to {call.config['subject']}",
-                retryable=True,
-            )
+            message = f"nobody answers requests to {call.config['subject']}"
+            return _failed("NATS_NO_RESPONDERS", message, retryable=True)
         except NatsTimeout:
             return _failed("TIMEOUT", "NATS did not answer in time", kind="timeout", retryable=True)
         except BucketNotFoundError:
-            return _failed(
-                "NATS_BUCKET_MISSING",
-                f"there is no bucket {call.config['bucket']!r}; make it first",
-            )
+            message = f"there is no bucket {call.config['bucket']!r}; make it first"
+            return _failed("NATS_BUCKET_MISSING", message)
         except (Error, OSError) as error:
             return _failed("NATS_ERROR", f"{type(error).__name__}: {error}", retryable=True)
 
@@ -74,14 +69,13 @@ class Nats:
         auth = call.auth if isinstance(call.auth, dict) else {}
         url = auth.get("url") or self._url
         if not url:
-            raise _refused(
-                "NATS_MISSING",
-                "no NATS server: give `auth` with a `url`, or set NOETL_NATS_URL for workers",
-            )
+            message = "no NATS server: give `auth` with a `url`, or set NOETL_NATS_URL for workers"
+            raise _refused("NATS_MISSING", message)
+        servers = [server.strip() for server in str(url).split(",")]
         login = {name: auth[name] for name in ("user", "password", "token") if auth.get(name)}
         try:
             return await nats.connect(
-                [each.strip() for each in str(url).split(",")],
+                servers,
                 name="noetl",
                 connect_timeout=CONNECT_SECONDS,
                 allow_reconnect=False,
@@ -99,7 +93,7 @@ class Nats:
 
 
 async def _unheard(error: Exception) -> None:
-    """What goes wrong is raised where it happens."""
+    """Ignore errors of the connection: the operation raises them."""
 
 
 # ---- operations ----
@@ -108,16 +102,20 @@ Operation = Callable[[Client, Call], Awaitable[Any]]
 
 
 async def _publish(client: Client, call: Call) -> Any:
-    subject, data = _subject(call), _bytes(call.config.get("value"))
+    subject = _subject(call)
+    data = _bytes(call.config.get("value"))
     await client.publish(subject, data, headers={"Nats-Msg-Id": call.key})
     await client.flush()
     return {"subject": subject, "bytes": len(data)}
 
 
 async def _request(client: Client, call: Call) -> Any:
-    subject, data = _subject(call), _bytes(call.config.get("value"))
-    wait = ANSWER_SECONDS if call.timeout is None else call.timeout / 1_000_000
-    answer = await client.request(subject, data, timeout=wait)
+    subject = _subject(call)
+    data = _bytes(call.config.get("value"))
+    timeout = ANSWER_SECONDS
+    if call.timeout is not None:
+        timeout = call.timeout / 1_000_000
+    answer = await client.request(subject, data, timeout=timeout)
     return {"subject": subject, "data": _value(answer.data)}
 
 
@@ -132,7 +130,8 @@ async def _get(client: Client, call: Call) -> Any:
 
 async def _put(client: Client, call: Call) -> Any:
     entries, key = await _bucket(client, call)
-    return {"revision": await entries.put(key, _bytes(call.config.get("value")))}
+    data = _bytes(call.config.get("value"))
+    return {"revision": await entries.put(key, data)}
 
 
 async def _delete(client: Client, call: Call) -> Any:
@@ -151,28 +150,29 @@ OPERATIONS: dict[str, Operation] = {
 
 def _operation(call: Call) -> Operation:
     name = call.config.get("operation")
-    found = OPERATIONS.get(str(name))
-    if found is None:
-        raise _refused(
-            "NATS_OPERATION", f"nats has no operation {name!r}; it has {', '.join(OPERATIONS)}"
-        )
-    return found
+    operation = OPERATIONS.get(str(name))
+    if operation is None:
+        message = f"nats has no operation {name!r}; it has {', '.join(OPERATIONS)}"
+        raise _refused("NATS_OPERATION", message)
+    return operation
 
 
 def _subject(call: Call) -> str:
     subject = _text(call, "subject")
     if subject.startswith(OWN_SUBJECTS):
-        raise _refused(
-            "NATS_OWN", f"the subject {subject!r} is NoETL's or the server's own; use another"
-        )
+        message = f"the subject {subject!r} is NoETL's or the server's own; use another"
+        raise _refused("NATS_OWN", message)
     return subject
 
 
 async def _bucket(client: Client, call: Call) -> tuple[KeyValue, str]:
-    bucket, key = _text(call, "bucket"), _text(call, "key")
+    """The bucket and the key in it."""
+    bucket = _text(call, "bucket")
+    key = _text(call, "key")
     if bucket.startswith(OWN_BUCKETS):
         raise _refused("NATS_OWN", f"the bucket {bucket!r} is NoETL's own; use another")
-    return await client.jetstream(timeout=ANSWER_SECONDS).key_value(bucket), key
+    jetstream = client.jetstream(timeout=ANSWER_SECONDS)
+    return await jetstream.key_value(bucket), key
 
 
 def _text(call: Call, field: str) -> str:
@@ -183,7 +183,9 @@ def _text(call: Call, field: str) -> str:
 
 
 def _bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+    if isinstance(value, str):
+        return value.encode()
+    return msgspec.json.encode(value)
 
 
 def _value(data: bytes) -> Any:

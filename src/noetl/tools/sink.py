@@ -1,7 +1,7 @@
-"""`sink`: stores the data of a task, an item or a page, once: a call with the same key again changes nothing.
+"""`sink`: stores the data of a task, an item or a page once. Another call with the same key changes nothing.
 
-`data` stays a template until here, so that rows which are stored elsewhere are read batch by batch. Its value is `{row_count}`,
-and `repeated` when it had been done before.
+`data` is rendered here, so that stored rows are read in batches. The value is `{row_count}`, and `repeated`
+if an earlier call has stored the data.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MODULES = {kind: f"noetl.tools.sinks.{name}" for kind, name in _FILES.items()}
 
 
 class SinkTool:
-    """`postgres` and `http` are the tools of these kinds: their connections are used."""
+    """Writes to a target. It uses the connections of the tools `postgres` and `http`."""
 
     kind = "sink"
     raw = frozenset({"data"})
@@ -41,11 +41,8 @@ class SinkTool:
         try:
             target = msgspec.convert(call.config["target"], SinkTarget)
         except msgspec.ValidationError as error:
-            return Failed(
-                Failure(
-                    code="SINK_TARGET", kind="config", message=f"the target is not valid: {error}"
-                )
-            )
+            message = f"the target is not valid: {error}"
+            return Failed(Failure(code="SINK_TARGET", kind="config", message=message))
         value = await _data(call)
         try:
             return await self._by_kind(target, call, value)
@@ -53,8 +50,9 @@ class SinkTool:
             return Failed(error.failure)
 
     async def _by_kind(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
-        """Each kind is imported when it is first used, in a thread: its driver is large."""
-        if (module := MODULES.get(target.kind)) is not None and module not in sys.modules:
+        """Write to a target of any kind. A kind is imported on first use, in a thread."""
+        module = MODULES.get(target.kind)
+        if module is not None and module not in sys.modules:
             await asyncio.to_thread(import_module, module)
         match target.kind:
             case "postgres":
@@ -102,10 +100,14 @@ class SinkTool:
 
 
 async def _data(call: Call) -> Any:
-    """What is to be stored; rows may be elsewhere. A map that has such rows and is a record itself has them as its value."""
+    """The data to store, which may be stored rows.
+
+    A map is one record. If it has stored rows as a member, they are loaded.
+    """
     data = call.config.get("data")
     if call.rendering is None:
         return data
     value = meant(await call.rendering.rows(data))
-    is_record = isinstance(value, dict) and any(isinstance(part, Rows) for part in value.values())
-    return await call.rendering.value(data) if is_record else value
+    if isinstance(value, dict) and any(isinstance(part, Rows) for part in value.values()):
+        return await call.rendering.value(data)
+    return value

@@ -1,8 +1,9 @@
-"""`transfer`: rows from one place to another, batch by batch; `{read, written, repeated}`, and the `path` of a file.
+"""`transfer`: moves rows from a source to a target, in batches.
 
-What the source gives waits in a local file, so that neither side holds the other up, and nothing is written when reading fails.
-A target is written in one transaction, or appears under its name at once; `transfer_targets.py` says why a repetition does not
-double anything.
+The value is `{read, written, repeated}`, and the `path` of a file. The rows of the source are kept in a
+local file first, so that neither side waits for the other, and nothing is written if reading fails. A
+database is written in one transaction; a file appears under its name at once. `transfer_targets.py`
+explains why a repeated call adds no rows twice.
 """
 
 import asyncio
@@ -31,8 +32,10 @@ from noetl.tools.transfer_csv import check_columns
 
 FORMATS = "parquet, csv, json or jsonl"
 CSV = """allow_quoted_nulls = false, quote = '"', escape = '"'"""
-AS_TEXT = ", all_varchar = true, header = true"  # Postgres reads each as its column's type: a guess would lose digits
-AS_JSON = ", maximum_depth = 1"  # for the same reason
+# For a Postgres target, values stay text or JSON: Postgres reads them as the types of its columns.
+# Types that DuckDB guesses would lose digits.
+AS_TEXT = ", all_varchar = true, header = true"
+AS_JSON = ", maximum_depth = 1"
 
 
 class Transfer:
@@ -48,13 +51,13 @@ class Transfer:
 
     async def run(self, call: Call) -> Outcome:
         try:
-            found = await self._read(call)
-            if not isinstance(found, EncodedTable):
-                return found
+            rows = await self._read(call)
+            if not isinstance(rows, EncodedTable):
+                return rows
             try:
-                return Success(await self._write(call, found))
+                return Success(await self._write(call, rows))
             finally:
-                await asyncio.to_thread(found.close)
+                await asyncio.to_thread(rows.close)
         except (SqlError, SinkError) as error:
             return Failed(error.failure)
         except psycopg.Error as error:
@@ -65,34 +68,34 @@ class Transfer:
             message = f"the file cannot be written: {error}"
             return Failed(Failure(code="FILE_ERROR", kind="io", message=message))
 
-    # ---- source ----------------------------------------------------------------------------------------------------------
+    # ---- source ----------------------------------------------------------------------------------
 
     async def _read(self, call: Call) -> EncodedTable | Failed:
-        given = call.config["source"]
-        if "ref" in given:
-            return await self._referred(call, given["ref"])
-        kind = given.get("kind")
-        if "path" in given:
-            query = await _scan(call, given)
+        """The rows of the source."""
+        config = call.config["source"]
+        if "ref" in config:
+            return await self._referred(call, config["ref"])
+        kind = config.get("kind")
+        if "path" in config:
+            query = await _scan(call, config)
             return await self._asked(call, self._duckdb, {"query": query}, None)
-        config = {"query": given.get("query")}
+        query_config = {"query": config.get("query")}
         for name in ("params", "database"):
-            if name in given:
-                config[name] = await _value(call, given[name])
+            if name in config:
+                query_config[name] = await _value(call, config[name])
         if kind == "postgres":
-            return await self._asked(call, self._postgres, config, given.get("auth"))
+            return await self._asked(call, self._postgres, query_config, config.get("auth"))
         if kind == "duckdb":
-            return await self._asked(call, self._duckdb, config, None)
-        raise SqlError(
-            "TRANSFER_SOURCE",
-            f"a transfer reads postgres, duckdb, a file or a reference, not {kind!r}",
-            "config",
-        )
+            return await self._asked(call, self._duckdb, query_config, None)
+        message = f"a transfer reads postgres, duckdb, a file or a reference, not {kind!r}"
+        raise SqlError("TRANSFER_SOURCE", message, "config")
 
     async def _asked(
         self, call: Call, tool: Postgres | Duckdb, config: dict[str, Any], auth: Any
     ) -> EncodedTable | Failed:
-        outcome = await tool.run(replace(call, config=config, auth=await _auth(call, auth)))
+        """The rows of a query, run by another tool."""
+        query_call = replace(call, config=config, auth=await _auth(call, auth))
+        outcome = await tool.run(query_call)
         if isinstance(outcome, Success) and isinstance(outcome.value, EncodedTable):
             return outcome.value
         if isinstance(outcome, Failed):
@@ -100,92 +103,112 @@ class Transfer:
         raise SqlError("TRANSFER_SOURCE", "the source of a transfer gives no rows", "config")
 
     async def _referred(self, call: Call, template: Any) -> EncodedTable:
-        found = await source(call, template)
-        if isinstance(found, str) and call.rendering is not None:
-            found = await call.rendering.fetched(found)
-        if isinstance(found, Reader):
-            return await asyncio.to_thread(copied, found, call.tables)
-        rows = found.get("rows") if isinstance(found, dict) else found
+        """The rows of a reference."""
+        value = await source(call, template)
+        if isinstance(value, str) and call.rendering is not None:
+            value = await call.rendering.fetched(value)
+        if isinstance(value, Reader):
+            return await asyncio.to_thread(copied, value, call.tables)
+        rows = value.get("rows") if isinstance(value, dict) else value
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise SqlError("TRANSFER_SOURCE", "the reference leads to no rows", "config")
-        made = table(rows)
-        writer = Writer(made.schema, call.tables)
-        for batch in made.to_batches():
+        arrow_table = table(rows)
+        writer = Writer(arrow_table.schema, call.tables)
+        for batch in arrow_table.to_batches():
             writer.write(batch)
         return writer.done()
 
-    # ---- target ----------------------------------------------------------------------------------------------------------
+    # ---- target ----------------------------------------------------------------------------------
 
-    async def _write(self, call: Call, found: EncodedTable) -> dict[str, Any]:
+    async def _write(self, call: Call, rows: EncodedTable) -> dict[str, Any]:
         target = targets.TransferTarget.of(call)
-        reader = await asyncio.to_thread(reader_of, found)
+        reader = await asyncio.to_thread(reader_of, rows)
         match target.kind:
             case "postgres":
                 auth = await _auth(call, call.config["target"].get("auth"))
                 async with self._postgres.connection(auth, target.database) as connection:
-                    written = await targets.into_postgres(
-                        connection, target, reader, await _is_json(call)
-                    )
+                    is_json = await _is_json(call)
+                    written = await targets.into_postgres(connection, target, reader, is_json)
             case "duckdb":
                 written = await targets.into_duckdb(target, reader, call.tables.staging)
             case "file":
                 written = await targets.into_file(target, reader)
             case kind:
-                raise SqlError(
-                    "TRANSFER_TARGET",
-                    f"a transfer writes postgres, duckdb or a file, not {kind!r}",
-                    "config",
-                )
-        where = {"path": str(targets.place(target)[0])} if target.kind == "file" else {}
-        return {"read": found.rows, "written": written or 0, "repeated": written is None, **where}
+                message = f"a transfer writes postgres, duckdb or a file, not {kind!r}"
+                raise SqlError("TRANSFER_TARGET", message, "config")
+        value: dict[str, Any] = {
+            "read": rows.rows,
+            "written": written or 0,
+            "repeated": written is None,
+        }
+        if target.kind == "file":
+            path, _ = targets.place(target)
+            value["path"] = str(path)
+        return value
 
 
 async def _value(call: Call, template: Any) -> Any:
-    return template if call.rendering is None else await call.rendering.value(template)
+    if call.rendering is None:
+        return template
+    return await call.rendering.value(template)
 
 
 async def _auth(call: Call, template: Any) -> Any:
-    """Of this side; without one, that of the task."""
+    """The credential of the source or the target; without a template, that of the task."""
     if template is None:
         return call.auth
-    given = await _value(call, template)
-    return given if call.credential is None else await call.credential(given)
+    auth = await _value(call, template)
+    if call.credential is None:
+        return auth
+    return await call.credential(auth)
 
 
-async def _file(call: Call, given: dict[str, Any]) -> tuple[str, str]:
+async def _file(call: Call, config: dict[str, Any]) -> tuple[str, str]:
     """The path and the format of a source."""
-    path = str(await _value(call, given["path"]))
-    kind = str(await _value(call, given.get("format")) or path.rpartition(".")[2]).lower()
-    return path, {"jsonl": "json", "ndjson": "json"}.get(kind, kind)
+    path = str(await _value(call, config["path"]))
+    format = str(await _value(call, config.get("format")) or path.rpartition(".")[2]).lower()
+    if format in ("jsonl", "ndjson"):
+        format = "json"
+    return path, format
 
 
 async def _is_json(call: Call) -> bool:
-    given = call.config["source"]
-    return "ref" not in given and "path" in given and (await _file(call, given))[1] == "json"
+    """Whether the source is a JSON file."""
+    config = call.config["source"]
+    if "ref" in config or "path" not in config:
+        return False
+    _, format = await _file(call, config)
+    return format == "json"
 
 
-async def _scan(call: Call, given: dict[str, Any]) -> str:
-    path, kind = await _file(call, given)
-    typed = call.config["target"].get("kind") == "postgres"
-    match kind:
+async def _scan(call: Call, config: dict[str, Any]) -> str:
+    """The query that reads the files of a source."""
+    path, format = await _file(call, config)
+    to_postgres = call.config["target"].get("kind") == "postgres"
+    match format:
         case "parquet":
             return scan([path], await asyncio.to_thread(_schema, path))
         case "csv":
-            options = f"{CSV}{AS_TEXT if typed else ''}"
+            options = CSV + AS_TEXT if to_postgres else CSV
             await asyncio.to_thread(check_columns, path, options)
             return f"FROM read_csv({literal(path)}, {options})"
         case "json":
-            return f"FROM read_json({literal(path)}{AS_JSON if typed else ''})"
+            options = AS_JSON if to_postgres else ""
+            return f"FROM read_json({literal(path)}{options})"
         case _:
-            raise SqlError(
-                "TRANSFER_SOURCE", f"a file is {FORMATS}, not {kind!r}: say `format`", "config"
-            )
+            message = f"a file is {FORMATS}, not {format!r}: say `format`"
+            raise SqlError("TRANSFER_SOURCE", message, "config")
 
 
 def _schema(path: str) -> pa.Schema:
-    """As whoever wrote the file meant it, which DuckDB does not ask; of files that are elsewhere, nothing is known."""
-    first = next(iglob(path, recursive=True), None)
+    """The Arrow schema that is stored in a Parquet file, which DuckDB does not read.
+
+    It is empty for files that are not on this machine.
+    """
+    first_file = next(iglob(path, recursive=True), None)
+    if first_file is None:
+        return pa.schema([])
     try:
-        return pa.schema([]) if first is None else pq.read_schema(first)
-    except (pa.ArrowException, OSError):  # DuckDB will say what is wrong with it
+        return pq.read_schema(first_file)
+    except (pa.ArrowException, OSError):  # DuckDB reports the error
         return pa.schema([])

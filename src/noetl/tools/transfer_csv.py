@@ -1,7 +1,8 @@
-"""Check that all lines of a CSV file have the same number of fields.
+"""Checks that all lines of a CSV file have the same number of fields.
 
-DuckDB guesses how a file is split. When no separator gives every line as many fields as the first one, it rarely fails: it takes
-each line for one value, or begins at a later line and leaves out those before, the header with them. Such a file is refused here.
+DuckDB guesses the separator of a file. If no separator gives every line the same number of fields, it
+rarely fails: it reads each line as one value, or skips the first lines and the header with them. Such
+a file is refused here.
 """
 
 import csv
@@ -13,8 +14,8 @@ import duckdb
 from noetl.tools.duckdb import SETTINGS, literal
 from noetl.tools.sql import SqlError
 
-SEPARATORS = (",", ";", "\t", "|")  # those that DuckDB tries
-LOOKED_AT = 20_480  # lines: as many as DuckDB guesses from
+SEPARATORS = (",", ";", "\t", "|")  # the ones that DuckDB tries
+LOOKED_AT = 20_480  # lines: the sample from which DuckDB guesses
 _RAW = "columns = {'line': 'VARCHAR'}, delim = chr(1), quote = '', escape = '', header = false, auto_detect = false"
 
 
@@ -22,11 +23,8 @@ def check_columns(path: str, options: str) -> None:
     """Refuse files at this path that `read_csv` with these options would split into wrong columns."""
     with duckdb.connect(config=SETTINGS) as connection:
         try:
-            files = [
-                file
-                for (file,) in connection.execute("SELECT file FROM glob(?)", [path]).fetchall()
-            ]
-            for file in files:
+            files = connection.execute("SELECT file FROM glob(?)", [path]).fetchall()
+            for (file,) in files:
                 _check_file(connection, file, options)
         except (duckdb.Error, csv.Error):  # the transfer itself reports this error
             return
@@ -37,22 +35,25 @@ def _check_file(connection: duckdb.DuckDBPyConnection, file: str, options: str) 
     if columns > 1 and not skipped:
         return
     lines = _lines(connection, file, skipped + 1)
+    suspect = _suspect(lines, separator, skipped, columns)
+    if suspect is not None:
+        message = _message(file, suspect, _lines(connection, file, LOOKED_AT))
+        raise SqlError("TRANSFER_SOURCE", message, "data")
+
+
+def _suspect(lines: Sequence[str], separator: str, skipped: int, columns: int) -> str | None:
+    """The likely separator of a file that DuckDB splits wrongly; None if it splits it rightly."""
     if columns == 1 and lines:
-        suspects = [each for each in SEPARATORS if _fields(lines[-1], each) > 1]
-    else:
-        suspects = (
-            [separator] if any(_fields(line, separator) > 1 for line in lines[:skipped]) else []
-        )
-    if suspects:
-        raise SqlError(
-            "TRANSFER_SOURCE",
-            _message(file, suspects[0], _lines(connection, file, LOOKED_AT)),
-            "data",
-        )
+        candidates = [candidate for candidate in SEPARATORS if _fields(lines[-1], candidate) > 1]
+        return candidates[0] if candidates else None
+    for line in lines[:skipped]:
+        if _fields(line, separator) > 1:
+            return separator
+    return None
 
 
 def _guess(connection: duckdb.DuckDBPyConnection, file: str, options: str) -> tuple[str, int, int]:
-    """What DuckDB takes for the separator, how many lines it leaves out at the top, and how many columns it finds."""
+    """The separator that DuckDB guesses, the number of lines that it skips, and of columns."""
     query = f"SELECT Delimiter, SkipRows, len(Columns) FROM sniff_csv({literal(file)}, {options})"  # noqa: S608 - quoted
     try:
         [(separator, skipped, columns)] = connection.execute(query).fetchall()
@@ -62,8 +63,9 @@ def _guess(connection: duckdb.DuckDBPyConnection, file: str, options: str) -> tu
 
 
 def _lines(connection: duckdb.DuckDBPyConnection, file: str, count: int) -> list[str]:
-    found = connection.execute(f"SELECT line FROM read_csv({literal(file)}, {_RAW}) LIMIT {count}")  # noqa: S608 - quoted
-    return [line or "" for (line,) in found.fetchall()]
+    query = f"SELECT line FROM read_csv({literal(file)}, {_RAW}) LIMIT {count}"  # noqa: S608 - quoted
+    rows = connection.execute(query).fetchall()
+    return [line or "" for (line,) in rows]
 
 
 def _fields(line: str, separator: str) -> int:
@@ -72,16 +74,21 @@ def _fields(line: str, separator: str) -> int:
 
 def _message(file: str, separator: str, lines: Sequence[str]) -> str:
     counts = _counts(lines, separator)
-    first, header = next(counts)
+    header_line, header_fields = next(counts)
     shown = "tab" if separator == "\t" else separator
-    other = next(((line, count) for line, count in counts if count != header), None)
-    if other is None:
-        return f"{file} cannot be split into columns (separator {shown!r}): check its quotes"
-    where = f"line {other[0]} has {other[1]}, line {first} has {header} (separator {shown!r})"
-    return f"{file} cannot be split into columns, because its lines have different numbers of fields: {where}"
+    for line, fields in counts:
+        if fields != header_fields:
+            where = (
+                f"line {line} has {fields}, line {header_line} has {header_fields} "
+                f"(separator {shown!r})"
+            )
+            return f"{file} cannot be split into columns, because its lines have different numbers of fields: {where}"
+    return f"{file} cannot be split into columns (separator {shown!r}): check its quotes"
 
 
 def _counts(lines: Sequence[str], separator: str) -> Iterator[tuple[int, int]]:
-    """The number of the line at which a record ends, and how many fields the record has. Empty lines are none."""
+    """The last line of each record, and its number of fields. Empty lines are not records."""
     reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator)
-    yield from ((reader.line_num, len(record)) for record in islice(reader, len(lines)) if record)
+    for record in islice(reader, len(lines)):
+        if record:
+            yield reader.line_num, len(record)

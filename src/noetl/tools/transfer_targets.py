@@ -1,10 +1,12 @@
-"""Rows into a target, so that a repetition changes nothing.
+"""Writes rows into a target, so that a repeated call changes nothing.
 
-upsert            by `key`: the row that is there is written over; of two with the same key the later one counts
-insert, append    the call's key goes into the table `noetl_sink` of the target database in the same transaction: whoever finds it
-                  there writes nothing. `at_least_once: true` does without
-replace           what was there leaves in the same transaction
-a file            appears under its name at once; appended ones are files named by the call's key in the folder `path`
+upsert            replaces the rows with the same `key`; of two rows with the same key the later one wins
+insert, append    stores the call's key in the table `noetl_sink` of the target database, in the same
+                  transaction. A call that finds its key there writes nothing. `at_least_once: true`
+                  does without
+replace           deletes the old rows in the same transaction
+a file            appears under its name at once. Appended files are in the folder `path`, and their names
+                  are the keys of the calls
 """
 
 import asyncio
@@ -36,14 +38,15 @@ from noetl.tools.sql import SqlError, identifier, quoted
 from noetl.tools.threads import in_thread
 
 MODES = ("insert", "append", "upsert", "replace")
-ROWS = "noetl_rows"  # the name of what is written, where it is written from
-_CSV = csv.WriteOptions(
-    include_header=False, quoting_style="all_valid"
-)  # null is empty, an empty text is quoted
+ROWS = "noetl_rows"  # the table or view with the new rows
+# Null is empty, and an empty text is quoted.
+_CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
 @dataclass(frozen=True, slots=True)
 class TransferTarget:
+    """The target as the playbook describes it, and the call that writes to it."""
+
     kind: str
     table: str
     path: str
@@ -52,24 +55,25 @@ class TransferTarget:
     mode: str
     key: list[str]
     once: list[str]  # the call's key, its execution and its step
-    counted: bool  # the call is remembered where its rows are
+    counted: bool  # the key of the call is stored in the target's database
 
     @classmethod
     def of(cls, call: Call) -> "TransferTarget":
-        given, identity = call.config["target"], call.identity
-        mode = given.get("mode") or "insert"
+        config = call.config["target"]
+        identity = call.identity
+        mode = config.get("mode") or "insert"
         if mode not in MODES:
             raise SqlError("SINK_MODE", f"mode {mode!r} is not one of {', '.join(MODES)}", "config")
         return cls(
-            kind=given["kind"],
-            table=str(given.get("table") or ""),
-            path=str(given.get("path") or ""),
-            database=given.get("database"),
-            format=given.get("format"),
+            kind=config["kind"],
+            table=str(config.get("table") or ""),
+            path=str(config.get("path") or ""),
+            database=config.get("database"),
+            format=config.get("format"),
             mode=mode,
-            key=given.get("key") or [],
+            key=config.get("key") or [],
             once=[call.key, str(identity.execution_id), identity.step],
-            counted=mode in ("insert", "append") and not given.get("at_least_once"),
+            counted=mode in ("insert", "append") and not config.get("at_least_once"),
         )
 
     @property
@@ -77,7 +81,10 @@ class TransferTarget:
         return identifier(self.table.split("."))
 
     def rows_without_key(self, columns: Collection[str]) -> Iterator[str]:
-        """Queries that give the name of a column of the key if a row has no value in it: an upsert would add it each time."""
+        """Queries that return the name of a key column if a row has no value in it.
+
+        Every repetition of an upsert would add such a row again.
+        """
         if self.mode != "upsert":
             return
         for name in self.key:
@@ -90,16 +97,20 @@ class TransferTarget:
         return SqlError("SINK_KEY_MISSING", message, "data")
 
 
-# ---- Postgres ----------------------------------------------------------------------------------------------------------------
+# ---- Postgres ------------------------------------------------------------------------------------
 
 
 async def into_postgres(
     connection: AsyncConnection[Any], target: TransferTarget, reader: Reader, of_json: bool
 ) -> int | None:
-    """Rows written, in one transaction; None: they were there already. `of_json`: each value is the JSON of a file."""
+    """Write the rows in one transaction. Returns their number; None if an earlier call wrote them.
+
+    `of_json` says that each value is the JSON text of a file.
+    """
     if target.counted:
-        made_meanwhile = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
-        with _allowed(), suppress(*made_meanwhile):
+        # Another call may create the table at the same time.
+        created_elsewhere = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
+        with _allowed(), suppress(*created_elsewhere):
             await connection.execute(keys.MAKE)
     async with connection.transaction():
         if target.counted and not await _first(connection, target):
@@ -109,8 +120,10 @@ async def into_postgres(
         await connection.execute(stage.encode())
         await _copy(connection, columns, reader, of_json)
         for query in target.rows_without_key(reader.schema.names):
-            if (found := await (await connection.execute(query.encode())).fetchone()) is not None:
-                raise target.key_missing(found[0])
+            cursor = await connection.execute(query.encode())
+            column = await cursor.fetchone()
+            if column is not None:
+                raise target.key_missing(column[0])
         if target.mode == "replace":
             await connection.execute(f"TRUNCATE {target.name}".encode())
         return await _merged(connection, target, _merge(target, columns, reader.schema.names))
@@ -118,26 +131,30 @@ async def into_postgres(
 
 async def _merged(connection: AsyncConnection[Any], target: TransferTarget, statement: str) -> int:
     try:
-        return (await connection.execute(statement.encode())).rowcount
+        cursor = await connection.execute(statement.encode())
+        return cursor.rowcount
     except psycopg.errors.InvalidColumnReference:
         if target.mode != "upsert":
             raise
-        unique = f"CREATE UNIQUE INDEX ON {target.name} ({', '.join(map(identifier, target.key))})"
+        key = ", ".join(map(identifier, target.key))
+        index = f"CREATE UNIQUE INDEX ON {target.name} ({key})"
         message = (
-            f"{target.table} has no unique index on its key ({', '.join(target.key)}): {unique}"
+            f"{target.table} has no unique index on its key ({', '.join(target.key)}): {index}"
         )
         raise SqlError("SINK_KEY_NOT_UNIQUE", message, "config") from None
 
 
 async def _first(connection: AsyncConnection[Any], target: TransferTarget) -> bool:
+    """Store the key of the call. False if it is stored already."""
+    statement = keys.keep("%s", "%s", "%s")
     with _allowed():
-        return (
-            await connection.execute(keys.keep("%s", "%s", "%s").encode(), target.once)
-        ).rowcount == 1
+        cursor = await connection.execute(statement.encode(), target.once)
+        return cursor.rowcount == 1
 
 
 @contextmanager
 def _allowed() -> Iterator[None]:
+    """Explain a missing privilege on the table of keys."""
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
@@ -148,75 +165,86 @@ async def _copy(
     connection: AsyncConnection[Any], columns: str, reader: Reader, of_json: bool
 ) -> None:
     cursor = connection.cursor()
-    asked = await cursor.execute(f"SELECT {columns} FROM {ROWS}".encode())
-    found = [_column(column.name, column.type_code) for column in asked.description or ()]
+    await cursor.execute(f"SELECT {columns} FROM {ROWS}".encode())
+    sink_columns = [_column(column.name, column.type_code) for column in cursor.description or ()]
     async with cursor.copy(f"COPY {ROWS} ({columns}) FROM STDIN (FORMAT csv)".encode()) as copy:
         batches = reader.batches()
-        while (data := await asyncio.to_thread(_written, batches, found, of_json)) is not None:
+        while True:
+            data = await asyncio.to_thread(_written, batches, sink_columns, of_json)
+            if data is None:
+                break
             await copy.write(data)
 
 
 def _column(name: str, oid: int) -> SinkColumn:
     info = psycopg.adapters.types.get(oid)
-    kind = "" if info is None else info.name
-    return SinkColumn(
-        name, kind, SHAPES.get(kind, "plain"), array=info is not None and info.array_oid == oid
-    )
+    if info is None:
+        return SinkColumn(name, "")
+    shape = SHAPES.get(info.name, "plain")
+    return SinkColumn(name, info.name, shape, array=info.array_oid == oid)
 
 
 def _written(
     batches: Iterator[pa.RecordBatch], columns: list[SinkColumn], of_json: bool
 ) -> bytes | None:
-    """The next rows as CSV."""
+    """The next batch of rows as CSV; None at the end."""
     batch = next(batches, None)
     if batch is None:
         return None
-    text = _unquoted if of_json else _text
-    texts = [text(values, column) for values, column in zip(batch.columns, columns, strict=True)]
+    convert = _unquoted if of_json else _text
+    texts = [convert(values, column) for values, column in zip(batch.columns, columns, strict=True)]
     out = io.BytesIO()
     csv.write_csv(pa.RecordBatch.from_arrays(texts, names=batch.schema.names), out, _CSV)
     return out.getvalue()
 
 
 def _text(values: pa.Array, column: SinkColumn) -> pa.Array:
-    """What Postgres reads of values whose own text it would not. Text of a file may be an array in JSON, or bytes in base64."""
+    """Convert values to texts that Postgres reads as the type of the column.
+
+    A text of a file may be an array in JSON, or bytes in base64.
+    """
     kind = values.type
     if isinstance(kind, pa.JsonType):
-        return _each(values.storage, column, _from_json) if column.array else values.storage
+        if not column.array:
+            return values.storage
+        return _each(values.storage, column, _from_json)
     if isinstance(kind, pa.UuidType):
-        return pa.array(
-            [None if value is None else str(value) for value in values.to_pylist()], pa.string()
-        )
+        texts = [None if value is None else str(value) for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
     if pa.types.is_duration(kind):
-        numbers = values.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
-        return pa.array(
-            [None if value is None else f"{value} microseconds" for value in numbers], pa.string()
-        )
+        micros = values.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
+        texts = [None if value is None else f"{value} microseconds" for value in micros]
+        return pa.array(texts, pa.string())
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return pa.array(
-            [None if value is None else "\\x" + value.hex() for value in values.to_pylist()],
-            pa.string(),
-        )
+        texts = [None if value is None else "\\x" + value.hex() for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
     if pa.types.is_nested(kind):
         return _each(values, column, lambda column, value: column.text(to_json(value)))
-    if pa.types.is_string(kind) and (column.array or column.shape == "bytes"):
-        return _each(values, column, _from_json if column.array else SinkColumn.text)
+    if pa.types.is_string(kind):
+        if column.array:
+            return _each(values, column, _from_json)
+        if column.shape == "bytes":
+            return _each(values, column, SinkColumn.text)
     return moments.texts(values)
 
 
 def _unquoted(values: pa.Array, column: SinkColumn) -> pa.Array:
-    """A text in JSON stands for what it says, whatever is its column's type: numbers that no double holds are such, and NaN."""
-    if not isinstance(values.type, pa.JsonType) or (column.shape == "json" and not column.array):
+    """Like `_text`, for values that are JSON texts of a file.
+
+    A JSON string is used without its quotes, also in a column of numbers: it may be a NaN, or a number
+    that no double can hold.
+    """
+    if not isinstance(values.type, pa.JsonType):
+        return _text(values, column)
+    if column.shape == "json" and not column.array:
         return _text(values, column)
     return _each(values.storage, column, _said)
 
 
 def _said(column: SinkColumn, text: str | None) -> str | None:
-    return (
-        column.text(json.loads(text))
-        if text is not None and text.startswith('"')
-        else _from_json(column, text)
-    )
+    if text is not None and text.startswith('"'):
+        return column.text(json.loads(text))
+    return _from_json(column, text)
 
 
 def _each(
@@ -229,33 +257,36 @@ def _each(
 
 
 def _from_json(column: SinkColumn, text: str | None) -> str | None:
-    """An array; what is no list in JSON may be one as Postgres writes it."""
+    """The text of an array, from JSON. A text that is no JSON list may be in the syntax of Postgres."""
+    if text is None:
+        return None
     try:
-        found = None if text is None else json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError:
         return text
-    return column.text(found) if isinstance(found, list) else text
+    if isinstance(value, list):
+        return column.text(value)
+    return text
 
 
 def _merge(target: TransferTarget, columns: str, names: list[str]) -> str:
+    """The statement that moves the new rows into the target."""
     if target.mode != "upsert":
         return f"INSERT INTO {target.name} ({columns}) SELECT {columns} FROM {ROWS}"
     key = ", ".join(map(identifier, target.key))
     others = [identifier(name) for name in names if name not in target.key]
-    update = (
-        f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
-        if others
-        else "NOTHING"
-    )
+    action = "NOTHING"
+    if others:
+        action = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
     last = f"SELECT DISTINCT ON ({key}) {columns} FROM {ROWS} ORDER BY {key}, ctid DESC"
-    return f"INSERT INTO {target.name} ({columns}) {last} ON CONFLICT ({key}) DO {update}"
+    return f"INSERT INTO {target.name} ({columns}) {last} ON CONFLICT ({key}) DO {action}"
 
 
-# ---- DuckDB ------------------------------------------------------------------------------------------------------------------
+# ---- DuckDB --------------------------------------------------------------------------------------
 
 
 class _Writing:
-    """One connection with the rows as a view, used by its thread; only `interrupt` comes from elsewhere."""
+    """A connection with the rows as a view, used by one thread; only `interrupt` comes from another."""
 
     def __init__(self, target: TransferTarget, reader: Reader, staging: Staging) -> None:
         self._target = target
@@ -268,6 +299,7 @@ class _Writing:
             self._connection.interrupt()
 
     def tables(self) -> int | None:
+        """Write the rows. Returns their number; None if an earlier call wrote them."""
         with ExitStack() as stack:
             connection = self._opened(stack, self._target.database or ":memory:")
             connection.begin()
@@ -276,9 +308,8 @@ class _Writing:
             return written
 
     def _opened(self, stack: ExitStack, database: str) -> duckdb.DuckDBPyConnection:
-        self._connection = connection = stack.enter_context(
-            duckdb.connect(database, config=SETTINGS)
-        )
+        connection = stack.enter_context(duckdb.connect(database, config=SETTINGS))
+        self._connection = connection
         stack.enter_context(registered(connection, ROWS, self._reader, self._staging))
         return connection
 
@@ -286,24 +317,11 @@ class _Writing:
         target = self._target
         if target.counted:
             connection.execute(keys.MAKE)
-            if connection.execute(keys.keep("?", "?", "?"), target.once).fetchone() == (0,):
+            inserted = connection.execute(keys.keep("?", "?", "?"), target.once).fetchone()
+            if inserted == (0,):
                 return None
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
-        known = {
-            name.lower() for name in self._reader.schema.names
-        }  # DuckDB does not tell capitals from small letters
-        for query in target.rows_without_key(
-            [name for name in target.key if name.lower() in known]
-        ):
-            if (lacking := connection.execute(query).fetchone()) is not None:
-                raise target.key_missing(lacking[0])
-        if (misfit := first_misfit(connection, ROWS, target.name)) is not None:
-            column, why = misfit
-            raise SqlError(
-                "SINK_VALUE",
-                f"column {column!r}: a value {why}; cast or round it in the source",
-                "data",
-            )
+        self._check(connection)
         if target.mode == "replace":
             connection.execute(f"DELETE FROM {target.name}")
         rows = f"FROM {ROWS}"
@@ -314,49 +332,57 @@ class _Writing:
             )
             rows = f"FROM (SELECT *, row_number() OVER () AS noetl_row FROM {ROWS}) SELECT * EXCLUDE (noetl_row)"
             rows += f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY noetl_row DESC) = 1"
-        [count] = connection.execute(f"INSERT INTO {target.name} BY NAME ({rows})").fetchone() or (
-            0,
-        )
+        result = connection.execute(f"INSERT INTO {target.name} BY NAME ({rows})")
+        [count] = result.fetchone() or (0,)
         return int(count)
+
+    def _check(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Refuse rows without a key, and values that DuckDB would change."""
+        target = self._target
+        known = {name.lower() for name in self._reader.schema.names}  # DuckDB ignores the case
+        key_columns = [name for name in target.key if name.lower() in known]
+        for query in target.rows_without_key(key_columns):
+            key_column = connection.execute(query).fetchone()
+            if key_column is not None:
+                raise target.key_missing(key_column[0])
+        misfit = first_misfit(connection, ROWS, target.name)
+        if misfit is not None:
+            column, reason = misfit
+            message = f"column {column!r}: a value {reason}; cast or round it in the source"
+            raise SqlError("SINK_VALUE", message, "data")
 
 
 async def into_duckdb(target: TransferTarget, reader: Reader, staging: Staging) -> int | None:
     writing = _Writing(target, reader, staging)
-    found: int | None = await in_thread(writing.tables, writing.interrupt, "duckdb")
-    return found
+    count: int | None = await in_thread(writing.tables, writing.interrupt, "duckdb")
+    return count
 
 
-# ---- files -------------------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 async def into_file(target: TransferTarget, reader: Reader) -> int | None:
-    where, kind = place(target)
-    if target.mode != "replace" and await asyncio.to_thread(where.exists):
+    path, format = place(target)
+    if target.mode != "replace" and await asyncio.to_thread(path.exists):
         return None
-    return await files.copied(where, kind, reader)
+    return await files.copied(path, format, reader)
 
 
 def place(target: TransferTarget) -> tuple[Path, str]:
+    """The path and the format of the file to write."""
     if not target.path:
         raise SqlError("SINK_PATH", "a file target needs `path`", "config")
     path = Path(target.path)
-    kind = (target.format or path.suffix.removeprefix(".") or "parquet").lower()
-    if kind not in files.FORMATS:
-        raise SqlError(
-            "SINK_FORMAT",
-            f"a file is parquet, csv, json or jsonl, not {kind!r}: say `format`",
-            "config",
-        )
+    format = (target.format or path.suffix.removeprefix(".") or "parquet").lower()
+    if format not in files.FORMATS:
+        message = f"a file is parquet, csv, json or jsonl, not {format!r}: say `format`"
+        raise SqlError("SINK_FORMAT", message, "config")
     if target.mode == "upsert":
-        raise SqlError(
-            "SINK_MODE", "a file has no rows to write over: use insert, append or replace", "config"
-        )
+        message = "a file has no rows to write over: use insert, append or replace"
+        raise SqlError("SINK_MODE", message, "config")
     if target.mode == "replace":
-        return path, kind
+        return path, format
     key = target.once[0]
-    named = (
-        path.with_stem(f"{path.stem}-{key}")
-        if path.suffix
-        else path / f"{key}{files.FORMATS[kind]}"
-    )
-    return named, kind
+    if path.suffix:
+        return path.with_stem(f"{path.stem}-{key}"), format
+    return path / f"{key}{files.FORMATS[format]}", format

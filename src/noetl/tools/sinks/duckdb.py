@@ -1,11 +1,12 @@
-"""A table in a DuckDB file, in the modes of the one in Postgres; all batches are one transaction, so `staged` needs no table.
+"""Writes to a table in a DuckDB file, with the modes of the Postgres sink.
 
-One process at a time may write to a file: another one's lock is a failure that may be tried again.
+All batches are one transaction, so `staged` needs no table of its own. Only one process at a time may
+write to a file: if another one holds the lock, the call fails and may be retried.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from noetl.tools.sinks.records import (
     SinkTable,
     SinkTarget,
     batches,
+    conflict_action,
     name_parts,
     quoted,
 )
@@ -36,44 +38,41 @@ ROW = "noetl_row"
 
 async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
     if not target.database:
-        raise SinkError(
-            "SINK_TARGET",
-            "a duckdb target needs `database`: the file that keeps its table",
-            kind="config",
-        )
-    writing: DuckdbSinkWriter | None = None
+        message = "a duckdb target needs `database`: the file that keeps its table"
+        raise SinkError("SINK_TARGET", message, kind="config")
+    writer: DuckdbSinkWriter | None = None
 
     def interrupt() -> None:
-        if writing is not None:
-            writing.connection.interrupt()
+        if writer is not None:
+            writer.connection.interrupt()
 
-    async def do(work: Callable[[], Any]) -> Any:
+    async def run(work: Callable[[], Any]) -> Any:
         return await in_thread(work, interrupt, "duckdb")
 
     try:
-        writing = await do(lambda: DuckdbSinkWriter.begun(target, call))
-        assert writing is not None
-        if await do(writing.is_repeated):
+        writer = await run(lambda: DuckdbSinkWriter.begun(target, call))
+        assert writer is not None
+        if await run(writer.is_repeated):
             return {"row_count": 0, "repeated": True}
         async for batch in batches(value):
-            await do(partial(writing.add, batch))
-        await do(writing.connection.commit)
-        return {"row_count": writing.stored}
+            await run(partial(writer.add, batch))
+        await run(writer.connection.commit)
+        return {"row_count": writer.stored}
     finally:
-        if writing is not None:
+        if writer is not None:
             with suppress(duckdb.Error):
-                writing.connection.close()  # what was not committed is gone
+                writer.connection.close()  # rolls back a transaction that is not committed
 
 
 @dataclass(slots=True)
 class DuckdbSinkWriter:
+    """Writes the batches of one call in one transaction."""
+
     connection: duckdb.DuckDBPyConnection
     target: SinkTarget
     call: Call
     table: SinkTable
-    checked: dict[str, Any] = field(
-        default_factory=dict
-    )  # the types of columns in which DuckDB would change numbers
+    checked: dict[str, Any]  # the types of columns in which DuckDB would change numbers
     seen: int = 0
     stored: int = 0
 
@@ -83,59 +82,54 @@ class DuckdbSinkWriter:
         try:
             connection = duckdb.connect(target.database, config=SETTINGS)
         except duckdb.IOException as error:
+            is_locked = "lock" in str(error)
             raise SinkError(
-                "SINK_LOCKED", str(error), kind="conflict", retryable="lock" in str(error)
+                "SINK_LOCKED", str(error), kind="conflict", retryable=is_locked
             ) from None
         try:
             connection.begin()
             table = described(connection, target)
             kinds = column_kinds(connection, table.name)
-            return cls(
-                connection,
-                target,
-                call,
-                table,
-                {name: kinds[name] for name in kinds if may_change(kinds[name])},
-            )
+            checked = {name: kind for name, kind in kinds.items() if may_change(kind)}
+            return cls(connection, target, call, table, checked)
         except BaseException:
             connection.close()
             raise
 
     def is_repeated(self) -> bool:
-        """Has it been done? The key is kept with what is stored, or not at all. The table is empty before it is replaced."""
+        """Store the key of the call, and empty a table that is to be replaced.
+
+        Returns True if an earlier call has stored the key, and so the rows.
+        """
         if self.target.mode == "replace":
             self.connection.execute(f"DELETE FROM {self.table.name}")
         if not self.target.keyed:
             return False
         self.connection.execute(keys.MAKE)
         identity = self.call.identity
-        kept = self.connection.execute(
-            KEEP_KEY, [self.call.key, str(identity.execution_id), identity.step]
-        ).fetchone()
-        return kept == (0,)
+        key_fields = [self.call.key, str(identity.execution_id), identity.step]
+        inserted = self.connection.execute(KEEP_KEY, key_fields).fetchone()
+        return inserted == (0,)
 
     def add(self, batch: list[Record]) -> None:
+        """Write a batch."""
         columns = self.table.used(batch, self.seen, self._key)
         self._check(batch, columns)
         texts = self.table.texts(batch, columns, self.seen)
-        names = [f"c{number}" for number in range(len(columns))]
-        listed = zip(names, zip(*texts, strict=True), strict=True)
-        rows = pa.table(
-            {
-                **{name: pa.array(found, pa.string()) for name, found in listed},
-                ROW: range(len(batch)),
-            }
-        )
+        columns_by_name = {f"c{number}": column for number, column in enumerate(columns)}
+        arrays: dict[str, Any] = {}
+        for name, values in zip(columns_by_name, zip(*texts, strict=True), strict=True):
+            arrays[name] = pa.array(values, pa.string())
+        arrays[ROW] = range(len(batch))
+        rows = pa.table(arrays)
         self.connection.register(ROWS, rows)
         try:
-            self.stored += self._store(
-                {
-                    column.name: _read(name, column)
-                    for name, column in zip(names, columns, strict=True)
-                }
-            )
+            expressions = {
+                column.name: _read(name, column) for name, column in columns_by_name.items()
+            }
+            self.stored += self._store(expressions)
         except duckdb.ConversionException as error:
-            self._explain(rows, dict(zip(names, columns, strict=True)), error)
+            self._explain(rows, columns_by_name, error)
             raise
         finally:
             with suppress(duckdb.Error):
@@ -145,40 +139,46 @@ class DuckdbSinkWriter:
     def _check(self, batch: list[Record], columns: list[SinkColumn]) -> None:
         """Refuse a number that DuckDB would round, as Postgres does."""
         for column in columns:
-            if (kind := self.checked.get(column.name)) is None:
+            kind = self.checked.get(column.name)
+            if kind is None:
                 continue
             for number, record in enumerate(batch):
-                if (why := misfit(record.get(column.name), kind)) is not None:
-                    raise self.table.refused(
-                        column.name, self.seen + number, f"{why}; round it first"
-                    )
+                reason = misfit(record.get(column.name), kind)
+                if reason is not None:
+                    row = self.seen + number
+                    raise self.table.refused(column.name, row, f"{reason}; round it first")
 
-    def _store(self, values: dict[str, str]) -> int:
-        statement = f"INSERT INTO {self.table.name} ({quoted(list(values))}) SELECT {', '.join(values.values())} FROM {ROWS}"
+    def _store(self, expressions: dict[str, str]) -> int:
+        """Insert the registered rows. `expressions` gives the value of each column."""
+        names = quoted(list(expressions))
+        values = ", ".join(expressions.values())
+        statement = f"INSERT INTO {self.table.name} ({names}) SELECT {values} FROM {ROWS}"
         if self.target.upserts:
-            key = ", ".join(values[name] for name in self._key)
-            rest = [name for name in values if name not in self._key]
-            update = ", ".join(f"{identifier(name)} = EXCLUDED.{identifier(name)}" for name in rest)
+            key = ", ".join(expressions[name] for name in self._key)
+            action = conflict_action(list(expressions), self._key)
             statement += (
                 f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {ROW} DESC) = 1"
-                f" ON CONFLICT ({quoted(self._key)}) DO {f'UPDATE SET {update}' if update else 'NOTHING'}"
+                f" ON CONFLICT ({quoted(self._key)}) DO {action}"
             )
-        done = self.connection.execute(statement).fetchone()
-        return int(done[0]) if done is not None else 0
+        count = self.connection.execute(statement).fetchone()
+        return int(count[0]) if count is not None else 0
 
     def _explain(self, rows: pa.Table, columns: dict[str, SinkColumn], error: duckdb.Error) -> None:
-        """Raises which value it is, if one can be found. The failure has ended the transaction, and what was registered in it."""
+        """Raise an error that names the value, if it can be found.
+
+        The failure has ended the transaction and dropped the registered rows.
+        """
         with suppress(duckdb.Error):
             self.connection.rollback()
             self.connection.register(ROWS, rows)
         for name, column in columns.items():
-            tried = _read(name, column).replace("CAST(", "TRY_CAST(", 1)
-            query = f"SELECT {ROW} FROM {ROWS} WHERE {name} IS NOT NULL AND {tried} IS NULL ORDER BY {ROW} LIMIT 1"
+            cast = _read(name, column).replace("CAST(", "TRY_CAST(", 1)
+            query = f"SELECT {ROW} FROM {ROWS} WHERE {name} IS NOT NULL AND {cast} IS NULL ORDER BY {ROW} LIMIT 1"
             with suppress(duckdb.Error):
-                if (found := self.connection.execute(query).fetchone()) is not None:
-                    raise self.table.refused(
-                        column.name, self.seen + found[0], f"does not fit: {error}"
-                    )
+                bad_row = self.connection.execute(query).fetchone()
+                if bad_row is not None:
+                    row = self.seen + bad_row[0]
+                    raise self.table.refused(column.name, row, f"does not fit: {error}")
 
     @property
     def _key(self) -> list[str]:
@@ -192,17 +192,12 @@ def described(connection: duckdb.DuckDBPyConnection, target: SinkTarget) -> Sink
     except duckdb.CatalogException:
         message = f"there is no table {target.table} in {target.database}; create it before it is written to"
         raise SinkError("SINK_TABLE", message, kind="config", table=target.table) from None
-    columns = {
-        row[0]: SinkColumn(row[0], row[1], "json" if _is_nested(row[1]) else "plain")
-        for row in rows
-    }
-    if unknown := [key for key in target.key if key not in columns]:
-        raise SinkError(
-            "SINK_COLUMN",
-            f"{name} has no column {unknown[0]!r}, which is part of `key`",
-            kind="config",
-        )
-    return SinkTable(name, columns)
+    columns: dict[str, SinkColumn] = {}
+    for column, kind, *_ in rows:
+        columns[column] = SinkColumn(column, kind, "json" if _is_nested(kind) else "plain")
+    table = SinkTable(name, columns)
+    table.check_key(target.key)
+    return table
 
 
 def _is_nested(kind: str) -> bool:
@@ -210,7 +205,7 @@ def _is_nested(kind: str) -> bool:
 
 
 def _read(name: str, column: SinkColumn) -> str:
-    """A value as its column has it, from its text."""
+    """The expression that casts a text to the type of its column."""
     if column.type == "BLOB":
         return f"from_base64({name})"
     if column.shape == "json":

@@ -1,8 +1,9 @@
-"""Files: JSON lines, a JSON list, CSV or Parquet. Each is written beside its place and moved there whole, or not at all.
+"""Writes files: JSON lines, a JSON list, CSV or Parquet.
 
-A file is named by the key of its call, so a call that is repeated finds what it has written: `out` is a folder of such files,
-`out/orders.csv` becomes `out/orders-<key>.csv`. With `mode: replace` the file is `path` itself, whoever wrote it before.
-Paths begin where the worker runs. Stored row sets go from Arrow to CSV and Parquet as `results/formats.py` writes them.
+A file is written under another name in the same folder, and renamed when it is complete. Its name
+contains the key of the call, so a repeated call finds its file: `out` is a folder of such files, and
+`out/orders.csv` becomes `out/orders-<key>.csv`. With `mode: replace` the file is `path` itself. Paths are
+relative to the worker's folder. Stored row sets go from Arrow to CSV and Parquet by `results/formats.py`.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import orjson
 
 from noetl.results.values import Unfit, columns_of
 from noetl.tools.port import Call, Columnar
-from noetl.tools.sinks.records import Record, SinkError, SinkTarget, batches, meant
+from noetl.tools.sinks.records import Record, SinkError, SinkTarget, batches, find_record, meant
 
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -39,34 +40,36 @@ MODES = ("insert", "append", "replace")
 
 async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
     name, format = placed(target, call.key)
-    place = Path(name)
-    if target.mode != "replace" and await asyncio.to_thread(place.exists):
-        return {"row_count": 0, "repeated": True, "path": str(place)}
-    return {"row_count": await written(place, format, value), "path": str(place)}
+    path = Path(name)
+    if target.mode != "replace" and await asyncio.to_thread(path.exists):
+        return {"row_count": 0, "repeated": True, "path": str(path)}
+    return {"row_count": await written(path, format, value), "path": str(path)}
 
 
-async def written(place: Path, format: str, value: Any) -> int:
-    """How many rows it has. Those that are stored with their types keep them."""
+async def written(path: Path, format: str, value: Any) -> int:
+    """Write a file and return its number of rows. Rows that are stored with types keep them."""
     rows = meant(value)
-    reader = await rows.reader() if isinstance(rows, Columnar) else None
+    reader = None
+    if isinstance(rows, Columnar):
+        reader = await rows.reader()
     if reader is None:
-        return await _filled(place, format, lambda draft: _records(draft, rows))
+        return await _filled(path, format, lambda draft: _records(draft, rows))
     try:
-        return await copied(place, format, reader)
+        return await copied(path, format, reader)
     finally:
         await asyncio.to_thread(reader.close)
 
 
-async def copied(place: Path, format: str, reader: Any) -> int:
-    """A `rowsets.Reader`, batch by batch."""
+async def copied(path: Path, format: str, reader: Any) -> int:
+    """Write the rows of a `rowsets.Reader`, in batches."""
 
-    async def fill(draft: FileDraft) -> None:
+    async def copy_batches(draft: FileDraft) -> None:
         await asyncio.to_thread(draft.form.begin, reader.schema)
-        found = reader.batches()
-        while (batch := await asyncio.to_thread(next, found, None)) is not None:
+        arrow_batches = reader.batches()
+        while (batch := await asyncio.to_thread(next, arrow_batches, None)) is not None:
             await asyncio.to_thread(draft.add_columns, batch)
 
-    return await _filled(place, format, fill)
+    return await _filled(path, format, copy_batches)
 
 
 async def _records(draft: "FileDraft", rows: Any) -> None:
@@ -77,8 +80,8 @@ async def _records(draft: "FileDraft", rows: Any) -> None:
 
 
 async def _schema(rows: Any) -> Any:
-    """Of all of them: they are in memory, or read twice."""
-    from noetl.results.formats import Kinds  # Arrow: only whoever writes Parquet pays for it
+    """The schema of all rows. Rows that are not in memory are read twice."""
+    from noetl.results.formats import Kinds  # here, because it loads Arrow
 
     kinds = Kinds()
     async for batch in batches(rows):
@@ -88,9 +91,10 @@ async def _schema(rows: Any) -> Any:
     return kinds.schema
 
 
-async def _filled(place: Path, format: str, fill: Callable[["FileDraft"], Awaitable[None]]) -> int:
+async def _filled(path: Path, format: str, fill: Callable[["FileDraft"], Awaitable[None]]) -> int:
+    """Write a file by `fill` and return its number of rows."""
     try:
-        draft = await asyncio.to_thread(FileDraft, place, format)
+        draft = await asyncio.to_thread(FileDraft, path, format)
         try:
             await fill(draft)
             await asyncio.to_thread(draft.finish)
@@ -99,55 +103,52 @@ async def _filled(place: Path, format: str, fill: Callable[["FileDraft"], Awaita
     except Unfit as error:
         raise SinkError("SINK_VALUE", str(error), column=error.column, row=error.row) from None
     except OSError as error:
-        raise SinkError(
-            "SINK_FILE", f"{place} cannot be written: {error.strerror or error}", kind="io"
-        ) from None
+        message = f"{path} cannot be written: {error.strerror or error}"
+        raise SinkError("SINK_FILE", message, kind="io") from None
     return draft.rows
 
 
 def placed(target: SinkTarget, key: str) -> tuple[PurePosixPath, str]:
-    """Its path and its format."""
+    """The path and the format of the file."""
     if target.mode not in MODES:
         message = (
             f"a target of kind {target.kind} knows the modes insert and replace, not {target.mode}"
         )
         raise SinkError("SINK_TARGET", message, kind="config")
     if not target.path:
-        raise SinkError(
-            "SINK_TARGET", f"a target of kind {target.kind} needs `path`", kind="config"
-        )
+        message = f"a target of kind {target.kind} needs `path`"
+        raise SinkError("SINK_TARGET", message, kind="config")
     path = PurePosixPath(target.path)
     format = target.format or SUFFIXES.get(path.suffix.lower(), "jsonl")
     if format not in FORMATS:
-        raise SinkError(
-            "SINK_TARGET", f"unknown format {format!r}: jsonl, json, csv or parquet", kind="config"
-        )
+        message = f"unknown format {format!r}: jsonl, json, csv or parquet"
+        raise SinkError("SINK_TARGET", message, kind="config")
     is_folder = target.path.endswith("/") or not path.suffix
     if target.mode == "replace":
         if is_folder:
-            raise SinkError(
-                "SINK_TARGET",
-                f"mode replace needs the name of a file, not {target.path!r}",
-                kind="config",
-            )
+            message = f"mode replace needs the name of a file, not {target.path!r}"
+            raise SinkError("SINK_TARGET", message, kind="config")
         return path, format
-    return path / f"{key}{FORMATS[format]}" if is_folder else path.with_stem(
-        f"{path.stem}-{key}"
-    ), format
+    if is_folder:
+        return path / f"{key}{FORMATS[format]}", format
+    return path.with_stem(f"{path.stem}-{key}"), format
 
 
 class FileDraft:
-    """A file on its way; used in one thread at a time."""
+    """A file that is being written. Only one thread uses it at a time."""
 
     def __init__(self, place: Path, format: str) -> None:
         self.rows = 0
         self._place = place
         place.parent.mkdir(parents=True, exist_ok=True)
-        opened, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.", suffix=".part")
-        os.fchmod(opened, 0o644 & ~_umask())
+        descriptor, name = tempfile.mkstemp(
+            dir=place.parent, prefix=f".{place.name}.", suffix=".part"
+        )
+        os.fchmod(descriptor, 0o644 & ~_umask())
         self._path = Path(name)
-        self._file = os.fdopen(opened, "wb")
-        self.form = FORMS[FORMATS[format]](self._file)
+        self._file = os.fdopen(descriptor, "wb")
+        make_form = FORMS[FORMATS[format]]
+        self.form = make_form(self._file)
 
     def add(self, batch: list[Record]) -> None:
         self.form.add(batch, self.rows)
@@ -158,7 +159,7 @@ class FileDraft:
         self.rows += batch.num_rows
 
     def finish(self) -> None:
-        """Durable, and in its place."""
+        """Flush the file to the disk and give it its name."""
         self.form.end()
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -182,33 +183,35 @@ def _umask() -> int:
     return mask
 
 
-# ---- forms -------------------------------------------------------------------------------------------------------------
+# ---- forms ---------------------------------------------------------------------------------------
 
 
 class Form(ABC):
-    typed = False  # it begins with a schema, also of plain records
+    """Writes rows to a file in one format."""
+
+    typed = False  # it needs a schema, also for plain records
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     def begin(self, schema: Any) -> None:
-        """Before the first batch, of rows that have one."""
+        """Called before the first batch, if the rows have a schema."""
         return
 
     @abstractmethod
     def add(self, batch: list[Record], first: int) -> None: ...
 
     def add_columns(self, batch: Any, first: int) -> None:
-        from noetl.results.rowsets import as_rows  # Arrow: it is here already
+        from noetl.results.rowsets import as_rows  # here, because it loads Arrow
 
         self.add(as_rows(batch), first)
 
     def end(self) -> None:
-        """After the last batch."""
+        """Called after the last batch."""
         return
 
     def close(self) -> None:
-        """Before its file, also when there was no end."""
+        """Called before the file is closed, also after an error."""
         return
 
 
@@ -223,11 +226,12 @@ class Listed(Form):
         self._file.write(b",\n".join(map(orjson.dumps, batch)))
 
     def end(self) -> None:
-        self._file.write(b"[]\n" if not self._file.tell() else b"\n]\n")
+        is_empty = not self._file.tell()
+        self._file.write(b"[]\n" if is_empty else b"\n]\n")
 
 
 class Csv(Form):
-    """Columns are those of the schema, or else of the first batch."""
+    """CSV with the columns of the schema, or else of the first batch."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file)
@@ -237,7 +241,7 @@ class Csv(Form):
         self._begin(schema.names)
 
     def _begin(self, columns: list[str]) -> None:
-        from noetl.results.formats import csv_header  # Arrow: only whoever writes CSV pays for it
+        from noetl.results.formats import csv_header  # here, because it loads Arrow
 
         self._columns = columns
         self._file.write(csv_header(columns))
@@ -264,10 +268,10 @@ class ParquetForm(Form):
         self._written: Any = None
 
     def begin(self, schema: Any) -> None:
-        from noetl.results.formats import ParquetWriter as Written
+        from noetl.results.formats import ParquetWriter
 
         self._schema = schema
-        self._written = Written(self._file, schema)
+        self._written = ParquetWriter(self._file, schema)
 
     def add(self, batch: list[Record], first: int) -> None:
         from noetl.results.formats import columns
@@ -287,10 +291,12 @@ class ParquetForm(Form):
 
 
 def _check(batch: list[Record], columns: list[str], first: int) -> None:
-    if unknown := [name for name in columns_of(batch) if name not in columns]:
-        row = first + next(number for number, record in enumerate(batch) if unknown[0] in record)
-        message = f"rows[{row}] has a column {unknown[0]!r}, which the rows before it have not ({', '.join(columns)})"
-        raise SinkError("SINK_COLUMN", message, column=unknown[0], row=row)
+    """Refuse a column that the first batch does not have."""
+    for name in columns_of(batch):
+        if name not in columns:
+            row = first + find_record(batch, name)
+            message = f"rows[{row}] has a column {name!r}, which the rows before it have not ({', '.join(columns)})"
+            raise SinkError("SINK_COLUMN", message, column=name, row=row)
 
 
 FORMS: dict[str, Callable[[IO[bytes]], Form]] = {

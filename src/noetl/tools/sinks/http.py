@@ -1,23 +1,27 @@
-"""An HTTP address: the data as JSON, rows at most a batch to a request. Every request says in `Idempotency-Key` which one it is;
-whether a repeated one counts once is up to the server."""
+"""Sends the data as JSON to a URL, at most one batch of rows in a request.
+
+Every request has an `Idempotency-Key`. The server must use it to ignore a repeated request.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
+from noetl.tools.port import Call, Outcome, Rows, Success, Tool
 from noetl.tools.sinks.records import BATCH, SinkError, SinkTarget, meant
 
 
 async def write(http: Tool, target: SinkTarget, call: Call, value: Any) -> Outcome:
     if target.mode not in ("insert", "append"):
-        raise SinkError(
-            "SINK_TARGET", f"an http target knows the mode insert, not {target.mode}", kind="config"
-        )
-    sent = rows = 0
+        message = f"an http target knows the mode insert, not {target.mode}"
+        raise SinkError("SINK_TARGET", message, kind="config")
+    requests = 0
+    rows = 0
     async for body in bodies(meant(value)):
-        key = call.key if not sent else f"{call.key}-{sent}"
+        key = call.key
+        if requests > 0:
+            key = f"{call.key}-{requests}"
         config = {
             "url": target.url,
             "method": target.method or "POST",
@@ -26,13 +30,15 @@ async def write(http: Tool, target: SinkTarget, call: Call, value: Any) -> Outco
             "idempotent": True,
         }
         outcome = await http.run(replace(call, config=config, key=key))
-        if isinstance(outcome, Failed) or not isinstance(outcome, Success):
+        if not isinstance(outcome, Success):
             return outcome
-        sent, rows = sent + 1, rows + (len(body) if isinstance(body, list) else 1)
-    return Success({"row_count": rows, "requests": sent})
+        requests += 1
+        rows += len(body) if isinstance(body, list) else 1
+    return Success({"row_count": rows, "requests": requests})
 
 
 async def bodies(value: Any) -> AsyncIterator[Any]:
+    """The bodies of the requests: batches of rows, or a single value."""
     if isinstance(value, Rows):
         async for batch in value.batches(BATCH):
             yield batch

@@ -1,4 +1,7 @@
-"""The table `noetl_sink` of a target's database: calls that have stored what they had to, each in the transaction that did."""
+"""The table `noetl_sink` in a target's database: the keys of calls that have stored their rows.
+
+A call stores its key in the transaction that stores its rows.
+"""
 
 MAKE = """
 CREATE TABLE IF NOT EXISTS noetl_sink (
@@ -11,5 +14,8 @@ FORBIDDEN = (
 
 
 def keep(*marks: str) -> str:
-    """Adds no row when the call is there already; the marks stand for its key, its execution and its step."""
+    """The statement that stores a key. It adds no row if the key is stored already.
+
+    `marks` are the placeholders for the call's key, its execution and its step.
+    """
     return f"INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES ({', '.join(marks)}) ON CONFLICT DO NOTHING"

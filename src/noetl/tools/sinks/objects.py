@@ -1,7 +1,8 @@
-"""Objects of S3 and what speaks like it, Google Cloud Storage, Azure: files, named by the key of their call as those of a disk.
+"""Writes objects to S3 and compatible stores, Google Cloud Storage and Azure.
 
-They are written to the disk first, so that one that cannot be finished is never seen. Only with a credential that the task
-names: what the worker's own environment may do, a playbook may not.
+They are files, named by the key of their call like those on a disk. A file is written to the disk first,
+so that nobody sees one that cannot be finished. The task must name a credential: a playbook must not use
+the permissions of the worker's own environment.
 """
 
 import tempfile
@@ -36,15 +37,16 @@ async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
             rows = await written(draft, format, value)
             await store.put_async(str(name), draft, chunk_size=AT_ONCE)
     except exceptions.BaseError as error:
-        kind, retryable = ("auth", False) if refused(error) else ("io", True)
         message = f"{url} cannot be written: {said(error)}"
-        raise SinkError("SINK_OBJECT", message, kind=kind, retryable=retryable) from None
+        if refused(error):
+            raise SinkError("SINK_OBJECT", message, kind="auth") from None
+        raise SinkError("SINK_OBJECT", message, kind="io", retryable=True) from None
     return {"row_count": rows, "path": url}
 
 
 @contextmanager
 def _draft(call: Call) -> Iterator[Path]:
-    """A file where this worker keeps what is on its way: private, and swept of what a crash has left there."""
+    """A file in the worker's staging folder, which is private and is cleaned up after a crash."""
     folder = call.tables.staging.folder or Path(tempfile.gettempdir())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"object-{uuid4().hex}"
@@ -63,7 +65,7 @@ async def _exists(store: ObjectStore, name: str) -> bool:
 
 
 def _opened(target: SinkTarget, auth: Any) -> tuple[ObjectStore, str, str]:
-    """The bucket, its address, and the path in it."""
+    """The bucket, its URL, and the path in it."""
     url = urlsplit(target.path or "")
     path = url.path.lstrip("/")
     if url.scheme not in SCHEMES or not url.netloc or not path:
@@ -74,8 +76,8 @@ def _opened(target: SinkTarget, auth: Any) -> tuple[ObjectStore, str, str]:
         raise SinkError("SINK_TARGET", message, kind="config")
     base = f"{url.scheme}://{url.netloc}"
     fields = {name: str(field) for name, field in auth.items()}
+    is_plain_http = fields.get("endpoint", "").startswith("http://")
     try:
-        plain = fields.get("endpoint", "").startswith("http://")
-        return connect(base, allow_http=plain, **fields), base, path
+        return connect(base, allow_http=is_plain_http, **fields), base, path
     except InvalidInput as error:
         raise SinkError("SINK_TARGET", str(error), kind="config") from None

@@ -1,7 +1,8 @@
-"""What a sink stores, as records: maps of one value per column, in batches that memory holds.
+"""The data of a sink as records: maps with one value per column, in batches that fit into memory.
 
-Databases get every value as text and read it as the type of its column, as they read a literal: numbers keep every digit, moments
-are ISO 8601. A map or a list is JSON, in a column of arrays an array; bytes are base64, as they look in templates.
+Databases get every value as text and read it as the type of its column, like a literal. So numbers keep
+every digit, and times are ISO 8601. A map or a list is JSON; in a column of arrays a list is an array.
+Bytes are base64, as in templates.
 """
 
 import base64
@@ -31,7 +32,7 @@ Mode = Literal["insert", "upsert", "append", "replace", "staged"]
 
 
 class SinkError(Exception):
-    """The target or the data is not what it should be."""
+    """The target or the data is not valid."""
 
     def __init__(
         self, code: str, message: str, *, kind: str = "data", retryable: bool = False, **detail: Any
@@ -43,7 +44,7 @@ class SinkError(Exception):
 
 
 class SinkTarget(Struct, frozen=True):
-    """Where to, as the playbook says."""
+    """The target as the playbook describes it."""
 
     kind: str
     table: str | None = None
@@ -64,19 +65,17 @@ class SinkTarget(Struct, frozen=True):
 
     @property
     def keyed(self) -> bool:
-        """Repeating it would double rows, unless the target remembers that it was done."""
-        return (
-            self.mode in ("insert", "append", "staged")
-            and not self.upserts
-            and not self.at_least_once
-        )
+        """Whether the target must store the call's key, so that a repetition adds no rows twice."""
+        if self.upserts or self.at_least_once:
+            return False
+        return self.mode in ("insert", "append", "staged")
 
 
-# ---- rows --------------------------------------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------------------
 
 
 def meant(value: Any) -> Any:
-    """Of a SQL result its rows, of an HTTP answer its data; anything else is meant as it is."""
+    """The rows of a SQL result, the data of an HTTP response, or any other value as it is."""
     if isinstance(value, dict) and value.keys() == SQL_RESULT:
         return value["rows"]
     if isinstance(value, dict) and value.keys() >= ANSWER:
@@ -85,7 +84,7 @@ def meant(value: Any) -> Any:
 
 
 async def batches(value: Any) -> AsyncIterator[list[Record]]:
-    """Records of a list, of one map, of stored rows; null is none."""
+    """The records of a list, of one map or of stored rows. Null has none."""
     seen = 0
     async for batch in _parts(meant(value)):
         for row in batch:
@@ -101,26 +100,30 @@ async def _parts(value: Any) -> AsyncIterator[list[Any]]:
         async for batch in value.batches(BATCH):
             yield batch
         return
-    rows = value if isinstance(value, list) else [] if value is None else [value]
+    if value is None:
+        return
+    rows = value if isinstance(value, list) else [value]
     for start in range(0, len(rows), BATCH):
         yield rows[start : start + BATCH]
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "null"
+    return f"a {type(value).__name__}"
 
 
-# ---- values ------------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class SinkColumn:
-    """`type` is written as the database writes it."""
+    """A column of the target. `type` is the database's name of its type."""
 
     name: str
     type: str
     shape: Shape = "plain"
-    array: bool = False  # of that shape
+    array: bool = False  # its values are arrays of that shape
 
     def text(self, value: Any) -> str | None:
         if value is None:
@@ -145,11 +148,9 @@ def _json(value: Any) -> str:
 
 def _decoded(value: str) -> bytes:
     try:
-        return (
-            bytes.fromhex(value[2:])
-            if value.startswith("\\x")
-            else base64.b64decode(value, validate=True)
-        )
+        if value.startswith("\\x"):
+            return bytes.fromhex(value[2:])
+        return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("is not base64, as bytes are") from None
 
@@ -169,76 +170,90 @@ def _element(value: Any, column: SinkColumn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkTable:
-    """A table of the target: its name ready for SQL, and its columns."""
+    """A table of the target: its quoted name, and its columns."""
 
     name: str
     columns: dict[str, SinkColumn]
 
+    def check_key(self, key: Sequence[str]) -> None:
+        """Refuse a key with columns that the table does not have."""
+        for column in key:
+            if column not in self.columns:
+                message = f"{self.name} has no column {column!r}, which is part of `key`"
+                raise SinkError("SINK_COLUMN", message, kind="config")
+
     def used(self, batch: list[Record], first: int, key: Sequence[str]) -> list[SinkColumn]:
-        """The columns that some row of the batch has. Each is known, and each row has its key."""
+        """The columns of the batch. Refuses unknown columns, and rows without a key.
+
+        `first` is the number of the first row.
+        """
         names = columns_of(batch)
-        if unknown := [name for name in names if name not in self.columns]:
-            row = first + next(
-                number for number, record in enumerate(batch) if unknown[0] in record
-            )
-            known = ", ".join(self.columns)
-            message = (
-                f"{self.name} has no column {unknown[0]!r}, which rows[{row}] has; it has {known}"
-            )
-            raise SinkError("SINK_COLUMN", message, table=self.name, column=unknown[0], row=row)
-        if not names:
-            raise SinkError(
-                "SINK_DATA",
-                f"{self.name}: rows[{first}] is an empty map",
-                table=self.name,
-                row=first,
-            )
-        for number, record in enumerate(batch):
-            if (
-                lacking := next((name for name in key if record.get(name) is None), None)
-            ) is not None:
-                message = f"{self.name}: rows[{first + number}] has no value for {lacking!r}, which is part of the key"
-                raise SinkError(
-                    "SINK_KEY_MISSING", message, table=self.name, column=lacking, row=first + number
+        for name in names:
+            if name not in self.columns:
+                row = first + find_record(batch, name)
+                known = ", ".join(self.columns)
+                message = (
+                    f"{self.name} has no column {name!r}, which rows[{row}] has; it has {known}"
                 )
+                raise SinkError("SINK_COLUMN", message, table=self.name, column=name, row=row)
+        if not names:
+            message = f"{self.name}: rows[{first}] is an empty map"
+            raise SinkError("SINK_DATA", message, table=self.name, row=first)
+        for row, record in enumerate(batch, start=first):
+            for name in key:
+                if record.get(name) is None:
+                    message = f"{self.name}: rows[{row}] has no value for {name!r}, which is part of the key"
+                    raise SinkError(
+                        "SINK_KEY_MISSING", message, table=self.name, column=name, row=row
+                    )
         return [self.columns[name] for name in names]
 
     def texts(
         self, batch: list[Record], columns: Sequence[SinkColumn], first: int
     ) -> list[list[str | None]]:
-        """A list per row."""
+        """The values of the rows as texts, a list per row."""
         return [
-            [self._text(column, record, first + number) for column in columns]
-            for number, record in enumerate(batch)
+            [self._text(column, record, row) for column in columns]
+            for row, record in enumerate(batch, start=first)
         ]
 
     def _text(self, column: SinkColumn, record: Record, row: int) -> str | None:
         try:
-            found = column.text(record.get(column.name))
+            text = column.text(record.get(column.name))
         except (ValueError, TypeError, OverflowError) as error:
             raise self.refused(column.name, row, str(error)) from None
-        if found is not None and "\0" in found:
-            raise self.refused(
-                column.name, row, "holds the character zero, which no text in SQL may"
-            )
-        return found
+        if text is not None and "\0" in text:
+            reason = "holds the character zero, which no text in SQL may"
+            raise self.refused(column.name, row, reason)
+        return text
 
     def refused(self, column: str, row: int, why: str) -> SinkError:
-        return SinkError(
-            "SINK_VALUE",
-            f"{self.name}.{column}: rows[{row}] {why}",
-            table=self.name,
-            column=column,
-            row=row,
-        )
+        message = f"{self.name}.{column}: rows[{row}] {why}"
+        return SinkError("SINK_VALUE", message, table=self.name, column=column, row=row)
+
+
+def find_record(batch: list[Record], name: str) -> int:
+    """The number of the first record that has a column."""
+    return next(number for number, record in enumerate(batch) if name in record)
+
+
+def conflict_action(columns: Sequence[str], key: Sequence[str]) -> str:
+    """The action of ON CONFLICT: overwrite all columns but the key."""
+    others = [identifier(column) for column in columns if column not in key]
+    if not others:
+        return "NOTHING"
+    return "UPDATE SET " + ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
 
 
 def name_parts(name: str | None) -> list[str]:
-    """`schema.table`; a part in double quotes may hold a dot."""
-    parts = [
-        found[1].replace('""', '"') if found[1] else found[2]
-        for found in _NAME.finditer(name or "")
-    ]
+    """The parts of `schema.table`. A part in double quotes may contain a dot."""
+    parts: list[str] = []
+    for match in _NAME.finditer(name or ""):
+        quoted_part, plain_part = match.groups()
+        if quoted_part:
+            parts.append(quoted_part.replace('""', '"'))
+        else:
+            parts.append(plain_part)
     if not parts:
         raise SinkError("SINK_TARGET", "the target has no table", kind="config")
     return parts
