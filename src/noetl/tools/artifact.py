@@ -1,7 +1,8 @@
 """`artifact`: stores a value (`put`; its URI is `<step>.ref`), or reads the value of a URI (`ref`).
 
-A URI is resolved if it belongs to this execution, or if the server sent it with this command. Any other
-URI is refused, since it may come from untrusted data. Rows are copied in batches, never loaded at once.
+A URI is resolved if it belongs to this execution, or if the server sent it with this command. Any
+other URI is refused, since it may come from untrusted data. Rows are copied in batches, never
+loaded at once.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""Port: credentials by name. Only workers resolve one, just before its use; it never leaves the process."""
+"""Port: credentials by name.
+
+Only workers resolve one, just before its use; it never leaves the process.
+"""
 
 import json
 import os
@@ -74,7 +77,10 @@ def missing(name: str) -> NotFound:
 
 
 def from_environment(variable: str, environment: Mapping[str, str] | None = None) -> str:
-    """A variable of the worker's environment, for a playbook. Playbooks cannot read worker settings."""
+    """A variable of the worker's environment, for a playbook.
+
+    Playbooks cannot read worker settings.
+    """
     if variable.startswith("NOETL_") and not variable.startswith((PREFIX, "NOETL_SECRET_")):
         raise InvalidInput(f"{variable} is a setting of the worker, not a secret for playbooks")
     if environment is None:

@@ -1,9 +1,9 @@
 """`duckdb`: runs statements over local data in one transaction.
 
-The value is `{rows, row_count, columns}` of the last statement. Each call has its own connection and
-thread. When it is cancelled, the statement is interrupted and has ended when `run` returns. `database` is
-a file; without it the database is in memory and lost afterwards. `inputs` are tables of rows, or of a
-stored row set, which is scanned in its files. Rows go to the store in batches.
+The value is `{rows, row_count, columns}` of the last statement. Each call has its own connection
+and thread. When it is cancelled, the statement is interrupted and has ended when `run` returns.
+`database` is a file; without it the database is in memory and lost afterwards. `inputs` are tables
+of rows, or of a stored row set, which is scanned in its files. Rows go to the store in batches.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Finds numbers that DuckDB would change without an error when it casts them to the type of a column.
+"""Finds numbers that DuckDB would change silently when it casts them to the type of a column.
 
-DuckDB rounds a number with a fraction in a column of integers. In a column of booleans any number but 0
-is true. The same holds inside lists, structs and maps. Rows are checked before they are written to a
-table, so that such a value is refused.
+DuckDB rounds a number with a fraction in a column of integers. In a column of booleans any number
+but 0 is true. The same holds inside lists, structs and maps. Rows are checked before they are
+written to a table, so that such a value is refused.
 """
 
 import json
@@ -106,7 +106,7 @@ def _parts(kind: Any) -> dict[str, Any]:
 def first_misfit(
     connection: duckdb.DuckDBPyConnection, rows: str, table: str
 ) -> tuple[str, str] | None:
-    """The first column of `rows` with a value that `table` would change, and the reason; else None."""
+    """The first column of `rows` with a value that `table` would change, and the reason."""
     wanted = {name.lower(): kind for name, kind in column_kinds(connection, table).items()}
     for name, given in column_kinds(connection, rows).items():
         kind = wanted.get(name.lower())

@@ -45,7 +45,8 @@ class Egress(httpcore.AsyncNetworkBackend):
 async def permitted(host: str, port: int) -> str:
     """The address to connect to.
 
-    This is the place to resolve a host once, check its address and pin it. Now it permits every host.
+    This is the place to resolve a host once, check its address and pin it. Now it permits every
+    host.
     """
     return host
 

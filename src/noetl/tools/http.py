@@ -1,12 +1,12 @@
 """`http`: sends one request. The value is `{status_code, headers, url, elapsed, data}`.
 
 `data` depends on the content type: decoded JSON, a list for JSON lines, text for text, else
-`{"$bytes": base64}`. It is null if the body is empty. A response with a header `Link` has `links` too:
-`{next: url}`.
+`{"$bytes": base64}`. It is null if the body is empty. A response with a header `Link` has `links`
+too: `{next: url}`.
 
-Any status but 2xx is a failure. Its `kind` is one of connection, timeout, rate_limit, auth, not_found,
-client_error, server_error and redirect; its detail has an excerpt of the body. `output.http` has the
-status, the content type and, if the server sent it, `retry_after` in seconds.
+Any status but 2xx is a failure. Its `kind` is one of connection, timeout, rate_limit, auth,
+not_found, client_error, server_error and redirect; its detail has an excerpt of the body.
+`output.http` has the status, the content type and, if the server sent it, `retry_after` in seconds.
 
 All calls of a worker share connections. The worker's proxy settings and `.netrc` are not used.
 `demo://shop` is answered here (`demo.py`).

@@ -1,7 +1,7 @@
 """Secret managers: sources of secrets outside of NoETL.
 
-`file` is built in. Packages add others by the entry point `noetl.secret_managers`; a playbook uses the
-name of the entry point as `provider`.
+`file` is built in. Packages add others by the entry point `noetl.secret_managers`; a playbook uses
+the name of the entry point as `provider`.
 """
 
 import asyncio

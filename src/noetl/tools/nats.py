@@ -8,8 +8,9 @@
 | `kv_put` | `bucket`, `key`, `value` | `{revision}` |
 | `kv_delete` | `bucket`, `key` | `{deleted: true}` |
 
-The server is the `url` of `auth` (with `user`, `password` or `token`), else NOETL_NATS_URL. Subjects and
-buckets of NoETL itself are refused. A message in JSON is decoded; any other text stays text.
+The server is the `url` of `auth` (with `user`, `password` or `token`), else NOETL_NATS_URL.
+Subjects and buckets of NoETL itself are refused. A message in JSON is decoded; any other text stays
+text.
 """
 
 from collections.abc import Awaitable, Callable

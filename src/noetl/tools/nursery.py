@@ -2,8 +2,8 @@
 
 Each process has its own process group, session and folder, and has limits. A process is over when
 `ended` is set: by then every process that it started is gone too. The fork server starts with the
-first process and ends when the worker's end of the control socket closes, so no process outlives the
-worker, even if the worker is killed. Linux only.
+first process and ends when the worker's end of the control socket closes, so no process outlives
+the worker, even if the worker is killed. Linux only.
 """
 
 import asyncio
@@ -43,7 +43,10 @@ class MessageTooLarge(Exception):
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """A process of the fork server. `ended` resolves to the exit code, or minus the signal number."""
+    """A process of the fork server.
+
+    `ended` resolves to the exit code, or minus the signal number.
+    """
 
     id: int
     folder: str
@@ -93,8 +96,8 @@ def _shut(control: socket.socket) -> None:
 class ForkServer:
     """Starts the fork server on first use.
 
-    Its processes run the function `serve` of the module that `serving` names. The default is the one of
-    the python tool.
+    Its processes run the function `serve` of the module that `serving` names. The default is the
+    one of the python tool.
     """
 
     def __init__(self, serving: str | None = None, env: Mapping[str, str] | None = None) -> None:
@@ -119,8 +122,8 @@ class ForkServer:
     ) -> Process:
         """Start a process.
 
-        `descriptors` become 1, 2, 3 … of the process and are closed here. Its environment is `env` and
-        the inherited variables.
+        `descriptors` become 1, 2, 3 … of the process and are closed here. Its environment is `env`
+        and the inherited variables.
         """
         try:
             started = self._start()

@@ -1,18 +1,18 @@
 """The fork server: a small process beside the worker that forks the processes of tools.
 
-It runs no code of playbooks, and no process survives it. Each process leads its own session, has limits,
-gains no privileges and dies with the fork server. The fork server ends when the worker's end of the
-control socket closes, which happens however the worker ends.
+It runs no code of playbooks, and no process survives it. Each process leads its own session, has
+limits, gains no privileges and dies with the fork server. The fork server ends when the worker's
+end of the control socket closes, which happens however the worker ends.
 
-When a process dies, the processes that it started become children of the fork server, also those that
-left its process group. The fork server kills them before it reports the death.
+When a process dies, the processes that it started become children of the fork server, also those
+that left its process group. The fork server kills them before it reports the death.
 
 The processes serve the python tool, or run the function `serve` of the module that the command line
 names. They are forked after that module is imported, so they do not import it again.
 
-Messages are JSON, one per packet. The worker sends `{op: spawn, id, kind, folder, env, limits, …}` with
-descriptors, and `{op: kill, id, signal}`. It receives `{id, status}` when a process and every process that
-it started are gone.
+Messages are JSON, one per packet. The worker sends `{op: spawn, id, kind, folder, env, limits, …}`
+with descriptors, and `{op: kill, id, signal}`. It receives `{id, status}` when a process and every
+process that it started are gone.
 """
 
 import ctypes
@@ -121,7 +121,7 @@ class ForkServerProcess:
             os.chdir(message.get("cwd") or message["folder"])
             limit(message["limits"])
             if message["kind"] == "exec":
-                os.execvpe(message["argv"][0], message["argv"], message["env"])  # noqa: S606 - what `shell` asked for
+                os.execvpe(message["argv"][0], message["argv"], message["env"])  # noqa: S606 - the command of a shell task
             os.environ.clear()
             os.environ.update(message["env"])
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Gets tokens by OAuth 2: with a refresh token if the credential has one, else with client credentials.
+"""Gets tokens by OAuth 2: with a refresh token, or else with client credentials.
 
 A worker keeps a token in memory until shortly before it expires.
 """

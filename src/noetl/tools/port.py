@@ -1,7 +1,8 @@
-"""The contract of a tool: `run` takes one rendered call and returns `Success`, `Failed` or `Suspend`.
+"""The contract of a tool: `run` takes a rendered call and returns `Success`, `Failed` or `Suspend`.
 
-A tool stops when its coroutine is cancelled: the processes and requests that it started are gone when
-`run` returns. A playbook can route on a `Failed`; an exception means that the tool itself is broken.
+A tool stops when its coroutine is cancelled: the processes and requests that it started are gone
+when `run` returns. A playbook can route on a `Failed`; an exception means that the tool itself is
+broken.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -38,7 +39,8 @@ def nothing_hidden() -> None:
 class CallIdentity(Struct, frozen=True):
     """Which call this is.
 
-    `attempt` counts the tries of the retry policy, from 1. `lease` counts the leases of the command.
+    `attempt` counts the tries of the retry policy, from 1. `lease` counts the leases of the
+    command.
     """
 
     execution_id: ExecutionId
@@ -74,7 +76,7 @@ class Rendering(Protocol):
 
     async def value(self, template: Any) -> Any: ...
     async def source(self, template: Any) -> Any:
-        """Like `value`, but a stored row set is not loaded: the tool gets a `rowsets.Reader`, and closes it."""
+        """Render a template, but open a stored row set: a `rowsets.Reader`, which the tool closes."""
         ...
 
     async def fetched(self, uri: str) -> Any:
@@ -82,7 +84,7 @@ class Rendering(Protocol):
         ...
 
     async def rows(self, template: Any) -> Any:
-        """Like `value`, but stored rows are not loaded: they are `Rows`, also as a member of a map."""
+        """Render a template, but do not load stored rows: they are `Rows`, also in a map."""
         ...
 
     async def marked(self, template: str) -> tuple[str, list[Marked]]: ...
@@ -91,14 +93,14 @@ class Rendering(Protocol):
 class Call(Struct, frozen=True):
     """One rendered call of a tool.
 
-    `key` identifies the call for ever: it stays the same over lost leases and retries, and differs for
-    each item, page and run.
-    `auth` holds the values that the task's `auth` resolved to; they must not appear in any outcome.
-    `secret` resolves other secrets by name.
-    `tables` stores rows that are too many for a value.
-    `credential` resolves another `auth` in the config.
-    `hidden_url` returns the URL as the playbook writes it, if errors must not show the rendered URL
-    because it contains a value of a payload.
+    - `key` identifies the call for ever: it stays the same over lost leases and retries, and
+      differs for each item, page and run.
+    - `auth` has the values that the task's `auth` resolved to. No outcome may contain them.
+    - `secret` resolves other secrets by name.
+    - `tables` stores rows that are too many for a value.
+    - `credential` resolves another `auth` in the config.
+    - `hidden_url` returns the URL as the playbook writes it, if errors must not show the rendered
+      URL because it contains a value of a payload.
     """
 
     config: dict[str, Any]
@@ -117,7 +119,10 @@ class Call(Struct, frozen=True):
 
 
 class Success(Struct, frozen=True):
-    """`value` is JSON, or a `Table`. `facts` are small and become `output.http`, `output.pg`, `output.py`."""
+    """`value` is JSON, or a `Table`.
+
+    `facts` are small and become `output.http`, `output.pg`, `output.py`.
+    """
 
     value: Any = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -151,8 +156,8 @@ Outcome = Success | Failed | Suspend
 class Tool(Protocol):
     """A worker has one instance of each tool.
 
-    A tool may also have the coroutines `start()` and `close()`, which the worker calls when it begins
-    and ends. A tool from an entry point may have `config`, the pydantic model of its fields.
+    A tool may also have the coroutines `start()` and `close()`, which the worker calls when it
+    begins and ends. A tool from an entry point may have `config`, the pydantic model of its fields.
     """
 
     @property
@@ -173,7 +178,7 @@ class BatchOutcome(Struct, frozen=True):
 
 @runtime_checkable
 class ManyTool(Tool, Protocol):
-    """A tool for which dispatching a call may cost more than running it, so it takes many calls at once.
+    """A tool that takes many calls at once, because dispatching one may cost more than running it.
 
     All calls share one `config`, which is fully rendered; only its raw fields have values.
     `log` returns the log of the nth call. The tool asks for it only if the call writes something.
@@ -196,9 +201,9 @@ class ManyTool(Tool, Protocol):
 class Looped(Struct, frozen=True):
     """The result of a loop that a tool ran as a whole.
 
-    `value` is a `Table` or `Parts` with a row (index, status, error, ms, tries, result) for every item,
-    in order. `shards` has the outcome of each part of the loop. `provenance` has the fields that the
-    items of each part share.
+    `value` is a `Table` or `Parts` with a row (index, status, error, ms, tries, result) for every
+    item, in order. `shards` has the outcome of each part of the loop. `provenance` has the fields
+    that the items of each part share.
     """
 
     value: Any
@@ -214,9 +219,9 @@ Told = Callable[[int, Items], Awaitable[None]]  # called when a part of the loop
 class LoopTool(Tool, Protocol):
     """A tool that runs all items of a loop outside the worker, many parts at the same time.
 
-    `call.config` describes the work (`pipeline/spread.py`). `items` are the rows of a `rowsets.Reader`,
-    or batches of items. The tool reports every part once: while the loop runs if it learns of it then,
-    and the rest at the end.
+    `call.config` describes the work (`pipeline/spread.py`). `items` are the rows of a
+    `rowsets.Reader`, or batches of items. The tool reports every part once: while the loop runs if
+    it learns of it then, and the rest at the end.
     """
 
     async def run_loop(

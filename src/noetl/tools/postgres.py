@@ -1,8 +1,9 @@
-"""`postgres`: runs statements in one transaction. The value is `{rows, row_count, columns}` of the last one.
+"""`postgres`: runs statements in one transaction.
 
-Connections are kept per credential and reset between calls. Rows go to the store in batches, from a
-cursor. They go in bulk (`postgres_bulk.py`) if the task is a single query and the planner expects many
-rows. When a call is cancelled or times out, the server cancels the statement before `run` returns.
+The value is `{rows, row_count, columns}` of the last one. Connections are kept per credential and
+reset between calls. Rows go to the store in batches, from a cursor. They go in bulk
+(`postgres_bulk.py`) if the task is a single query and the planner expects many rows. When a call is
+cancelled or times out, the server cancels the statement before `run` returns.
 """
 
 import asyncio
@@ -109,7 +110,10 @@ class Postgres:
     def connection(
         self, auth: Any, database: Any = None
     ) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
-        """A connection for another tool that writes to the same databases. It is reset afterwards."""
+        """A connection for another tool that writes to the same databases.
+
+        It is reset afterwards.
+        """
         return self._pool(address(auth, database)).connection()
 
     def _pool(self, conninfo: str) -> "_Pool":
@@ -124,7 +128,7 @@ class Postgres:
 
 
 def address(auth: Any, database: Any = None) -> str:
-    """The conninfo of a credential, which is one text, or has host, port, user, password, database ….
+    """The conninfo of a credential: one text, or host, port, user, password, database ….
 
     The task's `database` wins.
     """
@@ -151,8 +155,8 @@ async def _in_bulk(
 ) -> Any:
     """Read the rows in bulk.
 
-    Returns None, without running anything, if this is not a single query with many rows, or if it has
-    columns that a bulk read does not support.
+    Returns None, without running anything, if this is not a single query with many rows, or if it
+    has columns that a bulk read does not support.
     """
     statement = found[0]
     if len(found) > 1 or call.config.get("autocommit"):
@@ -178,14 +182,14 @@ async def _in_bulk(
 
 
 def _milliseconds(call: Call) -> int | None:
-    """The `statement_timeout` of a call: the server stops the statement even if this worker dies."""
+    """The `statement_timeout` of a call, by which the server stops even if this worker dies."""
     if call.timeout is None:
         return None
     return max(1, call.timeout // 1_000)
 
 
 async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
-    """The number of rows that the planner expects; 0 if the query is wrong, which its run will show."""
+    """The number of rows that the planner expects; 0 if the query is wrong."""
     explain = f"EXPLAIN (FORMAT JSON) {query}"
     try:
         explained = await connection.execute(explain.encode(connection.info.encoding))
@@ -352,7 +356,10 @@ def _conforms(connection: AsyncConnection[Any]) -> bool:
 
 
 def _bound(statement: Statement) -> tuple[str, list[Any]]:
-    """The query and its parameters. Secrets are parameters, so that no log of the server shows them."""
+    """The query and its parameters.
+
+    Secrets are parameters, so that no log of the server shows them.
+    """
     if statement.has_secrets:
         return statement.bound(literal)
     return statement.written(literal), []
@@ -528,7 +535,10 @@ class _Pool:
         return await AsyncConnection.connect(self.conninfo, autocommit=True, prepare_threshold=None)
 
     async def _give_back(self, connection: AsyncConnection[Any]) -> None:
-        """Reset settings, temporary tables and locks. A connection that cannot be reset is closed."""
+        """Reset settings, temporary tables and locks.
+
+        A connection that cannot be reset is closed.
+        """
         try:
             if connection.pgconn.transaction_status == TransactionStatus.IDLE:
                 await connection.execute("DISCARD ALL")
@@ -548,7 +558,7 @@ class _Pool:
             self.sweep = loop.call_later(IDLE, self._sweep)
 
     def _sweep(self) -> None:
-        """Close the connections that have been idle for `IDLE` seconds."""
+        """Close the connections that have been idle for too long."""
         self.sweep = None
         loop = asyncio.get_running_loop()
         idle_since = loop.time() - IDLE

@@ -1,7 +1,7 @@
 """Reads the rows of one query in bulk by `COPY`. ADBC makes Arrow of them without Python objects.
 
-It has its own connection, so the query must be its own transaction. If it does not support the type of
-a column, it runs nothing, and the caller uses a cursor.
+It has its own connection, so the query must be its own transaction. If it does not support the type
+of a column, it runs nothing, and the caller uses a cursor.
 """
 
 from collections.abc import Iterator
@@ -82,7 +82,10 @@ class Bulk:
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Refuse an infinite time. ADBC overflows it to a time long before the first day of Postgres."""
+    """Refuse an infinite time.
+
+    ADBC overflows it to a time long before the first day of Postgres.
+    """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_date32(column.type):
             number_type, lowest = pa.int32(), -(2**30)

@@ -1,9 +1,10 @@
 """Makes Arrow columns of the values that psycopg reads from Postgres.
 
 A number with a declared precision is a decimal; without one it is text with the metadata `NUMERIC`.
-An array is a list if its first rows have one dimension. Arrays of arrays, of json and of numbers, and
-records, are json, because Arrow has no type for them. A value of any other type is its text.
-Times beyond Python's calendar are numbers, as Arrow and `COPY` count them. Infinite times are refused.
+An array is a list if its first rows have one dimension. Arrays of arrays, of json and of numbers,
+and records, are json, because Arrow has no type for them. A value of any other type is its text.
+Times beyond Python's calendar are numbers, as Arrow and `COPY` count them. Infinite times are
+refused.
 """
 
 import json
@@ -57,7 +58,7 @@ COUNTED = ("date", "time", "timestamp", "timestamptz", "interval")
 
 
 class Interval(IntervalLoader):
-    """Counts a year as twelve months of 30 days, as Postgres does in comparisons. psycopg counts 365 days."""
+    """Counts a year as 12 months of 30 days, as Postgres does. psycopg counts 365 days."""
 
     def load(self, data: Buffer) -> timedelta:
         text = bytes(data)
@@ -71,7 +72,7 @@ class Interval(IntervalLoader):
 
 
 class OrText(Loader):
-    """Loads a value as its text if Python has no value for it. `_counted` handles that text."""
+    """Loads a value as its text if Python has no value for it. The column converts that text."""
 
     def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
         super().__init__(oid, context)
@@ -203,7 +204,7 @@ def _plain(value: Any) -> str:
 
 
 def decimal(modifier: int) -> pa.DataType | None:
-    """The Arrow type of numeric(p, s); None without a precision, or with one that Arrow cannot hold."""
+    """The Arrow type of numeric(p, s); None without a precision, or with a too large one."""
     if modifier < 4:
         return None
     precision = (modifier - 4) >> 16 & 0xFFFF

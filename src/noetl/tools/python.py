@@ -1,7 +1,8 @@
-"""`python`: runs code in a child process of a pool (`python_pool`). Its result is JSON; its prints are logs.
+"""`python`: runs code in a child process of a pool (`python_pool`).
 
-A child is isolated (`-I`). It has its own environment, limits, a folder that is emptied after every call,
-and a fresh namespace for every call. Only imported modules stay from call to call.
+Its result is JSON; its prints are logs. A child is isolated (`-I`). It has its own environment,
+limits, a folder that is emptied after every call, and a fresh namespace for every call. Only
+imported modules stay from call to call.
 """
 
 import asyncio

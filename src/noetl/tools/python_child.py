@@ -1,15 +1,15 @@
-"""Runs inside a child process of the python tool: takes calls from a socket and executes their code.
+"""Runs in a child process of the python tool: takes calls from a socket and executes their code.
 
-It sends back values and prints. It imports no other module of noetl and nothing heavy, since every idle
-child has it in memory. orjson takes 1.5 MB, which all children share.
+It sends back values and prints. It imports no other module of noetl and nothing heavy, since every
+idle child has it in memory. orjson takes 1.5 MB, which all children share.
 
-A request is one frame of JSON: `{code, env, inputs, limit, stop}`. With `stop`, the first input that fails
-ends the request. If there are several inputs, the child takes one byte from the token pipe before each of
-them. The worker may take the bytes back, so it always knows which inputs were started. Answers are
-frames too: a kind, a length and a payload.
+A request is one frame of JSON: `{code, env, inputs, limit, stop}`. With `stop`, the first input
+that fails ends the request. If there are several inputs, the child takes one byte from the token
+pipe before each of them. The worker may take the bytes back, so it always knows which inputs were
+started. Answers are frames too: a kind, a length and a payload.
 
-After each call the child restores the state of the process. If it cannot (the call has left threads,
-processes or descriptors), it reports that and ends, and another child gets the next call.
+After each call the child restores the state of the process. If it cannot (the call has left
+threads, processes or descriptors), it reports that and ends, and another child gets the next call.
 """
 
 import _signal  # type: ignore[import-not-found]  # like `signal`, but without enums, which are slow
@@ -361,7 +361,7 @@ def answer(
 ) -> bytes:
     """Run the code on one input, and encode its value or its failure.
 
-    `written` encodes the value; the default is `encode`.
+    `written` encodes the value, if it is given.
     """
     try:
         value = execute(programs.get(code), given)
@@ -435,8 +435,8 @@ def _replace_surrogates(text: str) -> str:
 def encode(value: Any) -> bytes:
     """Encode a value as the answer of a call.
 
-    orjson is fast and refuses keys that are not text, but it writes NaN as null. So a result with `null`
-    in it, or one that orjson refuses, goes to `ENCODER`.
+    orjson is fast and refuses keys that are not text, but it writes NaN as null. So a result with
+    `null` in it, or one that orjson refuses, goes to the strict encoder.
     """
     try:
         encoded = orjson.dumps(value, _plain_unless_basic, STRICT)
@@ -506,7 +506,7 @@ def endless(value: Any) -> str | None:
 
 
 def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the value and all its parts, each with its place: the parent's place and the name there.
+    """Yield the value and all its parts, each with its place: the parent's place and a name.
 
     No part is entered twice, because a list may contain itself.
     """
@@ -535,7 +535,7 @@ def _place(place: Any, name: str = "result") -> str:
 
 
 def _plain_unless_basic(value: Any) -> Any:
-    """The `default` of orjson, which also passes subclasses of basic types: `ENCODER` writes those."""
+    """The `default` of orjson. Subclasses of basic types are left to the strict encoder."""
     if isinstance(value, str | int | float | dict | list | tuple):
         raise TypeError
     return plain(value)
@@ -551,7 +551,8 @@ def _plain_with_distinct_keys(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """Replace a value of a type that JSON lacks by one that it has.
 
-    Covers what data code often returns: times, sets, bytes, and numbers and frames of data libraries.
+    Covers what data code often returns: times, sets, bytes, and numbers and frames of data
+    libraries.
     """
     if isinstance(value, set | frozenset):
         return sorted(value, key=repr)
@@ -624,8 +625,8 @@ def settled(value: Any) -> Any:
 def bound(entry: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of `main`: inputs by name.
 
-    A parameter called input, args or input_data gets the whole input. So does a single parameter that no
-    input has the name of.
+    A parameter called input, args or input_data gets the whole input. So does a single parameter
+    that no input has the name of.
     """
     import inspect
 

@@ -1,15 +1,16 @@
 """A pool of Python child processes, each of which takes many calls, and the queue of waiting calls.
 
-A child works on one batch at a time. A batch holds waiting calls of the same code: as many as should
-fill a few milliseconds, judging by earlier calls. So cheap calls share a message, and other calls never
-wait behind them for long.
+A child works on one batch at a time. A batch holds waiting calls of the same code: as many as
+should fill a few milliseconds, judging by earlier calls. So cheap calls share a message, and other
+calls never wait behind them for long.
 
-For every call of a batch there is a byte in the child's token pipe. The child takes the byte before it
-starts the call. The pool takes the remaining bytes back when the batch stalls, when a call is cancelled
-or when the child dies. So the pool always knows which calls were started.
+For every call of a batch there is a byte in the child's token pipe. The child takes the byte before
+it starts the call. The pool takes the remaining bytes back when the batch stalls, when a call is
+cancelled or when the child dies. So the pool always knows which calls were started.
 
-When a child dies, the call that it was working on has crashed. Calls that it never started go to another
-child. So do finished calls that had not been answered yet: at most a millisecond's worth of them.
+When a child dies, the call that it was working on has crashed. Calls that it never started go to
+another child. So do finished calls that had not been answered yet: at most a millisecond's worth of
+them.
 """
 
 import asyncio
@@ -74,7 +75,10 @@ class Program(Struct, frozen=True):
 
 
 class PythonProcessCrashed(Exception):
-    """The process ended without an answer. `status` is the exit code, or minus the signal number."""
+    """The process ended without an answer.
+
+    `status` is the exit code, or minus the signal number.
+    """
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -84,7 +88,7 @@ class PythonProcessCrashed(Exception):
 class StreamLines:
     """Splits one stream of one call into lines for its log.
 
-    It cuts a line at `LINE_LIMIT`, and only counts the bytes after `LOG_LIMIT`.
+    It cuts long lines, and only counts the bytes beyond the limit of a stream.
     """
 
     def __init__(self, name: str, log: Log) -> None:
@@ -222,7 +226,10 @@ class PoolCall:
 
 
 class PoolProcess:
-    """One child and its connections to the pool. `batch[answered:]` are the calls without an answer."""
+    """One child and its connections to the pool.
+
+    `batch[answered:]` are the calls without an answer.
+    """
 
     def __init__(self, pool: "PythonPool") -> None:
         self._pool = pool
@@ -296,7 +303,7 @@ class PoolProcess:
             size = os.write(self._socket, self._unsent)
         except BlockingIOError:
             return False
-        except OSError:  # the child is dying: `_died` handles that
+        except OSError:  # the child is dying: the fork server reports it
             return True
         self._unsent = self._unsent[size:]
         return not self._unsent
@@ -388,8 +395,8 @@ class PoolProcess:
     def _took_about(self, more: int) -> None:
         """Estimate the duration of a call from its first answers.
 
-        The child reports the real duration at the end of the batch. Until then, callers that have their
-        answers would see a duration of 0.
+        The child reports the real duration at the end of the batch. Until then, callers that have
+        their answers would see a duration of 0.
         """
         program = self.batch[0].program
         if not self._pool.mean(program):
@@ -481,8 +488,8 @@ def _close(descriptors: list[int]) -> None:
 def _goes_along(batch: list[PoolCall], work: PoolCall, room: bool) -> bool:
     """Whether a call may be added to a batch.
 
-    All calls of a strand are in one batch. A strand never shares a batch with calls that another child
-    may take over. A strict strand has a batch of its own.
+    All calls of a strand are in one batch. A strand never shares a batch with calls that another
+    child may take over. A strict strand has a batch of its own.
     """
     strand = work.strand
     last = batch[-1].strand
@@ -530,12 +537,12 @@ class PythonPool:
         at_once: int,
         stop: bool,
     ) -> list[Any]:
-        """Run the calls and return the answers in their order, a `PythonProcessCrashed` for a crash.
+        """Run the calls. Returns the answers in order, a `PythonProcessCrashed` for a crash.
 
-        A call is its input and the number by which its log is asked for. At most `at_once` calls run at
-        the same time. With `stop`, the calls that have not begun when one fails get None; with
-        `at_once=1` these are all calls after it. When this is cancelled, it returns after all calls have
-        ended.
+        A call is its input and the number by which its log is asked for. At most `at_once` calls
+        run at the same time. With `stop`, the calls that have not begun when one fails get None;
+        with `at_once=1` these are all calls after it. When this is cancelled, it returns after all
+        calls have ended.
         """
         if not calls:
             return []

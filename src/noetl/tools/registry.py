@@ -1,4 +1,4 @@
-"""The tools of a worker: the built-in ones, and those of packages with the entry point `noetl.tools`.
+"""The tools of a worker: built-in ones, and those of packages with the entry point `noetl.tools`.
 
 A built-in tool is imported on its first use, so a worker that runs no SQL has no driver in memory.
 """
@@ -25,8 +25,8 @@ Make = Callable[[], Tool]
 class Registry:
     """Tools by kind.
 
-    Of two tools with the same kind the later one is used. Tools in `tools` win over those in `later`,
-    which are made on first use.
+    Of two tools with the same kind the later one is used. Tools in `tools` win over those in
+    `later`, which are made on first use.
     """
 
     def __init__(self, tools: Iterable[Tool] = (), later: Mapping[str, Make] | None = None) -> None:
@@ -47,8 +47,8 @@ class Registry:
     async def load(self, kind: str) -> None:
         """Make the tool in a thread.
 
-        Its libraries may load for seconds, and the event loop must renew leases meanwhile. An error is
-        ignored here: `get` raises it again.
+        Its libraries may load for seconds, and the event loop must renew leases meanwhile. An error
+        is ignored here: `get` raises it again.
         """
         with suppress(Exception):
             tool = await asyncio.to_thread(self._later[kind])
@@ -101,9 +101,10 @@ def _class(module: str, name: str) -> Any:
 
 
 def outside() -> list[Tool]:
-    """The tools of the entry points. Each entry point names a class or function that makes one tool.
+    """The tools of the entry points.
 
-    A tool that cannot be made is logged and left out, so that the others still work.
+    Each entry point names a class or function that makes one tool. A tool that cannot be made is
+    logged and left out, so that the others still work.
     """
     tools: list[Tool] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):

@@ -1,9 +1,9 @@
-"""`shell`: runs commands in order, each a text for `sh -c` or a list of arguments. The first failure ends it.
+"""`shell`: runs commands in order, each a text for `sh -c` or a list of arguments.
 
-A value never becomes part of a text: `{{ x }}` turns into a reference to an environment variable, quoted
-for its place, and the shell does not parse what it expands. The fork server makes the processes: each has
-its own process group and folder, and only the declared environment. The processes and all that they
-started are gone when `run` returns.
+The first failure ends it. A value never becomes part of a text: `{{ x }}` turns into a reference to
+an environment variable, quoted for its place, and the shell does not parse what it expands. The
+fork server makes the processes: each has its own process group and folder, and only the declared
+environment. The processes and all that they started are gone when `run` returns.
 """
 
 import asyncio

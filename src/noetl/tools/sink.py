@@ -1,7 +1,7 @@
-"""`sink`: stores the data of a task, an item or a page once. Another call with the same key changes nothing.
+"""`sink`: stores the data of a task, an item or a page once.
 
-`data` is rendered here, so that stored rows are read in batches. The value is `{row_count}`, and `repeated`
-if an earlier call has stored the data.
+Another call with the same key changes nothing. `data` is rendered here, so that stored rows are
+read in batches. The value is `{row_count}`, and `repeated` if an earlier call has stored the data.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Splits SQL into statements, and puts a template's values into it as literals, safe from injection.
+"""Splits SQL into statements, and inserts a template's values as literals, safe from injection.
 
 A rendered template has a marker in place of every `{{ expression }}`. Here a marker becomes
 
@@ -11,9 +11,9 @@ A rendered template has a marker in place of every `{{ expression }}`. Here a ma
 - after `| sql`: text as it is, because the author asks for it;
 - inside a comment: nothing.
 
-`$name` outside of quotes is the value of that name in `params`. Why literals and not parameters of the
-protocol: `docs/decisions/0015-values-in-sql-are-literals.md`. A value from a keychain is a parameter
-nevertheless, where the statement may have parameters.
+`$name` outside of quotes is the value of that name in `params`. Why literals and not parameters of
+the protocol: `docs/decisions/0015-values-in-sql-are-literals.md`. A value from a keychain is a
+parameter nevertheless, where the statement may have parameters.
 """
 
 import re
@@ -86,7 +86,8 @@ Quote = Callable[[Parameter], str]
 class Statement:
     """The texts and values of a statement, in order.
 
-    `first` is its first word, in capitals. `line` is the line of the task's text in which it begins.
+    `first` is its first word, in capitals. `line` is the line of the task's text in which it
+    begins.
     """
 
     parts: tuple[Part, ...]
@@ -102,7 +103,7 @@ class Statement:
         return "".join(_written(part, quote) for part in self.parts)
 
     def bound(self, quote: Quote) -> tuple[str, list[Any]]:
-        """The text with $1, $2 … for secrets and a literal for every other value, and the secrets."""
+        """The text with $1, $2 … for secrets and literals for other values, and the secrets."""
         values: list[Any] = []
         words: list[str] = []
         for part in self.parts:
@@ -114,7 +115,7 @@ class Statement:
         return "".join(words), values
 
     def excerpt(self, position: int | None, quote: Quote) -> str:
-        """The author's line for a position (from 1) in the text of `bound`, with a caret below.
+        """The author's line for a position (from 1) in the sent text, with a caret below.
 
         Without a position it is the first line of the statement.
         """
@@ -138,7 +139,7 @@ class Statement:
         return f"{excerpt}\n{' ' * (len(label) + column - cut)}^"
 
     def _shown(self, position: int, quote: Quote) -> int:
-        """The offset in the author's text of a position in the text of `bound`."""
+        """The offset in the author's text of a position in the sent text."""
         sent_offset = 0
         shown_offset = 0
         number = 0
@@ -248,8 +249,8 @@ class _StatementReader:
     def _with_raw(self, source: str) -> str:
         """Insert the values of `| sql`.
 
-        Such a value is part of the statement's text and may contain quotes, so it is inserted before
-        the text is read.
+        Such a value is part of the statement's text and may contain quotes, so it is inserted
+        before the text is read.
         """
         if self._pattern is None:
             return source
@@ -306,7 +307,8 @@ class _StatementReader:
     def _line(self, position: int) -> int:
         """The line of the template at a position. Callers must ask for positions in order.
 
-        Lines that a loop or a condition of the template made are counted from the value before them.
+        Lines that a loop or a condition of the template made are counted from the value before
+        them.
         """
         if self._pattern is not None:
             for match in self._pattern.finditer(self._source, self._counted, position):
@@ -322,7 +324,7 @@ class _StatementReader:
             return token.text
         return "\n" * token.text.count("\n") or " "
 
-    # ---- for `_Reading` ----
+    # ---- for the reader of one statement ----
 
     @property
     def dialect(self) -> Dialect:
@@ -388,7 +390,7 @@ class _Reading:
         self._in_body = in_body
         words = [token.word for token in solid]
         self._first = _first(solid[0]) if solid else ""
-        self._body_of = ""  # the kind of statement whose body is code
+        self._body_of = ""  # the kind of the statement, if its body is code
         if self._first == "DO":
             self._body_of = "DO"
         elif self._first == "CREATE" and {"FUNCTION", "PROCEDURE"} & set(words[1:4]):

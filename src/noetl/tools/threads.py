@@ -1,4 +1,4 @@
-"""Runs a blocking call in its own thread, and interrupts it when the waiting coroutine is cancelled."""
+"""Runs a blocking call in its own thread, and interrupts it when its caller is cancelled."""
 
 import asyncio
 import threading

@@ -1,9 +1,9 @@
 """`transfer`: moves rows from a source to a target, in batches.
 
-The value is `{read, written, repeated}`, and the `path` of a file. The rows of the source are kept in a
-local file first, so that neither side waits for the other, and nothing is written if reading fails. A
-database is written in one transaction; a file appears under its name at once. `transfer_targets.py`
-explains why a repeated call adds no rows twice.
+The value is `{read, written, repeated}`, and the `path` of a file. The rows of the source are kept
+in a local file first, so that neither side waits for the other, and nothing is written if reading
+fails. A database is written in one transaction; a file appears under its name at once.
+`transfer_targets.py` explains why a repeated call adds no rows twice.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Checks that all lines of a CSV file have the same number of fields.
 
-DuckDB guesses the separator of a file. If no separator gives every line the same number of fields, it
-rarely fails: it reads each line as one value, or skips the first lines and the header with them. Such
-a file is refused here.
+DuckDB guesses the separator of a file. If no separator gives every line the same number of fields,
+it rarely fails: it reads each line as one value, or skips the first lines and the header with them.
+Such a file is refused here.
 """
 
 import csv
@@ -20,7 +20,7 @@ _RAW = "columns = {'line': 'VARCHAR'}, delim = chr(1), quote = '', escape = '', 
 
 
 def check_columns(path: str, options: str) -> None:
-    """Refuse files at this path that `read_csv` with these options would split into wrong columns."""
+    """Refuse files that `read_csv` with these options would split into wrong columns."""
     with duckdb.connect(config=SETTINGS) as connection:
         try:
             files = connection.execute("SELECT file FROM glob(?)", [path]).fetchall()

@@ -229,10 +229,10 @@ def _text(values: pa.Array, column: SinkColumn) -> pa.Array:
 
 
 def _unquoted(values: pa.Array, column: SinkColumn) -> pa.Array:
-    """Like `_text`, for values that are JSON texts of a file.
+    """Convert the JSON texts of a file to texts that Postgres reads.
 
-    A JSON string is used without its quotes, also in a column of numbers: it may be a NaN, or a number
-    that no double can hold.
+    A JSON string is used without its quotes, also in a column of numbers: it may be a NaN, or a
+    number that no double can hold.
     """
     if not isinstance(values.type, pa.JsonType):
         return _text(values, column)
@@ -257,7 +257,7 @@ def _each(
 
 
 def _from_json(column: SinkColumn, text: str | None) -> str | None:
-    """The text of an array, from JSON. A text that is no JSON list may be in the syntax of Postgres."""
+    """The text of an array in JSON. Any other text may be an array in the syntax of Postgres."""
     if text is None:
         return None
     try:
@@ -286,7 +286,7 @@ def _merge(target: TransferTarget, columns: str, names: list[str]) -> str:
 
 
 class _Writing:
-    """A connection with the rows as a view, used by one thread; only `interrupt` comes from another."""
+    """A connection with the rows as a view. Another thread may call `interrupt` only."""
 
     def __init__(self, target: TransferTarget, reader: Reader, staging: Staging) -> None:
         self._target = target

@@ -13,7 +13,10 @@ DEEPEST = 8
 
 
 def called(task: Task, workbook: Mapping[str, Task]) -> Task | Failure:
-    """The task to run: the workbook's kind and fields with the caller's name. The caller's fields win."""
+    """The task to run: the workbook's kind and fields with the caller's name.
+
+    The caller's fields win.
+    """
     for _ in range(DEEPEST):
         if not isinstance(task, WorkbookCall):
             return task

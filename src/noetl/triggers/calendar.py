@@ -1,8 +1,8 @@
 """Computes the slots of a rule: the times at which a schedule is due. Pure.
 
-Cron uses the local time of a time zone, as Debian's cron does. A time that is skipped when clocks go
-forward comes right after the gap. A time that occurs twice when they go back counts the first time. An
-hour of `*` is every real hour.
+Cron uses the local time of a time zone, as Debian's cron does. A time that is skipped when clocks
+go forward comes right after the gap. A time that occurs twice when they go back counts the first
+time. An hour of `*` is every real hour.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The contracts of schedules and hooks.
 
-A slot is a time at which a schedule is due. A slot starts one execution at most, however many servers
-try: one transaction writes the start and moves the schedule to its next slot.
+A slot is a time at which a schedule is due. A slot starts one execution at most, however many
+servers try: one transaction writes the start and moves the schedule to its next slot.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,10 @@ class Schedule(ScheduleDefinition, frozen=True, kw_only=True):
 
 
 class Due(Struct, frozen=True):
-    """A due schedule. `now` is the store's time. `busy` means that its last execution still runs."""
+    """A due schedule.
+
+    `now` is the store's time. `busy` means that its last execution still runs.
+    """
 
     schedule: Schedule
     now: Micros
@@ -74,7 +77,10 @@ Begin = tuple[Start, dict[str, Any]]  # an execution to start, and its workload
 
 class Schedules(Protocol):
     async def put(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
-        """Create a schedule, or replace the definition of the one with this name. Its state stays."""
+        """Create a schedule, or replace the definition of the one with this name.
+
+        Its state stays.
+        """
         ...
 
     async def find(self, tenant: Tenant, name: str) -> Schedule | None: ...

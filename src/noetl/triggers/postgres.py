@@ -1,4 +1,7 @@
-"""Schedules and hooks in Postgres. `due` and `move`, which the duty calls, use the background pool."""
+"""Schedules and hooks in Postgres.
+
+The methods that the duty calls use the background pool.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,7 +102,10 @@ class SchedulesPostgres:
 
 
 def _schedule(row: Record) -> Schedule:
-    """A row as a schedule. All queries have the same order of columns; `due` adds two at the end."""
+    """A row as a schedule.
+
+    All queries have the same order of columns. The one of due schedules adds two at the end.
+    """
     return Schedule(
         tenant=Tenant(row[0]),
         name=row[1],

@@ -1,4 +1,4 @@
-"""Decides what a due schedule does: which slots start, wait or are skipped, and when it is due again. Pure."""
+"""Decides which slots of a due schedule start, wait or are skipped, and when it is due again. Pure."""
 
 from dataclasses import dataclass
 

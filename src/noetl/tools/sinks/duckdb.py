@@ -1,7 +1,7 @@
 """Writes to a table in a DuckDB file, with the modes of the Postgres sink.
 
-All batches are one transaction, so `staged` needs no table of its own. Only one process at a time may
-write to a file: if another one holds the lock, the call fails and may be retried.
+All batches are one transaction, so `staged` needs no table of its own. Only one process at a time
+may write to a file: if another one holds the lock, the call fails and may be retried.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,10 @@
 """Writes files: JSON lines, a JSON list, CSV or Parquet.
 
 A file is written under another name in the same folder, and renamed when it is complete. Its name
-contains the key of the call, so a repeated call finds its file: `out` is a folder of such files, and
-`out/orders.csv` becomes `out/orders-<key>.csv`. With `mode: replace` the file is `path` itself. Paths are
-relative to the worker's folder. Stored row sets go from Arrow to CSV and Parquet by `results/formats.py`.
+contains the key of the call, so a repeated call finds its file: `out` is a folder of such files,
+and `out/orders.csv` becomes `out/orders-<key>.csv`. With `mode: replace` the file is `path` itself.
+Paths are relative to the worker's folder. Stored row sets go from Arrow to CSV and Parquet by
+`results/formats.py`.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Writes objects to S3 and compatible stores, Google Cloud Storage and Azure.
 
-They are files, named by the key of their call like those on a disk. A file is written to the disk first,
-so that nobody sees one that cannot be finished. The task must name a credential: a playbook must not use
-the permissions of the worker's own environment.
+They are files, named by the key of their call like those on a disk. A file is written to the disk
+first, so that nobody sees one that cannot be finished. The task must name a credential: a playbook
+must not use the permissions of the worker's own environment.
 """
 
 import tempfile

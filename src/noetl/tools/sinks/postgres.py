@@ -7,8 +7,8 @@
     staged    collects the rows in a table beside the target, in batches, and moves them by one statement:
               as `upsert` if there is a `key`, else as `insert`. For loads too long for one transaction
 
-A single batch is inserted by one statement. Several batches are copied into a temporary table, and moved
-by one statement.
+A single batch is inserted by one statement. Several batches are copied into a temporary table, and
+moved by one statement.
 """
 
 import re

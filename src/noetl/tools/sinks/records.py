@@ -1,8 +1,8 @@
 """The data of a sink as records: maps with one value per column, in batches that fit into memory.
 
-Databases get every value as text and read it as the type of its column, like a literal. So numbers keep
-every digit, and times are ISO 8601. A map or a list is JSON; in a column of arrays a list is an array.
-Bytes are base64, as in templates.
+Databases get every value as text and read it as the type of its column, like a literal. So numbers
+keep every digit, and times are ISO 8601. A map or a list is JSON; in a column of arrays a list is
+an array. Bytes are base64, as in templates.
 """
 
 import base64
