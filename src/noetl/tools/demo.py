@@ -42,9 +42,11 @@ def _answer(url: httpx.URL) -> tuple[int, dict[str, Any]]:
         return 400, {"message": f"page counts from 1, and size is at most {LARGEST_PAGE}"}
     make_record, total = resource
     pages = -(-total // size)  # rounded up
-    numbers = range((page - 1) * size + 1, min(page * size, total) + 1)
+    first = (page - 1) * size + 1
+    last = min(page * size, total)
+    records = [make_record(number) for number in range(first, last + 1)]
     paging = {"page": page, "pages": pages, "has_more": page < pages}
-    return 200, {"data": [make_record(number) for number in numbers], "paging": paging}
+    return 200, {"data": records, "paging": paging}
 
 
 def _order(number: int) -> dict[str, Any]:

@@ -137,8 +137,9 @@ class _Session:
         reader = _carried(relation).to_arrow_reader(BATCH)
         names = column_names(relation.columns)
         columns = zip(names, relation.types, reader.schema.types, strict=True)
-        schema = pa.schema([_field(name, str(kind), arrow) for name, kind, arrow in columns])
-        return Writer(schema, self._call.tables).all(self._unless_interrupted(reader))
+        fields = [_field(name, str(kind), arrow) for name, kind, arrow in columns]
+        writer = Writer(pa.schema(fields), self._call.tables)
+        return writer.all(self._unless_interrupted(reader))
 
     def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
         for batch in reader:
@@ -168,7 +169,9 @@ def _carried(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 
 def _changes(kind: Any) -> bool:
-    return str(kind) in CARRIED or any(_changes(part) for _, part in _parts(kind))
+    if str(kind) in CARRIED:
+        return True
+    return any(_changes(part) for _, part in _parts(kind))
 
 
 def _type(kind: Any) -> str:
@@ -237,7 +240,8 @@ def literal(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(literal(part) for part in value) + "]"
     if "\0" in value:  # no text of a statement can hold it
-        return "(" + " || chr(0) || ".join(map(quoted, value.split("\0"))) + ")"
+        texts = map(quoted, value.split("\0"))
+        return "(" + " || chr(0) || ".join(texts) + ")"
     return quoted(value)
 
 
@@ -273,7 +277,8 @@ def registered(
         return
     with given.local(staging) as paths:
         if not paths:
-            _view(connection, name, pa.Table.from_batches(given.batches(), given.schema))
+            rows = pa.Table.from_batches(given.batches(), given.schema)
+            _view(connection, name, rows)
         else:
             scanned = scan([str(path) for path in paths], given.schema)
             connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {scanned}")
@@ -318,7 +323,7 @@ _LINE = re.compile(r"\n\s*LINE (\d+): (.*)\n( *)\^[\s\S]*")
 
 
 def failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
-    kind = next((kind for known, kind in _KINDS if isinstance(error, known)), "sql")
+    kind = _kind(error)
     message = str(error).strip()
     if statement is not None and kind != "timeout":
         position = None
@@ -332,6 +337,13 @@ def failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
         message=message,
         retryable=kind in ("conflict", "resource", "timeout"),
     )
+
+
+def _kind(error: duckdb.Error) -> str:
+    for error_type, kind in _KINDS:
+        if isinstance(error, error_type):
+            return kind
+    return "sql"
 
 
 def _position(match: re.Match[str], sent: str) -> int | None:

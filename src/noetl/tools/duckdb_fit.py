@@ -107,10 +107,13 @@ def first_misfit(
     connection: duckdb.DuckDBPyConnection, rows: str, table: str
 ) -> tuple[str, str] | None:
     """The first column of `rows` with a value that `table` would change, and the reason."""
-    wanted = {name.lower(): kind for name, kind in column_kinds(connection, table).items()}
+    table_kinds = column_kinds(connection, table)
+    wanted = {name.lower(): kind for name, kind in table_kinds.items()}
     for name, given in column_kinds(connection, rows).items():
         kind = wanted.get(name.lower())
-        if kind is None or str(kind) == str(given) or not may_change(kind):
+        if kind is None or str(kind) == str(given):
+            continue
+        if not may_change(kind):
             continue
         reason = _first_in_column(connection, rows, name, given, kind)
         if reason is not None:

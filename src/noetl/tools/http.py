@@ -102,7 +102,8 @@ class Http:
             response, body = await self._answer(client, request, auth_headers, follow=follow)
             return _outcome(call, response, body, time.monotonic() - began)
         except HttpProblem as problem:
-            return Failed(problem.failure, {"http": {"status": problem.failure.http_status}})
+            facts = {"status": problem.failure.http_status}
+            return Failed(problem.failure, {"http": facts})
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             return Failed(failure(error, call), {"http": {"status": None}})
 
@@ -232,7 +233,8 @@ def _content(config: dict[str, Any]) -> dict[str, Any]:
     """The body of the request: `form` as a form, text as it is, anything else as JSON."""
     form = config.get("form")
     if form is not None:
-        return {"data": {name: _form_value(value) for name, value in form.items()}}
+        fields = {name: _form_value(value) for name, value in form.items()}
+        return {"data": fields}
     body = config.get("body")
     if body is None:
         return {}
@@ -291,7 +293,8 @@ def _outcome(call: Call, response: httpx.Response, body: bytes, elapsed: float) 
     if wait is not None:
         facts["retry_after"] = wait
     if not response.is_success:
-        return Failed(_refused(call, response, body, wait), {"http": facts})
+        failure = _refused(call, response, body, wait)
+        return Failed(failure, {"http": facts})
     value = {
         "status_code": status,
         "headers": dict(response.headers),
@@ -322,8 +325,8 @@ def decoded(response: httpx.Response, body: bytes) -> Any:
     """The value of a body, by its content type."""
     if not body:
         return None
-    media_type, _, _ = response.headers.get("content-type", "").partition(";")
-    media_type = media_type.strip().lower()
+    content_type = response.headers.get("content-type", "")
+    media_type = content_type.partition(";")[0].strip().lower()
     if media_type in LINES or media_type == "application/json" or media_type.endswith("+json"):
         try:
             if media_type in LINES:
@@ -423,7 +426,10 @@ def retry_after(given: str | None) -> float | None:
 def failure(error: Exception, call: Call) -> Failure:
     """The failure of a request that got no response."""
     # `netloc` has the port, and no user or password.
-    host = call.hidden_url() or httpx.URL(str(call.config.get("url"))).netloc.decode()
+    host = call.hidden_url()
+    if not host:
+        url = httpx.URL(str(call.config.get("url")))
+        host = url.netloc.decode()
     error_name = type(error).__name__
     # The text may quote a header, which may have a secret: cut it off.
     reason, _, _ = (str(error) or error_name).partition(" b'")

@@ -126,7 +126,8 @@ async def _get(client: Client, call: Call) -> Any:
         entry = await entries.get(key)
     except KeyNotFoundError:
         return {"found": False, "value": None, "revision": None}
-    return {"found": True, "value": _value(entry.value or b""), "revision": entry.revision}
+    value = _value(entry.value or b"")
+    return {"found": True, "value": value, "revision": entry.revision}
 
 
 async def _put(client: Client, call: Call) -> Any:
@@ -205,4 +206,5 @@ def _refused(code: str, message: str) -> NatsError:
 
 
 def _failed(code: str, message: str, *, kind: str = "nats", retryable: bool = False) -> Failed:
-    return Failed(Failure(code=code, kind=kind, message=message, retryable=retryable))
+    failure = Failure(code=code, kind=kind, message=message, retryable=retryable)
+    return Failed(failure)

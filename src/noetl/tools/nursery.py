@@ -153,7 +153,8 @@ class ForkServer:
 
     def send(self, message: dict[str, Any]) -> None:
         if self._started is not None:
-            self._started.backlog.append((json.dumps(message).encode(), []))
+            data = json.dumps(message).encode()
+            self._started.backlog.append((data, []))
             self._flush()
 
     def _flush(self) -> None:

@@ -121,7 +121,8 @@ class ForkServerProcess:
             os.chdir(message.get("cwd") or message["folder"])
             limit(message["limits"])
             if message["kind"] == "exec":
-                os.execvpe(message["argv"][0], message["argv"], message["env"])  # noqa: S606 - the command of a shell task
+                argv = message["argv"]
+                os.execvpe(argv[0], argv, message["env"])  # noqa: S606 - the command of a shell task
             os.environ.clear()
             os.environ.update(message["env"])
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -248,7 +249,8 @@ def place(descriptors: list[int]) -> None:
     os.dup2(nothing, 0)
     for number, descriptor in enumerate(moved, start=1):
         os.dup2(descriptor, number)
-    os.closerange(len(moved) + 1, max(highest + len(moved) + 8, 64))
+    first_unused = len(moved) + 1
+    os.closerange(first_unused, max(highest + len(moved) + 8, 64))
 
 
 def limit(limits: dict[str, int | None]) -> None:

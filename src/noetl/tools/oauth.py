@@ -38,7 +38,8 @@ class Tokens:
         Raises InvalidInput if the server refuses it, Unavailable if the server does not answer.
         """
         form = _form(fields, scope)
-        key = (url, *sorted(f"{name}={value}" for name, value in form.items()))
+        pairs = sorted(f"{name}={value}" for name, value in form.items())
+        key = (url, *pairs)
         token, until = self._known.get(key, ("", 0.0))
         if time.monotonic() < until:
             return token

@@ -200,7 +200,8 @@ async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
 
 
 async def _run(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> Any:
-    if call.config.get("autocommit") or (len(found) == 1 and found[0].first in READING):
+    is_single_read = len(found) == 1 and found[0].first in READING
+    if is_single_read or call.config.get("autocommit"):
         value = await _all(connection, found, call)
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             if isinstance(value, EncodedTable):
@@ -298,7 +299,8 @@ class _Rows:
             for column, values in zip(self._columns, values_by_column, strict=False)
         ]
         if rows:
-            self._writer.write(pa.RecordBatch.from_arrays(arrays, schema=self._writer.schema))
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self._writer.schema)
+            self._writer.write(batch)
         return self._writer
 
     def _begun(self, values_by_column: list[Any]) -> Writer:
@@ -307,7 +309,8 @@ class _Rows:
         result = self._cursor.pgresult
         assert result is not None
         kinds = [(result.ftype(number), result.fmod(number)) for number in range(len(names))]
-        self._columns = columns(names, kinds, values_by_column or [()] * len(names))
+        first_values = values_by_column or [()] * len(names)
+        self._columns = columns(names, kinds, first_values)
         schema = pa.schema([column.field for column in self._columns])
         return Writer(schema, self._tables)
 
@@ -390,11 +393,11 @@ def literal(given: Parameter) -> str:
 
 def _array(given: Parameter) -> str:
     """The literal of an array. Texts get the type of the column beside them, if there is one."""
-    if any(isinstance(part, bool | int | float) for part in _leaves(given.value)):
+    if any(isinstance(leaf, bool | int | float) for leaf in _leaves(given.value)):
         return _constructed(given.value)
     if given.typed_by_place:
         return quoted(_array_text(given.value))
-    if all(part is None for part in _leaves(given.value)):
+    if all(leaf is None for leaf in _leaves(given.value)):
         return f"{quoted(_array_text(given.value))}::text[]"
     return _constructed(given.value)
 

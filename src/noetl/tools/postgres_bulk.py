@@ -59,7 +59,8 @@ class Bulk:
                 finally:
                     self._cursor = None
         except adbc_driver_manager.Error as error:
-            raise BulkError(getattr(error, "sqlstate", None), server_message(str(error))) from error
+            sqlstate = getattr(error, "sqlstate", None)
+            raise BulkError(sqlstate, server_message(str(error))) from error
         except OSError as error:  # the connection broke while rows were read
             raise BulkError(None, server_message(str(error))) from error
 

@@ -194,7 +194,8 @@ def unfit(name: str) -> str:
 def _number(name: str, modifier: int) -> ColumnConversion:
     kind = decimal(modifier)
     if kind is None:
-        return ColumnConversion(pa.field(name, pa.string(), metadata=NUMERIC), _plain)
+        field = pa.field(name, pa.string(), metadata=NUMERIC)
+        return ColumnConversion(field, _plain)
     return ColumnConversion(pa.field(name, kind))
 
 

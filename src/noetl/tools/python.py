@@ -164,12 +164,18 @@ def outcome_of(answer: dict[str, Any], limit: int) -> Success | Failed:
     name = answer["error"]
     if name == "RESULT_TOO_LARGE":
         message = f"the result is larger than {limit} bytes; write it to a table or a file and return where it is"
-        return Failed(Failure(code=name, kind="python", message=message), FACTS)
+        failure = Failure(code=name, kind="python", message=message)
+        return Failed(failure, FACTS)
     if name == "RESULT_NOT_JSON":
-        return Failed(Failure(code=name, kind="python", message=answer["message"]), FACTS)
+        failure = Failure(code=name, kind="python", message=answer["message"])
+        return Failed(failure, FACTS)
     message = f"{name}: {answer['message']}"
     if answer.get("line"):
         message += f" (line {answer['line']})"
-    detail = {"exception": name, "line": answer.get("line"), "trace": answer.get("trace", "")}
+    detail = {
+        "exception": name,
+        "line": answer.get("line"),
+        "trace": answer.get("trace", ""),
+    }
     failure = Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail)
     return Failed(failure, FACTS)

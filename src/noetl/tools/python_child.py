@@ -229,7 +229,9 @@ class State:
         self.descriptors = lowest_free()
 
     def _streams(self) -> None:
-        sys.stdout, sys.stderr, sys.stdin = self.stdout, self.stderr, self.stdin
+        sys.stdout = self.stdout
+        sys.stderr = self.stderr
+        sys.stdin = self.stdin
 
     def flush(self) -> None:
         """Flush the prints, so that they come before the answer."""
@@ -419,7 +421,8 @@ def failure(name: str, message: str, error: BaseException | None = None) -> dict
     trace = ""
     if error:
         line = line_of(error)
-        trace = "".join(traceback.format_exception(_authors(error)))[-2000:]
+        lines = traceback.format_exception(_authors(error))
+        trace = "".join(lines)[-2000:]
     return {
         "error": _replace_surrogates(name),
         "message": _replace_surrogates(message[:2000]),

@@ -207,7 +207,8 @@ class PoolCall:
         if self.lines is None:
             self.lines = {}
         if stream not in self.lines:
-            self.lines[stream] = StreamLines(STREAMS[stream], self.together.log(self.nth))
+            log = self.together.log(self.nth)
+            self.lines[stream] = StreamLines(STREAMS[stream], log)
         self.lines[stream].add(data)
 
     def ended(self, answer: Any) -> None:
@@ -251,7 +252,8 @@ class PoolProcess:
         self._streams = {1: out, 2: err}
         for descriptor in (self._socket, out, err):
             os.set_blocking(descriptor, False)
-        self._owned = weakref.finalize(self, _close, [self._socket, take, self._give, out, err])
+        descriptors = [self._socket, take, self._give, out, err]
+        self._owned = weakref.finalize(self, _close, descriptors)
         settings = pool.settings
         self.process: Process = pool.nursery.spawn(
             "python",
@@ -470,7 +472,9 @@ class PoolProcess:
     def _receive_rest(self) -> bool:
         """Read more data of a dead child. True if there may be more."""
         size = len(self._buffer)
-        return self._receive() and (len(self._buffer) > size or waiting(self._socket) > 0)
+        if not self._receive():
+            return False
+        return len(self._buffer) > size or waiting(self._socket) > 0
 
 
 def waiting(descriptor: int) -> int:
@@ -703,7 +707,9 @@ class PythonPool:
         if child is None:
             self._remove_queued(work)
             return
-        if child.process.ended.done() or work not in child.batch[child.answered :]:
+        if child.process.ended.done():
+            return
+        if work not in child.batch[child.answered :]:
             return
         stolen = child.steal()
         self.requeue([other for other in stolen if other is not work])
@@ -736,7 +742,8 @@ class PythonPool:
         for child in list(self._children):
             if child.progress > stalled_since:
                 continue
-            if len(child.batch) - child.answered > 1 and child.batch[-1].strand is None:
+            unanswered = len(child.batch) - child.answered
+            if unanswered > 1 and child.batch[-1].strand is None:
                 self.requeue(child.steal())
         slow_since = self.loop.time() - SLOW
         if all(child.progress <= slow_since for child in self._children if child.batch):

@@ -107,7 +107,8 @@ def outside() -> list[Tool]:
     logged and left out, so that the others still work.
     """
     tools: list[Tool] = []
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    for point in points:
         try:
             make = point.load()
             tools.append(make())
@@ -126,4 +127,7 @@ def models(tools: Iterable[Tool]) -> dict[str, Any]:
 
 def default(more: Mapping[str, Make] | None = None) -> Registry:
     """The registry of a worker. `more` are kinds from packages that this one must not import."""
-    return Registry(outside(), {**built_in(), **(more or {})})
+    factories = built_in()
+    if more is not None:
+        factories.update(more)
+    return Registry(outside(), factories)

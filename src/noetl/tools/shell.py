@@ -60,7 +60,8 @@ class Shell:
         done: list[dict[str, Any]] = []
         stdout = stderr = ""
         try:
-            for number, template in enumerate(call.config.get("cmds") or [], start=1):
+            templates = call.config.get("cmds") or []
+            for number, template in enumerate(templates, start=1):
                 command = await _command(template, call)
                 command_env = {**env, **command.env}
                 running = _Running(self._fork_server, self._limits, command, command_env, call)
@@ -123,7 +124,8 @@ async def _command(template: Any, call: Call) -> ShellCommand:
 
 def _without_zero(command: ShellCommand) -> ShellCommand:
     """Refuse a NUL character, which no argument or variable can hold."""
-    if any("\0" in part for part in (*command.argv, *command.env.values())):
+    texts = (*command.argv, *command.env.values())
+    if any("\0" in text for text in texts):
         raise CommandError("SHELL_VALUE", "a value in a command cannot hold the character zero")
     return command
 
@@ -225,7 +227,10 @@ class _Running:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._kept = {1: bytearray(), 2: bytearray()}
-        self._lines = {1: StreamLines("stdout", call.log), 2: StreamLines("stderr", call.log)}
+        self._lines = {
+            1: StreamLines("stdout", call.log),
+            2: StreamLines("stderr", call.log),
+        }
         out, out_end = os.pipe2(os.O_CLOEXEC)
         err, err_end = os.pipe2(os.O_CLOEXEC)
         self._streams = {1: out, 2: err}

@@ -222,7 +222,8 @@ def statements(
 ) -> list[Statement]:
     """The statements of a marked text, in order, without empty ones."""
     try:
-        return list(_StatementReader(source, marks, params or {}, dialect).read())
+        reader = _StatementReader(source, marks, params or {}, dialect)
+        return list(reader.read())
     except Unterminated as error:
         raise SqlError("SQL_UNTERMINATED", str(error)) from error
 
@@ -268,7 +269,8 @@ class _StatementReader:
 
     def read(self) -> Iterator[Statement]:
         start = 0
-        for statement_tokens in split(tokens(self._source, self._private, self._dialect)):
+        all_tokens = tokens(self._source, self._private, self._dialect)
+        for statement_tokens in split(all_tokens):
             solid = [token for token in statement_tokens if token.kind != "comment"]
             if solid:
                 yield self._statement(statement_tokens, solid, start)
@@ -411,7 +413,8 @@ class _Reading:
             case "parameter":
                 if self._numbered and token.text[1:].isdigit():
                     return token.text
-                return self._parameter(self._reader.named(token.text[1:]), place, token.text)
+                value = self._reader.named(token.text[1:])
+                return self._parameter(value, place, token.text)
             case kind if kind in LITERALS and self._reader.marked(token.text):
                 return self._literal(place)
             case "name" if self._reader.marked(token.text):
@@ -423,7 +426,8 @@ class _Reading:
         mark = self._reader.mark(place.token)
         if mark.kind == "identifier":
             return identifier(mark.value)
-        return self._parameter(mark.value, place, self._reader.shown(place.token.text))
+        shown = self._reader.shown(place.token.text)
+        return self._parameter(mark.value, place, shown)
 
     def _parameter(self, value: Any, place: SqlPlace, shown: str) -> Part:
         may_bind = not self._in_body and self._first in PLANNED
@@ -469,7 +473,8 @@ class _Reading:
     def _joined(self, content: str, raising: bool = False) -> str | None:
         """The text of a literal with its values; None if it is only a null."""
         pieces = list(self._reader.pieces(content))
-        if len(pieces) == 1 and isinstance(pieces[0], Marked) and pieces[0].undoubled is None:
+        first = pieces[0] if pieces else None
+        if len(pieces) == 1 and isinstance(first, Marked) and first.undoubled is None:
             return None
         words: list[str] = []
         for piece in pieces:
@@ -487,7 +492,9 @@ class _Reading:
     def _is_body(self, place: SqlPlace) -> bool:
         if self._reader.dialect != "postgres" or not self._body_of:
             return False
-        return self._body_of == "DO" or (place.previous is not None and place.previous.word == "AS")
+        if self._body_of == "DO":
+            return True
+        return place.previous is not None and place.previous.word == "AS"
 
     def _body(self, token: Token) -> QuotedCode:
         if self._language not in ("", "PLPGSQL", "SQL"):
@@ -609,7 +616,8 @@ def listed(value: Parameter, quote: Quote) -> str:
     if not value.value:
         message = f"{value.shown}: the list of IN (…) is empty, which SQL does not allow: write = ANY({value.shown})"
         raise SqlError("SQL_VALUE", message)
-    return ", ".join(quote(Parameter(item, value.shown)) for item in value.value)
+    items = [quote(Parameter(item, value.shown)) for item in value.value]
+    return ", ".join(items)
 
 
 def identifier(value: Any) -> str:
@@ -657,4 +665,5 @@ def column_names(given: Iterable[str]) -> list[str]:
 
 def changed(count: int | None) -> dict[str, Any]:
     """The value of a statement without rows. `row_count` is the number of rows that it changed."""
-    return {"rows": [], "row_count": max(count or 0, 0), "columns": []}
+    row_count = max(count or 0, 0)
+    return {"rows": [], "row_count": row_count, "columns": []}

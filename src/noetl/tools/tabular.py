@@ -25,14 +25,18 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
     If the values of a column have no common type, the column has their JSON texts.
     """
     names = columns_of(rows) or ["value"]
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        columns[name] = _column([row.get(name) for row in rows])
+    return pa.table(columns)
 
 
 def _column(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([None if value is None else _json(value) for value in values])
+        texts = [None if value is None else _json(value) for value in values]
+        return pa.array(texts)
 
 
 def _json(value: Any) -> str:

@@ -94,7 +94,8 @@ class Transfer:
         self, call: Call, tool: Postgres | Duckdb, config: dict[str, Any], auth: Any
     ) -> EncodedTable | Failed:
         """The rows of a query, run by another tool."""
-        query_call = replace(call, config=config, auth=await _auth(call, auth))
+        resolved_auth = await _auth(call, auth)
+        query_call = replace(call, config=config, auth=resolved_auth)
         outcome = await tool.run(query_call)
         if isinstance(outcome, Success) and isinstance(outcome.value, EncodedTable):
             return outcome.value
@@ -166,7 +167,8 @@ async def _auth(call: Call, template: Any) -> Any:
 async def _file(call: Call, config: dict[str, Any]) -> tuple[str, str]:
     """The path and the format of a source."""
     path = str(await _value(call, config["path"]))
-    format = str(await _value(call, config.get("format")) or path.rpartition(".")[2]).lower()
+    suffix = path.rpartition(".")[2]
+    format = str(await _value(call, config.get("format")) or suffix).lower()
     if format in ("jsonl", "ndjson"):
         format = "json"
     return path, format

@@ -126,7 +126,8 @@ async def into_postgres(
                 raise target.key_missing(column[0])
         if target.mode == "replace":
             await connection.execute(f"TRUNCATE {target.name}".encode())
-        return await _merged(connection, target, _merge(target, columns, reader.schema.names))
+        statement = _merge(target, columns, reader.schema.names)
+        return await _merged(connection, target, statement)
 
 
 async def _merged(connection: AsyncConnection[Any], target: TransferTarget, statement: str) -> int:
@@ -194,7 +195,8 @@ def _written(
     convert = _unquoted if of_json else _text
     texts = [convert(values, column) for values, column in zip(batch.columns, columns, strict=True)]
     out = io.BytesIO()
-    csv.write_csv(pa.RecordBatch.from_arrays(texts, names=batch.schema.names), out, _CSV)
+    text_batch = pa.RecordBatch.from_arrays(texts, names=batch.schema.names)
+    csv.write_csv(text_batch, out, _CSV)
     return out.getvalue()
 
 
@@ -212,7 +214,8 @@ def _text(values: pa.Array, column: SinkColumn) -> pa.Array:
         texts = [None if value is None else str(value) for value in values.to_pylist()]
         return pa.array(texts, pa.string())
     if pa.types.is_duration(kind):
-        micros = values.cast(pa.duration("us"), safe=False).cast(pa.int64()).to_pylist()
+        durations = values.cast(pa.duration("us"), safe=False)
+        micros = durations.cast(pa.int64()).to_pylist()
         texts = [None if value is None else f"{value} microseconds" for value in micros]
         return pa.array(texts, pa.string())
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -251,7 +254,8 @@ def _each(
     values: pa.Array, column: SinkColumn, text: Callable[[SinkColumn, Any], str | None]
 ) -> pa.Array:
     try:
-        return pa.array([text(column, value) for value in moments.listed(values)], pa.string())
+        texts = [text(column, value) for value in moments.listed(values)]
+        return pa.array(texts, pa.string())
     except ValueError as error:
         raise SqlError("SINK_VALUE", f"column {column.name!r}: a value {error}", "data") from None
 
@@ -317,7 +321,8 @@ class _Writing:
         target = self._target
         if target.counted:
             connection.execute(keys.MAKE)
-            inserted = connection.execute(keys.keep("?", "?", "?"), target.once).fetchone()
+            statement = keys.keep("?", "?", "?")
+            inserted = connection.execute(statement, target.once).fetchone()
             if inserted == (0,):
                 return None
         connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")

@@ -23,13 +23,17 @@ class Wait:
 
 def _suspend(config: dict[str, Any], call: Call) -> Suspend:
     if "duration" in config:
-        return Suspend("time", delay=durations.micros(config["duration"]), timeout=call.timeout)
+        delay = durations.micros(config["duration"])
+        return Suspend("time", delay=delay, timeout=call.timeout)
     if "until" in config:
-        return Suspend("time", until=moment(config["until"]), timeout=call.timeout)
+        until = moment(config["until"])
+        return Suspend("time", until=until, timeout=call.timeout)
     if "signal" in config:
-        return Suspend("signal", signal=str(config["signal"]), timeout=call.timeout)
+        signal = str(config["signal"])
+        return Suspend("signal", signal=signal, timeout=call.timeout)
     if "approval" in config:
-        return Suspend("approval", signal=approval_name(call.identity.step), timeout=call.timeout)
+        signal = approval_name(call.identity.step)
+        return Suspend("approval", signal=signal, timeout=call.timeout)
     raise ValueError("wait takes one of duration, until, signal, approval; all of them are null")
 
 

@@ -68,7 +68,8 @@ class SchedulesMemory:
     async def due(self, limit: int) -> list[Due]:
         now = self._clock.now()
         due: list[Due] = []
-        rows = sorted(self._rows.values(), key=lambda row: (row.next_at or 0, row.schedule_id))
+        rows = list(self._rows.values())
+        rows.sort(key=lambda row: (row.next_at or 0, row.schedule_id))
         for row in rows:
             busy = await self._busy(row.last_execution)
             slot_has_come = row.next_at is not None and row.next_at <= now
@@ -79,7 +80,9 @@ class SchedulesMemory:
 
     async def move(self, after: Schedule, starts: Sequence[Begin]) -> bool:
         row = self._rows.get((after.tenant, after.name))
-        if row is None or row.schedule_id != after.schedule_id or row.revision != after.revision:
+        if row is None or row.schedule_id != after.schedule_id:
+            return False
+        if row.revision != after.revision:
             return False
         self._keep(replace(after, changed_at=row.changed_at), touch=False)
         for start, workload in starts:

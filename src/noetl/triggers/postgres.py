@@ -58,7 +58,8 @@ class SchedulesPostgres:
         return await self._changed(_SCHEDULES["resume"], tenant=tenant, name=name, next_at=next_at)
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
-        return bool(await self._main.write(_SCHEDULES["delete"], tenant=tenant, name=name))
+        rows = await self._main.write(_SCHEDULES["delete"], tenant=tenant, name=name)
+        return bool(rows)
 
     async def due(self, limit: int) -> list[Due]:
         rows = await self._background.read(_SCHEDULES["due"], limit=limit)
@@ -106,6 +107,9 @@ def _schedule(row: Record) -> Schedule:
 
     All queries have the same order of columns. The one of due schedules adds two at the end.
     """
+    last_execution = None
+    if row[14] is not None:
+        last_execution = ExecutionId(str(row[14]))
     return Schedule(
         tenant=Tenant(row[0]),
         name=row[1],
@@ -121,7 +125,7 @@ def _schedule(row: Record) -> Schedule:
         waiting=tuple(row[11]),
         skipped=row[12],
         last_at=row[13],
-        last_execution=None if row[14] is None else ExecutionId(str(row[14])),
+        last_execution=last_execution,
         error=row[15],
         revision=row[16],
         created_at=row[17],
@@ -134,7 +138,8 @@ class HooksPostgres:
         self._pool = database.main
 
     async def put(self, call: HookDefinition) -> Hook:
-        (row,) = await self._pool.write(_HOOKS["put"], **msgspec.structs.asdict(call))
+        fields = msgspec.structs.asdict(call)
+        (row,) = await self._pool.write(_HOOKS["put"], **fields)
         return _hook(row)
 
     async def find(self, tenant: Tenant, name: str) -> Hook | None:
@@ -148,7 +153,8 @@ class HooksPostgres:
         return [_hook(row) for row in rows]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
-        return bool(await self._pool.write(_HOOKS["delete"], tenant=tenant, name=name))
+        rows = await self._pool.write(_HOOKS["delete"], tenant=tenant, name=name)
+        return bool(rows)
 
 
 def _hook(row: Record) -> Hook:

@@ -19,6 +19,7 @@ from noetl.tools.port import Call
 from noetl.tools.sinks import keys
 from noetl.tools.sinks.records import (
     Record,
+    Shape,
     SinkColumn,
     SinkError,
     SinkTable,
@@ -118,7 +119,8 @@ class DuckdbSinkWriter:
         texts = self.table.texts(batch, columns, self.seen)
         columns_by_name = {f"c{number}": column for number, column in enumerate(columns)}
         arrays: dict[str, Any] = {}
-        for name, values in zip(columns_by_name, zip(*texts, strict=True), strict=True):
+        texts_by_column = zip(*texts, strict=True)
+        for name, values in zip(columns_by_name, texts_by_column, strict=True):
             arrays[name] = pa.array(values, pa.string())
         arrays[ROW] = range(len(batch))
         rows = pa.table(arrays)
@@ -194,14 +196,17 @@ def described(connection: duckdb.DuckDBPyConnection, target: SinkTarget) -> Sink
         raise SinkError("SINK_TABLE", message, kind="config", table=target.table) from None
     columns: dict[str, SinkColumn] = {}
     for column, kind, *_ in rows:
-        columns[column] = SinkColumn(column, kind, "json" if _is_nested(kind) else "plain")
+        shape: Shape = "json" if _is_nested(kind) else "plain"
+        columns[column] = SinkColumn(column, kind, shape)
     table = SinkTable(name, columns)
     table.check_key(target.key)
     return table
 
 
 def _is_nested(kind: str) -> bool:
-    return kind == "JSON" or kind.endswith("]") or kind.startswith(("STRUCT(", "MAP(", "UNION("))
+    if kind == "JSON" or kind.endswith("]"):
+        return True
+    return kind.startswith(("STRUCT(", "MAP(", "UNION("))
 
 
 def _read(name: str, column: SinkColumn) -> str:

@@ -44,7 +44,8 @@ async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
     path = Path(name)
     if target.mode != "replace" and await asyncio.to_thread(path.exists):
         return {"row_count": 0, "repeated": True, "path": str(path)}
-    return {"row_count": await written(path, format, value), "path": str(path)}
+    row_count = await written(path, format, value)
+    return {"row_count": row_count, "path": str(path)}
 
 
 async def written(path: Path, format: str, value: Any) -> int:

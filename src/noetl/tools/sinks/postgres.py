@@ -89,7 +89,8 @@ async def _described(
         raise SinkError("SINK_TABLE", message, kind="config", table=target.table)
     columns: dict[str, SinkColumn] = {}
     for _, _, name, kind, base, array, _ in rows:
-        columns[name] = SinkColumn(name, kind, SHAPES.get(base, "plain"), array)
+        shape = SHAPES.get(base, "plain")
+        columns[name] = SinkColumn(name, kind, shape, array)
     table_name, schema, _, _, _, _, ready = rows[0]
     table = SinkTable(table_name, columns)
     table.check_key(target.key)

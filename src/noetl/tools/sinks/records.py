@@ -61,7 +61,9 @@ class SinkTarget(Struct, frozen=True):
 
     @property
     def upserts(self) -> bool:
-        return self.mode == "upsert" or (self.mode == "staged" and bool(self.key))
+        if self.mode == "staged":
+            return bool(self.key)
+        return self.mode == "upsert"
 
     @property
     def keyed(self) -> bool:
