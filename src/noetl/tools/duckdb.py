@@ -67,10 +67,10 @@ class Duckdb:
 class _Session:
     """The connection of one call, used by its thread; only `interrupt` is called by another one."""
 
-    def __init__(self, call: Call, found: list[Statement], inputs: dict[str, Any]) -> None:
+    def __init__(self, call: Call, statements: list[Statement], inputs: dict[str, Any]) -> None:
         self._call = call
         self._inputs = inputs
-        self._statements = found
+        self._statements = statements
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._interrupted = False
         self.current: Statement | None = None  # the statement that runs
@@ -86,8 +86,8 @@ class _Session:
             connection = stack.enter_context(duckdb.connect(database, config=SETTINGS))
             self._connection = connection
             stack.callback(self._over)
-            for name, given in self._inputs.items():
-                stack.enter_context(registered(connection, name, given, self._call.tables.staging))
+            for name, value in self._inputs.items():
+                stack.enter_context(registered(connection, name, value, self._call.tables.staging))
             return self._transaction(connection)
 
     def _over(self) -> None:
@@ -225,10 +225,10 @@ def _double(value: float) -> str:
     return f"({text})"
 
 
-def _written(given: Parameter) -> str:
-    if given.in_list and isinstance(given.value, list):
-        return listed(given, _written)
-    return literal(given.value)
+def _written(parameter: Parameter) -> str:
+    if parameter.in_list and isinstance(parameter.value, list):
+        return listed(parameter, _written)
+    return literal(parameter.value)
 
 
 def literal(value: Any) -> str:
@@ -261,26 +261,26 @@ async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
                 inputs[name] = await call.rendering.source(template)
         yield inputs
     finally:
-        for given in inputs.values():
-            if isinstance(given, Reader):
-                await asyncio.to_thread(given.close)
+        for value in inputs.values():
+            if isinstance(value, Reader):
+                await asyncio.to_thread(value.close)
 
 
 @contextmanager
 def registered(
-    connection: duckdb.DuckDBPyConnection, name: str, given: Any, staging: Staging
+    connection: duckdb.DuckDBPyConnection, name: str, value: Any, staging: Staging
 ) -> Iterator[None]:
     """Make an input a view of the connection."""
-    if not isinstance(given, Reader):
-        _view(connection, name, table(rows_of(name, given)))
+    if not isinstance(value, Reader):
+        _view(connection, name, table(rows_of(name, value)))
         yield
         return
-    with given.local(staging) as paths:
+    with value.local(staging) as paths:
         if not paths:
-            rows = pa.Table.from_batches(given.batches(), given.schema)
+            rows = pa.Table.from_batches(value.batches(), value.schema)
             _view(connection, name, rows)
         else:
-            scanned = scan([str(path) for path in paths], given.schema)
+            scanned = scan([str(path) for path in paths], value.schema)
             connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {scanned}")
         yield
 

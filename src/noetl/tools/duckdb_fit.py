@@ -109,45 +109,45 @@ def first_misfit(
     """The first column of `rows` with a value that `table` would change, and the reason."""
     table_kinds = column_kinds(connection, table)
     wanted = {name.lower(): kind for name, kind in table_kinds.items()}
-    for name, given in column_kinds(connection, rows).items():
+    for name, source_kind in column_kinds(connection, rows).items():
         kind = wanted.get(name.lower())
-        if kind is None or str(kind) == str(given):
+        if kind is None or str(kind) == str(source_kind):
             continue
         if not may_change(kind):
             continue
-        reason = _first_in_column(connection, rows, name, given, kind)
+        reason = _first_in_column(connection, rows, name, source_kind, kind)
         if reason is not None:
             return name, reason
     return None
 
 
 def _first_in_column(
-    connection: duckdb.DuckDBPyConnection, rows: str, name: str, given: Any, kind: Any
+    connection: duckdb.DuckDBPyConnection, rows: str, name: str, source_kind: Any, kind: Any
 ) -> str | None:
     column = identifier(name)
     query = f"SELECT {column} FROM {rows} WHERE {column} IS NOT NULL"  # noqa: S608 - quoted names
-    if given.id in INTEGERS and kind.id in INTEGERS:
+    if source_kind.id in INTEGERS and kind.id in INTEGERS:
         return None
-    if kind.id in INTEGERS and given.id in FRACTIONS:
+    if kind.id in INTEGERS and source_kind.id in FRACTIONS:
         query += f" AND {column} <> trunc({column}) LIMIT 1"
-    if kind.id in INTEGERS and given.id == "varchar":
+    if kind.id in INTEGERS and source_kind.id == "varchar":
         query += f" AND regexp_matches({column}, '[.eE]')"
-    if kind.id == "boolean" and given.id in INTEGERS | FRACTIONS:
+    if kind.id == "boolean" and source_kind.id in INTEGERS | FRACTIONS:
         query += f" AND {column} NOT IN (0, 1) LIMIT 1"
     result = connection.execute(query)
     while batch := result.fetchmany(BATCH):
         for (value,) in batch:
-            reason = misfit(_read(value, given, kind), kind)
+            reason = misfit(_read(value, source_kind, kind), kind)
             if reason is not None:
                 return reason
     return None
 
 
-def _read(value: Any, given: Any, kind: Any) -> Any:
+def _read(value: Any, source_kind: Any, kind: Any) -> Any:
     """The value that DuckDB casts: JSON, and text for a column of lists or structs, are decoded."""
-    if given.id != "varchar":
+    if source_kind.id != "varchar":
         return value
-    if str(given) != "JSON" and kind.id not in NESTED:
+    if str(source_kind) != "JSON" and kind.id not in NESTED:
         return value
     try:
         return json.loads(value, parse_float=Decimal)

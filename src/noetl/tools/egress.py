@@ -52,7 +52,7 @@ async def permitted(host: str, port: int) -> str:
 
 
 class Transport(httpx.AsyncHTTPTransport):
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         pool: Any = self._pool  # httpx has no parameter for the backend of its pool
         pool._network_backend = Egress(pool._network_backend)

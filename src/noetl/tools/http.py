@@ -220,10 +220,10 @@ def _text(value: Any) -> str:
     return text(Meter(WORKER_LIMITS), value)
 
 
-def _params(given: dict[str, Any]) -> list[tuple[str, str | int | float | bool | None]]:
+def _params(params: dict[str, Any]) -> list[tuple[str, str | int | float | bool | None]]:
     """The parameters as pairs. A list repeats its name; null leaves it out."""
     pairs: list[tuple[str, str | int | float | bool | None]] = []
-    for name, value in given.items():
+    for name, value in params.items():
         values = value if isinstance(value, list) else [value]
         pairs += [(name, _text(part)) for part in values if part is not None]
     return pairs
@@ -405,16 +405,16 @@ def _excerpt(response: httpx.Response, body: bytes) -> Any:
     return body[:DETAIL].decode(response.charset_encoding or "utf-8", "replace")
 
 
-def retry_after(given: str | None) -> float | None:
+def retry_after(header: str | None) -> float | None:
     """The seconds of a header `Retry-After`, which has seconds or a date."""
-    if given is None:
+    if header is None:
         return None
     try:
-        return max(0.0, float(given))
+        return max(0.0, float(header))
     except ValueError:
         pass
     try:
-        date = email.utils.parsedate_to_datetime(given)
+        date = email.utils.parsedate_to_datetime(header)
     except ValueError:
         return None
     if not date.tzinfo:

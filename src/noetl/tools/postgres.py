@@ -151,15 +151,15 @@ def address(auth: Any, database: Any = None) -> str:
 
 
 async def _in_bulk(
-    connection: AsyncConnection[Any], conninfo: str, found: list[Statement], call: Call
+    connection: AsyncConnection[Any], conninfo: str, statements: list[Statement], call: Call
 ) -> Any:
     """Read the rows in bulk.
 
     Returns None, without running anything, if this is not a single query with many rows, or if it
     has columns that a bulk read does not support.
     """
-    statement = found[0]
-    if len(found) > 1 or call.config.get("autocommit"):
+    statement = statements[0]
+    if len(statements) > 1 or call.config.get("autocommit"):
         return None
     if statement.first not in COPIED or statement.has_secrets or not _conforms(connection):
         return None
@@ -199,29 +199,29 @@ async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
         return 0
 
 
-async def _run(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> Any:
-    is_single_read = len(found) == 1 and found[0].first in READING
+async def _run(connection: AsyncConnection[Any], statements: list[Statement], call: Call) -> Any:
+    is_single_read = len(statements) == 1 and statements[0].first in READING
     if is_single_read or call.config.get("autocommit"):
-        value = await _all(connection, found, call)
+        value = await _all(connection, statements, call)
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             if isinstance(value, EncodedTable):
                 value.close()
             raise open_transaction()
         return value
     async with connection.transaction():
-        return await _all(connection, found, call)
+        return await _all(connection, statements, call)
 
 
-async def _all(connection: AsyncConnection[Any], found: list[Statement], call: Call) -> Any:
+async def _all(connection: AsyncConnection[Any], statements: list[Statement], call: Call) -> Any:
     """Run the statements. Returns the value of the last one."""
     timeout = _milliseconds(call)
     if timeout is not None:
         await connection.execute(
             "SELECT set_config('statement_timeout', %s, false)", (str(timeout),)
         )
-    for statement in found[:-1]:
+    for statement in statements[:-1]:
         await _one(connection, statement, None)
-    return await _one(connection, found[-1], call.tables)
+    return await _one(connection, statements[-1], call.tables)
 
 
 class StatementFailed(Exception):
@@ -372,34 +372,34 @@ def _bound(statement: Statement) -> tuple[str, list[Any]]:
 _ASK_THEIR_ARGUMENT = frozenset({"TO_JSON", "TO_JSONB", "JSON_AGG", "JSONB_AGG", "ARRAY_AGG"})
 
 
-def literal(given: Parameter) -> str:
+def literal(parameter: Parameter) -> str:
     """The literal that an author would write for the value in its place."""
-    value = given.value
+    value = parameter.value
     if isinstance(value, list):
-        if given.in_list:
-            return listed(given, literal)
-        return _array(given)
+        if parameter.in_list:
+            return listed(parameter, literal)
+        return _array(parameter)
     known = scalar(value)
     if known is not None:
         return known
     if "\0" in value:
-        message = f"{given.shown}: Postgres has no text with the character zero"
+        message = f"{parameter.shown}: Postgres has no text with the character zero"
         raise SqlError("SQL_VALUE", message, "data")
     text = quoted(str(value))
-    if given.function in _ASK_THEIR_ARGUMENT:
+    if parameter.function in _ASK_THEIR_ARGUMENT:
         text += "::text"
     return text
 
 
-def _array(given: Parameter) -> str:
+def _array(parameter: Parameter) -> str:
     """The literal of an array. Texts get the type of the column beside them, if there is one."""
-    if any(isinstance(leaf, bool | int | float) for leaf in _leaves(given.value)):
-        return _constructed(given.value)
-    if given.typed_by_place:
-        return quoted(_array_text(given.value))
-    if all(leaf is None for leaf in _leaves(given.value)):
-        return f"{quoted(_array_text(given.value))}::text[]"
-    return _constructed(given.value)
+    if any(isinstance(leaf, bool | int | float) for leaf in _leaves(parameter.value)):
+        return _constructed(parameter.value)
+    if parameter.typed_by_place:
+        return quoted(_array_text(parameter.value))
+    if all(leaf is None for leaf in _leaves(parameter.value)):
+        return f"{quoted(_array_text(parameter.value))}::text[]"
+    return _constructed(parameter.value)
 
 
 def _leaves(value: list[Any]) -> Iterator[Any]:

@@ -99,10 +99,10 @@ def _check(batch: pa.RecordBatch) -> None:
             raise BulkError("22008", unfit(name))
 
 
-def _schema(found: pa.Schema) -> pa.Schema | None:
+def _schema(source_schema: pa.Schema) -> pa.Schema | None:
     """The schema to store; None if a type is not supported, or if there are no columns."""
     fields: list[pa.Field] = []
-    for name, source_field in zip(column_names(found.names), found, strict=True):
+    for name, source_field in zip(column_names(source_schema.names), source_schema, strict=True):
         field = _field(name, source_field)
         if field is None:
             return None

@@ -29,9 +29,9 @@ class Python:
     raw = frozenset({"code"})
 
     def __init__(
-        self, nursery: ForkServer | None = None, settings: PoolSettings | None = None
+        self, fork_server: ForkServer | None = None, settings: PoolSettings | None = None
     ) -> None:
-        self._fork_server = nursery or ForkServer()
+        self._fork_server = fork_server or ForkServer()
         self._settings = settings or PoolSettings()
         self._pool: PythonPool | None = None
 
@@ -142,10 +142,10 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def written(given: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
+def written(value: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
     """Encode one input or several as JSON for the code."""
     try:
-        return msgspec.json.encode(given)
+        return msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         message = f"the input is not JSON: {error}"
         return Failed(Failure(code="INPUT_NOT_JSON", kind="python", message=message))

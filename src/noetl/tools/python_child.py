@@ -359,14 +359,14 @@ def program(code: str) -> tuple[Any, bool]:
 
 
 def answer(
-    programs: Programs, code: str, given: dict[str, Any], limit: int, written: Any = None
+    programs: Programs, code: str, call_input: dict[str, Any], limit: int, written: Any = None
 ) -> bytes:
     """Run the code on one input, and encode its value or its failure.
 
-    `written` encodes the value, if it is given.
+    `written` encodes the value, if it is passed.
     """
     try:
-        value = execute(programs.get(code), given)
+        value = execute(programs.get(code), call_input)
         encoded = (written or encode)(value)
     except SystemExit as end:
         if end.code in (None, 0):
@@ -585,16 +585,16 @@ ENCODER = json.JSONEncoder(
 )
 
 
-def execute(found: tuple[Any, bool], given: dict[str, Any]) -> Any:
+def execute(compiled_program: tuple[Any, bool], call_input: dict[str, Any]) -> Any:
     """Run a compiled program on one input and return its value.
 
     The value is what the code returns at top level, the variable `result`, or what `main` returns.
     """
-    compiled, returned = found
-    names: dict[str, Any] = dict.fromkeys(WHOLE, given)
+    compiled, returned = compiled_program
+    names: dict[str, Any] = dict.fromkeys(WHOLE, call_input)
     names["__name__"] = "__noetl__"
     names["__builtins__"] = builtins
-    names.update(given)
+    names.update(call_input)
     result_before = names.get("result")
     if compiled.co_flags & CO_COROUTINE:
         settled(eval(compiled, names))  # noqa: S307 - this process exists to run the playbook's code
@@ -606,9 +606,9 @@ def execute(found: tuple[Any, bool], given: dict[str, Any]) -> Any:
         return names["result"]
     entry = names.get("main")
     if callable(entry):
-        positional, named = bound(entry, given)
+        positional, named = bound(entry, call_input)
         return settled(entry(*positional, **named))
-    if "result" in given:
+    if "result" in call_input:
         return None
     return names.get("result")
 
@@ -625,7 +625,7 @@ def settled(value: Any) -> Any:
     return asyncio.run(wait())
 
 
-def bound(entry: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def bound(entry: Any, call_input: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of `main`: inputs by name.
 
     A parameter called input, args or input_data gets the whole input. So does a single parameter
@@ -635,17 +635,17 @@ def bound(entry: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]
 
     parameters = list(inspect.signature(entry).parameters.values())
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return [], dict(given)
+        return [], dict(call_input)
     named: dict[str, Any] = {}
     for parameter in parameters:
         name = parameter.name
-        if name in given or name in WHOLE:
-            named[name] = given.get(name, given)
+        if name in call_input or name in WHOLE:
+            named[name] = call_input.get(name, call_input)
     if len(parameters) != 1 or named:
         return [], named
     (parameter,) = parameters
     if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
-        return [given], {}
+        return [call_input], {}
     return [], named
 
 

@@ -176,31 +176,36 @@ class PoolCall:
 
     __slots__ = (
         "answer",
-        "begun",
         "child",
-        "given",
+        "encoded_input",
+        "is_over",
         "lines",
-        "lost",
+        "losses",
         "nth",
-        "over",
         "program",
         "strand",
         "together",
+        "was_started",
     )
 
     def __init__(
-        self, program: Program, given: bytes, nth: int, together: Together, strand: "Strand | None"
+        self,
+        program: Program,
+        encoded_input: bytes,
+        nth: int,
+        together: Together,
+        strand: "Strand | None",
     ) -> None:
         self.program = program
         self.strand = strand
-        self.given = given
+        self.encoded_input = encoded_input
         self.nth = nth
         self.together = together
         self.answer: Any = None
-        self.over = False  # it has its answer, or the caller was cancelled
-        self.begun = False  # a child started it, and died before it sent the answer
+        self.is_over = False  # it has its answer, or the caller was cancelled
+        self.was_started = False  # a child started it, and died before it sent the answer
         self.child: PoolProcess | None = None
-        self.lost = 0
+        self.losses = 0
         self.lines: dict[int, StreamLines] | None = None
 
     def logged(self, stream: int, data: bytes) -> None:
@@ -215,10 +220,10 @@ class PoolCall:
         if self.lines is not None:
             for lines in self.lines.values():
                 lines.end()
-        if self.over:
+        if self.is_over:
             return
         self.answer = answer
-        self.over = True
+        self.is_over = True
         if isinstance(answer, PythonProcessCrashed):
             failed = True
         else:
@@ -291,7 +296,7 @@ class PoolProcess:
             "stop": strand is not None and strand.strict,
         }
         head = msgspec.json.encode(request)
-        inputs = b",".join(work.given for work in batch)
+        inputs = b",".join(work.encoded_input for work in batch)
         body = b'%b,"inputs":[%b]}' % (head[:-1], inputs)
         if len(batch) > 1:  # a single call needs no token: it starts when it arrives
             os.write(self._give, b"." * len(batch))
@@ -463,7 +468,7 @@ class PoolProcess:
         self.batch, self.answered = [], 0
         self._pool.leave(self)
         for work in owed:
-            work.begun = True
+            work.was_started = True
         if owed and not self.doomed:
             owed.pop().ended(PythonProcessCrashed(status))
         self._pool.requeue([*owed, *unstarted], status)
@@ -509,9 +514,9 @@ def _goes_along(batch: list[PoolCall], work: PoolCall, room: bool) -> bool:
 class PythonPool:
     """The children and the queue. A pool is bound to one event loop."""
 
-    def __init__(self, nursery: ForkServer, settings: PoolSettings) -> None:
+    def __init__(self, fork_server: ForkServer, settings: PoolSettings) -> None:
         self.loop = asyncio.get_running_loop()
-        self.nursery = nursery
+        self.nursery = fork_server
         self.settings = settings
         self._children: set[PoolProcess] = set()  # those that take calls
         self._idle: list[PoolProcess] = []
@@ -573,9 +578,9 @@ class PythonPool:
         try:
             await together.done
         except asyncio.CancelledError:
-            unwanted = [work for work in works if not work.over]
+            unwanted = [work for work in works if not work.is_over]
             for work in unwanted:
-                work.over = True
+                work.is_over = True
             for work in unwanted:
                 await self._withdraw(work)
             raise
@@ -616,14 +621,14 @@ class PythonPool:
     def requeue(self, works: list[PoolCall], status: int = 0) -> None:
         """Put calls that a child has not run at the front of the queue."""
         for work in reversed(works):
-            if work.over:
+            if work.is_over:
                 continue
-            if work.together.stopped and not work.begun:
+            if work.together.stopped and not work.was_started:
                 work.ended(None)
                 continue
             work.child = None
-            work.lost += status != 0
-            if work.lost > LOSSES or self.closed:
+            work.losses += status != 0
+            if work.losses > LOSSES or self.closed:
                 work.ended(PythonProcessCrashed(status))
                 continue
             self._queue.setdefault(work.program, deque()).appendleft(work)
@@ -649,10 +654,10 @@ class PythonPool:
         program, waiting = next(iter(self._queue.items()))
         count = self._batch_size(program, len(waiting))
         batch = [waiting.popleft()]
-        size = len(batch[0].given)
+        size = len(batch[0].encoded_input)
         while waiting:
             work = waiting[0]
-            size += len(work.given)
+            size += len(work.encoded_input)
             room = len(batch) < count and size <= BATCH_BYTES
             if not _goes_along(batch, work, room):
                 break
@@ -686,17 +691,17 @@ class PythonPool:
         program = works[0].program
         waiting = self._queue.pop(program, deque())
         self._queued -= len(waiting)
-        kept = deque(work for work in waiting if work.together is not together or work.begun)
+        kept = deque(work for work in waiting if work.together is not together or work.was_started)
         if kept:
             self._queue[program] = kept
             self._queued += len(kept)
         for work in waiting:
-            if work.together is together and not work.begun:
+            if work.together is together and not work.was_started:
                 work.ended(None)
         self.loop.call_soon(self._recall, works)
 
     def _recall(self, works: list[PoolCall]) -> None:
-        children = {work.child for work in works if not work.over}
+        children = {work.child for work in works if not work.is_over}
         for child in children:
             if child is not None:
                 self.requeue(child.steal())

@@ -46,9 +46,9 @@ class Shell:
     raw = frozenset({"cmds"})
 
     def __init__(
-        self, nursery: ForkServer | None = None, limits: ProcessLimits | None = None
+        self, fork_server: ForkServer | None = None, limits: ProcessLimits | None = None
     ) -> None:
-        self._fork_server = nursery or ForkServer()
+        self._fork_server = fork_server or ForkServer()
         self._limits = limits or ProcessLimits()
 
     async def close(self) -> None:

@@ -197,9 +197,9 @@ def quoted(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def check_transaction(found: Iterable[Statement]) -> None:
+def check_transaction(task_statements: Iterable[Statement]) -> None:
     """Refuse BEGIN, COMMIT and the like: the statements of a task are one transaction."""
-    for statement in found:
+    for statement in task_statements:
         if statement.first in _TRANSACTION:
             message = f"{statement.first}: the statements of a task are one transaction already; or set autocommit: true"
             raise SqlError("SQL_TRANSACTION", message)
@@ -279,7 +279,9 @@ class _StatementReader:
                 end = statement_tokens[-1].end
             start = self._source.find(";", end) + 1 or len(self._source)
 
-    def _statement(self, found: Sequence[Token], solid: Sequence[Token], start: int) -> Statement:
+    def _statement(
+        self, statement_tokens: Sequence[Token], solid: Sequence[Token], start: int
+    ) -> Statement:
         """Read one statement. `solid` are its tokens without comments."""
         line = self._line(start)
         for wrong in misplaced(solid, self._kinds, self._private, self._dialect):
@@ -293,7 +295,7 @@ class _StatementReader:
         reading = _Reading(self, solid)
         parts: list[Part] = []
         position = start
-        for token in found:
+        for token in statement_tokens:
             parts.append(self._source[position : token.start])
             if token.kind == "comment":
                 parts.append(self._comment(token))
@@ -650,10 +652,10 @@ def _kind(value: Any) -> str:
 # ---- values out ----------------------------------------------------------------------------------
 
 
-def column_names(given: Iterable[str]) -> list[str]:
+def column_names(original_names: Iterable[str]) -> list[str]:
     """Make the names of columns unique: the second `a` is `a_2`."""
     names: list[str] = []
-    for name in given:
+    for name in original_names:
         unique = name
         number = 1
         while unique in names:

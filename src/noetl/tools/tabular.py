@@ -9,11 +9,11 @@ from noetl.results.values import columns_of, to_json
 from noetl.tools.sql import SqlError
 
 
-def listed(name: str, given: Any) -> list[dict[str, Any]]:
+def listed(name: str, value: Any) -> list[dict[str, Any]]:
     """The rows of an input: a list, or a map with `rows`. Any other map is one row."""
-    rows = given
-    if isinstance(given, dict):
-        rows = given.get("rows", [given])
+    rows = value
+    if isinstance(value, dict):
+        rows = value.get("rows", [value])
     if not isinstance(rows, list):
         raise SqlError("SQL_INPUT", f"input {name} is not a list of rows")
     return [row if isinstance(row, dict) else {"value": row} for row in rows]

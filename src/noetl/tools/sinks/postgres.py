@@ -231,7 +231,7 @@ class PostgresSinkWriter:
     # ---- into the target -------------------------------------------------------------------------
 
     async def _stored(
-        self, expressions: dict[str, str], rows: str, given: Sequence[Any]
+        self, expressions: dict[str, str], rows: str, parameters: Sequence[Any]
     ) -> AsyncRawCursor[Any]:
         """Insert into the target. `expressions` gives the value of each column, over `rows`."""
         names = quoted(list(expressions))
@@ -246,7 +246,7 @@ class PostgresSinkWriter:
                 f"ON CONFLICT ({quoted(self._key)}) DO {action}"
             )
         try:
-            return await _do(self.connection, statement, given)
+            return await _do(self.connection, statement, parameters)
         except InvalidColumnReference:
             if not self.target.upserts:
                 raise
@@ -288,6 +288,8 @@ class PostgresSinkWriter:
         return result
 
 
-async def _do(connection: Connection, statement: str, given: Sequence[Any]) -> AsyncRawCursor[Any]:
-    """Execute a statement with `$1`, `$2` … for the values of `given`."""
-    return await AsyncRawCursor(connection).execute(statement.encode(), given or None)
+async def _do(
+    connection: Connection, statement: str, parameters: Sequence[Any]
+) -> AsyncRawCursor[Any]:
+    """Execute a statement with `$1`, `$2` … for the values of `parameters`."""
+    return await AsyncRawCursor(connection).execute(statement.encode(), parameters or None)
