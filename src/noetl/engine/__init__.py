@@ -1,4 +1,5 @@
-"""The pure engine: `evolve` folds a fact into the state, `decide` says what follows, `advance` does both until nothing does.
+"""The pure engine: `evolve` folds one event, `decide` says what follows, `advance` repeats both.
 
-No I/O, no clock, no randomness; it reads envelopes, never payloads. Imports `noetl.model` and `noetl.playbook` only.
+It runs in the server, once per event, without I/O, clock or randomness; it reads envelopes only.
+It imports `noetl.model` and `noetl.playbook`; the server and `spark.jobs` may import it.
 """

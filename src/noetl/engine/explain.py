@@ -1,9 +1,16 @@
-"""Why a step ran, did not run, or waits: answered from the folded log alone."""
+"""Explain why a step ran, did not run, or waits. The folded log is the only source."""
 
 from msgspec import Struct
 
 from noetl.engine import joins
-from noetl.engine.state import Activation, Execution, OpenCommand, PinnedPlaybook, Record
+from noetl.engine.state import (
+    Activation,
+    Execution,
+    OpenCommand,
+    PinnedPlaybook,
+    Record,
+    Recovery,
+)
 from noetl.engine.unhandled import is_unhandled
 from noetl.model.clock import iso
 from noetl.model.events import Verdict
@@ -11,7 +18,7 @@ from noetl.playbook.plan import targets
 
 
 class Explanation(Struct, frozen=True, omit_defaults=True):
-    """`verdict` in a word, `because` in sentences, most direct cause first."""
+    """`verdict` is one word. `because` lists sentences, the most direct cause first."""
 
     step: str
     verdict: str  # ran, failed, skipped, inherited, running, waiting, held, cancelled, not reached
@@ -34,58 +41,67 @@ def explain(fixed: PinnedPlaybook, state: Execution, step: str) -> Explanation:
 
 
 def _live(state: Execution, activation: Activation) -> tuple[str, list[str]]:
+    """Explain an activation that has not ended."""
     commands = [live for live in state.commands.values() if live.activation == activation.id]
     because = [_origin(activation.origins)]
     loop = activation.loop
     if loop is not None:
-        counted = f"{loop.ok} ok, {loop.failed} failed, {loop.live} commands in flight"
-        because.append(f"its loop is at item {loop.next} of {loop.collection.size}: {counted}")
-    waiting = [reason for live in commands if (reason := _waits_for(state, live)) is not None]
+        counts = f"{loop.ok} ok, {loop.failed} failed, {loop.live} commands in flight"
+        because.append(f"its loop is at item {loop.next} of {loop.collection.size}: {counts}")
+    waits = [_waits_for(state, live) for live in commands]
+    reasons = [reason for reason in waits if reason is not None]
     if state.paused and not commands:
-        waiting.append("the execution is paused")
-    if waiting:
-        return "waiting", waiting + because
-    where = (
-        "a worker evaluates an expression that needs data"
-        if _evaluates(commands)
-        else "its command has not ended"
-    )
-    return "running", [*([where] if commands else []), *because]
+        reasons.append("the execution is paused")
+    if reasons:
+        return "waiting", reasons + because
+    if not commands:
+        return "running", because
+    if _evaluates(commands):
+        return "running", ["a worker evaluates an expression that needs data", *because]
+    return "running", ["its command has not ended", *because]
 
 
 def _evaluates(commands: list[OpenCommand]) -> bool:
+    """Whether a worker evaluates an expression for the engine."""
     return any(live.kind in ("evaluate", "plan") for live in commands)
 
 
 def _waits_for(state: Execution, live: OpenCommand) -> str | None:
-    """With the command that ends the wait, where a person can."""
+    """What the command waits for. Names the CLI command that ends the wait, if a person can."""
     if live.parked is None:
         return None
     match live.parked.reason:
         case "approval":
-            sent = f"`noetl exec approve {state.execution_id} {live.step}` gives it, `reject` refuses it"
-            return f"task {live.parked.task} waits for an approval: {sent}"
+            remedy = (
+                f"`noetl exec approve {state.execution_id} {live.step}` gives it,"
+                " `reject` refuses it"
+            )
+            return f"task {live.parked.task} waits for an approval: {remedy}"
         case "signal":
-            sent = f"`noetl signal {state.execution_id} {live.parked.signal}` sends it"
-            return f"task {live.parked.task} waits for the signal {live.parked.signal!r}: {sent}"
+            remedy = f"`noetl signal {state.execution_id} {live.parked.signal}` sends it"
+            return f"task {live.parked.task} waits for the signal {live.parked.signal!r}: {remedy}"
         case "child":
             child = live.parked.child or "which has not started yet"
             return f"task {live.parked.task} waits for its child {child}"
         case _:
-            until = live.parked.until
-            when = "" if until is None else f", until {iso(until)}"
-            return f"task {live.parked.task} waits for a timer{when}"
+            reason = f"task {live.parked.task} waits for a timer"
+            if live.parked.until is not None:
+                reason += f", until {iso(live.parked.until)}"
+            return reason
 
 
 def _held(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
-    arrived = ", ".join(sorted({token.origin or "the start" for token in state.tokens[step]}))
+    """Explain why the arrivals at a join have not entered the step."""
+    origins = {token.origin or "the start" for token in state.tokens[step]}
+    sources = ", ".join(sorted(origins))
     blockers = ", ".join(joins.blockers(fixed, state, step))
     if state.paused:
-        return ["the execution is paused", f"it was reached from {arrived}"]
-    return [f"it was reached from {arrived}, and what is live at {blockers} can still reach it"]
+        return ["the execution is paused", f"it was reached from {sources}"]
+    return [f"it was reached from {sources}, and what is live at {blockers} can still reach it"]
 
 
 def _over(record: Record, recovered: list[str], not_admitted: list[str]) -> tuple[str, list[str]]:
+    """Explain a step that has ended."""
     because = [_origin(record.origins)]
     match record.status:
         case "skipped":
@@ -94,26 +110,29 @@ def _over(record: Record, recovered: list[str], not_admitted: list[str]) -> tupl
             return "inherited", ["its result was taken over from the execution that is retried"]
         case "cancelled":
             return "cancelled", ["the execution ended while it was live", *because]
-    routed = [_verdict(verdict) for verdict in record.verdicts]
-    if record.status == "error" and record.result is not None and record.result.error is not None:
-        return "failed", [record.result.error.message, *recovered, *not_admitted, *because, *routed]
-    return "ran", [*recovered, *_items(record), *because, *routed]
+    arcs = [_verdict(verdict) for verdict in record.verdicts]
+    result = record.result
+    if record.status == "error" and result is not None and result.error is not None:
+        return "failed", [result.error.message, *recovered, *not_admitted, *because, *arcs]
+    return "ran", [*recovered, *_items(record), *because, *arcs]
 
 
 def _recovered(state: Execution, step: str) -> list[str]:
-    """Failures of the step that something handled."""
-    return [
-        f"recovered from {each.code}"
-        + (f" of task {each.task}" if each.task is not None else "")
-        + (f", {each.count} times" if each.count > 1 else "")
-        + f": {each.message} (handled by {each.by})"
-        for each in state.recoveries
-        if each.step == step
-    ]
+    """Describe the failures of the step that an arc, a rule or a loop's policy handled."""
+    return [_recovery(recovery) for recovery in state.recoveries if recovery.step == step]
+
+
+def _recovery(recovery: Recovery) -> str:
+    text = f"recovered from {recovery.code}"
+    if recovery.task is not None:
+        text += f" of task {recovery.task}"
+    if recovery.count > 1:
+        text += f", {recovery.count} times"
+    return f"{text}: {recovery.message} (handled by {recovery.by})"
 
 
 def _not_admitted(state: Execution, step: str) -> list[str]:
-    """Why a failure stands although an error arc was taken."""
+    """Explain why a failure is unhandled although an error arc was taken."""
     record = state.steps[step]
     if record.status != "error" or state.failed_step != step or not is_unhandled(state, step):
         return []
@@ -122,33 +141,40 @@ def _not_admitted(state: Execution, step: str) -> list[str]:
 
 
 def _items(record: Record) -> list[str]:
-    """Items that failed though their loop did not."""
+    """Count the failed items of a loop that did not fail itself."""
     stats = record.stats
-    return (
-        [f"{stats.failed} of its {stats.total} items failed"]
-        if stats is not None and stats.failed
-        else []
-    )
+    if stats is None or not stats.failed:
+        return []
+    return [f"{stats.failed} of its {stats.total} items failed"]
 
 
 def _origin(origins: tuple[str, ...]) -> str:
-    return f"it was reached from {', '.join(origins)}" if origins else "the execution began here"
+    if not origins:
+        return "the execution began here"
+    return f"it was reached from {', '.join(origins)}"
 
 
 def _verdict(verdict: Verdict) -> str:
+    text = f"arc to {verdict.step}: {verdict.verdict}"
     saw = ", ".join(f"{name} = {value!r}" for name, value in verdict.saw.items())
-    return f"arc to {verdict.step}: {verdict.verdict}" + (f" ({saw})" if saw else "")
+    if saw:
+        text += f" ({saw})"
+    return text
 
 
 def _false_guard(fixed: PinnedPlaybook, source: str, number: int, verdict: Verdict) -> str:
-    """The guard of an arc that was not taken, as it is written."""
+    """The guard of an arc that was not taken, as the playbook writes it."""
     router = fixed.plan.steps[source].step.next
-    arcs = router.arcs if router is not None else []
-    guard = arcs[number].when if verdict.verdict == "false" and number < len(arcs) else None
-    return "" if guard is None else f"; its guard is {guard}"
+    if router is None or verdict.verdict != "false" or number >= len(router.arcs):
+        return ""
+    guard = router.arcs[number].when
+    if guard is None:
+        return ""
+    return f"; its guard is {guard}"
 
 
 def _not_reached(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+    """Explain why no arrival has come to the step."""
     if step not in fixed.plan.steps:
         return [f"the playbook has no step {step}"]
     because = _cut_short(fixed, state, step)
@@ -171,9 +197,11 @@ def _not_reached(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str
                 for number, verdict in enumerate(record.verdicts)
                 if verdict.step == step
             ]
-    return because or [
-        "it runs once all others are over" if step == fixed.plan.final else "no arc leads here"
-    ]
+    if because:
+        return because
+    if step == fixed.plan.final:
+        return ["it runs once all others are over"]
+    return ["no arc leads here"]
 
 
 _PASSED_BY = {
@@ -185,20 +213,20 @@ _PASSED_BY = {
 
 
 def _cut_short(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
-    """The end of the execution, when it came while something could still lead here."""
-    ended = _ended(state)
-    left = {unfinished.step for unfinished in state.unfinished} | set(state.running)
-    near = any(
-        step == other or fixed.plan.reached_by[step] & fixed.plan.bit(other) for other in left
-    )
-    return (
-        [f"the execution {ended} before it was reached"]
-        if ended and (near or not state.activated)
-        else []
-    )
+    """Say that the execution ended while another step could still have led here."""
+    end = _ended(state)
+    if end is None:
+        return []
+    unfinished = {start.step for start in state.unfinished} | set(state.running)
+    reached_by = fixed.plan.reached_by[step]
+    reachable = any(step == other or reached_by & fixed.plan.bit(other) for other in unfinished)
+    if reachable or not state.activated:
+        return [f"the execution {end} before it was reached"]
+    return []
 
 
 def _ended(state: Execution) -> str | None:
+    """How the execution ended early. None if it runs or completed."""
     match state.finished or state.status:
         case "cancelled":
             return "was cancelled"
@@ -207,10 +235,8 @@ def _ended(state: Execution) -> str | None:
         case "cancelling" | "failed" if state.failed_step is not None:
             return f"failed at {state.failed_step}"
         case "cancelling" | "failed":
-            return (
-                "timed out"
-                if state.failure is not None and state.failure.code == "TIMEOUT"
-                else "failed"
-            )
+            if state.failure is not None and state.failure.code == "TIMEOUT":
+                return "timed out"
+            return "failed"
         case _:
             return None

@@ -1,7 +1,8 @@
-"""`evolve`: fold one fact into the state. Total and deterministic; it needs nothing but the event, no playbook.
+"""`evolve` folds one event into the state. It is total and deterministic and needs no playbook.
 
-One function per event type, found by type; a test holds the table against the closed union. What an event does to a loop, a
-journal or something waiting stands in the module of that concern; here is what it does to the execution and its steps.
+Each event type has one function in the table `FOLDS`; a test compares the table with the union of
+events. This module folds the execution, its steps and its commands. Loop counts, journals and
+waits have modules of their own.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from noetl.playbook.assignments import assign_ctx, assign_scratch
 
 ITEMS = ("chunk", "frame")  # kinds of commands that a loop counts
 FINAL = "final"  # the cause of the final step's activation
-FAILED_EVENT = "call.error"  # what the router of a failed step is told, also after a loop or a `set` that failed
+FAILED_EVENT = "call.error"  # `event` for the router of a failed step, loop or `set`
 
 
 def evolve(state: Execution, event: e.Event) -> Execution:
@@ -42,15 +43,14 @@ def evolve(state: Execution, event: e.Event) -> Execution:
     return replace(folded, last_at=event.at, events=state.events + 1)
 
 
-# ---- the execution -----------------------------------------------------------------------------------------------------
+# ---- the execution ----------------------------------------------------------------------
 
 
 def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
     timers = state.timers
     if event.timeout is not None:
-        timers = {
-            timer_id(event.execution_id, "execution"): TimerUse("execution", event.execution_id)
-        }
+        timer = timer_id(event.execution_id, "execution")
+        timers = {timer: TimerUse("execution", event.execution_id)}
     return replace(
         state,
         status="pending",
@@ -111,20 +111,24 @@ def _resumed(state: Execution, event: e.PlaybookResumed) -> Execution:
 
 
 def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
-    held = sorted(
-        ((token.arrival, step, token) for step, tokens in state.tokens.items() for token in tokens),
-        key=_first_two,
-    )
-    dropped = tuple(Unfinished(step, token.args) for _, step, token in held)
-    first = state.failure is None and event.error is not None
-    reason = state.reason if state.status == "cancelling" else event.reason
+    arrivals: list[tuple[int, str, Arrival]] = []
+    for step, tokens in state.tokens.items():
+        arrivals += [(token.arrival, step, token) for token in tokens]
+    arrivals.sort(key=_first_two)
+    dropped = tuple(Unfinished(step, token.args) for _, step, token in arrivals)
+    reason: str | None = event.reason
+    if state.status == "cancelling":
+        reason = state.reason
+    failure, failed_step = state.failure, state.failed_step
+    if failure is None and event.error is not None:
+        failure, failed_step = event.error, event.step
     return replace(
         state,
         status="cancelling",
         reason=reason,
         paused=False,
-        failure=event.error if first else state.failure,
-        failed_step=event.step if first else state.failed_step,
+        failure=failure,
+        failed_step=failed_step,
         tokens={},
         timers={},
         unfinished=state.unfinished + dropped,
@@ -140,9 +144,8 @@ def _completed(state: Execution, event: e.PlaybookCompleted) -> Execution:
 
 
 def _failed(state: Execution, event: e.PlaybookFailed) -> Execution:
-    return _ended(
-        replace(state, status="failed", failure=event.error, failed_step=event.step), event.at
-    )
+    state = replace(state, status="failed", failure=event.error, failed_step=event.step)
+    return _ended(state, event.at)
 
 
 def _cancelled(state: Execution, event: e.ExecutionCancelled) -> Execution:
@@ -150,7 +153,9 @@ def _cancelled(state: Execution, event: e.ExecutionCancelled) -> Execution:
 
 
 def _ended(state: Execution, at: Micros) -> Execution:
+    """Drop everything that only a live execution needs."""
     state = _cut_off(state, at)
+    unfinished = () if state.status == "completed" else state.unfinished
     return replace(
         state,
         ended_at=at,
@@ -161,21 +166,24 @@ def _ended(state: Execution, at: Micros) -> Execution:
         waiting_signals=0,
         calls={},
         paused=False,
-        unfinished=() if state.status == "completed" else state.unfinished,
+        unfinished=unfinished,
     )
 
 
 def _cut_off(state: Execution, at: Micros) -> Execution:
-    """What is still live never finishes: a retry would begin there."""
-    cut = sorted(state.activations.values(), key=lambda activation: activation.order)
-    left = tuple(Unfinished(activation.step, activation.args) for activation in cut)
+    """End all live activations as cancelled. A retry begins at their steps."""
+    live = sorted(state.activations.values(), key=lambda activation: activation.order)
+    unfinished = tuple(Unfinished(activation.step, activation.args) for activation in live)
     steps = dict(state.steps)
-    for activation in cut:
-        steps[activation.step] = replace(
-            steps.get(activation.step, Record()), status="cancelled", ended_at=at
-        )
+    for activation in live:
+        record = steps.get(activation.step, Record())
+        steps[activation.step] = replace(record, status="cancelled", ended_at=at)
     return replace(
-        state, activations={}, running={}, steps=steps, unfinished=state.unfinished + left
+        state,
+        activations={},
+        running={},
+        steps=steps,
+        unfinished=state.unfinished + unfinished,
     )
 
 
@@ -187,13 +195,21 @@ def _released(state: Execution, event: e.ExecutionReleased) -> Execution:
     return replace(state, quarantined=None)
 
 
-# ---- steps -------------------------------------------------------------------------------------------------------------
+# ---- steps ------------------------------------------------------------------------------
 
 
 def _enter(state: Execution, event: e.StepEnter) -> Execution:
-    held = state.tokens.get(event.step, ())[event.joined :]
-    tokens = {step: kept for step, kept in state.tokens.items() if step != event.step}
-    record = state.steps.get(event.step, Record())
+    remaining = state.tokens.get(event.step, ())[event.joined :]
+    tokens = {step: waiting for step, waiting in state.tokens.items() if step != event.step}
+    if remaining:
+        tokens[event.step] = remaining
+    record = replace(
+        state.steps.get(event.step, Record()),
+        runs=event.run,
+        origins=event.origins,
+        entered_at=event.at,
+        ended_at=None,
+    )
     activation = Activation(
         id=event.activation,
         step=event.step,
@@ -208,13 +224,8 @@ def _enter(state: Execution, event: e.StepEnter) -> Execution:
         state = _finishing(state, event.at)
     return replace(
         state,
-        tokens={**tokens, event.step: held} if held else tokens,
-        steps={
-            **state.steps,
-            event.step: replace(
-                record, runs=event.run, origins=event.origins, entered_at=event.at, ended_at=None
-            ),
-        },
+        tokens=tokens,
+        steps={**state.steps, event.step: record},
         activations={**state.activations, event.activation: activation},
         running={**state.running, event.step: state.running.get(event.step, 0) + 1},
         activated=state.activated + 1,
@@ -222,11 +233,13 @@ def _enter(state: Execution, event: e.StepEnter) -> Execution:
 
 
 def _finishing(state: Execution, at: Micros) -> Execution:
-    """The final step runs once everything else has ended, and cannot change that outcome except by failing."""
+    """Fix the outcome before the final step runs. Only a failure of the final step changes it."""
     if state.status == "cancelling" and state.reason in ("requested", "parent"):
         finished = "cancelled"
+    elif state.failure is not None:
+        finished = "failed"
     else:
-        finished = "completed" if state.failure is None else "failed"
+        finished = "completed"
     return replace(_cut_off(state, at), status="running", finished=finished)
 
 
@@ -256,28 +269,30 @@ def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
 
 def _called(state: Execution, event: e.CallDone | e.CallError) -> Execution:
     activation = state.activations[event.activation]
-    known = activation.outcome is not None and activation.outcome.status == event.result.status
-    outcome = activation.outcome if known else event.result
-    return _with(
-        _untimed(state, activation),
-        replace(activation, phase="set", outcome=outcome, event=event.type, timer=None),
-    )
+    outcome = activation.outcome
+    if outcome is None or outcome.status != event.result.status:
+        outcome = event.result
+    state = _untimed(state, activation)
+    activation = replace(activation, phase="set", outcome=outcome, event=event.type, timer=None)
+    return _with(state, activation)
 
 
 def _exited(state: Execution, event: e.StepExit) -> Execution:
     activation = state.activations[event.activation]
-    outcome, told = activation.outcome, activation.event
+    outcome, router_event = activation.outcome, activation.event
     if outcome is None or (outcome.ok and not event.result.ok):
         outcome = event.result
-        told = told if outcome.ok else FAILED_EVENT
+        if not outcome.ok:
+            router_event = FAILED_EVENT
     activation = replace(
         activation,
         phase="when",
         outcome=outcome,
-        event=told,
+        event=router_event,
         scratch=assign_scratch(activation.scratch, event.set),
     )
-    return _with(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
+    state = replace(state, ctx=assign_ctx(state.ctx, event.set))
+    return _with(state, activation)
 
 
 def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
@@ -285,9 +300,10 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
     outcome = activation.outcome or Envelope(status="ok")
     error = event.failure or outcome.error or event.error
     unhandled = error is not None and not event.chosen
+    succeeded = outcome.ok and event.error is None
     record = Record(
         runs=state.steps[event.step].runs,
-        status="ok" if outcome.ok and event.error is None else "error",
+        status="ok" if succeeded else "error",
         result=outcome,
         origins=activation.origins,
         event=event.event,
@@ -309,13 +325,16 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
     )
     state = recoveries.by_arc(state, event, outcome)
     if activation.cause == FINAL:
-        state = replace(state, final_done=True, finished="failed" if unhandled else state.finished)
+        finished = "failed" if unhandled else state.finished
+        state = replace(state, final_done=True, finished=finished)
     if unhandled:
-        first = state.failure is None
+        failure, failed_step = state.failure, state.failed_step
+        if failure is None:
+            failure, failed_step = error, event.step
         state = replace(
             state,
-            failure=error if first else state.failure,
-            failed_step=event.step if first else state.failed_step,
+            failure=failure,
+            failed_step=failed_step,
             unfinished=(*state.unfinished, Unfinished(event.step, activation.args)),
         )
     for chosen in event.chosen:
@@ -327,14 +346,17 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
 def _happened(
     outcome: int, activation: Activation, result: Envelope, event: e.NextEvaluated
 ) -> int:
-    payload = (
-        result.reference.sha256 if result.reference is not None and activation.loop is None else ""
-    )
+    """Add the end of an activation to the hash of the outcome."""
+    payload: str | None = ""
+    if result.reference is not None and activation.loop is None:
+        payload = result.reference.sha256
+    counts: tuple[int, ...] = ()
     stats = tallies.stats(activation.loop)
-    counted = (stats.total, stats.ok, stats.failed, stats.skipped) if stats else ()
+    if stats:
+        counts = (stats.total, stats.ok, stats.failed, stats.skipped)
     arcs = ",".join(chosen.step for chosen in event.chosen)
     return mark(
-        outcome, "step", event.step, activation.run, result.status, payload or "", arcs, *counted
+        outcome, "step", event.step, activation.run, result.status, payload or "", arcs, *counts
     )
 
 
@@ -357,25 +379,24 @@ def _with(state: Execution, activation: Activation) -> Execution:
 
 def _without(state: Execution, activation_id: ActivationId) -> Execution:
     activations = dict(state.activations)
-    gone = activations.pop(activation_id)
+    activation = activations.pop(activation_id)
     running = dict(state.running)
-    running[gone.step] -= 1
-    if not running[gone.step]:
-        del running[gone.step]
-    return _untimed(replace(state, activations=activations, running=running), gone)
+    running[activation.step] -= 1
+    if not running[activation.step]:
+        del running[activation.step]
+    state = replace(state, activations=activations, running=running)
+    return _untimed(state, activation)
 
 
 def _untimed(state: Execution, activation: Activation) -> Execution:
-    """A step's timeout concerns its call alone."""
+    """Drop the step's timer. A step's timeout limits only its call."""
     if activation.timer is None:
         return state
-    return replace(
-        state,
-        timers={timer: use for timer, use in state.timers.items() if timer != activation.timer},
-    )
+    timers = {timer: use for timer, use in state.timers.items() if timer != activation.timer}
+    return replace(state, timers=timers)
 
 
-# ---- commands ----------------------------------------------------------------------------------------------------------
+# ---- commands ---------------------------------------------------------------------------
 
 
 def _issued(state: Execution, event: e.CommandIssued) -> Execution:
@@ -433,21 +454,21 @@ def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> 
 
 def _recovered_by_rules(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
     state = recoveries.by_rule(state, event.step, getattr(event, "recovered", None))
-    return recoveries.by_rule(
-        state, event.step, event.items.recovered if event.items is not None else None
-    )
+    if event.items is None:
+        return state
+    return recoveries.by_rule(state, event.step, event.items.recovered)
 
 
 def _dead(state: Execution, event: e.CommandDead) -> Execution:
     live = state.commands[event.command_id]
     activation = state.activations[live.activation]
-    lost = worker_lost(live, event.attempt)
+    failure = worker_lost(live, event.attempt)
     if activation.loop is not None and live.kind in ITEMS:
-        activation = replace(activation, loop=tallies.lost(activation.loop, live, lost))
+        activation = replace(activation, loop=tallies.lost(activation.loop, live, failure))
     elif live.kind in ("evaluate", "plan"):
-        activation = replace(activation, broken=lost)
+        activation = replace(activation, broken=failure)
     else:
-        activation = replace(activation, outcome=failed(lost))
+        activation = replace(activation, outcome=failed(failure))
     return _with(_end(state, live.id), activation)
 
 
@@ -466,17 +487,18 @@ def _command_cancelled(state: Execution, event: e.CommandCancelled) -> Execution
 
 def _returned(state: Execution, event: e.CommandReturned) -> Execution:
     live = state.commands[event.command_id]
-    changed = replace(live, attempt=live.attempt + 1, worker=None)
-    return replace(state, commands={**state.commands, live.id: changed})
+    returned = replace(live, attempt=live.attempt + 1, worker=None)
+    return replace(state, commands={**state.commands, live.id: returned})
 
 
 def _reclaimed(state: Execution, event: e.CommandReclaimed) -> Execution:
     live = state.commands[event.command_id]
-    changed = replace(live, attempt=event.attempt, lost=live.lost + 1, worker=None)
-    return replace(state, commands={**state.commands, live.id: changed})
+    reclaimed = replace(live, attempt=event.attempt, lost=live.lost + 1, worker=None)
+    return replace(state, commands={**state.commands, live.id: reclaimed})
 
 
 def _end(state: Execution, command_id: CommandId) -> Execution:
+    """Remove an ended command, and the timers of its wait."""
     commands = dict(state.commands)
     live = commands.pop(command_id)
     if live.parked is None:
@@ -484,7 +506,7 @@ def _end(state: Execution, command_id: CommandId) -> Execution:
     return waits.forget(replace(state, commands=commands), live.parked)
 
 
-# ---- loops -------------------------------------------------------------------------------------------------------------
+# ---- loops ------------------------------------------------------------------------------
 
 
 def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
@@ -508,31 +530,38 @@ def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
         planned=None,
     )
     if event.timer is not None:
-        state = replace(
-            state, timers={**state.timers, event.timer: TimerUse("step", event.activation)}
-        )
+        timers = {**state.timers, event.timer: TimerUse("step", event.activation)}
+        state = replace(state, timers=timers)
     return _with(state, activation)
 
 
 def _before(state: Execution, event: e.LoopStarted) -> tuple[Segment, ...]:
-    """What the items that do not run again have given to the reducers."""
+    """The inherited reductions of the items that do not run again, as the first segment."""
     partial = _inherited_loop(state, event, "partial")
-    return (Segment(-1, 0, partial),) if partial else ()
+    if not partial:
+        return ()
+    return (Segment(-1, 0, partial),)
 
 
-def _inherited_loop(state: Execution, event: e.LoopStarted, what: str) -> Any:
-    loop = state.steps[event.step].loop if event.collection.kind == "failed" else None
-    return None if loop is None else getattr(loop, what)
+def _inherited_loop(state: Execution, event: e.LoopStarted, field: str) -> Any:
+    """A field of the inherited loop. None if the loop does not continue an inherited one."""
+    if event.collection.kind != "failed":
+        return None
+    loop = state.steps[event.step].loop
+    if loop is None:
+        return None
+    return getattr(loop, field)
 
 
 def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
     activation = state.activations[event.activation]
     state = _untimed(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
     state = recoveries.by_loop(state, event)
-    told = event.type if event.result.ok else FAILED_EVENT
-    return _with(
-        state, replace(activation, phase="set", outcome=event.result, event=told, timer=None)
+    router_event = event.type if event.result.ok else FAILED_EVENT
+    activation = replace(
+        activation, phase="set", outcome=event.result, event=router_event, timer=None
     )
+    return _with(state, activation)
 
 
 def _unchanged(state: Execution, event: e.Event) -> Execution:

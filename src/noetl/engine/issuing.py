@@ -1,4 +1,4 @@
-"""Issuing commands: the event that says so and the row that a worker claims, always together."""
+"""Issue commands: every `command.issued` event comes with the queue row that a worker claims."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,21 +24,23 @@ Made = Iterator[e.Event | Effect]
 
 
 def run(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
-    """The step's pipeline, once."""
+    """Issue the one command that runs the step's pipeline, with the timer of its timeout."""
     timeout = step_timeout(fixed, activation)
     timer = timer_id(activation.id, "timeout") if timeout is not None else None
     command = command_for(fixed, state, activation, "run", moment, timeout=timeout)
     yield issued(command, moment, timer=timer)
     yield Issue(command)
     if timer is not None and timeout is not None:
-        yield SetTimer(timer, moment.at + timeout + (0 if _parks(fixed, activation) else LEASE))
+        due = moment.at + timeout
+        if not _parks(fixed, activation):
+            due += LEASE  # the worker ends the tool first: its error says more than ours
+        yield SetTimer(timer, due)
 
 
 def _parks(fixed: PinnedPlaybook, activation: Activation) -> bool:
-    """No worker holds it while it waits: only the timer can end it in time. A worker ends what runs itself, and says more."""
-    return any(
-        task.kind in ("wait", "playbook") for task in fixed.plan.steps[activation.step].step.tool
-    )
+    """Whether the command may wait without a worker. Only the timer can end it then."""
+    tasks = fixed.plan.steps[activation.step].step.tool
+    return any(task.kind in ("wait", "playbook") for task in tasks)
 
 
 def ask(
@@ -50,17 +52,18 @@ def ask(
     moment: Moment,
     site_args: dict[str, Any] | None = None,
 ) -> Made:
-    """Have a worker evaluate what needs data; asked once per site."""
-    if held(state) or any(live.activation == activation.id for live in state.commands.values()):
+    """Issue a command that evaluates expressions which need data, once per site."""
+    if held(state):
         return
-    purpose = f"{kind}:{site}"
+    if any(live.activation == activation.id for live in state.commands.values()):
+        return
     command = command_for(
         fixed,
         state,
         activation,
         kind,
         moment,
-        purpose=purpose,
+        purpose=f"{kind}:{site}",
         site=site,
         site_args=site_args or {},
     )
@@ -69,13 +72,15 @@ def ask(
 
 
 def held(state: Execution) -> bool:
-    """Nothing is issued while paused, cancelling or ended."""
+    """Whether nothing may be issued: the execution is paused, cancelling, ended or quarantined."""
     return state.paused or state.status != "running" or state.quarantined is not None
 
 
 def step_timeout(fixed: PinnedPlaybook, activation: Activation) -> Micros | None:
     declared = fixed.plan.steps[activation.step].step.spec.timeout
-    return None if declared is None else micros(declared)
+    if declared is None:
+        return None
+    return micros(declared)
 
 
 def command_for(
@@ -91,9 +96,11 @@ def command_for(
 ) -> Command:
     step = fixed.plan.steps[activation.step].step
     pool = pool_for(fixed, state, activation, kind, moment)
-    assert isinstance(pool, str), (
-        "a step whose pool cannot be rendered fails before it issues anything"
-    )
+    assert isinstance(pool, str), "a step fails before it issues anything if its pool is no text"
+    priority = step.spec.priority
+    if priority is None:
+        priority = fixed.plan.playbook.executor.spec.priority
+    uses = _uses(fixed, activation, kind, fields.get("collection"))
     return Command(
         command_id=command_id(activation.id, purpose or kind, number),
         execution_id=state.execution_id,
@@ -102,13 +109,9 @@ def command_for(
         activation=activation.id,
         kind=kind,
         pool=pool,
-        priority=step.spec.priority
-        if step.spec.priority is not None
-        else fixed.plan.playbook.executor.spec.priority,
+        priority=priority,
         tenant=fixed.tenant,
-        scope=scope_for(
-            fixed, state, activation, _uses(fixed, activation, kind, fields.get("collection"))
-        ),
+        scope=scope_for(fixed, state, activation, uses),
         **fields,
     )
 
@@ -120,7 +123,7 @@ def pool_for(
     kind: e.CommandKind,
     moment: Moment,
 ) -> str | Failure:
-    """The pool of a command. A template is rendered for the first command of an activation; the others follow it there."""
+    """The pool of a command. All commands of an activation use the pool rendered for the first."""
     step = fixed.plan.steps[activation.step].step
     if step.spec.pool is None or not is_template(step.spec.pool):
         return pool_of(step, kind)
@@ -130,21 +133,26 @@ def pool_for(
 def _rendered_pool(
     fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> str | Failure:
-    written = fixed.plan.steps[activation.step].step.spec.pool
-    found = sites.value_of(fixed, state, activation, written, moment, "pool")
-    if isinstance(found, Failure):
-        return replace(found, message=f"spec.pool: {found.message}")
-    if isinstance(found, str) and found.strip():
-        return found.strip()
-    message = f"spec.pool {written!r} gives {found!r}, which names no pool; it must give text"
+    template = fixed.plan.steps[activation.step].step.spec.pool
+    value = sites.value_of(fixed, state, activation, template, moment, "pool")
+    if isinstance(value, Failure):
+        return replace(value, message=f"spec.pool: {value.message}")
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    message = f"spec.pool {template!r} gives {value!r}, which names no pool; it must give text"
     return Failure(code="POOL_INVALID", kind="config", message=message)
 
 
 def pool_of(step: Step, kind: e.CommandKind, activation: Activation | None = None) -> str:
-    """`activation` has issued a command: then it knows the pool."""
+    """The pool of the step's commands. A rendered pool is known only to an activation that issued
+    a command."""
     if is_template(step.spec.pool) and activation is not None:
         return activation.pool or DEFAULT_POOL
-    return step.spec.pool or ("spark" if _on_spark(step, kind) else DEFAULT_POOL)
+    if step.spec.pool:
+        return step.spec.pool
+    if _on_spark(step, kind):
+        return "spark"
+    return DEFAULT_POOL
 
 
 def _on_spark(step: Step, kind: e.CommandKind) -> bool:
@@ -159,24 +167,38 @@ def _uses(
     kind: e.CommandKind,
     collection: e.Collection | None,
 ) -> Uses:
-    """A command whose items are found by what `in` says needs its names too; whatever they hold, every other is spared them."""
+    """The names that the command needs. A worker that evaluates `loop.in` needs its names too;
+    other commands do not carry them, because their values may be large."""
     plan = fixed.plan.steps[activation.step]
-    ready = kind in ("run", "frame") or (
-        kind == "chunk" and (collection is None or collection.kind == "reference")
-    )
-    return plan.body if ready else plan.uses
+    if kind in ("run", "frame"):
+        return plan.body
+    if kind == "chunk" and (collection is None or collection.kind == "reference"):
+        return plan.body
+    return plan.uses
 
 
 def _state(state: Execution, uses: Uses) -> dict[str, Any]:
     if uses.state is None:
         return visible(state)
-    return _only(visible(state), uses.state) if uses.state else {}
+    if not uses.state:
+        return {}
+    return _only(visible(state), uses.state)
 
 
 def scope_for(fixed: PinnedPlaybook, state: Execution, activation: Activation, uses: Uses) -> Scope:
-    """Only the names that its templates use."""
-    workload = fixed.workload if uses.workload is None else _only(fixed.workload, uses.workload)
-    ctx = state.ctx if uses.ctx is None else _only(state.ctx, uses.ctx)
+    """The scope of a command: only the names that its templates use."""
+    workload = fixed.workload
+    if uses.workload is not None:
+        workload = _only(workload, uses.workload)
+    ctx = state.ctx
+    if uses.ctx is not None:
+        ctx = _only(ctx, uses.ctx)
+    playbook_state = None
+    if not fixed.plan.hides_state:
+        playbook_state = _state(state, uses)
+    outer: dict[str, Any] = {}
+    if state.parent is not None:
+        outer = state.parent.iter
     results = {}
     for step in uses.steps:
         record = state.steps.get(step)
@@ -186,7 +208,7 @@ def scope_for(fixed: PinnedPlaybook, state: Execution, activation: Activation, u
         workload=workload,
         workload_by_reference=state.workload_by_reference,
         ctx=ctx,
-        state=None if fixed.plan.hides_state else _state(state, uses),
+        state=playbook_state,
         args=activation.args,
         results=results,
         scratch=activation.scratch,
@@ -198,7 +220,7 @@ def scope_for(fixed: PinnedPlaybook, state: Execution, activation: Activation, u
         status=state.finished or state.status,
         error=state.failure,
         failed_step=state.failed_step,
-        outer=state.parent.iter if state.parent is not None else {},
+        outer=outer,
     )
 
 
@@ -207,6 +229,7 @@ def _only(values: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
 
 
 def issued(command: Command, moment: Moment, **fields: Any) -> e.CommandIssued:
+    """The event that belongs to the effect `Issue(command)`."""
     return e.CommandIssued(
         at=moment.at,
         command_id=command.command_id,
@@ -224,4 +247,5 @@ def issued(command: Command, moment: Moment, **fields: Any) -> e.CommandIssued:
 
 
 def requeue(live: OpenCommand, available_at: Micros | None = None) -> Requeue:
+    """Put the command back into the queue as its current attempt."""
     return Requeue(live.id, live.attempt, live.journal, available_at)

@@ -1,8 +1,9 @@
 """Joins: when an arrival makes its step run.
 
-An arrival waits while another live step could still reach its step; when none can, the step runs once with all arrivals. Live
-is what runs or waits, and what is held at another join. When only held steps are left, the one that no other held step reaches
-runs; if all reach each other, the earliest arrival.
+An arrival waits while another live step could still reach its step. When none can, the step runs
+once with all its arrivals. A step is live if it runs, waits, or is held at another join. When only
+held steps are left, the step that no other held step reaches runs. If all of them reach each
+other, the step with the earliest arrival runs.
 """
 
 from typing import Any
@@ -16,12 +17,11 @@ from noetl.model.ids import activation_id
 
 
 def release(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
-    """Enter every step whose arrivals need not wait any longer."""
+    """Enter every step at which no arrival has to wait any longer."""
     if not state.tokens:
         return
-    if state.activated >= min(
-        fixed.limits.activations, fixed.plan.playbook.executor.spec.max_activations
-    ):
+    limit = min(fixed.limits.activations, fixed.plan.playbook.executor.spec.max_activations)
+    if state.activated >= limit:
         message = (
             f"the execution has run {state.activated} steps: a cycle without an end?"
             " If not, raise executor.spec.max_activations"
@@ -41,7 +41,7 @@ def release(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
 
 
 def _live(fixed: PinnedPlaybook, state: Execution) -> int:
-    """The steps that run, wait or are held, a bit each."""
+    """A bit set of the steps that run, wait or are held."""
     live = 0
     for step in (*state.running, *state.tokens):
         live |= fixed.plan.bit(step)
@@ -54,8 +54,8 @@ def _blocked(fixed: PinnedPlaybook, live: int, step: str) -> bool:
 
 def blockers(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """The live steps that could still reach this one, in document order."""
-    found = fixed.plan.reached_by[step] & _live(fixed, state) & ~fixed.plan.bit(step)
-    return [name for name in fixed.plan.steps if found & fixed.plan.bit(name)]
+    blocking = fixed.plan.reached_by[step] & _live(fixed, state) & ~fixed.plan.bit(step)
+    return [name for name in fixed.plan.steps if blocking & fixed.plan.bit(name)]
 
 
 def _each(fixed: PinnedPlaybook, step: str) -> bool:
@@ -63,17 +63,19 @@ def _each(fixed: PinnedPlaybook, step: str) -> bool:
 
 
 def _enter(fixed: PinnedPlaybook, state: Execution, step: str, moment: Moment) -> Made:
+    """Enter the step once for all its arrivals; with `join: each`, once for each arrival."""
     tokens = state.tokens[step]
     record = state.steps.get(step)
     runs = record.runs if record is not None else 0
-    groups: list[tuple[Arrival, ...]] = (
-        [(token,) for token in tokens] if _each(fixed, step) else [tokens]
-    )
+    groups: list[tuple[Arrival, ...]] = [tokens]
+    if _each(fixed, step):
+        groups = [(token,) for token in tokens]
     for number, group in enumerate(groups, start=1):
         args: dict[str, Any] = {}
         for token in sorted(group, key=lambda token: token.order):
             args |= token.args
         cause = group[-1].cause
+        origins = dict.fromkeys(token.origin for token in group if token.origin is not None)
         yield e.StepEnter(
             at=moment.at,
             step=step,
@@ -81,8 +83,6 @@ def _enter(fixed: PinnedPlaybook, state: Execution, step: str, moment: Moment) -
             run=runs + number,
             cause=cause,
             joined=len(group),
-            origins=tuple(
-                dict.fromkeys(token.origin for token in group if token.origin is not None)
-            ),
+            origins=tuple(origins),
             args=args,
         )

@@ -1,4 +1,7 @@
-"""Journals: where a new attempt of a command goes on. Every entry replaces what it supersedes, so a journal stays small."""
+"""Journals: where a new attempt of a command continues.
+
+Every entry replaces the one that it supersedes, so a journal stays small.
+"""
 
 from msgspec.structs import replace
 
@@ -12,15 +15,18 @@ from noetl.playbook.assignments import assign_ctx, assign_scratch
 def task_done(state: Execution, event: e.TaskDone) -> Execution:
     live = state.commands[event.command_id]
     before = live.journal
-    result = event.result
+    results, prev, last = before.results, before.prev, before.last
+    if not event.transparent:
+        last = event.result.bare()
+        results = {**results, event.task: last}
+        if event.result.ok:
+            prev = last
     journal = Journal(
         goto=event.goto,
         runs={**before.runs, event.task: event.run},
-        results=before.results
-        if event.transparent
-        else {**before.results, event.task: result.bare()},
-        prev=result.bare() if result.ok and not event.transparent else before.prev,
-        last=before.last if event.transparent else result.bare(),
+        results=results,
+        prev=prev,
+        last=last,
         jumps=event.jumps,
         set={**before.set, **event.set},
         recovered=event.recovered,
@@ -30,9 +36,12 @@ def task_done(state: Execution, event: e.TaskDone) -> Execution:
 
 def page(state: Execution, event: e.CallPage) -> Execution:
     live = state.commands[event.command_id]
-    stored = Page(event.page, event.cursor, event.result.bare())
     journal = replace(
-        live.journal, page=stored, tries=0, resolved=None, set={**live.journal.set, **event.set}
+        live.journal,
+        page=Page(event.page, event.cursor, event.result.bare()),
+        tries=0,
+        resolved=None,
+        set={**live.journal.set, **event.set},
     )
     return _assigned(_with(state, live, journal), live, event.set)
 
@@ -50,35 +59,38 @@ def progress(state: Execution, event: e.CommandProgress) -> Execution:
     activation = state.activations[live.activation]
     assert activation.loop is not None, "only a chunk makes progress"
     loop = tallies.progressed(activation.loop, live, event.done, event.items)
-    changed = replace(activation, loop=loop)
+    activation = replace(activation, loop=loop)
     state = _with(state, live, replace(live.journal, done=event.done))
     state = recoveries.by_rule(state, event.step, event.items.recovered)
-    return replace(state, activations={**state.activations, changed.id: changed})
+    return replace(state, activations={**state.activations, activation.id: activation})
 
 
 def shard(state: Execution, event: e.LoopShardDone) -> Execution:
     live = state.commands[event.command_id]
     activation = state.activations[live.activation]
     assert activation.loop is not None, "only a loop has partitions"
-    changed = replace(activation, loop=tallies.sharded(activation.loop, event.items))
-    state = _with(state, live, replace(live.journal, shards=(*live.journal.shards, event.shard)))
-    return replace(state, activations={**state.activations, changed.id: changed})
+    activation = replace(activation, loop=tallies.sharded(activation.loop, event.items))
+    journal = replace(live.journal, shards=(*live.journal.shards, event.shard))
+    state = _with(state, live, journal)
+    return replace(state, activations={**state.activations, activation.id: activation})
 
 
 def frame(state: Execution, event: e.FrameClaimed) -> Execution:
-    """Its rows follow those of every frame that was claimed before."""
+    """Place the rows of the frame behind those of all frames that were claimed before."""
     live = state.commands[event.command_id]
     activation = state.activations[live.activation]
     loop = activation.loop
     assert loop is not None, "only a loop claims frames"
-    changed = replace(activation, loop=replace(loop, claimed=loop.claimed + event.size))
-    state = replace(state, activations={**state.activations, changed.id: changed})
-    placed = replace(live, place=loop.claimed)
-    return _with(state, placed, replace(live.journal, frame=event.reference, frame_size=event.size))
+    place = loop.claimed
+    activation = replace(activation, loop=replace(loop, claimed=place + event.size))
+    state = replace(state, activations={**state.activations, activation.id: activation})
+    journal = replace(live.journal, frame=event.reference, frame_size=event.size)
+    return _with(state, replace(live, place=place), journal)
 
 
 def knows(live: OpenCommand, event: e.Reported) -> bool:
-    """The entry is in the journal already: the worker repeats it because its acknowledgement was lost."""
+    """Whether the journal has this entry. A worker repeats an entry if the acknowledgement of it
+    was lost."""
     journal = live.journal
     match event:
         case e.TaskDone():
@@ -88,12 +100,10 @@ def knows(live: OpenCommand, event: e.Reported) -> bool:
                 return True
             return journal.page is not None and event.page <= journal.page.number
         case e.RetryStarted():
-            stored = journal.page.number if journal.page is not None else 0
-            return (
-                event.run <= journal.runs.get(event.task, 0)
-                or event.page < stored
-                or event.tries <= journal.tries
-            )
+            if event.run <= journal.runs.get(event.task, 0):
+                return True
+            stored_page = journal.page.number if journal.page is not None else 0
+            return event.page < stored_page or event.tries <= journal.tries
         case e.CommandProgress():
             return event.done <= max(journal.done, live.first)
         case e.LoopShardDone():

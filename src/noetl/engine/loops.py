@@ -48,7 +48,7 @@ INLINE_BYTES = 4_096
 BEFORE = -1  # where the manifest of the run before stands in that of a retried loop
 
 
-# ---- planning ----------------------------------------------------------------------------------------------------------
+# ---- planning ---------------------------------------------------------------------------
 
 
 def plan(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
@@ -203,7 +203,7 @@ def _max_failed(loop: Loop, size: int) -> int | None:
     return 0
 
 
-# ---- going on ----------------------------------------------------------------------------------------------------------
+# ---- going on ---------------------------------------------------------------------------
 
 
 def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Made:
@@ -374,7 +374,7 @@ def _frames(
         yield Issue(command)
 
 
-# ---- closing -----------------------------------------------------------------------------------------------------------
+# ---- closing ----------------------------------------------------------------------------
 
 
 def _close(

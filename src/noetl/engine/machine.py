@@ -54,7 +54,7 @@ class Advance(Struct, frozen=True):
     effects: tuple[Effect, ...]
 
 
-# ---- messages ----------------------------------------------------------------------------------------------------------
+# ---- messages ---------------------------------------------------------------------------
 
 
 def interpret(
@@ -263,7 +263,7 @@ def with_conflicts(
     return (*given, *playbook_state.conflicts(state, found, at))
 
 
-# ---- decisions ---------------------------------------------------------------------------------------------------------
+# ---- decisions --------------------------------------------------------------------------
 
 
 def decide(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:

@@ -44,7 +44,7 @@ def shown(state: Execution) -> dict[str, dict[str, Any]]:
     }
 
 
-# ---- reading -------------------------------------------------------------------------------------------------------------
+# ---- reading ----------------------------------------------------------------------------
 
 
 def read(
@@ -112,7 +112,7 @@ def fold_read(state: Execution, event: e.StateRead) -> Execution:
     return replace(state, playbook_state={**state.playbook_state, **found})
 
 
-# ---- conflicts -----------------------------------------------------------------------------------------------------------
+# ---- conflicts --------------------------------------------------------------------------
 
 
 def conflicts(
@@ -134,7 +134,7 @@ def fold_conflict(state: Execution, event: e.StateConflict) -> Execution:
     return replace(state, playbook_state={**state.playbook_state, event.name: changed})
 
 
-# ---- writing -------------------------------------------------------------------------------------------------------------
+# ---- writing ----------------------------------------------------------------------------
 
 
 def writes_state(values: dict[str, Any]) -> bool:

@@ -108,7 +108,7 @@ class SelectionFailed(Exception):
     """A selection that is used could not be computed where the data is."""
 
 
-# ---- evaluating --------------------------------------------------------------------------------------------------------
+# ---- evaluating -------------------------------------------------------------------------
 
 
 def evaluate(
@@ -257,7 +257,7 @@ def failure(error: Exception) -> Failure:
     return Failure(code=getattr(error, "code", "EXPRESSION"), kind="template", message=str(error))
 
 
-# ---- scope -------------------------------------------------------------------------------------------------------------
+# ---- scope ------------------------------------------------------------------------------
 
 
 def names(

@@ -1,8 +1,9 @@
-"""The folded state of one execution: everything a decision needs, and nothing that grows with the data.
+"""The folded state of one execution: everything a decision needs, nothing that grows with the data.
 
-Only live things are kept: activations that have not routed, commands that have not ended, tokens held at joins, signals nobody
-consumed. Of what is over remain one envelope per step, counters, and a hash of what happened. No decision rests on the
-order of a map's keys: what comes first is said by `order` and `arrival`.
+The state keeps live things: activations that have not routed, commands that have not ended,
+arrivals held at joins, signals that no `wait` has consumed. Of ended things it keeps one envelope
+per step, counters, and a hash of the outcome. No decision depends on the order of a map's keys;
+`order` and `arrival` give the order.
 """
 
 from dataclasses import dataclass, field
@@ -38,8 +39,8 @@ from noetl.playbook.plan import Plan
 Status = Literal["new", "pending", "running", "cancelling", "completed", "failed", "cancelled"]
 TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
-# Where an activation stands: waiting for its admission, its collection, its call, its loop, its
-# assignments, or its router.
+# What an activation waits for: its admission, its collection, its call, its loop, its assignments
+# (`set`) or its router (`when`).
 Phase = Literal["admit", "plan", "call", "loop", "set", "when"]
 
 
@@ -52,20 +53,19 @@ class ExecutionLimits:
 
 @dataclass(frozen=True, slots=True)
 class PinnedPlaybook:
-    """What stays the same for the whole execution: the playbook pinned by its hash, and the merged workload."""
+    """What never changes in an execution: the playbook, pinned by its hash, and the workload."""
 
     execution_id: ExecutionId
     plan: Plan
     workload: dict[str, Any]
     tenant: Tenant = DEFAULT_TENANT
     limits: ExecutionLimits = ExecutionLimits()
-    collections: dict[str, list[Any]] = field(
-        default_factory=dict, compare=False
-    )  # loops over the workload, evaluated once
+    # A cache by step: the items of loops over the workload, which are evaluated once.
+    collections: dict[str, list[Any]] = field(default_factory=dict, compare=False)
 
 
 class Arrival(Struct, frozen=True, omit_defaults=True):
-    """An arrival at a step that has not run for it yet."""
+    """An arrival at a step. The step has not run for it yet."""
 
     cause: str
     origin: str | None = None
@@ -75,7 +75,7 @@ class Arrival(Struct, frozen=True, omit_defaults=True):
 
 
 class Segment(Struct, frozen=True):
-    """Reductions of the items [low, high), folded together in item order."""
+    """The reductions of the items [low, high), folded in item order."""
 
     low: int
     high: int
@@ -91,11 +91,11 @@ class LoopState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     max_failed: int | None
     single: bool
     reduce: dict[str, str] = {}
-    next: int = 0  # first index that no command covers yet
+    next: int = 0  # the first index that no command covers yet
     frames: int = 0  # frames issued
-    drained: bool = False  # a claim came back empty
+    drained: bool = False  # a claim returned no rows
     live: int = 0  # commands that have not ended
-    running: int = 0  # items that may run at once in them
+    running: int = 0  # items that may run at once in the live commands
     ok: int = 0
     failed: int = 0
     skipped: int = 0
@@ -103,22 +103,20 @@ class LoopState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     micros: int = 0
     timed: int = 0
     stopping: bool = False
-    broken: Failure | None = (
-        None  # a claim, or a job on Spark, that failed: no failure policy covers it
-    )
+    broken: Failure | None = None  # a failure that no policy covers: of a claim or a Spark job
     first_error: Failure | None = None
     first_failed: int | None = None
     deferred: tuple[tuple[int, int, Micros], ...] = ()  # (index, attempts, delay) to issue again
     segments: tuple[Segment, ...] = ()
-    gathered: bool = (
-        False  # items have given something to a reducer whose value travels by reference
-    )
-    shards: int = 0  # partitions on Spark that have ended
-    ahead: int = 0  # items in them, while their command has not ended: shown, not counted
+    gathered: bool = False  # some items wrote to a reducer with a value by reference
+    shards: int = 0  # Spark partitions that have ended
+    ahead: int = 0  # items in them while the command has not ended: shown, not counted
 
     @property
     def size(self) -> int:
-        return self.claimed if self.mode == "cursor" else self.collection.size
+        if self.mode == "cursor":
+            return self.claimed
+        return self.collection.size
 
 
 class Activation(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -133,20 +131,21 @@ class Activation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     entered_at: Micros = 0
     order: int = 0
     outcome: Envelope | None = None
-    event: str = ""  # what its router is told: call.done, call.error, loop.done
+    event: str = ""  # `event` in its router: call.done, call.error, loop.done
     loop: LoopState | None = None
     timer: TimerId | None = None
-    values: dict[str, tuple[Selected, ...]] = {}  # by site: what a worker evaluated for it
+    values: dict[str, tuple[Selected, ...]] = {}  # by site: values that a worker evaluated
     planned: Collection | None = None
-    broken: Failure | None = None  # an evaluation that could not be made
-    stopped: bool = False  # timed out, or `unwritten`: its command is being stopped
+    broken: Failure | None = None  # why a worker could not evaluate an expression
+    stopped: bool = False  # its command is being stopped: it timed out, or `unwritten` is set
     unwritten: Failure | None = None  # why a write of state was refused: the step fails with it
-    pool: str = ""  # of its commands, once one was issued
-    unclaimed: bool = False  # it timed out, and no worker had taken a command of it
+    pool: str = ""  # the pool of its commands, once it has issued one
+    unclaimed: bool = False  # it timed out before a worker took one of its commands
 
 
 class ParkedCommand(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a command waits for without a worker; `ready` once it has come and the execution was paused."""
+    """What a command waits for without a worker. `ready`: the wait ended while the execution was
+    paused."""
 
     reason: str
     task: str
@@ -174,7 +173,7 @@ class OpenCommand(Struct, frozen=True, omit_defaults=True, kw_only=True):
     together: int = 1
     attempts: int = 0
     site: str | None = None
-    place: int | None = None  # of a frame's first row among all rows that the loop has claimed
+    place: int | None = None  # of a frame: the position of its first row in the loop
     journal: Journal = Journal()
     parked: ParkedCommand | None = None
     resolved_by: str | None = None  # key of the event that ended its last wait
@@ -183,12 +182,14 @@ class OpenCommand(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def shift(self) -> int:
-        """From the positions that a frame's worker counts to those of the loop."""
-        return 0 if self.place is None else self.place - self.first
+        """What to add to a position counted by a frame's worker to get the loop's position."""
+        if self.place is None:
+            return 0
+        return self.place - self.first
 
 
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is known of a step: its last finished activation, and how it came to run or not."""
+    """The last ended activation of a step, and why the step ran or did not run."""
 
     runs: int = 0
     status: Literal["none", "ok", "error", "skipped", "cancelled", "inherited"] = "none"
@@ -197,12 +198,12 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     event: str = ""
     verdicts: tuple[Verdict, ...] = ()
     rule: int | None = None
-    skipped_to: str | None = None  # the step that the admit rule named, when this one was skipped
+    skipped_to: str | None = None  # the next step that the admit rule named, if it was skipped
     stats: Stats | None = None
     loop: LoopInherited | None = None
     order: int = 0
-    args: dict[str, Any] = {}  # what arcs brought to its last activation
-    entered_at: Micros | None = None  # of its last activation
+    args: dict[str, Any] = {}  # arguments of its last activation
+    entered_at: Micros | None = None  # when its last activation began
     ended_at: Micros | None = None
 
 
@@ -212,24 +213,25 @@ class TimerUse(Struct, frozen=True, omit_defaults=True):
 
 
 class ChildCall(Struct, frozen=True, omit_defaults=True):
-    """A child that a command asked for and waits for; it outlives a command that is stopped, until the child has ended."""
+    """A child that a command waits for. The entry stays until the child has ended, also if its
+    command was stopped."""
 
     command: CommandId
     child: ExecutionId | None = None  # known once it has started
 
 
 class Unfinished(Struct, frozen=True, omit_defaults=True):
-    """Where a retry of this execution begins again."""
+    """A step at which a retry of this execution begins."""
 
     step: str
     args: dict[str, Any] = {}
 
 
 class Recovery(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Failures of one step that were handled in one way: how many, and the first of them."""
+    """Failures of one step that were handled in one way: their count, and the first failure."""
 
     step: str
-    by: str  # what handled them: "arc to repair", "rule: continue", "failure policy of the loop"
+    by: str  # such as "arc to repair", "rule: continue", "failure policy of the loop"
     code: str
     message: str
     task: str | None = None
@@ -244,11 +246,9 @@ class KnownState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     unset: bool = False
     read: int = 0  # the version that was read
     writes: int = 0
-    conflict: int | None = None  # the version that somebody else has written since
+    conflict: int | None = None  # a later version, written by another execution or a person
     conflict_by: str | None = None
-    is_full: bool = (
-        False  # it cannot be written: the playbook's path has as many names as it may have
-    )
+    is_full: bool = False  # a new name cannot be written: the path has the maximal number of names
 
 
 class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -263,10 +263,10 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     parent: Parent | None = None
     depth: int = 0
     retry_of: ExecutionId | None = None
-    from_step: str | None = None  # `retry_of` was rerun from this step
+    from_step: str | None = None  # this execution reruns `retry_of` from this step
     return_step: str | None = None
     start_at: tuple[StartAt, ...] = ()
-    pins: dict[str, int] = {}  # versions of the children that it calls, by path
+    pins: dict[str, int] = {}  # by path: versions of the children that it calls
     workload_by_reference: bool = False
     started_at: Micros = 0
     ended_at: Micros | None = None
@@ -275,17 +275,17 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     playbook_state: dict[str, KnownState] = {}
     steps: dict[str, Record] = {}
     activations: dict[ActivationId, Activation] = {}
-    running: dict[str, int] = {}  # live activations by step
+    running: dict[str, int] = {}  # by step: the number of live activations
     commands: dict[CommandId, OpenCommand] = {}
     tokens: dict[str, tuple[Arrival, ...]] = {}
     timers: dict[TimerId, TimerUse] = {}
     signals: dict[str, tuple[Any, ...]] = {}
     waiting_signals: int = 0
-    calls: dict[str, ChildCall] = {}  # children that were asked for and have not ended, by call
+    calls: dict[str, ChildCall] = {}  # by call: requested children that have not ended
     failure: Failure | None = None
     failed_step: str | None = None
     reason: str | None = None  # why it is being cancelled
-    finished: str | None = None  # the outcome that stands before the final step runs
+    finished: str | None = None  # the outcome, fixed before the final step runs
     final_done: bool = False
     last_step: str | None = None
     unfinished: tuple[Unfinished, ...] = ()
@@ -294,14 +294,14 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
     events: int = 0
     outcome: int = 0
     recovered: int = 0  # failures that an error arc, a rule or a loop's failure policy handled
-    recoveries: tuple[Recovery, ...] = ()  # the first MAX_RECOVERIES kinds of them
+    recoveries: tuple[Recovery, ...] = ()  # the first MAX_RECOVERIES kinds of recovered failures
 
     @property
     def terminal(self) -> bool:
         return self.status in TERMINAL
 
 
-_encoder = msgspec.json.Encoder()  # keys keep their order: a template may iterate over a map in ctx
+_encoder = msgspec.json.Encoder()  # keeps the order of keys: a template may iterate over ctx
 _decoder: msgspec.json.Decoder[Execution] = msgspec.json.Decoder(Execution)
 
 

@@ -38,7 +38,7 @@ def proceed(
             return
 
 
-# ---- entering ----------------------------------------------------------------------------------------------------------
+# ---- entering ---------------------------------------------------------------------------
 
 
 def _admit(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
@@ -95,7 +95,7 @@ def _begin(fixed: PinnedPlaybook, state: Execution, activation: Activation, mome
         yield from run(fixed, state, activation, moment)
 
 
-# ---- the call ----------------------------------------------------------------------------------------------------------
+# ---- the call ---------------------------------------------------------------------------
 
 
 def called(
@@ -144,7 +144,7 @@ def timed_out(fixed: PinnedPlaybook, activation: Activation) -> Failure:
     return Failure(code="TIMEOUT", kind="timeout", message=message)
 
 
-# ---- assignments -------------------------------------------------------------------------------------------------------
+# ---- assignments ------------------------------------------------------------------------
 
 
 def _leave(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
@@ -176,7 +176,7 @@ def _first_failure(keys: tuple[str, ...], values: list[Any]) -> Failure | None:
     return None
 
 
-# ---- the router --------------------------------------------------------------------------------------------------------
+# ---- the router -------------------------------------------------------------------------
 
 
 def _route(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:

@@ -1,7 +1,9 @@
-"""The counting of a loop. A command is counted once, when it ends; what a loop knows stays the same size whatever it runs over.
+"""Count the items of a loop. A command is counted once, when it ends.
 
-Every item of an epoch ends as ok, failed or skipped. Reductions of ctx writes are kept per contiguous range of items and joined
-as soon as ranges touch, so they fold in item order and there are never more ranges than commands in flight.
+Every item of an epoch ends as ok, failed or skipped. The state of a loop has the same size for any
+number of items. Reductions of ctx writes are kept per contiguous range of items. Two ranges are
+joined when they touch, so reductions fold in item order and there are never more ranges than
+commands in flight.
 """
 
 from msgspec.structs import replace
@@ -20,21 +22,21 @@ def issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
     if event.kind == "frame":
         return replace(loop, frames=loop.frames + 1)
     if event.attempts:
-        return replace(
-            loop, deferred=tuple(item for item in loop.deferred if item[0] != event.first)
-        )
+        deferred = tuple(item for item in loop.deferred if item[0] != event.first)
+        return replace(loop, deferred=deferred)
     return replace(loop, next=event.first + event.count)
 
 
 def progressed(loop: LoopState, live: OpenCommand, done: int, items: e.Items) -> LoopState:
-    return _count(loop, items, max(live.journal.done, live.first) + live.shift, done + live.shift)
+    low = max(live.journal.done, live.first)
+    return _count(loop, items, low + live.shift, done + live.shift)
 
 
 def sharded(loop: LoopState, items: e.Items) -> LoopState:
-    """The report at the end counts: what it brings is the result, whichever attempt told of a partition."""
-    return replace(
-        loop, shards=loop.shards + 1, ahead=loop.ahead + items.ok + items.failed + items.skipped
-    )
+    """Show a finished Spark partition. Only the final report of the command counts its items,
+    because several attempts may report the same partition."""
+    ahead = loop.ahead + items.ok + items.failed + items.skipped
+    return replace(loop, shards=loop.shards + 1, ahead=ahead)
 
 
 def reported(
@@ -43,9 +45,8 @@ def reported(
     loop = _released(loop, live)
     items = event.items
     if items is None and isinstance(event, e.CommandFailed):
-        return _rest_failed(
-            loop, live, event.result.error or Failure(code="FAILED", message="the chunk failed")
-        )
+        error = event.result.error or Failure(code="FAILED", message="the chunk failed")
+        return _rest_failed(loop, live, error)
     items = items or e.Items(ok=_rest(live))
     if live.kind == "frame":
         claimed = items.claimed or 0
@@ -57,7 +58,8 @@ def reported(
         if isinstance(event, e.CommandFailed) and not claimed:
             loop = replace(loop, broken=event.result.error)
     low = max(live.journal.done, live.first)
-    high = live.first + (live.count if items.claimed is None else items.claimed)
+    count = live.count if items.claimed is None else items.claimed
+    high = live.first + count
     return _count(loop, items, low + live.shift, high + live.shift)
 
 
@@ -66,31 +68,39 @@ def lost(loop: LoopState, live: OpenCommand, failure: Failure) -> LoopState:
 
 
 def cancelled(loop: LoopState, live: OpenCommand) -> LoopState:
-    """Items that did not run are skipped: known only when the loop is closed."""
+    """Release a cancelled command. Its items that did not run count as skipped when the loop
+    closes."""
     if live.kind == "frame":
-        loop = replace(loop, claimed=loop.claimed + _uncounted(live, live.journal.frame_size or 0))
+        rows = _uncounted(live, live.journal.frame_size or 0)
+        loop = replace(loop, claimed=loop.claimed + rows)
     return _released(loop, live)
 
 
 def _uncounted(live: OpenCommand, claimed: int) -> int:
-    """Rows of a frame are counted when it is claimed; older states counted them when it ended."""
+    """The claimed rows that the loop has not counted yet. A claim counts its rows at once; states
+    of older releases counted them at the end of the frame."""
     return claimed if live.place is None else 0
 
 
 def _rest_failed(loop: LoopState, live: OpenCommand, failure: Failure) -> LoopState:
+    """Count the items that the journal of the command does not cover as failed."""
     if live.kind == "frame":
         size = live.journal.frame_size
-        claimed = loop.claimed + _uncounted(live, size or 0)
-        loop = replace(loop, claimed=claimed, broken=failure if size is None else loop.broken)
-    if loop.mode == "spark":  # it is not the items that failed
+        loop = replace(loop, claimed=loop.claimed + _uncounted(live, size or 0))
+        if size is None:  # the claim failed, not its rows
+            loop = replace(loop, broken=failure)
+    if loop.mode == "spark":  # the job failed, not its items
         loop = replace(loop, broken=failure)
-    rest, first = _rest(live), live.first + live.shift
-    return _count(loop, e.Items(failed=rest, first_error=failure, first_failed=first), first, first)
+    first = live.first + live.shift
+    items = e.Items(failed=_rest(live), first_error=failure, first_failed=first)
+    return _count(loop, items, first, first)
 
 
 def _rest(live: OpenCommand) -> int:
-    """Items of the command that its journal does not cover."""
-    size = live.journal.frame_size or 0 if live.kind == "frame" else live.count
+    """The number of items of the command that its journal does not cover."""
+    size = live.count
+    if live.kind == "frame":
+        size = live.journal.frame_size or 0
     return size - max(0, live.journal.done - live.first)
 
 
@@ -99,21 +109,22 @@ def _released(loop: LoopState, live: OpenCommand) -> LoopState:
 
 
 def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
+    """Add the counts and reductions of the items [low, high)."""
     failed = loop.failed + items.failed
-    try:
-        segments = (
-            _joined(loop, Segment(low, high, items.partial)) if items.partial else loop.segments
-        )
-    except (
-        FailedError
-    ) as error:  # the items' values do not fit their reducer: the playbook's mistake, not the log's
-        loop = replace(
-            loop, broken=Failure(code="REDUCE_FAILED", kind="template", message=str(error))
-        )
-        segments = loop.segments
-    first = items.first_failed is not None and (
-        loop.first_failed is None or items.first_failed < loop.first_failed
-    )
+    segments, broken = loop.segments, loop.broken
+    if items.partial:
+        try:
+            segments = _joined(loop, Segment(low, high, items.partial))
+        except FailedError as error:  # values that do not fit the reducer: a playbook error
+            broken = Failure(code="REDUCE_FAILED", kind="template", message=str(error))
+    too_many_failed = loop.max_failed is not None and failed > loop.max_failed
+    first_error, first_failed = loop.first_error, loop.first_failed
+    if items.first_failed is not None and (
+        first_failed is None or items.first_failed < first_failed
+    ):
+        first_error, first_failed = items.first_error, items.first_failed
+    elif first_error is None:
+        first_error = items.first_error
     deferred = tuple((item.index, item.attempts, item.delay) for item in items.deferred)
     return replace(
         loop,
@@ -122,11 +133,10 @@ def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
         skipped=loop.skipped + items.skipped,
         micros=loop.micros + items.micros,
         timed=loop.timed + items.ok + items.failed,
-        stopping=loop.stopping
-        or loop.broken is not None
-        or (loop.max_failed is not None and failed > loop.max_failed),
-        first_error=items.first_error if first or loop.first_error is None else loop.first_error,
-        first_failed=items.first_failed if first else loop.first_failed,
+        stopping=loop.stopping or broken is not None or too_many_failed,
+        broken=broken,
+        first_error=first_error,
+        first_failed=first_failed,
         deferred=loop.deferred + deferred,
         segments=segments,
         gathered=loop.gathered or items.gathered is not None,
@@ -134,41 +144,39 @@ def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
 
 
 def _joined(loop: LoopState, new: Segment) -> tuple[Segment, ...]:
-    """Segments in item order; two that touch become one, since reducing is associative."""
-    joined: list[Segment] = []
+    """The segments in item order. Two that touch become one, because reducing is associative."""
+    segments: list[Segment] = []
     for segment in sorted((*loop.segments, new), key=lambda segment: segment.low):
-        if joined and joined[-1].high == segment.low:
-            joined[-1] = Segment(
-                joined[-1].low,
-                segment.high,
-                combine(loop.reduce, joined[-1].partial, segment.partial),
-            )
+        if segments and segments[-1].high == segment.low:
+            left = segments[-1]
+            partial = combine(loop.reduce, left.partial, segment.partial)
+            segments[-1] = Segment(left.low, segment.high, partial)
         else:
-            joined.append(segment)
-    return tuple(joined)
+            segments.append(segment)
+    return tuple(segments)
 
 
 def combine(
     reduce: dict[str, str], left: dict[str, object], right: dict[str, object]
 ) -> dict[str, object]:
-    """Two reductions in item order: `left` stands before `right`."""
-    made = dict(left)
+    """Join two reductions. The items of `left` come before those of `right`."""
+    combined = dict(left)
     for name, value in right.items():
-        made[name] = (
-            reducers.combine(reduce.get(name, "last"), made[name], value) if name in made else value
-        )
-    return made
+        if name in combined:
+            value = reducers.combine(reduce.get(name, "last"), combined[name], value)
+        combined[name] = value
+    return combined
 
 
 def reduced(loop: LoopState) -> dict[str, object]:
-    """Of all items so far, in their order."""
+    """The reductions of all items so far, in item order."""
     total: dict[str, object] = {}
     for segment in loop.segments:
         total = combine(loop.reduce, total, segment.partial)
     return total
 
 
-# ---- closing -----------------------------------------------------------------------------------------------------------
+# ---- closing ----------------------------------------------------------------------------
 
 
 def stats(loop: LoopState | None) -> e.Stats | None:
@@ -180,31 +188,42 @@ def stats(loop: LoopState | None) -> e.Stats | None:
 
 
 def with_inherited(counted: e.Stats, collection: e.Collection) -> e.Stats:
-    """Of every item, as the loop's rows have them: also those that were well before a retry, and did not run again."""
+    """The counts of all items of the loop, with those that a retry did not run again."""
     if collection.total is None:
         return counted
-    well = collection.total - collection.size - collection.skipped
+    inherited_ok = collection.total - collection.size - collection.skipped
     return replace(
         counted,
         total=collection.total,
-        ok=counted.ok + well,
+        ok=counted.ok + inherited_ok,
         skipped=counted.skipped + collection.skipped,
     )
 
 
 def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | None:
-    """What a retry needs of a loop with failed items: its collection and which of them to run again. What the others gave to
-    the reducers is in `ctx` already when the loop completed."""
+    """What a retry needs of a loop with failed items: the collection and the counts.
+
+    Reductions are included only if the loop failed: those of a completed loop are in `ctx`.
+    """
     loop = activation.loop
     if loop is None or loop.mode == "cursor" or (outcome.ok and not loop.failed):
         return None
+    total = loop.collection.total
+    if total is None:
+        total = loop.size
+    partial: dict[str, object] = {}
+    gathered = None
+    if not outcome.ok:
+        partial = reduced(loop)
+        if loop.gathered:
+            gathered = gathered_id(activation.id)
     return e.LoopInherited(
         collection=loop.collection,
         manifest=outcome.reference,
-        total=loop.collection.total if loop.collection.total is not None else loop.size,
+        total=total,
         failed=loop.size - loop.ok - loop.skipped,
         skipped=loop.skipped + loop.collection.skipped,
-        partial={} if outcome.ok else reduced(loop),
+        partial=partial,
         args=activation.args,
-        gathered=gathered_id(activation.id) if loop.gathered and not outcome.ok else None,
+        gathered=gathered,
     )

@@ -37,7 +37,7 @@ class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
         return str(type(self).__struct_config__.tag)
 
 
-# ---- the execution -----------------------------------------------------------------------------------------------------
+# ---- the execution ----------------------------------------------------------------------
 
 
 class Parent(Struct, frozen=True, omit_defaults=True):
@@ -267,7 +267,7 @@ class ExecutionReleased(Base, frozen=True, tag="execution.released"):
         return f"released:{self.request}"
 
 
-# ---- steps -------------------------------------------------------------------------------------------------------------
+# ---- steps ------------------------------------------------------------------------------
 
 
 class StepEnter(Base, frozen=True, tag="step.enter"):
@@ -407,7 +407,7 @@ class ExpressionEvaluated(Base, frozen=True, tag="expression.evaluated"):
         return f"command:{self.command_id}:end"
 
 
-# ---- waiting -----------------------------------------------------------------------------------------------------------
+# ---- waiting ----------------------------------------------------------------------------
 
 
 class TimerFired(Base, frozen=True, tag="timer.fired"):
@@ -457,7 +457,7 @@ class ChildEnded(Base, frozen=True, tag="child.ended"):
         return f"child:{self.call}:ended"
 
 
-# ---- commands ----------------------------------------------------------------------------------------------------------
+# ---- commands ---------------------------------------------------------------------------
 
 
 class CommandIssued(Base, frozen=True, tag="command.issued"):
@@ -830,7 +830,7 @@ class SinkProcessed(Base, frozen=True, tag="sink.processed"):
         return f"sink:{self.command_id}:{self.task}:{self.run}"
 
 
-# ---- loops -------------------------------------------------------------------------------------------------------------
+# ---- loops ------------------------------------------------------------------------------
 
 
 class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
