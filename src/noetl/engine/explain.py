@@ -119,10 +119,10 @@ def _over(record: Record, recovered: list[str], not_admitted: list[str]) -> tupl
 
 def _recovered(state: Execution, step: str) -> list[str]:
     """Describe the failures of the step that an arc, a rule or a loop's policy handled."""
-    return [_recovery(recovery) for recovery in state.recoveries if recovery.step == step]
+    return [_describe_recovery(recovery) for recovery in state.recoveries if recovery.step == step]
 
 
-def _recovery(recovery: Recovery) -> str:
+def _describe_recovery(recovery: Recovery) -> str:
     text = f"recovered from {recovery.code}"
     if recovery.task is not None:
         text += f" of task {recovery.task}"

@@ -1,8 +1,9 @@
-"""Retrying a finished execution: a new one that takes over what finished and begins where the old one ended badly.
+"""Retry an ended execution: the new one inherits its results and begins where it failed.
 
-One that completed begins at its loops with failed items. What follows them rests on their results, so it runs again: it is not
-taken over. One that was rewound to a step (`rewinding`) has the status "running": results of the steps that begin are those of
-earlier activations, and are taken over.
+The retry of a completed execution begins at its loops with failed items. Steps after them depend
+on their results, so those steps run again and are not inherited. An execution that was rewound to
+a step (see `rewinding`) has the status "running". The results of the steps at which it begins are
+those of earlier activations, so they are inherited.
 """
 
 from collections.abc import Iterable
@@ -18,48 +19,54 @@ from noetl.playbook.assignments import full_name, root_of
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
 
-CTX_BYTES = 8_000  # of the variables in one event
-START_BYTES = 8_000  # of the steps in one event that an execution begins with
+CTX_BYTES = 8_000  # of the variables in one `ctx.inherited`
+START_BYTES = 8_000  # of the steps in one `arrivals.inherited`
 
 
 class Repeat(Struct, frozen=True, kw_only=True):
     """What a retry, or a rerun from a step, is going to do."""
 
-    inherited: tuple[str, ...]  # steps whose results are taken over
+    inherited: tuple[str, ...]  # steps with results that are taken over
     begins: tuple[str, ...]
-    again: tuple[str, ...]  # steps that run again, if the guards lead there as they did
-    items: dict[str, tuple[int, int]] = {}  # by loop: how many of its items run again, of how many
-    writes_again: dict[
-        str, tuple[str, ...]
-    ] = {}  # by step: names that have a value already and that it assigns again
+    again: tuple[str, ...]  # steps that run again, if the guards decide as before
+    items: dict[str, tuple[int, int]] = {}  # by loop: items that run again, items in all
+    writes_again: dict[str, tuple[str, ...]] = {}  # by step: names with a value that it reassigns
 
 
 def preview(plan: Plan, old: Execution) -> Repeat:
+    """Compute what a retry would do, without starting it."""
     begins = tuple(dict.fromkeys(start.step for start in start_at(plan, old))) or (plan.entry,)
-    taken_over = (event for event in inherited(plan, old, 0) if isinstance(event, e.StepInherited))
-    inherited_steps = tuple(event.step for event in taken_over if event.loop is None)
+    inherited_steps = [
+        event.step
+        for event in inherited(plan, old, 0)
+        if isinstance(event, e.StepInherited) and event.loop is None
+    ]
     following = plan.steps_after(*(step for step in begins if step in plan.steps))
-    names = [name for name in plan.steps if name in following or name in begins]
-    loops = {step: old.steps[step].loop for step in begins if step in old.steps}
-    items = {
-        step: (loop.failed + loop.skipped, loop.total)
-        for step, loop in loops.items()
-        if loop is not None
-    }
-    written = {
-        step: _writes_again(plan.steps[step].step, old) for step in names if step in old.steps
-    }
+    again = [step for step in plan.steps if step in following or step in begins]
+    items: dict[str, tuple[int, int]] = {}
+    for step in begins:
+        loop = old.steps[step].loop if step in old.steps else None
+        if loop is not None:
+            items[step] = (loop.failed + loop.skipped, loop.total)
+    writes_again: dict[str, tuple[str, ...]] = {}
+    for step in again:
+        if step not in old.steps:
+            continue
+        names = _writes_again(plan.steps[step].step, old)
+        if names:
+            writes_again[step] = names
     return Repeat(
-        inherited=inherited_steps,
+        inherited=tuple(inherited_steps),
         begins=begins,
-        again=tuple(names),
+        again=tuple(again),
         items=items,
-        writes_again={step: found for step, found in written.items() if found},
+        writes_again=writes_again,
     )
 
 
 def changed_loops(before: Plan, plan: Plan, old: Execution) -> tuple[str, ...]:
-    """Loops of which only some items run again, over a collection that the other version of the playbook writes differently."""
+    """Loops that run some of their items again although the new version of the playbook has
+    another `in` for them."""
     again = preview(plan, old).items
     return tuple(
         step
@@ -70,18 +77,25 @@ def changed_loops(before: Plan, plan: Plan, old: Execution) -> tuple[str, ...]:
 
 def _collection(plan: Plan, step: str) -> object:
     loop = plan.steps[step].step.loop
-    return None if loop is None else loop.in_
+    if loop is None:
+        return None
+    return loop.in_
 
 
 def _writes_again(step: Step, old: Execution) -> tuple[str, ...]:
-    """Variables and state that an earlier run has left and that the step assigns. A name with a reducer only takes in the items
-    that run again. One that was rewound begins with the values of the moment at which the step was entered."""
+    """The names of ctx and state that have a value and that the step assigns again.
+
+    Names with a reducer are left out: they take in only the items that run again. A rewound
+    execution has none, because it begins with the values of the moment when the step was entered.
+    """
     if old.status == "running":
         return ()
-    assigned = [*step.set, *(name for task in step.tool for name in task.set)]
-    reduced = (
-        {full_name(name) for name in step.loop.spec.reduce} if step.loop is not None else set()
-    )
+    assigned = list(step.set)
+    for task in step.tool:
+        assigned += task.set
+    reduced: set[str] = set()
+    if step.loop is not None:
+        reduced = {full_name(name) for name in step.loop.spec.reduce}
     names = dict.fromkeys(full_name(name) for name in assigned)
     return tuple(name for name in names if name not in reduced and _has_value(name, old))
 
@@ -93,8 +107,8 @@ def _has_value(name: str, old: Execution) -> bool:
 
 
 def misfits(plan: Plan, old: Execution) -> list[str]:
-    """Why this version of the playbook cannot go on from what the execution has finished; empty when it can."""
-    found = [
+    """Why this version of the playbook cannot continue the execution; empty if it can."""
+    problems = [
         f"it has no step {start.step!r}, where the retry begins"
         for start in start_at(plan, old)
         if start.step not in plan.steps
@@ -104,32 +118,30 @@ def misfits(plan: Plan, old: Execution) -> list[str]:
             continue
         step = plan.steps.get(event.step)
         if step is None:
-            found.append(f"it has no step {event.step!r}, whose result would be taken over")
+            problems.append(f"it has no step {event.step!r}, whose result would be taken over")
         elif event.loop is not None and step.step.loop is None:
-            found.append(
+            problems.append(
                 f"its step {event.step!r} is no loop any more, so failed items cannot run again"
             )
         else:
-            missing = [
-                each.source for each in step.selections if event.result.selected(each.id) is None
+            problems += [
+                f"it decides on {selection.source}, which was not kept of {event.step!r}"
+                for selection in step.selections
+                if event.result.selected(selection.id) is None
             ]
-            found += [
-                f"it decides on {source}, which was not kept of {event.step!r}"
-                for source in missing
-            ]
-    return found
+    return problems
 
 
 def start_at(plan: Plan, old: Execution) -> tuple[e.StartAt, ...]:
-    """Every arrival at a step that failed or was cut off. A step with `join: each` runs for each of them, any other once with the
-    arguments of all."""
+    """Every arrival at a step that failed or was cut off. A step with `join: each` runs for each
+    arrival; any other step runs once, with the arguments of all."""
     if old.status == "completed":
         return tuple(e.StartAt(step, loop.args) for step, loop in _first_loops(plan, old).items())
     return tuple(e.StartAt(unfinished.step, unfinished.args) for unfinished in old.unfinished)
 
 
 def start_parts(plan: Plan, old: Execution) -> list[tuple[e.StartAt, ...]]:
-    """`start_at`, in parts that fit into events; the first may be empty."""
+    """Split `start_at` into parts that fit into events. The first part may be empty."""
     parts: list[tuple[e.StartAt, ...]] = [()]
     size = 0
     for start in start_at(plan, old):
@@ -143,23 +155,25 @@ def start_parts(plan: Plan, old: Execution) -> list[tuple[e.StartAt, ...]]:
 
 
 def loops_with_failed_items(old: Execution) -> dict[str, e.LoopInherited]:
-    """Of an execution that completed: loops that did so with failed items, in the order in which they ended."""
-    ended = sorted(old.steps.items(), key=lambda entry: entry[1].order)
+    """The loops of a completed execution that completed with failed items, in order of their
+    end."""
+    in_order = sorted(old.steps.items(), key=lambda entry: entry[1].order)
     return {
         step: record.loop
-        for step, record in ended
+        for step, record in in_order
         if record.status == "ok" and record.loop is not None
     }
 
 
 def _first_loops(plan: Plan, old: Execution) -> dict[str, e.LoopInherited]:
-    """Those that no other one leads to. Where two lead to each other, the one that ended first."""
-    found = {
+    """The loops with failed items that no other such loop leads to. Of two that lead to each
+    other, the one that ended first."""
+    loops = {
         step: loop for step, loop in loops_with_failed_items(old).items() if step in plan.steps
     }
     first: dict[str, e.LoopInherited] = {}
-    for step, loop in found.items():
-        before = [other for other in found if other != step and _leads_to(plan, other, step)]
+    for step, loop in loops.items():
+        before = [other for other in loops if other != step and _leads_to(plan, other, step)]
         if all(_leads_to(plan, step, other) and other not in first for other in before):
             first[step] = loop
     return first
@@ -170,14 +184,16 @@ def _leads_to(plan: Plan, step: str, other: str) -> bool:
 
 
 def _follows(plan: Plan, step: str, loops: Iterable[str]) -> bool:
-    """It runs after one of these loops. In a cycle it also runs before; then its result is needed."""
+    """Whether the step runs only after one of these loops. A step that also runs before them, in a
+    cycle, does not count: its result is needed."""
     if step not in plan.steps:
         return False
     return any(_leads_to(plan, loop, step) and not _leads_to(plan, step, loop) for loop in loops)
 
 
 def inherited(plan: Plan, old: Execution, at: Micros) -> list[e.Event]:
-    """What the new execution takes over: variables in parts that fit an event, then results by reference."""
+    """The events of what the new execution inherits: variables in parts that fit into events, then
+    results by reference."""
     again = {start.step for start in start_at(plan, old)}
     loops = again if old.status == "completed" else frozenset()
     events: list[e.Event] = []
@@ -193,9 +209,9 @@ def inherited(plan: Plan, old: Execution, at: Micros) -> list[e.Event]:
         if step not in again and _follows(plan, step, loops):
             continue
         begins_again = step in again and (record.loop is not None or old.status != "running")
-        made = _step(step, record, begins_again, at)
-        if made is not None:
-            events.append(made)
+        event = _step(step, record, begins_again, at)
+        if event is not None:
+            events.append(event)
     return events
 
 

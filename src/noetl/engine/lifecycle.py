@@ -1,4 +1,6 @@
-"""Beginning and end of an execution: admission, cancelling, the final step, and exactly one terminal event."""
+"""Begin and end an execution: admission, cancelling, the final step, one terminal event."""
+
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,6 +20,7 @@ from noetl.model.messages import Cancel, Notice
 def begin(
     fixed: PinnedPlaybook, state: Execution, event: e.PlaybookInitialized, moment: Moment
 ) -> Made:
+    """Admit the execution at once, or ask for one of the `max_concurrent` places."""
     if event.timeout is not None:
         yield SetTimer(timer_id(state.execution_id, "execution"), moment.at + event.timeout)
     limit = fixed.plan.playbook.executor.spec.max_concurrent
@@ -28,7 +31,7 @@ def begin(
 
 
 def settle(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
-    """When nothing follows from an event any more: what follows from the state as a whole."""
+    """Decide what follows from the whole state, when nothing more follows from the event."""
     if state.terminal or state.quarantined is not None:
         return
     if state.status == "cancelling":
@@ -42,23 +45,23 @@ def settle(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
 
 
 def nothing_left(state: Execution) -> bool:
-    """Everything that cancelling waits for has ended."""
+    """Whether all commands and children that cancelling waits for have ended."""
     return not state.commands and not state.calls
 
 
 def cancelling(state: Execution) -> Made:
-    """Stop everything: queued commands at once, running ones through their workers, children through their inboxes."""
+    """Stop all commands and cancel all children."""
     if state.commands:
-        yield Stop(
-            tuple(live.id for live in sorted(state.commands.values(), key=lambda live: live.order))
-        )
+        commands = sorted(state.commands.values(), key=lambda live: live.order)
+        yield Stop(tuple(live.id for live in commands))
     for _, call in sorted(state.calls.items()):
         if call.child is not None:
             yield cancel_child(state, call.child)
 
 
 def cancel_children_of(state: Execution, command: CommandId) -> Made:
-    """The command was stopped: nobody waits for its children. One that has not started yet is cancelled when it has."""
+    """Cancel the children of a stopped command. A child that has not started yet is cancelled as
+    soon as it has."""
     for _, call in sorted(state.calls.items()):
         if call.command == command and call.child is not None:
             yield cancel_child(state, call.child)
@@ -69,35 +72,37 @@ def cancel_child(state: Execution, child: ExecutionId) -> Send:
 
 
 def _finish(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
+    """Enter the final step if it has not run; otherwise end the execution."""
     final = fixed.plan.final
     if final is not None and state.finished is None and state.activated:
         record = state.steps.get(final)
+        runs = record.runs if record is not None else 0
         yield e.StepEnter(
             at=moment.at,
             step=final,
             activation=activation_id(state.execution_id, final, FINAL),
-            run=(record.runs if record is not None else 0) + 1,
+            run=runs + 1,
             cause=FINAL,
         )
         return
-    ended = _terminal(state, moment)
-    yield ended
+    terminal = _terminal(state, moment)
+    yield terminal
     for timer in sorted(state.timers):
         yield ClearTimer(timer)
     if fixed.plan.playbook.executor.spec.max_concurrent is not None:
         yield LeaveAdmission(state.path)
     if state.parent is not None:
-        answer = _answer(state, ended)
         notice = e.ChildEnded(
             call=state.parent.call,
             child=state.execution_id,
-            result=answer,
+            result=_answer(state, terminal),
             recovered=state.recovered,
         )
         yield Send(state.parent.execution_id, Notice(event=notice))
 
 
 def _terminal(state: Execution, moment: Moment) -> e.Terminal:
+    """The one event that ends the execution."""
     cancelled = (
         state.status == "cancelling"
         and state.reason in ("requested", "parent")
@@ -107,45 +112,50 @@ def _terminal(state: Execution, moment: Moment) -> e.Terminal:
         return e.ExecutionCancelled(at=moment.at, reason=state.reason or "requested")
     if state.failure is not None:
         return e.PlaybookFailed(at=moment.at, error=state.failure, step=state.failed_step)
-    last = state.steps.get(state.last_step) if state.last_step is not None else None
-    result = last.result.bare() if last is not None and last.result is not None else None
+    result = None
+    if state.last_step is not None:
+        record = state.steps.get(state.last_step)
+        if record is not None and record.result is not None:
+            result = record.result.bare()
     return e.PlaybookCompleted(at=moment.at, step=state.last_step, result=result)
 
 
-def _answer(state: Execution, ended: e.Terminal) -> Envelope:
-    """What a parent is told: the result it asked for, or why there is none."""
-    where = {"execution_id": state.execution_id}
-    match ended:
+def _answer(state: Execution, terminal: e.Terminal) -> Envelope:
+    """The result of the execution for its parent: the step that the parent asked for, or a
+    failure."""
+    child = state.execution_id
+    detail: dict[str, Any] = {"execution_id": child}
+    match terminal:
         case e.PlaybookCompleted():
-            wanted = state.return_step or state.last_step
-            record = state.steps.get(wanted) if wanted is not None else None
-            if state.return_step is not None and (record is None or record.result is None):
-                message = f"child {state.execution_id} ended without running its return_step {state.return_step}"
-                return failed(
-                    Failure(code="CHILD_FAILED", kind="child", message=message, detail=where)
-                )
-            result = (
-                record.result
-                if record is not None and record.result is not None
-                else Envelope(status="ok")
-            )
-            context = {
-                name: value for name, value in result.context.items() if name != "selections"
-            }
-            no_value = result.why_no_value(f"step {wanted} of child {state.execution_id}")
-            if no_value:
-                context |= no_value_context(no_value)
-            return Envelope(status="ok", reference=result.reference, context=context)
+            return _completed_answer(state)
         case e.PlaybookFailed():
-            message = f"child {state.execution_id} failed at {ended.step}: {ended.error.message}"
-            detail = {**where, "code": ended.error.code, "step": ended.step}
-            if ended.error.kind == "runaway":  # as what it is, however deep it was noticed
-                return failed(replace(ended.error, detail=detail))
-            return failed(
-                Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail)
-            )
+            error = terminal.error
+            detail |= {"code": error.code, "step": terminal.step}
+            if error.kind == "runaway":  # every ancestor reports the runaway itself
+                return failed(replace(error, detail=detail))
+            message = f"child {child} failed at {terminal.step}: {error.message}"
+            failure = Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail)
+            return failed(failure)
         case e.ExecutionCancelled():
-            message = f"child {state.execution_id} was cancelled"
-            return failed(
-                Failure(code="CHILD_CANCELLED", kind="child", message=message, detail=where)
-            )
+            message = f"child {child} was cancelled"
+            failure = Failure(code="CHILD_CANCELLED", kind="child", message=message, detail=detail)
+            return failed(failure)
+
+
+def _completed_answer(state: Execution) -> Envelope:
+    child = state.execution_id
+    step = state.return_step or state.last_step
+    result: Envelope | None = None
+    if step is not None and step in state.steps:
+        result = state.steps[step].result
+    if result is None and state.return_step is not None:
+        message = f"child {child} ended without running its return_step {state.return_step}"
+        detail = {"execution_id": child}
+        return failed(Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail))
+    if result is None:
+        return Envelope(status="ok")
+    context = {name: value for name, value in result.context.items() if name != "selections"}
+    no_value = result.why_no_value(f"step {step} of child {child}")
+    if no_value:
+        context |= no_value_context(no_value)
+    return Envelope(status="ok", reference=result.reference, context=context)

@@ -1,11 +1,12 @@
-"""Loops: planning the collection, keeping the window full, closing the epoch once.
+"""Loops: plan the collection, keep the window full, close the epoch once.
 
-The activation of a looping step is its epoch. `loop.started` fixes size and collection before the first item runs; commands
-cover consecutive indexes; a loop is over when no command of it is live and nothing is left to issue, and only then is
-`loop.done` decided, under a key the log accepts once. A report of a command that is not live any more counts nothing.
+The activation of a looping step is its epoch. `loop.started` fixes size and collection before the
+first item runs. Commands cover consecutive indexes. A loop is over when none of its commands is
+live and nothing is left to issue. Only then is `loop.done` decided, under a key that the log
+accepts once. A report of a command that is not live any more counts nothing.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,35 +35,35 @@ from noetl.playbook.expressions import FailedError, LimitError
 from noetl.playbook.model import Loop, MaxFailed
 from noetl.playbook.plan import IN, REDUCE
 
-LANES = 16  # commands of one loop in flight; a larger window puts more items into each, unless each is alone in its own
-PARALLEL_WINDOW = 100
-CHUNK_TIME: Micros = 250_000
-CHEAP_ITEM: Micros = (
-    1_000  # the worker itself is busy with such, and shares its time among the chunks that it has
-)
-CHEAP_CHUNK = 1_500
-SHORT_TIME: Micros = 20_000
-LARGEST_CHUNK = 10_000
-SLOW_ITEM: Micros = 1_000_000
+# Commands of one loop in flight. A larger window puts more items into each command, unless every
+# item has a command of its own.
+LANES = 16
+PARALLEL_WINDOW = 100  # items of a parallel loop in flight, unless `max_in_flight` says otherwise
+CHUNK_TIME: Micros = 250_000  # how long an automatic chunk should run
+CHEAP_ITEM: Micros = 1_000  # such items keep the worker itself busy, in all its chunks together
+CHEAP_CHUNK = 1_500  # items
+SHORT_TIME: Micros = 20_000  # a rest of the loop that runs this long is not divided
+LARGEST_CHUNK = 10_000  # items
+SLOW_ITEM: Micros = 1_000_000  # slower items get a command each
 INLINE_BYTES = 4_096
-BEFORE = -1  # where the manifest of the run before stands in that of a retried loop
+BEFORE = -1  # the position of the earlier run's manifest in the manifest of a retried loop
 
 
 # ---- planning ---------------------------------------------------------------------------
 
 
 def plan(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
-    """Find out what the loop runs over, then start it."""
-    found = _collection(fixed, state, activation, moment)
-    if isinstance(found, NeedsWorker):
+    """Find the collection of the loop, then start it."""
+    collection = _collection(fixed, state, activation, moment)
+    if isinstance(collection, NeedsWorker):
         yield from ask(fixed, state, activation, "plan", IN, moment)
-    elif isinstance(found, Failure):
-        result = failed(found)
+    elif isinstance(collection, Failure):
+        result = failed(collection)
         yield e.CallError(
             at=moment.at, step=activation.step, activation=activation.id, result=result
         )
     elif not held(state):
-        yield from _start(fixed, state, activation, found, moment)
+        yield from _start(fixed, state, activation, collection, moment)
 
 
 def _collection(
@@ -73,13 +74,13 @@ def _collection(
     if loop.cursor is not None:
         return e.Collection(kind="cursor")
     record = state.steps.get(activation.step)
+    inherited = record.loop if record is not None else None
     if (
         record is not None
-        and record.loop is not None
+        and inherited is not None
         and activation.run == record.runs
         and record.status == "inherited"
     ):
-        inherited = record.loop
         return msgspec.structs.replace(
             inherited.collection,
             kind="failed",
@@ -112,14 +113,15 @@ def _collection(
 
 
 def _stored(reference: Reference) -> e.Collection | NeedsWorker:
-    """A stored list of a known length is used as it is; whatever else the reference names, a worker looks at it."""
+    """Loop over a stored list of known length. A worker looks at any other payload first."""
     if not reference.ref_id or reference.rows is None or reference.rows_at is not None:
         return sites.NEEDS_WORKER
     return e.Collection(kind="reference", size=reference.rows, reference=reference)
 
 
 def as_items(value: Any) -> list[Any] | Failure:
-    """A list is its items, a map or text is one item, null is none; a number or bool is a mistake."""
+    """The items of `loop.in`: those of a list; one for a map or text; none for null. A number or
+    boolean is an error."""
     if value is None:
         return []
     if isinstance(value, list):
@@ -147,11 +149,9 @@ def _start(
     moment: Moment,
 ) -> Made:
     loop = _loop(fixed, activation)
-    inherited = state.steps[activation.step].loop if collection.kind == "failed" else None
-    inherited_gathered = inherited.gathered if inherited is not None else None
     spec = loop.spec
-    on_spark = spec.policy.exec == "spark"
-    mode = "spark" if on_spark else ("cursor" if loop.cursor is not None else spec.mode)
+    mode = _choose_mode(loop)
+    items = collection.size if collection.total is None else collection.total
     timeout = step_timeout(fixed, activation)
     timer = timer_id(activation.id, "timeout") if timeout is not None else None
     yield e.LoopStarted(
@@ -163,51 +163,73 @@ def _start(
         window=_window(loop, mode, collection.size),
         chunk=0 if spec.chunk == "auto" else spec.chunk,
         frame=spec.frame.size if spec.frame is not None else 50,
-        max_failed=_max_failed(
-            loop, collection.size if collection.total is None else collection.total
-        ),
+        max_failed=_max_failed(loop, items),
         single=fixed.plan.steps[activation.step].alone,
         reduce=dict(spec.reduce),
         timer=timer,
     )
     if timer is not None and timeout is not None:
         yield SetTimer(timer, moment.at + timeout)
-    if collection.manifest is not None:  # what runs again stands over what was there
+    if collection.manifest is not None:  # results of items that run again replace the earlier ones
         yield AddPart(activation.id, BEFORE, 0, collection.manifest)
-    if inherited_gathered is not None:
-        where = address(fixed.execution_id, "manifest", activation.step, inherited_gathered)
-        before = Reference(
-            ref_id=RefId(inherited_gathered), type="db", uri=str(where), format="manifest"
-        )
-        yield AddPart(gathered_id(activation.id), BEFORE, 0, before)
+    if collection.kind == "failed":
+        inherited = state.steps[activation.step].loop
+        if inherited is not None and inherited.gathered is not None:
+            before = _make_manifest_reference(
+                fixed.execution_id, activation.step, inherited.gathered
+            )
+            yield AddPart(gathered_id(activation.id), BEFORE, 0, before)
+
+
+def _choose_mode(loop: Loop) -> Literal["sequential", "parallel", "cursor", "spark"]:
+    if loop.spec.policy.exec == "spark":
+        return "spark"
+    if loop.cursor is not None:
+        return "cursor"
+    return loop.spec.mode
+
+
+def _make_manifest_reference(
+    execution_id: str, step: str, manifest: str, rows: int | None = None
+) -> Reference:
+    uri = str(address(execution_id, "manifest", step, manifest))
+    return Reference(ref_id=RefId(manifest), type="db", uri=uri, rows=rows, format="manifest")
 
 
 def _window(loop: Loop, mode: str, size: int) -> int:
+    """How many items may run at once."""
     if mode == "spark":
         return max(1, size)
     if mode == "sequential":
         return 1
-    return loop.spec.max_in_flight or (PARALLEL_WINDOW if mode == "parallel" else 1)
+    default = PARALLEL_WINDOW if mode == "parallel" else 1
+    return loop.spec.max_in_flight or default
 
 
 def _max_failed(loop: Loop, size: int) -> int | None:
-    """Failed items beyond which the loop stops; None: every item runs."""
+    """How many items may fail before the loop stops. None: every item runs."""
     policy = loop.spec.policy.failure
     if policy in ("best_effort", "at_end"):
         return None
-    if isinstance(policy, MaxFailed):
-        limit = policy.max_failed
-        if isinstance(limit, int):
-            return limit
-        return None if loop.cursor is not None else int(size * float(limit.rstrip("%")) / 100)
-    return 0
+    if not isinstance(policy, MaxFailed):
+        return 0
+    limit = policy.max_failed
+    if isinstance(limit, int):
+        return limit
+    if loop.cursor is not None:  # a share of an unknown number of items
+        return None
+    return _take_share(limit, size)
+
+
+def _take_share(percentage: str, size: int) -> int:
+    return int(size * float(percentage.rstrip("%")) / 100)
 
 
 # ---- going on ---------------------------------------------------------------------------
 
 
 def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Made:
-    """The results it brings become a part of the loop's manifest."""
+    """Add the reported results to the loop's manifest, and gathered values to theirs."""
     reference, items = event.result.reference, event.items
     if reference is not None and items is not None:
         yield AddPart(event.activation, items.first, reference.rows or 0, reference, items.shift)
@@ -222,12 +244,12 @@ def go_on(fixed: PinnedPlaybook, state: Execution, activation: Activation, momen
         yield from _close(fixed, state, activation, loop, moment)
     elif loop.stopping:
         yield stop(state, activation)
-    elif not held(state):
-        yield from (
-            _frames(fixed, state, activation, loop, moment)
-            if loop.mode == "cursor"
-            else _fill(fixed, state, activation, loop, moment)
-        )
+    elif held(state):
+        return
+    elif loop.mode == "cursor":
+        yield from _frames(fixed, state, activation, loop, moment)
+    else:
+        yield from _fill(fixed, state, activation, loop, moment)
 
 
 def over(loop: LoopState) -> bool:
@@ -241,16 +263,16 @@ def over(loop: LoopState) -> bool:
 
 
 def stop(state: Execution, activation: Activation) -> Stop:
-    live = sorted(
-        (c for c in state.commands.values() if c.activation == activation.id), key=lambda c: c.order
-    )
-    return Stop(tuple(command.id for command in live))
+    """Stop all commands of the activation, in the order in which they were issued."""
+    commands = [live for live in state.commands.values() if live.activation == activation.id]
+    commands.sort(key=lambda live: live.order)
+    return Stop(tuple(live.id for live in commands))
 
 
 def _fill(
     fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
 ) -> Made:
-    """Issue what the window allows: items that come back for another try first, then the next indexes."""
+    """Issue commands until the window is full: first items that are retried, then new indexes."""
     running = loop.running
     for index, attempts, delay in loop.deferred:
         if running < loop.window:
@@ -258,37 +280,45 @@ def _fill(
                 fixed, state, activation, loop, moment, index, 1, 1, attempts, moment.at + delay
             )
             running += 1
-    lanes = 1 if loop.mode == "spark" else loop.window if loop.single else min(loop.window, LANES)
-    lane = -(-loop.window // lanes)
+    if loop.mode == "spark":
+        lanes = 1
+    elif loop.single:
+        lanes = loop.window
+    else:
+        lanes = min(loop.window, LANES)
+    lane_items = -(-loop.window // lanes)
     live, first, size = loop.live, loop.next, loop.collection.size
     while first < size and running < loop.window and live < lanes:
-        together = min(lane, loop.window - running)
-        count = (
-            size
-            if loop.mode == "spark"
-            else min(_chunk_size(loop, together, -(-(size - first) // lanes)), size - first)
-        )
-        yield from _chunk(
-            fixed, state, activation, loop, moment, first, count, min(together, count)
-        )
-        first, live, running = first + count, live + 1, running + min(together, count)
+        together = min(lane_items, loop.window - running)
+        count = size
+        if loop.mode != "spark":
+            left = size - first
+            count = min(_chunk_size(loop, together, -(-left // lanes)), left)
+        together = min(together, count)
+        yield from _chunk(fixed, state, activation, loop, moment, first, count, together)
+        first += count
+        live += 1
+        running += together
 
 
 def _chunk_size(loop: LoopState, together: int, share: int) -> int:
-    """As declared, or what fills CHUNK_TIME by the durations so far; not more than one lane's share of what is left, unless that
-    is gone in SHORT_TIME: nobody gains by dividing it. Many chunks of cheap items share a worker: four of them fill it."""
+    """The number of items in the next chunk: as declared, or what runs for CHUNK_TIME.
+
+    A chunk takes at most one lane's `share` of the items that are left, unless they run for less
+    than SHORT_TIME. Chunks of cheap items are smaller, because four of them keep a worker busy.
+    """
     if loop.single:
         return 1
     if loop.chunk:
         return loop.chunk
     if not loop.timed or loop.micros > SLOW_ITEM * loop.timed:
         return 1
-    filling, short = (
-        time * together * loop.timed // max(1, loop.micros) for time in (CHUNK_TIME, SHORT_TIME)
-    )
+    micros = max(1, loop.micros)
+    full = CHUNK_TIME * together * loop.timed // micros
+    short = SHORT_TIME * together * loop.timed // micros
     if loop.window >= LANES and loop.micros < CHEAP_ITEM * loop.timed:
-        filling = max(filling // 4, min(filling, CHEAP_CHUNK))
-    return max(1, min(LARGEST_CHUNK, filling, max(share, short)))
+        full = max(full // 4, min(full, CHEAP_CHUNK))
+    return max(1, min(LARGEST_CHUNK, full, max(share, short)))
 
 
 def _chunk(
@@ -303,6 +333,10 @@ def _chunk(
     attempts: int = 0,
     available_at: Micros | None = None,
 ) -> Made:
+    """Issue a command for the items [first, first + count)."""
+    collection = None
+    if loop.collection.kind not in ("inline", "workload"):
+        collection = loop.collection
     command = command_for(
         fixed,
         state,
@@ -316,7 +350,7 @@ def _chunk(
         together=together,
         attempts=attempts,
         size=loop.collection.size,
-        collection=None if loop.collection.kind in ("inline", "workload") else loop.collection,
+        collection=collection,
         items=_items(fixed, state, activation, loop, first, count, moment),
         stop_on_failure=loop.max_failed == 0,
     )
@@ -333,19 +367,18 @@ def _items(
     count: int,
     moment: Moment,
 ) -> tuple[Any, ...]:
-    """The items themselves when the server knows them; otherwise the worker reads them from the collection."""
+    """The items if the server knows them. Otherwise none: the worker reads the collection."""
     if loop.collection.kind == "inline":
         return loop.collection.items[first : first + count]
     if loop.collection.kind != "workload":
         return ()
     if activation.step not in fixed.collections:
-        answer = sites.evaluate(
-            fixed, state, activation, fixed.plan.steps[activation.step].site[IN], moment
-        )
-        items = as_items(unwrapped(answer[0])) if isinstance(answer, list) else []
-        assert isinstance(items, list), (
-            "it was a list when the loop started, and a workload never changes"
-        )
+        site = fixed.plan.steps[activation.step].site[IN]
+        answer = sites.evaluate(fixed, state, activation, site, moment)
+        items: list[Any] | Failure = []
+        if isinstance(answer, list):
+            items = as_items(unwrapped(answer[0]))
+        assert isinstance(items, list), "a workload never changes: `in` still is a list"
         fixed.collections[activation.step] = items
     return tuple(fixed.collections[activation.step][first : first + count])
 
@@ -353,12 +386,17 @@ def _items(
 def _frames(
     fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
 ) -> Made:
-    """Cursor: each lane claims a frame, works on it and claims again, until a claim comes back empty. One lane counts its items
-    on; of several nobody knows who claims first, so each frame counts from a number that no other frame reaches."""
+    """Issue the next frames of a cursor loop, until a claim returns no rows.
+
+    With one lane, a frame counts its items from the rows claimed so far. With several lanes the
+    order of the claims is unknown, so each frame counts from a number that no other frame reaches.
+    """
     if loop.drained:
         return
     for number in range(loop.frames, loop.frames + loop.window - loop.live):
-        first = loop.claimed if loop.window == 1 else number * MAX_FRAME_ROWS
+        first = number * MAX_FRAME_ROWS
+        if loop.window == 1:
+            first = loop.claimed
         command = command_for(
             fixed,
             state,
@@ -380,12 +418,12 @@ def _frames(
 def _close(
     fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
 ) -> Made:
-    """What items have gathered is joined by a worker first."""
+    """Close the epoch. If items have gathered payloads, a worker joins them first."""
     stats = tallies.stats(loop)
     assert stats is not None, "there is a loop"
     error = _verdict(fixed, activation, loop, stats)
-    joined = REDUCE in activation.values or activation.broken is not None
-    if loop.gathered and error is None and not joined:
+    is_joined = REDUCE in activation.values or activation.broken is not None
+    if loop.gathered and error is None and not is_joined:
         inline = [[segment.low, segment.partial] for segment in loop.segments]
         yield from ask(
             fixed, state, activation, "evaluate", REDUCE, moment, site_args={"segments": inline}
@@ -406,55 +444,53 @@ def _done(
     error: Failure | None,
     moment: Moment,
 ) -> e.LoopDone:
-    reduced = _reduced(state, activation, loop)
-    if isinstance(reduced, Failure):
-        error, reduced = error or reduced, {}
-    error = error or playbook_state.refusal(state, reduced)
-    where = address(state.execution_id, "manifest", activation.step, activation.id)
-    whole = tallies.with_inherited(stats, loop.collection)
-    manifest = Reference(
-        ref_id=RefId(activation.id), type="db", uri=str(where), rows=whole.total, format="manifest"
+    """The event that closes the epoch. A loop that failed writes no reductions."""
+    reductions = _reduced(state, activation, loop)
+    if isinstance(reductions, Failure):
+        error, reductions = error or reductions, {}
+    error = error or playbook_state.refusal(state, reductions)
+    status: Literal["ok", "error"] = "ok"
+    recovered = stats.failed
+    if error is not None:
+        status, recovered, reductions = "error", 0, {}
+    totals = tallies.with_inherited(stats, loop.collection)
+    context = {"row_count": totals.total, "stats": msgspec.to_builtins(totals)}
+    manifest = _make_manifest_reference(
+        state.execution_id, activation.step, activation.id, totals.total
     )
-    context = {"row_count": whole.total, "stats": msgspec.to_builtins(whole)}
     return e.LoopDone(
         at=moment.at,
         step=activation.step,
         activation=activation.id,
         stats=stats,
-        result=Envelope(
-            status="ok" if error is None else "error",
-            reference=manifest,
-            context=context,
-            error=error,
-        ),
-        set=reduced if error is None else {},
-        recovered=stats.failed if error is None else 0,
+        result=Envelope(status=status, reference=manifest, context=context, error=error),
+        set=reductions,
+        recovered=recovered,
     )
 
 
 def _verdict(
     fixed: PinnedPlaybook, activation: Activation, loop: LoopState, stats: e.Stats
 ) -> Failure | None:
+    """The failure of the loop by its failure policy. None if the loop succeeded."""
     if loop.broken is not None:
         return loop.broken
     policy = _loop(fixed, activation).spec.policy.failure
     limit = loop.max_failed
-    if limit is None and isinstance(
-        policy, MaxFailed
-    ):  # a share of a cursor's items: known only now
-        limit = int(stats.total * float(str(policy.max_failed).rstrip("%")) / 100)
+    if limit is None and isinstance(policy, MaxFailed):  # a share of a cursor's rows
+        limit = _take_share(str(policy.max_failed), stats.total)
     if policy == "at_end":
         limit = 0
     if limit is None or stats.failed <= limit:
         return None
-    first = loop.first_error
-    cause = f"; item {loop.first_failed}: {first.message}" if first is not None else ""
-    message = f"{stats.failed} of {stats.total} items of loop {activation.step} failed{cause}"
+    message = f"{stats.failed} of {stats.total} items of loop {activation.step} failed"
+    if loop.first_error is not None:
+        message += f"; item {loop.first_failed}: {loop.first_error.message}"
     return Failure(code="LOOP_FAILED", kind="loop", message=message, detail=_first_error(loop))
 
 
 def _first_error(loop: LoopState) -> dict[str, Any]:
-    """Of the first item that failed, whole: whoever looks for the cause finds its traceback, its response, its child."""
+    """The whole error of the first failed item, with its traceback, response or child."""
     first = loop.first_error
     if first is None:
         return {}
@@ -468,26 +504,36 @@ def _first_error(loop: LoopState) -> dict[str, Any]:
 
 
 def _reduced(state: Execution, activation: Activation, loop: LoopState) -> dict[str, Any] | Failure:
-    """The loop's reductions, folded onto what the variables are now. A worker that joined what was gathered has done so."""
+    """The loop's reductions, folded onto the current values of the variables."""
     if loop.gathered:
-        found = dict(zip(sorted(loop.reduce), activation.values.get(REDUCE, ()), strict=False))
-        values = {
-            name: sites.reported(value, for_state=is_state(name))
-            for name, value in found.items()
-            if value != NOT_WRITTEN
-        }
-        failures = [value for value in values.values() if isinstance(value, Failure)]
-        return failures[0] if failures else values
+        return _read_joined_reductions(activation, loop)
     try:
         return {
             name: reducers.onto(loop.reduce[name], _current(state, full_name(name)), value)
             for name, value in tallies.reduced(loop).items()
             if name in loop.reduce
         }
-    except FailedError as problem:
-        return Failure(code="REDUCE_FAILED", kind="template", message=str(problem))
+    except FailedError as error:
+        return Failure(code="REDUCE_FAILED", kind="template", message=str(error))
+
+
+def _read_joined_reductions(activation: Activation, loop: LoopState) -> dict[str, Any] | Failure:
+    """The reductions that a worker has joined, already folded onto the current values."""
+    values: dict[str, Any] = {}
+    reported = activation.values.get(REDUCE, ())
+    for name, selected in zip(sorted(loop.reduce), reported, strict=False):
+        if selected == NOT_WRITTEN:
+            continue
+        value = sites.reported(selected, for_state=is_state(name))
+        if isinstance(value, Failure):
+            return value
+        values[name] = value
+    return values
 
 
 def _current(state: Execution, name: str) -> Any:
     root, path = root_of(name)
-    return found_at(playbook_state.visible(state) if root == "state" else state.ctx, path)
+    values = state.ctx
+    if root == "state":
+        values = playbook_state.visible(state)
+    return found_at(values, path)

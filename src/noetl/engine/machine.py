@@ -1,7 +1,8 @@
-"""The machine: `interpret` turns a message into facts, `decide` says what follows from one, `advance` goes on until nothing does.
+"""The machine: `interpret` turns a message into events, `decide` says what follows from an event.
 
-`advance` folds a fact, decides, folds what was decided, and so on; when the queue of facts is empty, `settle` looks at the state
-as a whole (joins, the end), so that it never decides from a state that lacks a fact already made.
+`advance` folds an event, decides, folds the decided events, and repeats until no event is left.
+When its queue is empty, `settle` looks at the whole state (joins, the end of the execution). So
+`settle` never decides from a state that lacks a decided event.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from noetl.engine import inheriting, journals, lifecycle, loops, playbook_state,
 from noetl.engine.fold import evolve
 from noetl.engine.issuing import Made, requeue
 from noetl.engine.sites import Moment
-from noetl.engine.state import Activation, Execution, PinnedPlaybook
+from noetl.engine.state import Activation, Execution, OpenCommand, PinnedPlaybook
 from noetl.engine.unhandled import is_unhandled
 from noetl.model import events as e
 from noetl.model import messages as m
@@ -38,12 +39,15 @@ from noetl.model.playbook_state import StateValue
 from noetl.playbook.children import asks_latest
 from noetl.playbook.durations import micros
 
-MANY = 30_000  # events one message may lead to: beyond it steps that wait for nobody go round in circles
+MANY = 30_000  # events that one message may lead to; more mean a cycle of steps without a wait
 
 
 class Refusal(Struct, frozen=True):
-    """Nothing to record. stale: another attempt has the command; known: it is recorded already; terminal: it came after the
-    end; unknown: there is no such thing; full: too many wait."""
+    """Why a message is not recorded.
+
+    stale: another attempt has the command. known: it is recorded already. terminal: the execution
+    has ended. unknown: the execution does not exist. full: too many signals wait.
+    """
 
     reason: Literal["stale", "known", "terminal", "unknown", "full"]
 
@@ -66,9 +70,12 @@ def interpret(
     retried: Execution | None = None,
     stored: dict[str, StateValue] | None = None,
 ) -> tuple[e.Event, ...] | Refusal:
-    """The facts a message becomes. Time never goes back within an execution. `stored`: the state that the playbook has when
-    the execution is admitted; None: this message admits none. `retried`: the ended execution that a start goes on from, rewound
-    if it names a step."""
+    """Turn a message into events. Time never goes back within an execution.
+
+    `stored` is the playbook's state at the admission of the execution; None if this message does
+    not admit it. `retried` is the ended execution that a start continues, rewound if the start
+    names a step.
+    """
     at = max(at, state.last_at)
     match message:
         case m.Start():
@@ -84,21 +91,20 @@ def interpret(
         case m.Stopped():
             return _stopped(state, message, at)
         case m.TimerDue():
-            return (
-                (e.TimerFired(at=at, timer=message.timer),)
-                if message.timer in state.timers
-                else Refusal("known")
-            )
+            if message.timer not in state.timers:
+                return Refusal("known")
+            return (e.TimerFired(at=at, timer=message.timer),)
         case m.Notice():
-            return (
-                (replace(message.event, at=at),)
-                if waits.expected(state, message.event.call)
-                else Refusal("known")
-            )
+            if not waits.expected(state, message.event.call):
+                return Refusal("known")
+            return (replace(message.event, at=at),)
         case m.Admitted():
+            if state.status != "pending":
+                return Refusal("known")
             admitted = e.WorkflowInitialized(at=at)
-            reads = playbook_state.read(fixed, state, stored, at) if stored is not None else ()
-            return (*reads, admitted) if state.status == "pending" else Refusal("known")
+            if stored is None:
+                return (admitted,)
+            return (*playbook_state.read(fixed, state, stored, at), admitted)
         case _:
             return _request(fixed, state, message, at)
 
@@ -113,8 +119,11 @@ def _start(
 ) -> tuple[e.Event, ...] | Refusal:
     if state.status != "new":
         return Refusal("known")
-    timeout = fixed.plan.playbook.executor.spec.timeout
-    begin, *more = inheriting.start_parts(fixed.plan, retried) if retried is not None else [()]
+    declared_timeout = fixed.plan.playbook.executor.spec.timeout
+    timeout = micros(declared_timeout) if declared_timeout is not None else None
+    start_parts: list[tuple[e.StartAt, ...]] = [()]
+    if retried is not None:
+        start_parts = inheriting.start_parts(fixed.plan, retried)
     first = e.PlaybookInitialized(
         at=at,
         execution_id=start.execution_id,
@@ -128,25 +137,24 @@ def _start(
         retry_of=start.retry_of,
         from_step=start.from_step,
         return_step=start.return_step,
-        start_at=begin or (e.StartAt(fixed.plan.entry),),
-        timeout=None if timeout is None else micros(timeout),
+        start_at=start_parts[0] or (e.StartAt(fixed.plan.entry),),
+        timeout=timeout,
         pins=start.pins,
         workload_by_reference=start.workload_by_reference,
     )
-    taken_over: list[e.Event] = []
+    events: list[e.Event] = [first]
     if retried is not None:
-        taken_over += [
+        events += [
             e.ArrivalsInherited(at=at, start_at=part, part=number)
-            for number, part in enumerate(more)
+            for number, part in enumerate(start_parts[1:])
         ]
-        taken_over += inheriting.inherited(fixed.plan, retried, at)
-        taken_over += playbook_state.inherit(fixed, retried, at)
+        events += inheriting.inherited(fixed.plan, retried, at)
+        events += playbook_state.inherit(fixed, retried, at)
     if stored is None:
-        return (first, *taken_over)
-    known = state
-    for event in (first, *taken_over):
-        known = evolve(known, event)
-    return (first, *taken_over, *playbook_state.read(fixed, known, stored, at))
+        return tuple(events)
+    for event in events:
+        state = evolve(state, event)
+    return (*events, *playbook_state.read(fixed, state, stored, at))
 
 
 def _request(
@@ -154,34 +162,34 @@ def _request(
 ) -> tuple[e.Event, ...] | Refusal:
     match request:
         case m.Cancel():
-            cancelling = e.ExecutionCancelling(at=at, reason=request.reason, by=request.by)
-            stopping = state.status == "cancelling" and not lifecycle.nothing_left(state)
-            known = stopping or state.reason == request.reason  # the final step of a cancelled one
-            return Refusal("known") if known else (cancelling,)
+            if state.status == "cancelling" and not lifecycle.nothing_left(state):
+                return Refusal("known")
+            if state.reason == request.reason:  # the final step of a cancelled execution runs
+                return Refusal("known")
+            return (e.ExecutionCancelling(at=at, reason=request.reason, by=request.by),)
         case m.Pause():
-            idle = state.paused or state.status != "running"
-            return (
-                Refusal("known")
-                if idle
-                else (e.PlaybookPaused(at=at, request=request.request, by=request.by),)
-            )
+            if state.paused or state.status != "running":
+                return Refusal("known")
+            return (e.PlaybookPaused(at=at, request=request.request, by=request.by),)
         case m.Resume():
-            resumed = e.PlaybookResumed(at=at, request=request.request, by=request.by)
-            return (resumed,) if state.paused else Refusal("known")
+            if not state.paused:
+                return Refusal("known")
+            return (e.PlaybookResumed(at=at, request=request.request, by=request.by),)
         case m.Release():
-            released = e.ExecutionReleased(at=at, request=request.request, by=request.by)
-            return (released,) if state.quarantined is not None else Refusal("known")
+            if state.quarantined is None:
+                return Refusal("known")
+            return (e.ExecutionReleased(at=at, request=request.request, by=request.by),)
         case m.Signal():
             if state.waiting_signals >= fixed.limits.signals:
                 return Refusal("full")
-            sent = e.SignalReceived(
+            received = e.SignalReceived(
                 at=at,
                 name=request.name,
                 request=request.request,
                 payload=request.payload,
                 by=request.by,
             )
-            return (sent,)
+            return (received,)
         case m.Start() | m.Admitted():
             return Refusal("known")
 
@@ -194,7 +202,7 @@ def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ..
         return Refusal("known")
     if isinstance(report.event, e.CommandCancelled) and not waits.being_stopped(state, live):
         return Refusal("stale")
-    filled = replace(
+    event = replace(
         report.event,
         at=at,
         command_id=live.id,
@@ -202,24 +210,30 @@ def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ..
         step=live.step,
         activation=live.activation,
     )
-    items = getattr(filled, "items", None)
+    items = getattr(event, "items", None)
     if items is not None and live.shift:
-        filled = replace(filled, items=_shifted(items, live.shift))
-    filled = replace(filled, worker=report.worker) if hasattr(filled, "worker") else filled
-    return (_without_rows(filled),)
+        event = replace(event, items=_shifted(items, live.shift))
+    if hasattr(event, "worker"):
+        event = replace(event, worker=report.worker)
+    return (_without_rows(event),)
 
 
 def _without_rows(event: e.Reported) -> e.Reported:
-    """Whatever a worker sends, no list or map of a payload gets into the log with its envelope."""
+    """Remove lists and maps of a payload from the envelope, so that none gets into the log."""
     result = getattr(event, "result", None)
-    if result is None or (context := without_rows(result.context)) is result.context:
+    if result is None:
+        return event
+    context = without_rows(result.context)
+    if context is result.context:
         return event
     return replace(event, result=replace(result, context=context))
 
 
 def _shifted(items: e.Items, shift: int) -> e.Items:
-    """Counted from the loop's first row instead of the frame's."""
-    first_failed = None if items.first_failed is None else items.first_failed + shift
+    """The items with indexes counted from the first row of the loop, not of the frame."""
+    first_failed = items.first_failed
+    if first_failed is not None:
+        first_failed += shift
     return replace(items, first=items.first + shift, first_failed=first_failed, shift=shift)
 
 
@@ -227,34 +241,37 @@ def _lease_lost(state: Execution, lost: m.LeaseLost, at: Micros) -> tuple[e.Even
     live = state.commands.get(lost.command_id)
     if live is None or live.attempt != lost.attempt or live.parked is not None:
         return Refusal("known")
-    where: dict[str, Any] = {
+    common: dict[str, Any] = {
         "at": at,
         "command_id": live.id,
         "step": live.step,
         "activation": live.activation,
     }
     if waits.being_stopped(state, live):
-        return (e.CommandCancelled(attempt=live.attempt, **where),)
+        return (e.CommandCancelled(attempt=live.attempt, **common),)
     if live.lost + 1 >= MAX_LEASES:
-        return (e.CommandDead(attempt=live.lost + 1, **where),)
-    return (e.CommandReclaimed(attempt=live.attempt + 1, worker=lost.worker, **where),)
+        return (e.CommandDead(attempt=live.lost + 1, **common),)
+    return (e.CommandReclaimed(attempt=live.attempt + 1, worker=lost.worker, **common),)
 
 
 def _stopped(state: Execution, stopped: m.Stopped, at: Micros) -> tuple[e.Event, ...] | Refusal:
     live = state.commands.get(stopped.command_id)
     if live is None:
         return Refusal("known")
-    ended = e.CommandCancelled(
+    cancelled = e.CommandCancelled(
         at=at, command_id=live.id, attempt=live.attempt, step=live.step, activation=live.activation
     )
-    return (ended,)
+    return (cancelled,)
 
 
 def with_conflicts(
     state: Execution, given: tuple[e.Event, ...], found: dict[str, e.StateConflict], at: Micros
 ) -> tuple[e.Event, ...]:
-    """The facts of a message with the conflicts that the last append found: before what was reported, which may write; after what
-    is read when the execution begins, which may be newer."""
+    """Add the conflicts that the last append found to the events of a message.
+
+    Conflicts come before a report, because the report may write state. They come after the events
+    that begin an execution, because those read values that may be newer.
+    """
     begins = isinstance(given[0], e.PlaybookInitialized | e.WorkflowInitialized | e.StateRead)
     if not begins:
         return (*playbook_state.conflicts(state, found, at), *given)
@@ -267,23 +284,26 @@ def with_conflicts(
 
 
 def decide(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
-    """What follows from an event that the state already contains."""
+    """The events and effects that follow from an event. The state contains the event already."""
     rule = RULES.get(type(event))
-    return iter(()) if rule is None else rule(fixed, state, event, moment)
+    if rule is None:
+        return iter(())
+    return rule(fixed, state, event, moment)
 
 
 def advance(fixed: PinnedPlaybook, state: Execution, *given: e.Event) -> Advance:
-    """Fold and decide until nothing follows. The events come in the order in which they were folded: the log's order."""
+    """Fold and decide until nothing follows. Events are listed in the order of folding, which is
+    the order of the log."""
     queue: deque[e.Event] = deque(given)
     events: list[e.Event] = []
     effects: list[Effect] = []
 
-    def take(made: Made) -> None:
-        for thing in made:
-            if isinstance(thing, e.Base):
-                queue.append(thing)
+    def collect(decided: Made) -> None:
+        for entry in decided:
+            if isinstance(entry, e.Base):
+                queue.append(entry)
             else:
-                effects.append(thing)
+                effects.append(entry)
 
     while queue:
         event = queue.popleft()
@@ -298,14 +318,17 @@ def advance(fixed: PinnedPlaybook, state: Execution, *given: e.Event) -> Advance
                 f"{event.type} of {state.execution_id} led to more than {2 * MANY} events"
             )
         moment = Moment(event.key, event.at)
-        take(decide(fixed, state, event, moment))
+        collect(decide(fixed, state, event, moment))
         if not queue:
-            take(lifecycle.settle(fixed, state, moment))
+            collect(lifecycle.settle(fixed, state, moment))
     return Advance(state, tuple(events), tuple(effects))
 
 
 def _circles(event: e.Event) -> e.ExecutionCancelling:
-    message = f"{MANY} events followed from one, and no step had anything to wait for: a cycle without an end?"
+    message = (
+        f"{MANY} events followed from one, and no step had anything to wait for:"
+        " a cycle without an end?"
+    )
     runaway = Failure(code="RUNAWAY", kind="runaway", message=message)
     return e.ExecutionCancelling(
         at=event.at, reason="failed", error=runaway, step=getattr(event, "step", None)
@@ -317,8 +340,10 @@ def quarantine(state: Execution, error: str, cause: str, at: Micros) -> e.Execut
 
 
 def _on(state: Execution, activation_id: Any) -> Activation | None:
-    """The activation, unless the execution is being cancelled: then a report is recorded and routes nothing."""
-    return state.activations.get(activation_id) if state.status == "running" else None
+    """The activation. None if the execution does not run: a report is then recorded only."""
+    if state.status != "running":
+        return None
+    return state.activations.get(activation_id)
 
 
 def _entered(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
@@ -400,7 +425,10 @@ def _returned(
 ) -> Made:
     live = state.commands[event.command_id]
     yield Park(live.id)
-    yield Stop((live.id,)) if waits.being_stopped(state, live) else requeue(live)
+    if waits.being_stopped(state, live):
+        yield Stop((live.id,))
+    else:
+        yield requeue(live)
 
 
 def _parked(
@@ -414,7 +442,7 @@ def _parked(
     if event.reason == "retry":
         yield requeue(live, moment.at + (event.delay or 0))
         return
-    if live.parked is None:  # the signal it waits for was there already
+    if live.parked is None:  # the signal that it waits for had come before
         yield requeue(live)
         return
     if live.parked.timer is not None:
@@ -429,16 +457,18 @@ def _child(
     fixed: PinnedPlaybook, state: Execution, call: str, request: e.ChildRequest, moment: Moment
 ) -> Effect:
     if state.depth + 1 > fixed.limits.depth:
-        message = f"children are nested more than {fixed.limits.depth} deep: a playbook that calls itself?"
-        answer = failed(Failure(code="RUNAWAY", kind="runaway", message=message))
-        return Send(
-            state.execution_id, m.Notice(event=e.ChildEnded(call=call, child=None, result=answer))
-        )
-    pinned = state.pins.get(request.path) if asks_latest(request.version) else None
+        limit = fixed.limits.depth
+        message = f"children are nested more than {limit} deep: a playbook that calls itself?"
+        result = failed(Failure(code="RUNAWAY", kind="runaway", message=message))
+        notice = m.Notice(event=e.ChildEnded(call=call, child=None, result=result))
+        return Send(state.execution_id, notice)
+    version = request.version
+    if asks_latest(version) and request.path in state.pins:
+        version = str(state.pins[request.path])
     return StartChild(
         parent=e.Parent(state.execution_id, call, request.iter),
         path=request.path,
-        version=request.version if pinned is None else str(pinned),
+        version=version,
         workload=request.workload,
         reference=request.reference,
         return_step=request.return_step,
@@ -449,23 +479,18 @@ def _child(
 
 
 def _resolved(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
-    """Something a parked command waited for came: whichever command has an answer and is not parked any more goes back."""
+    """Requeue the commands that this event unparked, and clear the timers of their waits."""
     for live in _answered(state, event):
+        parked_attempt = live.attempt - 1
         yield requeue(live)
-        for timer in (
-            timer_id(live.id, f"wait:{live.attempt - 1}"),
-            timer_id(live.id, f"timeout:{live.attempt - 1}"),
-        ):
-            yield ClearTimer(timer)
+        yield ClearTimer(timer_id(live.id, f"wait:{parked_attempt}"))
+        yield ClearTimer(timer_id(live.id, f"timeout:{parked_attempt}"))
 
 
-def _answered(state: Execution, event: e.Event) -> list[Any]:
-    """Commands that this very event resolved: an answer, a new attempt, not running yet."""
-    return [
-        live
-        for live in sorted(state.commands.values(), key=lambda live: live.order)
-        if live.resolved_by == event.key and live.parked is None
-    ]
+def _answered(state: Execution, event: e.Event) -> list[OpenCommand]:
+    """The commands that this event resolved and that are not parked any more, oldest first."""
+    commands = sorted(state.commands.values(), key=lambda live: live.order)
+    return [live for live in commands if live.resolved_by == event.key and live.parked is None]
 
 
 def _timer(fixed: PinnedPlaybook, state: Execution, event: e.TimerFired, moment: Moment) -> Made:
@@ -478,34 +503,35 @@ def _timer(fixed: PinnedPlaybook, state: Execution, event: e.TimerFired, moment:
             late = Failure(code="TIMEOUT", kind="timeout", message=message)
             yield e.ExecutionCancelling(at=moment.at, reason="timeout", error=late)
         return
-    stopped = [
-        a
-        for a in state.activations.values()
-        if a.stopped and timer_id(a.id, "timeout") == event.timer
+    timed_out = [
+        activation
+        for activation in state.activations.values()
+        if activation.stopped and timer_id(activation.id, "timeout") == event.timer
     ]
-    for activation in stopped:
+    for activation in timed_out:
         yield from _step_timeout(fixed, state, activation, moment)
-    if stopped:
+    if timed_out:
         return
     for live in state.commands.values():
-        if live.resolved_by == event.key:  # its child, if it waited for one, takes too long
+        if live.resolved_by == event.key:  # if it waits for a child, the child takes too long
             yield from lifecycle.cancel_children_of(state, live.id)
     yield from _resolved(fixed, state, event, moment)
 
 
 def _not_begun(state: Execution, moment: Moment) -> str:
-    """The step that has waited longest for a worker, if there is one: it may be why the execution took so long."""
-    live = sorted(state.activations.values(), key=lambda activation: activation.order)
-    waiting = [each for each in live if waits.nobody_took(state, each, moment.at)]
-    return (
-        f"; step {waiting[0].step} did not begin: {waits.no_worker(waiting[0])}" if waiting else ""
-    )
+    """Name the step that has waited longest for a worker; empty if none waits. It may be the
+    reason for the timeout of the execution."""
+    activations = sorted(state.activations.values(), key=lambda activation: activation.order)
+    for activation in activations:
+        if waits.nobody_took(state, activation, moment.at):
+            return f"; step {activation.step} did not begin: {waits.no_worker(activation)}"
+    return ""
 
 
 def _step_timeout(
     fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> Made:
-    """The backstop of a worker that did not enforce it: stop the step's commands, and with them their children."""
+    """Stop the commands of a step, and their children, if no worker has enforced its timeout."""
     if any(live.activation == activation.id for live in state.commands.values()):
         yield loops.stop(state, activation)
     elif activation.loop is not None:
@@ -517,20 +543,25 @@ def _step_timeout(
 def _routed(
     fixed: PinnedPlaybook, state: Execution, event: e.NextEvaluated, moment: Moment
 ) -> Made:
-    record = state.steps[event.step]
-    error = (record.result.error if record.result is not None else None) or event.error
-    unhandled = error is not None and not event.chosen
-    final = state.final_done and fixed.plan.final == event.step
-    fast = fixed.plan.steps[event.step].step.spec.policy.failure == "fail_fast"
-    if unhandled and fast and not final and state.status == "running":
+    """Cancel the execution if no arc handles the failure of a step with the policy `fail_fast`."""
+    result = state.steps[event.step].result
+    error = result.error if result is not None else None
+    error = error or event.error
+    if error is None or event.chosen or state.status != "running":
+        return
+    is_final = state.final_done and fixed.plan.final == event.step
+    policy = fixed.plan.steps[event.step].step.spec.policy.failure
+    if policy == "fail_fast" and not is_final:
         yield e.ExecutionCancelling(at=moment.at, reason="failed", error=error, step=event.step)
 
 
 def _skipped(fixed: PinnedPlaybook, state: Execution, event: e.StepSkipped, moment: Moment) -> Made:
-    """Fail the execution if the skipped step should have handled a failure and no other step handles it."""
+    """Fail the execution if the skipped step was to handle a failure and no other step does."""
+    if state.status != "running" or state.finished:
+        return
     for step in event.failed_origins:
-        fast = fixed.plan.steps[step].step.spec.policy.failure == "fail_fast"
-        if fast and state.status == "running" and not state.finished and is_unhandled(state, step):
+        policy = fixed.plan.steps[step].step.spec.policy.failure
+        if policy == "fail_fast" and is_unhandled(state, step):
             result = state.steps[step].result
             error = result.error if result is not None else None
             yield e.ExecutionCancelling(at=moment.at, reason="failed", error=error, step=step)
@@ -544,7 +575,7 @@ def _cancelling(
 
 
 def _resumed(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
-    """Everything that was held back goes on, oldest first."""
+    """Continue everything that was held back, oldest first."""
     yield from _resolved(fixed, state, event, moment)
     busy = {live.activation for live in state.commands.values()}
     for activation in sorted(state.activations.values(), key=lambda activation: activation.order):
@@ -556,21 +587,20 @@ def _child_started(
     fixed: PinnedPlaybook, state: Execution, event: e.ChildStarted, moment: Moment
 ) -> Made:
     call = state.calls.get(event.call)
-    unwanted = state.status == "cancelling" or (
-        call is not None and call.command not in state.commands
-    )
-    if call is not None and unwanted:
-        yield lifecycle.cancel_child(state, event.child)
+    if call is not None:
+        stopped = call.command not in state.commands
+        if stopped or state.status == "cancelling":
+            yield lifecycle.cancel_child(state, event.child)
     yield from _resolved(fixed, state, event, moment)
 
 
 def _stop_if_unwritten(state: Execution, activation_id: Any) -> Made:
-    """What the entry assigns to state was refused: nothing after it may run."""
+    """Stop the step's commands if the journal entry made a write of state that was refused."""
     activation = _on(state, activation_id)
     if activation is None:
         return
-    refused = activation.unwritten or (activation.loop is not None and activation.loop.broken)
-    if refused:
+    broken_loop = activation.loop is not None and activation.loop.broken
+    if activation.unwritten or broken_loop:
         yield loops.stop(state, activation)
 
 
@@ -604,9 +634,8 @@ def _progress(
 
 def _page(fixed: PinnedPlaybook, state: Execution, event: e.CallPage, moment: Moment) -> Made:
     if event.result.reference is not None:
-        yield AddPart(
-            call_id(event.command_id, event.task, event.run), event.page, 1, event.result.reference
-        )
+        manifest = call_id(event.command_id, event.task, event.run)
+        yield AddPart(manifest, event.page, 1, event.result.reference)
     yield from _stop_if_unwritten(state, event.activation)
 
 

@@ -1,4 +1,7 @@
-"""What happened, as one hash: two runs of the same work compare by it, whatever their ids, times, attempts and workers."""
+"""The outcome of an execution as one hash, for comparing two runs of the same work.
+
+Ids, times, attempts and workers do not change the hash.
+"""
 
 from hashlib import blake2b
 from typing import Any
@@ -12,20 +15,22 @@ _SIZE = 1 << 62
 
 
 def mark(outcome: int, *fact: Any) -> int:
-    """Add a fact; the order in which parallel branches add theirs does not matter."""
+    """Add a fact to the hash. The order of the facts of parallel branches does not matter."""
     text = "\x1f".join(map(str, fact)).encode()
     return (outcome + int.from_bytes(blake2b(text, digest_size=8).digest())) % _SIZE
 
 
 def outcome_hash(state: Execution) -> str:
     ctx = {name: _comparable(value) for name, value in state.ctx.items()}
-    code = state.failure.code if state.failure is not None and state.status == "failed" else ""
+    code = ""
+    if state.failure is not None and state.status == "failed":
+        code = state.failure.code
     facts = msgspec.json.encode([state.status, code, ctx, state.outcome], order="deterministic")
     return blake2b(facts, digest_size=16).hexdigest()
 
 
 def _comparable(value: Any) -> Any:
-    """The same for equal data, wherever it is stored."""
+    """A value that is equal for equal data, also if the data is stored in different places."""
     if not isinstance(value, dict):
         return value
     if is_reference(value):

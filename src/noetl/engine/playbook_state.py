@@ -1,8 +1,9 @@
-"""State between executions, as one execution sees it: read once, changed by its own writes, fenced by versions.
+"""State between executions, as one execution sees it: read once, then changed by its own writes.
 
-Facts: `state.read` brings values and versions; every event with a `set` of `state.name` is a write of it; `state.conflict` says
-that somebody else wrote the name. From then on each write of the name is refused, and the step that tries fails (STATE_CONFLICT).
-A write becomes a `SetState` effect with the version that this execution knows; whether it still holds is found by the append.
+`state.read` brings values and versions. Every event with a `set` of `state.name` is a write of
+that name. `state.conflict` says that another execution or a person wrote the name; from then on a
+step that writes it fails with STATE_CONFLICT. A write becomes a `SetState` effect with the version
+that this execution knows. The append checks whether that version is still the current one.
 """
 
 from collections.abc import Iterator
@@ -19,17 +20,17 @@ from noetl.model.ids import Micros
 from noetl.model.playbook_state import MAX_STATE_NAMES, UNKNOWN, StateValue, problem_with_value
 from noetl.playbook.assignments import state_writes
 
-READ_BYTES = 8_000  # of the values in one event
+READ_BYTES = 8_000  # of the values in one `state.read`
 NOTHING_KNOWN = KnownState(unset=True)
 
 
 def visible(state: Execution) -> dict[str, Any]:
-    """What templates see as `state`."""
+    """The values that templates see as `state`."""
     return {name: known.value for name, known in state.playbook_state.items() if not known.unset}
 
 
 def shown(state: Execution) -> dict[str, dict[str, Any]]:
-    """What the execution read and wrote, for people, by name."""
+    """What the execution read and wrote, by name, for the API."""
     return {
         name: {
             "value": known.value,
@@ -50,21 +51,25 @@ def shown(state: Execution) -> dict[str, dict[str, Any]]:
 def read(
     fixed: PinnedPlaybook, state: Execution, stored: dict[str, StateValue], at: Micros
 ) -> list[e.StateRead]:
-    """The names that the playbook uses, with what is stored for them; none that this execution knows already."""
-    wanted = fixed.plan.state_names
-    names = stored.keys() if wanted is None else wanted
-    found = {
+    """Read the stored values of the names that the playbook uses and the execution does not know
+    yet. `state_names` is None if the playbook may use every name."""
+    names = fixed.plan.state_names
+    if names is None:
+        names = frozenset(stored)
+    values = {
         name: stored.get(name, UNKNOWN)
         for name in sorted(names)
         if name not in state.playbook_state
     }
-    return [e.StateRead(at=at, values=part) for part in _parts(found)]
+    return [e.StateRead(at=at, values=part) for part in _parts(values)]
 
 
 def inherit(fixed: PinnedPlaybook, retried: Execution, at: Micros) -> list[e.StateRead]:
-    """Values that steps which do not run again have used, as they were then: what follows from them must not be written over a
-    later value."""
-    names = {name for step in _inherited_steps(retried) for name in _used(fixed, retried, step)}
+    """Read the values that inherited steps have used, with the versions of that time. So a write
+    that depends on them cannot overwrite a later value."""
+    names: set[str] = set()
+    for step in _inherited_steps(retried):
+        names.update(_used(fixed, retried, step))
     values: dict[str, StateValue] = {}
     for name in sorted(names):
         known = retried.playbook_state[name]
@@ -82,13 +87,15 @@ def _inherited_steps(retried: Execution) -> list[str]:
 
 
 def _used(fixed: PinnedPlaybook, retried: Execution, step: str) -> list[str]:
+    """The known state names that the step may have used: all of them if that is not known."""
     plan = fixed.plan.steps.get(step)
-    uses = None if plan is None else plan.uses.state
-    return [name for name in retried.playbook_state if uses is None or name in uses]
+    if plan is None or plan.uses.state is None:
+        return list(retried.playbook_state)
+    return [name for name in retried.playbook_state if name in plan.uses.state]
 
 
 def _parts(values: dict[str, StateValue]) -> Iterator[dict[str, StateValue]]:
-    """In parts that fit an event."""
+    """Split the values into parts that fit into an event."""
     part: dict[str, StateValue] = {}
     size = 0
     for name, value in values.items():
@@ -103,13 +110,12 @@ def _parts(values: dict[str, StateValue]) -> Iterator[dict[str, StateValue]]:
 
 
 def fold_read(state: Execution, event: e.StateRead) -> Execution:
-    found = {
-        name: KnownState(
-            value=each.value, version=each.version, unset=each.unset, read=each.version
+    entries = dict(state.playbook_state)
+    for name, stored in event.values.items():
+        entries[name] = KnownState(
+            value=stored.value, version=stored.version, unset=stored.unset, read=stored.version
         )
-        for name, each in event.values.items()
-    }
-    return replace(state, playbook_state={**state.playbook_state, **found})
+    return replace(state, playbook_state=entries)
 
 
 # ---- conflicts --------------------------------------------------------------------------
@@ -118,20 +124,26 @@ def fold_read(state: Execution, event: e.StateRead) -> Execution:
 def conflicts(
     state: Execution, found: dict[str, e.StateConflict], at: Micros
 ) -> list[e.StateConflict]:
-    """What the append found, as far as it is news: a version that this execution knows by now is its own write."""
-    news: list[e.StateConflict] = []
+    """The conflicts of the last append that are new to this execution. A version that it knows is
+    its own write, not a conflict."""
+    new: list[e.StateConflict] = []
     for name, conflict in found.items():
         known = state.playbook_state.get(name, NOTHING_KNOWN)
-        is_news = known.version == 0 if conflict.is_full else conflict.version != known.version
-        if known.conflict is None and is_news:
-            news.append(replace(conflict, at=max(at, state.last_at), expected=known.version))
-    return news
+        if known.conflict is not None:
+            continue
+        if conflict.is_full:
+            is_new = known.version == 0
+        else:
+            is_new = conflict.version != known.version
+        if is_new:
+            new.append(replace(conflict, at=max(at, state.last_at), expected=known.version))
+    return new
 
 
 def fold_conflict(state: Execution, event: e.StateConflict) -> Execution:
     known = state.playbook_state.get(event.name, NOTHING_KNOWN)
-    changed = replace(known, conflict=event.version, conflict_by=event.by, is_full=event.is_full)
-    return replace(state, playbook_state={**state.playbook_state, event.name: changed})
+    known = replace(known, conflict=event.version, conflict_by=event.by, is_full=event.is_full)
+    return replace(state, playbook_state={**state.playbook_state, event.name: known})
 
 
 # ---- writing ----------------------------------------------------------------------------
@@ -142,7 +154,7 @@ def writes_state(values: dict[str, Any]) -> bool:
 
 
 def refusal(state: Execution, values: dict[str, Any]) -> Failure | None:
-    """Why these assignments cannot be made; None if they write no state, or may."""
+    """Why these assignments to state cannot be made. None if they can, or if there are none."""
     if not values or not writes_state(values):
         return None
     for name, value in state_writes(visible(state), values).items():
@@ -160,14 +172,15 @@ def _refused(known: KnownState, name: str, value: Any) -> Failure | None:
         return None
     if known.is_full:
         message = (
-            f"state.{name} would be one name more than a playbook may have ({MAX_STATE_NAMES}). Nothing was written; "
-            "put several values into one map: set: {state.seen.eu: …}"
+            f"state.{name} would be one name more than a playbook may have ({MAX_STATE_NAMES})."
+            " Nothing was written; put several values into one map: set: {state.seen.eu: …}"
         )
         return Failure(code="STATE_FULL", kind="state", message=message, detail={"name": name})
     by = f" by {known.conflict_by}" if known.conflict_by is not None else ""
     message = (
         f"state.{name} was written{by} since this execution read version {known.version} of it: "
-        f"it has version {known.conflict} now. Nothing was written; `noetl exec rerun` starts from the new value"
+        f"it has version {known.conflict} now. Nothing was written;"
+        " `noetl exec rerun` starts from the new value"
     )
     detail = {
         "name": name,
@@ -179,7 +192,7 @@ def _refused(known: KnownState, name: str, value: Any) -> Failure | None:
 
 
 def fold_writes(state: Execution, event: Any) -> Execution:
-    """What an event assigns to state: all of it, or nothing and the step fails."""
+    """Fold the state values that an event assigns: all of them, or none and the step fails."""
     failure = refusal(state, event.set)
     if failure is not None:
         return _fail(state, event, failure)
@@ -187,7 +200,7 @@ def fold_writes(state: Execution, event: Any) -> Execution:
     for name, value in state_writes(visible(state), event.set).items():
         known = entries.get(name, NOTHING_KNOWN)
         if known.writes and _same(known.value, value):
-            continue  # a retry's entry and the one after it say the same
+            continue  # the journal entries of a retry repeat the assignments
         entries[name] = replace(
             known, value=value, unset=False, version=known.version + 1, writes=known.writes + 1
         )
@@ -199,7 +212,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def _fail(state: Execution, event: Any, failure: Failure) -> Execution:
-    """The step fails with this once its commands have stopped."""
+    """Let the step fail with this failure, once its commands have stopped."""
     activation = state.activations.get(event.activation)
     if activation is None:
         return state
@@ -212,7 +225,7 @@ def _fail(state: Execution, event: Any, failure: Failure) -> Execution:
 
 
 def effects(before: Execution, after: Execution, event: e.Event) -> Iterator[SetState]:
-    """The writes between two states that the event lies between."""
+    """The writes that the event made, found by comparing the states before and after it."""
     for name, known in after.playbook_state.items():
         earlier = before.playbook_state.get(name, NOTHING_KNOWN)
         if known.writes > earlier.writes:

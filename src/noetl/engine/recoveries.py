@@ -1,10 +1,10 @@
-"""Failures that were handled: an execution that completes in spite of them says so.
+"""Count handled failures, so that an execution that completes in spite of them says so.
 
-A failure counts as recovered when something in the playbook let it pass: an error arc that was taken after a failed step, a rule
-that went on, broke off or jumped after a task's error when the pipeline (of the step, or of the item) then ended well, or the
-failure policy of a loop that completed with failed items. A retry of a success that has no try left is an error of the task
-(RETRY_EXHAUSTED) like any other. A try that failed and was retried with success does not count. Events
-of older logs do not say it, so they count nothing.
+A failure counts as recovered in three cases: an error arc was taken after a failed step; a rule
+continued, broke off or jumped after the error of a task, and the pipeline of the step or item then
+succeeded; a loop completed with failed items because of its failure policy. RETRY_EXHAUSTED is an
+error of a task like any other. A failed try does not count if a later try succeeded. Events of
+older logs do not carry this information, so they count nothing.
 """
 
 from msgspec.structs import replace
@@ -13,36 +13,37 @@ from noetl.engine.state import Execution, Recovery
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 
-MAX_RECOVERIES = 20  # kinds that an execution remembers; all are counted
+MAX_RECOVERIES = 20  # kinds of recoveries that an execution lists; it counts all
 MAX_MESSAGE = 200  # characters
-ARC = "arc to "  # how `by` begins when an error arc handled the failure
+ARC = "arc to "  # the beginning of `by` if an error arc handled the failure
 
 
 def by_arc(state: Execution, event: e.NextEvaluated, outcome: Envelope) -> Execution:
     if not event.recovered or outcome.error is None:
         return state
-    arcs = ", ".join(chosen.step for chosen in event.chosen)
+    targets = ", ".join(chosen.step for chosen in event.chosen)
     error = outcome.error
-    return _count(
-        state, Recovery(step=event.step, by=f"{ARC}{arcs}", code=error.code, message=error.message)
+    recovery = Recovery(
+        step=event.step, by=f"{ARC}{targets}", code=error.code, message=error.message
     )
+    return _count(state, recovery)
 
 
 def without_arc(state: Execution, step: str) -> Execution:
-    """The step that an error arc of this step leads to did not run: the failure was not handled after all."""
-    known = list(state.recoveries)
-    for number, each in enumerate(known):
-        if each.step == step and each.by.startswith(ARC):
-            known[number] = replace(each, count=each.count - 1)
+    """Take back the recovery of a failed step, because the target of its error arc did not run."""
+    recoveries = list(state.recoveries)
+    for number, recovery in enumerate(recoveries):
+        if recovery.step == step and recovery.by.startswith(ARC):
+            recoveries[number] = replace(recovery, count=recovery.count - 1)
             break
-    left = tuple(each for each in known if each.count)
+    left = tuple(recovery for recovery in recoveries if recovery.count)
     return replace(state, recovered=max(state.recovered - 1, 0), recoveries=left)
 
 
 def by_rule(state: Execution, step: str, found: e.Recovered | None) -> Execution:
     if found is None:
         return state
-    made = Recovery(
+    recovery = Recovery(
         step=step,
         by=f"rule: {found.by}",
         code=found.code,
@@ -50,30 +51,34 @@ def by_rule(state: Execution, step: str, found: e.Recovered | None) -> Execution
         task=found.task,
         count=found.count,
     )
-    return _count(state, made)
+    return _count(state, recovery)
 
 
 def by_loop(state: Execution, event: e.LoopDone) -> Execution:
     if not event.recovered:
         return state
-    first = state.activations[event.activation].loop
-    error = first.first_error if first is not None else None
-    message = error.message if error is not None else f"{event.recovered} items failed"
-    code = error.code if error is not None else "ITEM_FAILED"
-    by = "failure policy of the loop"
-    return _count(
-        state, Recovery(step=event.step, by=by, code=code, message=message, count=event.recovered)
+    code, message = "ITEM_FAILED", f"{event.recovered} items failed"
+    loop = state.activations[event.activation].loop
+    if loop is not None and loop.first_error is not None:
+        code, message = loop.first_error.code, loop.first_error.message
+    recovery = Recovery(
+        step=event.step,
+        by="failure policy of the loop",
+        code=code,
+        message=message,
+        count=event.recovered,
     )
+    return _count(state, recovery)
 
 
 def _count(state: Execution, new: Recovery) -> Execution:
-    """Count it, and remember the first of its kind."""
-    known = list(state.recoveries)
-    for number, each in enumerate(known):
-        if (each.step, each.task, each.by) == (new.step, new.task, new.by):
-            known[number] = replace(each, count=each.count + new.count)
+    """Count the recovery, and keep the message of the first of its kind."""
+    recoveries = list(state.recoveries)
+    for number, known in enumerate(recoveries):
+        if (known.step, known.task, known.by) == (new.step, new.task, new.by):
+            recoveries[number] = replace(known, count=known.count + new.count)
             break
     else:
-        if len(known) < MAX_RECOVERIES:
-            known.append(replace(new, message=new.message[:MAX_MESSAGE]))
-    return replace(state, recovered=state.recovered + new.count, recoveries=tuple(known))
+        if len(recoveries) < MAX_RECOVERIES:
+            recoveries.append(replace(new, message=new.message[:MAX_MESSAGE]))
+    return replace(state, recovered=state.recovered + new.count, recoveries=tuple(recoveries))

@@ -1,7 +1,8 @@
-"""Rewinding an ended execution to the moment at which one of its steps was last entered: a rerun from the step begins there.
+"""Rewind an ended execution to the last entry of one of its steps, for a rerun from that step.
 
-The step and whatever its arcs lead to run again. They see variables, results and arguments as they were at that moment, because
-later events of theirs are left out. Branches beside the step do not run again: what they did after that moment is kept.
+The step runs again, and so do the steps that its arcs lead to. They see variables, results and
+arguments of that moment, because their later events are left out. Branches beside the step do not
+run again; their events after that moment are kept.
 """
 
 from msgspec import Struct
@@ -17,16 +18,17 @@ from noetl.playbook.plan import Plan
 
 
 class Rewound(Struct, frozen=True, kw_only=True):
-    """The execution as a rerun from the step sees it. `run` counts the activations of the step; this one is the last."""
+    """The execution as a rerun from the step sees it. `run` is the number of the step's last
+    activation."""
 
     state: Execution
     run: int
     entered_at: Micros
-    final: bool  # it ran as the final step of the execution
+    final: bool  # the step ran as the final step of the execution
 
 
 class Rewinding:
-    """Takes the events of an ended execution one by one, from the first. Keeps two states, however many events there are."""
+    """Folds the events of an ended execution one by one, from the first. Keeps only two states."""
 
     def __init__(self, plan: Plan, execution_id: ExecutionId, step: str) -> None:
         self._step = step
@@ -35,10 +37,10 @@ class Rewinding:
             self._again.add(plan.final)
         self._now = Execution(execution_id=execution_id)
         self._entered: e.StepEnter | None = None
-        self._then = (
-            self._now
-        )  # before the last entry, with what branches beside the step did since
-        self._arrivals: list[Unfinished] = []  # at steps that run again, from branches beside them
+        # The state before the last entry, with the later changes by branches beside the step.
+        self._then = self._now
+        # Arrivals from those branches at steps that run again.
+        self._arrivals: list[Unfinished] = []
 
     def add(self, event: e.Event) -> None:
         before, self._now = self._now, evolve(self._now, event)
@@ -56,15 +58,15 @@ class Rewinding:
         if self._now.playbook_state is not before.playbook_state:
             self._then = playbook_state.fold_writes(self._then, event)
         if isinstance(event, e.NextEvaluated):
-            arrived = (Unfinished(chosen.step, chosen.args) for chosen in event.chosen)
+            arrivals = [Unfinished(chosen.step, chosen.args) for chosen in event.chosen]
         elif isinstance(event, e.StepSkipped) and event.next is not None:
-            arrived = (Unfinished(step) for step in (event.next,))
+            arrivals = [Unfinished(event.next)]
         else:
             return
-        self._arrivals += (each for each in arrived if each.step in self._again)
+        self._arrivals += [arrival for arrival in arrivals if arrival.step in self._again]
 
     def result(self) -> Rewound | None:
-        """None: the step was not entered."""
+        """The rewound execution. None if the step was never entered."""
         if self._entered is None:
             return None
         state = replace(
@@ -82,44 +84,45 @@ class Rewinding:
         )
 
     def _steps(self) -> dict[str, Record]:
-        cut_off = {each.step for each in self._now.unfinished}
-        beside = {
-            step: record
-            for step, record in self._now.steps.items()
-            if step not in self._again and (step not in cut_off or record.loop is not None)
-        }
-        again = {
-            step: _as_seen(record)
-            for step, record in self._then.steps.items()
-            if step in self._again
-        }
-        return beside | again
+        """The records that the rerun sees: of that moment for steps that run again, the last ones
+        for the others."""
+        cut_off = {start.step for start in self._now.unfinished}
+        records: dict[str, Record] = {}
+        for step, record in self._now.steps.items():
+            if step not in self._again and (step not in cut_off or record.loop is not None):
+                records[step] = record
+        for step, record in self._then.steps.items():
+            if step in self._again:
+                records[step] = _as_seen(record)
+        return records
 
     def _starts(self, entered: e.StepEnter) -> tuple[Unfinished, ...]:
-        """The step itself; then whatever else was under way and is run again."""
+        """Where the rerun begins: at the step itself, then at other live steps that run again."""
         live: list[Activation] = sorted(
             self._then.activations.values(), key=lambda activation: activation.order
         )
-        under_way = [Unfinished(each.step, each.args) for each in live if each.step in self._again]
-        held = [
-            (token.order, Unfinished(step, token.args))
-            for step, tokens in self._then.tokens.items()
-            for token in tokens
-            if step in self._again and step != entered.step
+        running = [
+            Unfinished(activation.step, activation.args)
+            for activation in live
+            if activation.step in self._again
         ]
+        held: list[tuple[tuple[int, int], Unfinished]] = []
+        for step, tokens in self._then.tokens.items():
+            if step in self._again and step != entered.step:
+                held += [(token.order, Unfinished(step, token.args)) for token in tokens]
         held.sort(key=lambda entry: entry[0])
-        cut_off = [each for each in self._now.unfinished if each.step not in self._again]
-        arrived = [arrival for _, arrival in held]
+        cut_off = [start for start in self._now.unfinished if start.step not in self._again]
         return (
             Unfinished(entered.step, entered.args),
-            *under_way,
-            *arrived,
+            *running,
+            *(arrival for _, arrival in held),
             *self._arrivals,
             *cut_off,
         )
 
     def _state_values(self) -> dict[str, KnownState]:
-        """Values of that moment, with the versions that the execution left: only a write of somebody else is a conflict."""
+        """The values of that moment with the latest versions of this execution. So only a write by
+        another execution or person is a conflict."""
         known = {}
         for name, value in self._then.playbook_state.items():
             known[name] = replace(value, version=self._now.playbook_state[name].version)
@@ -127,5 +130,8 @@ class Rewinding:
 
 
 def _as_seen(record: Record) -> Record:
-    """A loop that ran before begins anew. One that this execution had inherited begins with the failed items again."""
-    return record if record.status == "inherited" else replace(record, loop=None)
+    """The record of a step that runs again. Its loop begins anew, but a loop that this execution
+    inherited runs its failed items again."""
+    if record.status == "inherited":
+        return record
+    return replace(record, loop=None)

@@ -1,7 +1,8 @@
-"""Server-side expressions: evaluated from envelopes, workload and ctx alone; what needs data is left to a worker.
+"""Server-side expressions: evaluated from envelopes, workload and ctx. Workers evaluate the rest.
 
-`evaluate` answers with values, with a Failure, or with NEEDS_WORKER. It is bounded by counting and knows no clock: `now()`,
-`uuid()` and `random()` are derived from the event being handled, so that replay gives the same.
+`evaluate` answers with values, with a Failure, or with NEEDS_WORKER if an expression needs data.
+It counts operations to bound its work, and it knows no clock: `now()`, `uuid()` and `random()` are
+derived from the event being handled, so that a replay gives the same values.
 """
 
 from collections.abc import Callable
@@ -56,7 +57,7 @@ SAW_VALUES, SAW_BYTES = 8, 200
 
 
 class NeedsWorker:
-    """The answer of a site that cannot be evaluated without opening data."""
+    """The answer for a site that cannot be evaluated without opening data."""
 
 
 NEEDS_WORKER = NeedsWorker()
@@ -64,18 +65,18 @@ Answer = list[Any] | Failure | NeedsWorker
 
 
 class Moment(Struct, frozen=True):
-    """What a decision may know of now: the event being handled."""
+    """The event being handled: all that a decision may know of the present time."""
 
     key: str
     at: Micros
 
     def functions(self, place: str) -> Seeded:
-        """`now()`, `uuid()` and `random()` for the template at this place."""
+        """The functions `now()`, `uuid()` and `random()` for the template at this place."""
         return Seeded(f"{self.key}\0{place}", iso(self.at))
 
 
 class Distant:
-    """A value that is a reference: passing it on is fine, looking into it needs a worker."""
+    """A value by reference. Expressions may pass it on; looking into it needs a worker."""
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
@@ -94,7 +95,7 @@ class Distant:
 
 
 def with_distant(value: Any) -> Any:
-    """The value with every link in it, also inside maps, as a Distant."""
+    """Replace every link in the value, also inside maps, by a Distant."""
     if not isinstance(value, dict):
         return value
     if is_reference(value):
@@ -105,7 +106,7 @@ def with_distant(value: Any) -> Any:
 
 
 class SelectionFailed(Exception):
-    """A selection that is used could not be computed where the data is."""
+    """The worker that has the data could not compute a selection that is used here."""
 
 
 # ---- evaluating -------------------------------------------------------------------------
@@ -118,8 +119,11 @@ def evaluate(
     site: ExpressionSite,
     moment: Moment,
 ) -> Answer:
-    """The values of every expression of the site, in order. A list or map by reference is a link; data that looks like one is
-    wrapped. State holds no links, so its values are as they are."""
+    """The values of all expressions of the site, in order.
+
+    A list or map by reference becomes a link. Data that looks like a link is wrapped, except in
+    values for the playbook's state, which holds no links.
+    """
     return _each(fixed, state, activation, site, moment, _value)
 
 
@@ -130,7 +134,8 @@ def verdicts(
     site: ExpressionSite,
     moment: Moment,
 ) -> Answer:
-    """For guards: True, False or the Failure of each, none of them tried in vain once one needs a worker."""
+    """True, False or a Failure for each guard of the site; NEEDS_WORKER as soon as one needs
+    data."""
     return _each(fixed, state, activation, site, moment, _guard)
 
 
@@ -142,7 +147,7 @@ def value_of(
     moment: Moment,
     place: str,
 ) -> Any | Failure:
-    """One value from workload, ctx and identity alone; what would need a worker is a Failure."""
+    """Render one template from workload, ctx and identity. A template that needs data fails."""
     scope = names(fixed, state, activation, moment)
     try:
         return render_value(template, scope, functions=moment.functions(place))
@@ -166,9 +171,9 @@ def _each(
 ) -> Answer:
     if activation.broken is not None:
         return activation.broken
-    known = activation.values.get(site.name)
-    if known is not None:
-        keys_and_values = zip(site.keys, known, strict=True)
+    evaluated = activation.values.get(site.name)
+    if evaluated is not None:
+        keys_and_values = zip(site.keys, evaluated, strict=True)
         return [
             reported(value, one is _guard, for_state=_for_state(key))
             for key, value in keys_and_values
@@ -181,22 +186,22 @@ def _each(
     selected = _selected(fixed, state, activation)
     places = zip(site.keys, site.cut, strict=True)
     try:
-        made = [
+        values = [
             one(value, scope, moment.functions(f"{site.name}.{key}"), selected)
             for key, value in places
         ]
     except NeedsData:
         return NEEDS_WORKER
-    for_state = [_for_state(key) for key in site.keys]
-    if any(state and is_reference(value) for state, value in zip(for_state, made, strict=True)):
-        return NEEDS_WORKER  # state holds no reference: a worker gives the value
-    return [
-        unwrapped(value) if state else value for state, value in zip(for_state, made, strict=True)
-    ]
+    for number, key in enumerate(site.keys):
+        if _for_state(key):
+            if is_reference(values[number]):
+                return NEEDS_WORKER  # state holds no reference: a worker gives the value
+            values[number] = unwrapped(values[number])
+    return values
 
 
 def _for_state(key: str) -> bool:
-    """Whether the expression of this key of a site is written to the playbook's state."""
+    """Whether the value of this key of a site goes to the playbook's state."""
     return is_state(key.removeprefix("set:"))
 
 
@@ -205,13 +210,13 @@ def _value(
 ) -> Any:
     try:
         if isinstance(value, Template) and value.expression is not None:
-            made = evaluate_template(value, scope, functions=functions, selected=selected)
-            if isinstance(made, Distant):
-                if not made.reference.uri:
+            result = evaluate_template(value, scope, functions=functions, selected=selected)
+            if isinstance(result, Distant):
+                if not result.reference.uri:
                     raise NeedsData("")
-                return link_to(made.reference)
-            if made is None or isinstance(made, str | int | float):
-                return made
+                return link_to(result.reference)
+            if result is None or isinstance(result, str | int | float):
+                return result
         return wrapped(render_value(value, scope, functions=functions, selected=selected))
     except (TemplateError, SelectionFailed) as error:
         return failure(error)
@@ -227,27 +232,28 @@ def _guard(
 
 
 def reported(value: Selected, as_guard: bool = False, *, for_state: bool = False) -> Any:
-    """What a worker evaluated for us, as `evaluate` answers it."""
+    """Convert a value that a worker evaluated into the answer that `evaluate` gives."""
     if value.error is not None:
         return Failure(code="EXPRESSION", kind="template", message=value.error)
     if value.missing is not None and value.absent and as_guard:
         return False
     if value.missing is not None:
-        because = f", because {value.because}" if value.because else ""
-        return Failure(
-            code="TEMPLATE_UNDEFINED",
-            kind="template",
-            message=f"{value.missing} is undefined{because}",
-        )
+        message = f"{value.missing} is undefined"
+        if value.because:
+            message += f", because {value.because}"
+        return Failure(code="TEMPLATE_UNDEFINED", kind="template", message=message)
     reference = reference_of(value)
-    if reference is not None:
-        return True if as_guard else link_to(reference)
     if as_guard:
-        return verdict(value.value)
-    return value.value if for_state else wrapped(value.value)
+        return reference is not None or verdict(value.value)
+    if reference is not None:
+        return link_to(reference)
+    if for_state:
+        return value.value
+    return wrapped(value.value)
 
 
 def reference_of(selected: Selected) -> Reference | None:
+    """The reference that is the selection's value. Older workers report only its address."""
     if selected.stored is not None or selected.reference is None:
         return selected.stored
     return linked({REFERENCE: selected.reference})
@@ -263,7 +269,8 @@ def failure(error: Exception) -> Failure:
 def names(
     fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> dict[str, Value]:
-    """What a server-side expression sees. Steps are not among the names: every part that reads one was cut out."""
+    """The names that a server-side expression sees. Steps are not among them: every part of an
+    expression that reads a step is a selection, cut out when the playbook is registered."""
     ctx, args, scratch = (
         with_distant(values) for values in (state.ctx, activation.args, activation.scratch)
     )
@@ -287,8 +294,8 @@ def names(
             state.failed_step,
         ),
     }
-    outer = with_distant(state.parent.iter) if state.parent is not None else {}
-    if outer:
+    if state.parent is not None and state.parent.iter:
+        outer = with_distant(state.parent.iter)
         scope |= {"iter": {"parent": outer, **scratch}, "_loop": outer_iteration(outer)}
     if not fixed.plan.hides_state:
         scope["state"] = visible(state)
@@ -308,37 +315,48 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
     shown: dict[str, Value] = {
         name: context[name] for name in ("http", "pg", "py", "stats") if name in context
     }
-    shown |= {"row_count": context.get("row_count"), "columns": context.get("columns")}
-    shown |= {"status": outcome.status if outcome.ok else "error", "context": context}
+    shown["row_count"] = context.get("row_count")
+    shown["columns"] = context.get("columns")
+    shown["status"] = "ok" if outcome.ok else "error"
+    shown["context"] = context
     shown["ref"] = outcome.reference.uri if outcome.reference is not None else None
     shown["meta"] = msgspec.to_builtins(outcome.meta) if outcome.meta is not None else {}
     if outcome.error is not None:
         shown["error"] = outcome.error.shown()
-    if shown["status"] == "break":
-        shown["status"] = "ok"
+    undefined = NONE_UNDEFINED
     because = outcome.why_no_value("the step")
-    no_data = {"data": without_value("output.data", because, {})} if because else NONE_UNDEFINED
-    return OptionalMap(shown, "error", undefined=no_data)
+    if because:
+        undefined = {"data": without_value("output.data", because, {})}
+    return OptionalMap(shown, "error", undefined=undefined)
 
 
 def _selected(
     fixed: PinnedPlaybook, state: Execution, activation: Activation
 ) -> Callable[[Selection], Value]:
+    """A function that gives the value of a selection, as the worker of its step reported it."""
+
     def resolve(selection: Selection) -> Value:
-        own = selection.step == activation.step and activation.outcome is not None
-        record = state.steps.get(selection.step)
-        envelope = activation.outcome if own else (record.result if record is not None else None)
-        found = envelope.selected(selection.id) if envelope is not None else None
-        if found is None and _is_reported_in_parts(fixed, selection, envelope):
-            raise NeedsData(selection.source)
-        if found is None:
-            return _from_envelope(fixed, selection, envelope, activation.args if own else {})
-        if found.error is not None:
-            raise SelectionFailed(f"{selection.source}: {found.error}")
-        if found.missing is not None:
-            return Undefined(selection.source, found.missing, found.absent, found.because)
-        reference = reference_of(found)
-        return Distant(reference) if reference is not None else found.value
+        envelope: Envelope | None = None
+        args: dict[str, Any] = {}
+        if selection.step == activation.step and activation.outcome is not None:
+            envelope, args = activation.outcome, activation.args
+        else:
+            record = state.steps.get(selection.step)
+            if record is not None:
+                envelope = record.result
+        selected = envelope.selected(selection.id) if envelope is not None else None
+        if selected is None:
+            if _is_reported_in_parts(fixed, selection, envelope):
+                raise NeedsData(selection.source)
+            return _from_envelope(fixed, selection, envelope, args)
+        if selected.error is not None:
+            raise SelectionFailed(f"{selection.source}: {selected.error}")
+        if selected.missing is not None:
+            return Undefined(selection.source, selected.missing, selected.absent, selected.because)
+        reference = reference_of(selected)
+        if reference is not None:
+            return Distant(reference)
+        return selected.value
 
     return resolve
 
@@ -346,7 +364,8 @@ def _selected(
 def _is_reported_in_parts(
     fixed: PinnedPlaybook, selection: Selection, envelope: Envelope | None
 ) -> bool:
-    """Whether a worker of an older release has reported this result: it gave the parts of a list or map, not the whole."""
+    """Whether a worker of an older release reported this result: it reported the parts of a list
+    or map, not the whole."""
     if envelope is None or envelope.reference is None or selection.source[0] not in "[{":
         return False
     return fixed.plan.steps[selection.step].step.loop is None
@@ -355,22 +374,24 @@ def _is_reported_in_parts(
 def _from_envelope(
     fixed: PinnedPlaybook, selection: Selection, envelope: Envelope | None, args: dict[str, Any]
 ) -> Value:
-    """No worker reported this selection (a loop, a lost worker, a step that has not run): the envelope is all there is, and
-    what arcs brought."""
-    given = with_distant(args)
+    """Evaluate a selection that no worker reported: of a loop, of a lost worker, or of a step that
+    has not run. Only the envelope and the arguments are known."""
+    arguments = with_distant(args)
     scope: dict[str, Value] = {
         **fixed.workload,
         "workload": fixed.workload,
-        "input": given,
-        "args": given,
+        "input": arguments,
+        "args": arguments,
     }
     if envelope is None:
         scope[selection.step] = Undefined(selection.step, selection.step, "step")
     else:
-        known = view(envelope) or {}
+        output = view(envelope) or {}
+        value: Value = output
         because = envelope.why_no_value(f"step {selection.step}")
-        value = without_value(selection.step, because, known) if because else known
-        scope |= {selection.step: value, "output": known, "outcome": known}
+        if because:
+            value = without_value(selection.step, because, output)
+        scope |= {selection.step: value, "output": output, "outcome": output}
     return probe(parse_expression(selection.source), scope)
 
 
@@ -382,28 +403,30 @@ def saw(
     arc: int,
     moment: Moment,
 ) -> dict[str, Any]:
-    """The values a guard looked at, small ones only: for `next.evaluated`."""
-    source = site.cut[arc]
-    if not isinstance(source, Template) or site.needs_worker:
+    """The values that a guard used, shortened, for the event `next.evaluated`."""
+    guard_template = site.cut[arc]
+    if not isinstance(guard_template, Template) or site.needs_worker:
         return {}
-    selected = _selected(fixed, state, activation)
+    resolve_selection = _selected(fixed, state, activation)
+    source = guard_template.source
     seen: dict[str, Any] = {}
-    for selection in source.selections[:SAW_VALUES]:
+    for selection in guard_template.selections[:SAW_VALUES]:
         try:
-            value = selected(selection)
-        except Exception as error:  # whatever made the guard fail is what it saw
+            value = resolve_selection(selection)
+        except Exception as error:  # the error of the guard is what it saw
             value = f"error: {error}"
         seen[selection.source] = _short(value)
     for name in site.ctx:
-        if name in state.ctx and f"ctx.{name}" in source.source and len(seen) < SAW_VALUES:
+        if name in state.ctx and f"ctx.{name}" in source and len(seen) < SAW_VALUES:
             seen[f"ctx.{name}"] = _short(state.ctx[name])
     for name, value in visible(state).items():
-        if f"state.{name}" in source.source and len(seen) < SAW_VALUES:
+        if f"state.{name}" in source and len(seen) < SAW_VALUES:
             seen[f"state.{name}"] = _short(value)
     return seen
 
 
 def _short(value: Value) -> Any:
+    """The value if it is small; the address of a reference; `…` for anything larger."""
     if isinstance(value, Undefined):
         return "undefined"
     if isinstance(value, Distant):
@@ -412,4 +435,6 @@ def _short(value: Value) -> Any:
         return linked(value).uri
     if is_wrapped(value):
         value = value[LITERAL]
-    return value if len(msgspec.json.encode(value)) <= SAW_BYTES else "…"
+    if len(msgspec.json.encode(value)) > SAW_BYTES:
+        return "…"
+    return value

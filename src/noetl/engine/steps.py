@@ -1,8 +1,8 @@
 """The life of a step: admission, its call, its assignments, its router. One activation at a time.
 
-`proceed` says what an activation does next in the phase it is in; every event that concerns an activation ends there, and so
-does resuming after a pause. Whatever an expression needs from data is asked of a worker first; its answer is an event, and the
-same question is then answered from the state.
+`proceed` decides what an activation does next, by its phase. Every event of an activation leads
+there, and so does resuming after a pause. If an expression needs data, a worker evaluates it
+first. Its answer is an event; the expression then takes its value from the state.
 """
 
 from typing import Any
@@ -67,23 +67,33 @@ def _admit(fixed: PinnedPlaybook, state: Execution, activation: Activation, mome
         if isinstance(verdict, Failure):
             yield call_error(activation, verdict, moment)
             return
-        if verdict and rule.then.allow:
+        if not verdict:
+            continue
+        if rule.then.allow:
             break
-        if verdict:
-            following = rule.then.next
-            yield e.StepSkipped(
-                at=moment.at,
-                step=activation.step,
-                activation=activation.id,
-                rule=number,
-                next=following,
-                failed_origins=failed_origins(state, activation) if following is None else (),
-            )
-            return
+        yield _make_step_skipped(state, activation, number, rule.then.next, moment)
+        return
     yield from _begin(fixed, state, activation, moment)
 
 
+def _make_step_skipped(
+    state: Execution, activation: Activation, rule: int, next_step: str | None, moment: Moment
+) -> e.StepSkipped:
+    unhandled: tuple[str, ...] = ()
+    if next_step is None:
+        unhandled = failed_origins(state, activation)
+    return e.StepSkipped(
+        at=moment.at,
+        step=activation.step,
+        activation=activation.id,
+        rule=rule,
+        next=next_step,
+        failed_origins=unhandled,
+    )
+
+
 def _begin(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+    """Start the loop or the pipeline of an admitted step."""
     step = fixed.plan.steps[activation.step].step
     if step.loop is not None:
         yield from loops.plan(fixed, state, activation, moment)
@@ -115,8 +125,8 @@ def called(
     if activation.unwritten is not None:
         yield call_error(activation, activation.unwritten, moment)
         return
-    ended = e.CallDone if event.result.ok else e.CallError
-    yield ended(
+    event_type = e.CallDone if event.result.ok else e.CallError
+    yield event_type(
         at=moment.at,
         step=activation.step,
         activation=activation.id,
@@ -132,7 +142,7 @@ def call_error(activation: Activation, failure: Failure, moment: Moment) -> e.Ca
 
 
 def stopped_by(fixed: PinnedPlaybook, activation: Activation) -> Failure:
-    """Why the command of the step was told to stop."""
+    """The failure because of which the step's command is stopped."""
     return activation.unwritten or timed_out(fixed, activation)
 
 
@@ -140,7 +150,8 @@ def timed_out(fixed: PinnedPlaybook, activation: Activation) -> Failure:
     limit = fixed.plan.steps[activation.step].step.spec.timeout
     message = f"step {activation.step} ran longer than its timeout of {limit}"
     if activation.unclaimed:
-        message = f"step {activation.step} did not begin within its timeout of {limit}: {waits.no_worker(activation)}"
+        reason = waits.no_worker(activation)
+        message = f"step {activation.step} did not begin within its timeout of {limit}: {reason}"
     return Failure(code="TIMEOUT", kind="timeout", message=message)
 
 
@@ -148,6 +159,7 @@ def timed_out(fixed: PinnedPlaybook, activation: Activation) -> Failure:
 
 
 def _leave(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+    """Evaluate the step's `set` and exit. A failed assignment fails the step."""
     outcome = activation.outcome or Envelope(status="ok")
     site = fixed.plan.steps[activation.step].site.get(SET)
     values: dict[str, Any] = {}
@@ -157,23 +169,32 @@ def _leave(fixed: PinnedPlaybook, state: Execution, activation: Activation, mome
         if isinstance(answer, NeedsWorker):
             yield from ask(fixed, state, activation, "evaluate", SET, moment)
             return
-        broken = answer if isinstance(answer, Failure) else _first_failure(site.keys, answer)
-        if broken is None and not isinstance(answer, Failure):
-            values = dict(zip(site.keys, answer, strict=True))
-            broken = playbook_state.refusal(state, values)
-        if broken is not None:
-            values, result = {}, failed(broken)
+        assignments = _map_answer_to_keys(site.keys, answer)
+        if isinstance(assignments, Failure):
+            failure: Failure | None = assignments
+        else:
+            values = assignments
+            failure = playbook_state.refusal(state, values)
+        if failure is not None:
+            values, result = {}, failed(failure)
     yield e.StepExit(
         at=moment.at, step=activation.step, activation=activation.id, result=result, set=values
     )
 
 
-def _first_failure(keys: tuple[str, ...], values: list[Any]) -> Failure | None:
-    for key, value in zip(keys, values, strict=True):
+def _map_answer_to_keys(
+    keys: tuple[str, ...], answer: list[Any] | Failure
+) -> dict[str, Any] | Failure:
+    """The values of a site by key, or the first failure among them."""
+    if isinstance(answer, Failure):
+        return answer
+    for key, value in zip(keys, answer, strict=True):
         if isinstance(value, Failure):
-            place = key.replace(":", " ", 1) if ":" in key else f"set {key}"
+            place = f"set {key}"
+            if ":" in key:
+                place = key.replace(":", " ", 1)
             return Failure(code=value.code, kind=value.kind, message=f"{place}: {value.message}")
-    return None
+    return dict(zip(keys, answer, strict=True))
 
 
 # ---- the router -------------------------------------------------------------------------
@@ -181,10 +202,11 @@ def _first_failure(keys: tuple[str, ...], values: list[Any]) -> Failure | None:
 
 def _route(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     plan = fixed.plan.steps[activation.step]
-    arcs = plan.step.next.arcs if plan.step.next is not None and activation.cause != FINAL else []
-    if not arcs:
+    router = plan.step.next
+    if router is None or not router.arcs or activation.cause == FINAL:
         yield _evaluated(activation, moment, order=plan.order)
         return
+    arcs = router.arcs
     if not _went_well(activation) and not plan.error_arcs:
         untried = tuple(e.Verdict(arc.step, "untried") for arc in arcs)
         yield _evaluated(activation, moment, order=plan.order, verdicts=untried)
@@ -196,9 +218,9 @@ def _route(fixed: PinnedPlaybook, state: Execution, activation: Activation, mome
     if isinstance(answer, Failure):
         yield _evaluated(activation, moment, order=plan.order, error=answer)
         return
-    taken, verdicts, broken = _choose(fixed, state, activation, arcs, answer, moment)
-    if broken is not None:
-        yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=broken)
+    taken, verdicts, failure = _choose(fixed, state, activation, arcs, answer, moment)
+    if failure is not None:
+        yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=failure)
         return
     yield from _follow(fixed, state, activation, taken, verdicts, moment)
 
@@ -211,7 +233,7 @@ def _choose(
     answer: list[Any],
     moment: Moment,
 ) -> tuple[list[int], tuple[e.Verdict, ...], Failure | None]:
-    """Which arcs are taken, the verdict on each, and the failure of a guard that was tried."""
+    """The numbers of the taken arcs, the verdict on each arc, and the failure of a guard."""
     plan = fixed.plan.steps[activation.step]
     router = plan.step.next
     exclusive = router is None or router.spec.mode == "exclusive"
@@ -219,27 +241,25 @@ def _choose(
     taken: list[int] = []
     verdicts: list[e.Verdict] = []
     for number, arc in enumerate(arcs):
-        handles_this = went_well or number in plan.error_arcs
-        untried = (exclusive and taken) or not handles_this
-        verdict = True if arc.when is None else answer[number]
-        seen = (
-            {}
-            if untried or arc.when is None
-            else sites.saw(fixed, state, activation, plan.site[WHEN], number, moment)
-        )
-        if untried:
+        handles_outcome = went_well or number in plan.error_arcs
+        if (exclusive and taken) or not handles_outcome:
             verdicts.append(e.Verdict(arc.step, "untried"))
-        elif isinstance(verdict, Failure):
+            continue
+        verdict: Any = True
+        seen: dict[str, Any] = {}
+        if arc.when is not None:
+            verdict = answer[number]
+            seen = sites.saw(fixed, state, activation, plan.site[WHEN], number, moment)
+        if isinstance(verdict, Failure):
             verdicts.append(e.Verdict(arc.step, "error", seen))
             message = f"guard of the arc to {arc.step}: {verdict.message}"
-            return (
-                [],
-                tuple(verdicts),
-                Failure(code=verdict.code, kind=verdict.kind, message=message),
-            )
+            failure = Failure(code=verdict.code, kind=verdict.kind, message=message)
+            return [], tuple(verdicts), failure
+        if verdict:
+            verdicts.append(e.Verdict(arc.step, "taken", seen))
+            taken.append(number)
         else:
-            verdicts.append(e.Verdict(arc.step, "taken" if verdict else "false", seen))
-            taken += [number] if verdict else []
+            verdicts.append(e.Verdict(arc.step, "false", seen))
     return taken, tuple(verdicts), None
 
 
@@ -251,6 +271,7 @@ def _follow(
     verdicts: tuple[e.Verdict, ...],
     moment: Moment,
 ) -> Made:
+    """Evaluate `set` and `args` of the taken arcs. Two arcs to one step become one choice."""
     plan = fixed.plan.steps[activation.step]
     assigned: dict[str, Any] = {}
     chosen: dict[str, e.Chosen] = {}
@@ -262,34 +283,34 @@ def _follow(
             if isinstance(answer, NeedsWorker):
                 yield from ask(fixed, state, activation, "evaluate", site.name, moment)
                 return
-            broken = answer if isinstance(answer, Failure) else _first_failure(site.keys, answer)
-            if broken is not None or isinstance(answer, Failure):
+            evaluated = _map_answer_to_keys(site.keys, answer)
+            if isinstance(evaluated, Failure):
                 yield _evaluated(
-                    activation, moment, order=plan.order, verdicts=verdicts, error=broken
+                    activation, moment, order=plan.order, verdicts=verdicts, error=evaluated
                 )
                 return
-            values = dict(zip(site.keys, answer, strict=True))
+            values = evaluated
         args = {key[5:]: value for key, value in values.items() if key.startswith("args:")}
         assigned |= {key[4:]: value for key, value in values.items() if key.startswith("set:")}
         target = _arc(plan.step, number).step
+        first_arc = number
         earlier = chosen.get(target)
-        merged = {**earlier.args, **args} if earlier is not None else args
-        chosen[target] = e.Chosen(
-            arc=earlier.arc if earlier is not None else number, step=target, args=merged
-        )
-    refused = playbook_state.refusal(state, assigned)
-    if refused is not None:
-        yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=refused)
+        if earlier is not None:
+            first_arc = earlier.arc
+            args = {**earlier.args, **args}
+        chosen[target] = e.Chosen(arc=first_arc, step=target, args=args)
+    refusal = playbook_state.refusal(state, assigned)
+    if refusal is not None:
+        yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=refusal)
         return
     error = _no_next(fixed, activation) if not chosen else None
-    made = tuple(chosen.values())
-    recovered = bool(made) and not _went_well(activation)
+    recovered = bool(chosen) and not _went_well(activation)
     yield _evaluated(
         activation,
         moment,
         order=plan.order,
         verdicts=verdicts,
-        chosen=made,
+        chosen=tuple(chosen.values()),
         set=assigned,
         error=error,
         recovered=recovered,
@@ -318,8 +339,12 @@ def _no_next(fixed: PinnedPlaybook, activation: Activation) -> Failure | None:
 def _evaluated(
     activation: Activation, moment: Moment, *, error: Failure | None = None, **fields: Any
 ) -> e.NextEvaluated:
-    original = activation.outcome.error if activation.outcome is not None else None
-    both = original.followed_by(error) if original is not None and error is not None else None
+    """The event of the router. `failure` joins both errors if the router fails after the step."""
+    both = None
+    if error is not None and activation.outcome is not None:
+        step_error = activation.outcome.error
+        if step_error is not None:
+            both = step_error.followed_by(error)
     return e.NextEvaluated(
         at=moment.at,
         step=activation.step,

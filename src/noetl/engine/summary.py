@@ -1,4 +1,4 @@
-"""What people read of an execution, from its folded state: the columns of its projection that the fold alone says."""
+"""The columns of an execution's projection that its folded state gives, for lists and queries."""
 
 from hashlib import sha256
 from typing import Any
@@ -19,17 +19,19 @@ STATUSES = (
 
 def summary(state: Execution) -> dict[str, Any]:
     data = encode(state)
-    failure = state.failure if state.status == "failed" else None
+    error = state.quarantined or None
+    if error is None and state.status == "failed" and state.failure is not None:
+        error = f"{state.failure.code}: {state.failure.message}"
+    parent = state.parent.execution_id if state.parent is not None else None
     return {
         "path": state.path,
         "status": status(state),
         "started_at": state.started_at,
         "updated_at": state.last_at,
         "ended_at": state.ended_at,
-        "parent": None if state.parent is None else state.parent.execution_id,
+        "parent": parent,
         "retry_of": state.retry_of,
-        "error": state.quarantined
-        or (f"{failure.code}: {failure.message}" if failure is not None else None),
+        "error": error,
         "steps": len(state.steps),
         "recovered": state.recovered,
         "state": data,
@@ -38,7 +40,8 @@ def summary(state: Execution) -> dict[str, Any]:
 
 
 def broken(state: Execution, error: str) -> dict[str, Any]:
-    """Of an execution whose log does not fold, as far as it does; without a state, so that nobody goes on from it."""
+    """The columns of an execution with a log that does not fold. There is no state column, so that
+    no server continues from it."""
     return {
         "path": state.path,
         "status": "quarantined",
@@ -54,7 +57,9 @@ def status(state: Execution) -> str:
     """One of STATUSES."""
     if state.quarantined is not None:
         return "quarantined"
-    return "paused" if state.paused and state.status == "running" else state.status
+    if state.paused and state.status == "running":
+        return "paused"
+    return state.status
 
 
 def state_hash(data: bytes) -> str:

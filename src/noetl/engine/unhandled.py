@@ -1,7 +1,8 @@
-"""Failures that nothing handled, because the step that the error arc leads to was not admitted.
+"""Failures that nothing handled, because the target of the error arc was not admitted.
 
-A failure stands when every step that its router chose was skipped. If the rule that skips a step names a next step, that step is
-to handle the failure. `step.skipped` lists the failed steps that led to it. Older logs list none: their failures stay recovered.
+A failure is unhandled if every step that its router chose was skipped. If the rule that skips a
+step names a next step, that step has to handle the failure. `step.skipped` lists the failed steps
+that led to it. Older logs list none, so their failures stay recovered.
 """
 
 from msgspec.structs import replace
@@ -12,21 +13,22 @@ from noetl.model import events as e
 
 
 def failed_origins(state: Execution, activation: Activation) -> tuple[str, ...]:
-    """List the failed steps that led to this activation by their error arcs, directly or through skipped steps."""
-    found: list[str] = []
+    """List the failed steps that led to this activation by their error arcs, directly or through
+    skipped steps."""
+    failed: list[str] = []
     seen: set[str] = set()
-    waiting = list(activation.origins)
-    while waiting:
-        step = waiting.pop(0)
+    queue = list(activation.origins)
+    while queue:
+        step = queue.pop(0)
         record = state.steps.get(step)
         if record is None or step in seen:
             continue
         seen.add(step)
         if record.status == "skipped":
-            waiting += record.origins
+            queue += record.origins
         elif record.status == "error":
-            found.append(step)
-    return tuple(found)
+            failed.append(step)
+    return tuple(failed)
 
 
 def is_unhandled(state: Execution, failed: str) -> bool:
@@ -50,17 +52,20 @@ def _was_skipped(state: Execution, step: str, since: int) -> bool:
 
 
 def fold_unhandled(state: Execution, event: e.StepSkipped) -> Execution:
-    """Failures that stand are not recovered, and a retry begins at their steps."""
+    """Count unhandled failures as not recovered. A retry begins at their steps."""
     for step in event.failed_origins:
         if not is_unhandled(state, step):
             continue
         record = state.steps[step]
-        error = record.result.error if record.result is not None else None
-        first = state.failure is None
+        failure, failed_step = state.failure, state.failed_step
+        if failure is None:
+            failed_step = step
+            if record.result is not None:
+                failure = record.result.error
         state = replace(
             recoveries.without_arc(state, step),
-            failure=error if first else state.failure,
-            failed_step=step if first else state.failed_step,
+            failure=failure,
+            failed_step=failed_step,
             unfinished=(*state.unfinished, Unfinished(step, record.args)),
         )
     return state

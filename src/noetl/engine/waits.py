@@ -1,8 +1,9 @@
-"""Waiting without a worker: retries that are far off, moments, signals, approvals, children.
+"""Commands that wait without a worker: for a late retry, a moment, a signal, an approval, a child.
 
-A parked command keeps its place (its journal); what it waits for resolves it, which makes it a new attempt. Signals that come
-before anyone waits are kept in order per name; a `wait` takes the oldest. While the execution is paused a resolved command
-stays parked, ready; resuming puts it back.
+A parked command keeps its journal. The awaited thing resolves the command, which then continues as
+a new attempt. Signals without a waiting command are kept in order per name; a `wait` takes the
+oldest. A command that is resolved while the execution is paused stays parked and is `ready`;
+resuming requeues it.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ from noetl.model.envelope import Envelope, failed
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, TimerId, call_id, timer_id
 
-ANNOUNCED_WITHIN: Micros = 6_000_000  # a worker says within that time that it has taken a command
+ANNOUNCED_WITHIN: Micros = 6_000_000  # a worker reports a long command as claimed within this time
 
 
 def parked(state: Execution, event: e.CommandParked) -> Execution:
@@ -31,85 +32,103 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
     if event.reason == "retry":
         journal = replace(live.journal, tries=event.tries, resolved=None)
         return _with(state, replace(live, attempt=live.attempt + 1, journal=journal, worker=None))
-    run = live.journal.runs.get(event.task, 0) + 1
-    wait = ParkedCommand(
+    wait = _make_parked_command(live, event)
+    state = _with(state, replace(live, parked=wait, worker=None))
+    timers = dict(state.timers)
+    if wait.timer is not None:
+        timers[wait.timer] = TimerUse("wait", live.id)
+    if wait.timeout is not None:
+        timers[wait.timeout] = TimerUse("wait.timeout", live.id)
+    state = replace(state, timers=timers)
+    request = event.child
+    waits_for_child = wait.call is not None and request is not None and request.wait
+    if waits_for_child and not being_stopped(state, live):
+        state = replace(state, calls={**state.calls, wait.call: ChildCall(live.id)})
+    if request is not None and request.pinned is not None:
+        state = replace(state, pins={**state.pins, request.path: request.pinned})
+    if wait.signal is None or wait.signal not in state.signals:
+        return state
+    return _consume(state, wait.signal, state.signals[wait.signal], event.key)
+
+
+def _make_parked_command(live: OpenCommand, event: e.CommandParked) -> ParkedCommand:
+    call = timer = timeout = until = None
+    if event.reason == "child":
+        run = live.journal.runs.get(event.task, 0) + 1
+        call = call_id(live.id, event.task, run, event.tries)
+    if event.reason == "time":
+        timer = timer_id(live.id, f"wait:{event.attempt}")
+        until = due_at(event)
+    if event.timeout is not None:
+        timeout = timer_id(live.id, f"timeout:{event.attempt}")
+    return ParkedCommand(
         reason=event.reason,
         task=event.task,
         signal=signal_name(event),
-        call=call_id(live.id, event.task, run, event.tries) if event.reason == "child" else None,
+        call=call,
         request=event.child,
-        timer=timer_id(live.id, f"wait:{event.attempt}") if event.reason == "time" else None,
-        timeout=timer_id(live.id, f"timeout:{event.attempt}")
-        if event.timeout is not None
-        else None,
-        until=due_at(event) if event.reason == "time" else None,
-    )
-    state = _with(state, replace(live, parked=wait, worker=None))
-    timers = {timer: TimerUse("wait", live.id) for timer in (wait.timer,) if timer is not None}
-    timers |= {
-        timer: TimerUse("wait.timeout", live.id) for timer in (wait.timeout,) if timer is not None
-    }
-    state = replace(state, timers={**state.timers, **timers})
-    waits_for_child = wait.call is not None and event.child is not None and event.child.wait
-    if waits_for_child and not being_stopped(
-        state, live
-    ):  # a command that is being stopped starts no child
-        state = replace(state, calls={**state.calls, wait.call: ChildCall(live.id)})
-    if event.child is not None and event.child.pinned is not None:
-        state = replace(state, pins={**state.pins, event.child.path: event.child.pinned})
-    kept = state.signals.get(wait.signal or "", ())
-    return (
-        _consume(state, wait.signal, kept, event.key) if wait.signal is not None and kept else state
+        timer=timer,
+        timeout=timeout,
+        until=until,
     )
 
 
 def due_at(event: e.CommandParked) -> Micros:
-    return event.until if event.until is not None else event.at + (event.delay or 0)
+    """When the timer of the wait is due."""
+    if event.until is not None:
+        return event.until
+    return event.at + (event.delay or 0)
 
 
 def signal_name(event: e.CommandParked) -> str | None:
+    """The signal that the command waits for. None if it waits for something else."""
     if event.reason == "approval":
         return approval_name(event.step)
-    return event.signal if event.reason == "signal" else None
+    if event.reason == "signal":
+        return event.signal
+    return None
 
 
 def signal_received(state: Execution, event: e.SignalReceived) -> Execution:
-    kept = (*state.signals.get(event.name, ()), event.payload)
+    payloads = (*state.signals.get(event.name, ()), event.payload)
     state = replace(
         state,
-        signals={**state.signals, event.name: kept},
+        signals={**state.signals, event.name: payloads},
         waiting_signals=state.waiting_signals + 1,
     )
-    return _consume(state, event.name, kept, event.key)
+    return _consume(state, event.name, payloads, event.key)
 
 
-def _consume(state: Execution, name: str, kept: tuple[Any, ...], by: str) -> Execution:
+def _consume(state: Execution, name: str, payloads: tuple[Any, ...], by: str) -> Execution:
     """Give the oldest signal of this name to the command that has waited longest for it."""
     waiting = [
-        c
-        for c in state.commands.values()
-        if c.parked and c.parked.signal == name and not c.parked.ready
+        live
+        for live in state.commands.values()
+        if live.parked and live.parked.signal == name and not live.parked.ready
     ]
-    waiting = [c for c in waiting if not being_stopped(state, c)]
+    waiting = [live for live in waiting if not being_stopped(state, live)]
     if not waiting or state.status != "running":
         return state
-    live = min(waiting, key=lambda command: command.order)
-    signals = {**state.signals, name: kept[1:]}
+    oldest = min(waiting, key=lambda live: live.order)
+    signals = {**state.signals, name: payloads[1:]}
     if not signals[name]:
         del signals[name]
     state = replace(state, signals=signals, waiting_signals=state.waiting_signals - 1)
-    return resolve(state, live, _answer(name, kept[0]), by)
+    return resolve(state, oldest, _answer(name, payloads[0]), by)
 
 
 def _answer(name: str, payload: Any) -> Envelope:
-    rejection = _rejection(payload) if is_approval(name) else None
+    """The result of a wait for this signal. An approval that refuses is a failure."""
+    rejection = None
+    if is_approval(name):
+        rejection = _rejection(payload)
     if rejection is not None:
         return failed(Failure(code="REJECTED", kind="rejected", message=rejection))
     return Envelope(status="ok", context={"value": payload})
 
 
 def _rejection(payload: Any) -> str | None:
-    """Why the payload of an approval does not approve: only `approved: true` does."""
+    """Why the payload does not approve. None for `approved: true`, the only approval."""
     problem = problem_with_approval(payload)
     if problem is not None:
         return f"the approval does not say whether it approves: {problem}"
@@ -122,22 +141,17 @@ def timer_fired(state: Execution, event: e.TimerFired) -> Execution:
     use = state.timers.get(event.timer)
     if use is None:
         return state
-    state = replace(
-        state, timers={timer: kept for timer, kept in state.timers.items() if timer != event.timer}
-    )
+    timers = dict(state.timers)
+    del timers[event.timer]
+    state = replace(state, timers=timers)
     match use.purpose:
         case "wait":
-            return resolve(
-                state,
-                state.commands[_command(use)],
-                Envelope(status="ok", context={"value": None}),
-                event.key,
-            )
+            over = Envelope(status="ok", context={"value": None})
+            return resolve(state, state.commands[_command(use)], over, event.key)
         case "wait.timeout":
-            late = Failure(
-                code="TIMEOUT", kind="timeout", message="nothing came before the wait's timeout"
-            )
-            return resolve(state, state.commands[_command(use)], failed(late), event.key)
+            message = "nothing came before the wait's timeout"
+            late = failed(Failure(code="TIMEOUT", kind="timeout", message=message))
+            return resolve(state, state.commands[_command(use)], late, event.key)
         case "step":
             activation = state.activations[_activation(use)]
             activation = _timed_out(activation, nobody_took(state, activation, event.at))
@@ -151,15 +165,15 @@ def _timed_out(activation: Activation, unclaimed: bool) -> Activation:
     if loop is not None:
         message = f"loop {activation.step} ran longer than its step's timeout"
         if unclaimed:
-            message = f"loop {activation.step} did not begin within its step's timeout: {no_worker(activation)}"
-        loop = replace(
-            loop, stopping=True, broken=Failure(code="TIMEOUT", kind="timeout", message=message)
-        )
+            reason = no_worker(activation)
+            message = f"loop {activation.step} did not begin within its step's timeout: {reason}"
+        failure = Failure(code="TIMEOUT", kind="timeout", message=message)
+        loop = replace(loop, stopping=True, broken=failure)
     return replace(activation, stopped=True, timer=None, loop=loop, unclaimed=unclaimed)
 
 
 def nobody_took(state: Execution, activation: Activation, at: Micros) -> bool:
-    """Whether no worker has taken a command of the step, as far as workers have said so by now."""
+    """Whether no worker has taken a command of the step, as far as workers have reported."""
     commands = [live for live in state.commands.values() if live.activation == activation.id]
     loop = activation.loop
     if not commands or at - activation.entered_at < ANNOUNCED_WITHIN:
@@ -173,94 +187,97 @@ def nobody_took(state: Execution, activation: Activation, at: Micros) -> bool:
 
 def no_worker(activation: Activation) -> str:
     pool = activation.pool
-    return f"no worker of pool {pool!r} took its command; `noetl worker start --pool {pool}` starts one"
+    remedy = f"`noetl worker start --pool {pool}` starts one"
+    return f"no worker of pool {pool!r} took its command; {remedy}"
 
 
 def child_started(state: Execution, event: e.ChildStarted) -> Execution:
     call = state.calls.get(event.call)
     if call is not None:
         state = replace(state, calls={**state.calls, event.call: replace(call, child=event.child)})
-    live = next(
-        (
-            c
-            for c in state.commands.values()
-            if c.parked is not None and c.parked.call == event.call
-        ),
-        None,
-    )
-    if live is None or live.parked is None:
+    for live in state.commands.values():
+        wait = live.parked
+        if wait is not None and wait.call == event.call:
+            break
+    else:
         return state
-    state = _with(state, replace(live, parked=replace(live.parked, child=event.child)))
-    if live.parked.request is not None and not live.parked.request.wait:
+    live = replace(live, parked=replace(wait, child=event.child))
+    state = _with(state, live)
+    if wait.request is not None and not wait.request.wait:
         started = Envelope(status="ok", context={"value": {"execution_id": event.child}})
-        return resolve(state, state.commands[live.id], started, event.key)
+        return resolve(state, live, started, event.key)
     return state
 
 
 def child_ended(state: Execution, event: e.ChildEnded) -> Execution:
-    ended = state.calls.get(event.call)
-    state = replace(
-        state, calls={key: call for key, call in state.calls.items() if key != event.call}
-    )
-    live = state.commands.get(ended.command) if ended is not None else None
-    return state if live is None else resolve(state, live, event.result, event.key)
+    call = state.calls.get(event.call)
+    if call is None:
+        return state
+    calls = dict(state.calls)
+    del calls[event.call]
+    state = replace(state, calls=calls)
+    live = state.commands.get(call.command)
+    if live is None:
+        return state
+    return resolve(state, live, event.result, event.key)
 
 
 def being_stopped(state: Execution, live: OpenCommand) -> bool:
-    """It was told to stop: the execution is cancelling, its step timed out, or its loop stops early."""
+    """Whether the command is to stop: the execution is cancelling, its step timed out, or its loop
+    stops early."""
     if state.status == "cancelling":
         return True
     activation = state.activations[live.activation]
     if activation.phase not in ("call", "loop"):
-        return False  # it evaluates for the router: the step's own work is over
+        return False  # the command evaluates for the router: the step's own work is over
     return activation.stopped or (activation.loop is not None and activation.loop.stopping)
 
 
 def resolve(state: Execution, live: OpenCommand, answer: Envelope, by: str) -> Execution:
-    """What the command waited for is here: it becomes a new attempt. One that was told to stop stays parked until it has."""
-    if (
-        live.parked is None
-        or live.parked.ready
-        or state.status != "running"
-        or being_stopped(state, live)
-    ):
+    """End the wait of a command, which becomes a new attempt. A command that is to stop stays
+    parked until it has stopped."""
+    if live.parked is None or live.parked.ready or state.status != "running":
+        return state
+    if being_stopped(state, live):
         return state
     state = forget(state, live.parked)
+    still_parked = replace(live.parked, ready=True) if state.paused else None
     resolved = replace(
         live,
         attempt=live.attempt + 1,
         journal=replace(live.journal, resolved=answer),
-        parked=replace(live.parked, ready=True) if state.paused else None,
+        parked=still_parked,
         resolved_by=by,
     )
     return _with(state, resolved)
 
 
 def unpark_ready(state: Execution, by: str) -> Execution:
-    commands = {
-        key: replace(live, parked=None, resolved_by=by)
-        if live.parked is not None and live.parked.ready and not being_stopped(state, live)
-        else live
-        for key, live in state.commands.items()
-    }
+    """Unpark the commands that were resolved during the pause."""
+    commands = dict(state.commands)
+    for command_id, live in state.commands.items():
+        if live.parked is None or not live.parked.ready or being_stopped(state, live):
+            continue
+        commands[command_id] = replace(live, parked=None, resolved_by=by)
     return replace(state, commands=commands)
 
 
 def expected(state: Execution, call: str) -> bool:
-    """Someone waits for this child, or an execution being cancelled must see it end."""
-    return call in state.calls or any(
-        c.parked is not None and c.parked.call == call for c in state.commands.values()
-    )
+    """Whether a command waits for this child, or the execution must still see the child end."""
+    if call in state.calls:
+        return True
+    commands = state.commands.values()
+    return any(live.parked is not None and live.parked.call == call for live in commands)
 
 
 def forget(state: Execution, wait: ParkedCommand) -> Execution:
-    """Drop the timers of a wait that is over. A child that was asked for stays known until it has ended."""
-    gone = timers_of(wait)
-    if not gone:
+    """Drop the timers of a wait that is over. The child of the wait stays in `calls` until it has
+    ended."""
+    ended = timers_of(wait)
+    if not ended:
         return state
-    return replace(
-        state, timers={timer: use for timer, use in state.timers.items() if timer not in gone}
-    )
+    timers = {timer: use for timer, use in state.timers.items() if timer not in ended}
+    return replace(state, timers=timers)
 
 
 def timers_of(wait: ParkedCommand) -> tuple[TimerId, ...]:
