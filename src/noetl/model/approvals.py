@@ -1,4 +1,4 @@
-"""Approvals: signals named `approve:<step>`. Their payload has `approved: true` or `approved: false`."""
+"""Approvals: signals named `approve:<step>` with a payload of `approved: true` or `false`."""
 
 from typing import Any, Final
 
@@ -17,7 +17,8 @@ def is_approval(name: str) -> bool:
 
 
 def problem_with_approval(payload: Any) -> str | None:
-    """Why the payload neither approves nor rejects; None if it does. It repeats no text of the payload."""
+    """Why the payload neither approves nor rejects. None if it does. The text repeats nothing of
+    the payload."""
     if not isinstance(payload, dict):
         return f"its payload is {_kind(payload)}, not a map with `approved`"
     if "approved" not in payload:

@@ -1,5 +1,8 @@
-"""The wall clock as a port, and its readings as text. Waiting uses the event loop's own time; only `at`, leases and timers ask
-the clock. No calendar library: the engine may not import one."""
+"""The wall clock as a port, and its readings as text.
+
+Only `at`, leases and timers read this clock; waiting uses the time of the event loop. There is no
+calendar library here, because the engine may not import one.
+"""
 
 from functools import lru_cache
 from typing import Protocol
@@ -12,12 +15,12 @@ class Clock(Protocol):
 
 
 def iso(at: Micros) -> str:
-    """ISO 8601, UTC."""
+    """The moment as ISO 8601 text, in UTC."""
     seconds, micro = divmod(at, 1_000_000)
     return f"{_second(seconds)}.{micro:06}Z"
 
 
-@lru_cache(maxsize=256)  # moments come close together
+@lru_cache(maxsize=256)  # successive moments mostly share their second
 def _second(seconds: int) -> str:
     days, rest = divmod(seconds, 86_400)
     year, month, day = _civil(days)
@@ -25,10 +28,15 @@ def _second(seconds: int) -> str:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Year, month, day of a count of days since 1970 (proleptic Gregorian, eras of 400 years)."""
-    era, of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted = (5 * of_year + 2) // 153
-    month = shifted + 3 if shifted < 10 else shifted - 9
-    return year_of_era + era * 400 + (month <= 2), month, of_year - (153 * shifted + 2) // 5 + 1
+    """Year, month and day of a number of days since 1970 (proleptic Gregorian, eras of 400
+    years)."""
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    leap_days = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // 146_096
+    year_of_era = (day_of_era - leap_days) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    months_since_march = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * months_since_march + 2) // 5 + 1
+    year = year_of_era + era * 400
+    if months_since_march < 10:
+        return year, months_since_march + 3, day
+    return year + 1, months_since_march - 9, day

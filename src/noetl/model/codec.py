@@ -1,4 +1,7 @@
-"""Bytes and back. Decoding validates; an event of an older shape is brought up to date here (`UPCASTS`), nowhere else."""
+"""Encode and decode events, messages and commands. Decoding validates.
+
+Only this module brings events of an older shape up to date (`UPCASTS`).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +15,8 @@ from noetl.model.messages import Message
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
-# Older event shapes by type: each function takes the decoded map and returns today's. Applied until none matches, so that
-# an upcast needs to know only the next shape. There is one entry per change of shape, for ever.
+# By older event type: a function from the decoded map to the next newer shape. Upcasts are applied
+# until none matches, so each knows only the next shape. An entry is never removed.
 UPCASTS: dict[str, Upcast] = {}
 
 _encoder = msgspec.json.Encoder(order=None)
@@ -36,7 +39,7 @@ def decode_event(data: bytes) -> Event:
 
 
 def _older(data: bytes, problem: msgspec.ValidationError) -> Event:
-    """An event that is not of today's shape: an older one is brought up to date, anything else is corrupt."""
+    """Decode an event that does not have today's shape. Raises CorruptLog if no upcast fits."""
     try:
         raw = msgspec.json.decode(data)
         current = upcast(raw)
@@ -49,9 +52,12 @@ def _older(data: bytes, problem: msgspec.ValidationError) -> Event:
 
 
 def upcast(raw: Any) -> Any:
-    """Today's shape of a decoded event; the very same object when there is nothing to do."""
+    """Bring a decoded event to today's shape. Returns the same object if no upcast matches."""
     seen: set[str] = set()
-    while isinstance(raw, dict) and (name := raw.get("type")) in UPCASTS and name not in seen:
+    while isinstance(raw, dict):
+        name = raw.get("type")
+        if name not in UPCASTS or name in seen:
+            break
         seen.add(str(name))
         raw = UPCASTS[str(name)](raw)
     return raw

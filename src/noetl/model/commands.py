@@ -1,4 +1,7 @@
-"""Commands: work issued to one worker. A command carries the names its templates use and where to go on, never a payload."""
+"""Commands: work issued to one worker.
+
+A command carries the names that its templates use and a journal, never a payload.
+"""
 
 from typing import Any
 
@@ -11,25 +14,23 @@ from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId
 from noetl.model.reference import Reference
 
 DEFAULT_POOL = "cpu"
-USUAL_POOLS = (
-    DEFAULT_POOL,
-    "gpu",
-    "spark",
-    "qpu",
-)  # what the one worker of a command on this machine takes
+# The pools of the single worker in a memory cluster (`noetl run --memory`, `noetl test`).
+USUAL_POOLS = (DEFAULT_POOL, "gpu", "spark", "qpu")
 MAX_LEASES = 5  # leases lost before a command is dead
-SUSPECT = 2  # leases lost from which on a command shares no worker with another such one; in the migrations too
-MAX_FRAME_ROWS = 1_000_000  # that one claim of a cursor loop may give
-LONGEST_HELD_DELAY: Micros = 5_000_000  # a try delayed longer holds no worker
+# A command that has lost this many leases shares no worker with another such command. Migrations
+# repeat the number.
+SUSPECT = 2
+MAX_FRAME_ROWS = 1_000_000  # rows that one claim of a cursor loop may return
+LONGEST_HELD_DELAY: Micros = 5_000_000  # a retry with a longer delay does not hold a worker
 
 
 class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The names a worker needs to render this step, as of the moment the command was issued."""
+    """The names that a worker needs to render this step, with the values at the time of issue."""
 
     workload: dict[str, Any] = {}
     workload_by_reference: bool = False  # it may hold values of a payload of the parent
     ctx: dict[str, Any] = {}
-    state: dict[str, Any] | None = {}  # None: the playbook has another use for the name
+    state: dict[str, Any] | None = {}  # None: the playbook uses the name `state` for itself
     args: dict[str, Any] = {}
     results: dict[str, Envelope] = {}
     scratch: dict[str, Any] = {}
@@ -37,7 +38,7 @@ class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):
     path: str = ""
     version: int | None = None
     event: str = ""
-    error: Failure | None = None  # of the execution, once a step has failed and nothing handled it
+    error: Failure | None = None  # the first unhandled failure of the execution
     failed_step: str | None = None
     own: Envelope | None = None
     status: str = ""
@@ -45,7 +46,7 @@ class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Page(Struct, frozen=True, omit_defaults=True):
-    """The last page that is stored; all pages are parts of the manifest `call_id(command, task, run)`."""
+    """The last stored page. All pages are parts of the manifest `call_id(command, task, run)`."""
 
     number: int
     cursor: dict[str, Any] = {}
@@ -53,7 +54,8 @@ class Page(Struct, frozen=True, omit_defaults=True):
 
 
 class Journal(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where a new attempt of a command goes on. Folded from the journal events of the attempts before it."""
+    """Where a new attempt of a command continues, folded from the journal events of earlier
+    attempts."""
 
     goto: int = 0
     runs: dict[str, int] = {}
@@ -64,14 +66,13 @@ class Journal(Struct, frozen=True, omit_defaults=True, kw_only=True):
     jumps: int = 0
     page: Page | None = None
     set: dict[str, Any] = {}
-    resolved: Envelope | None = (
-        None  # what the task at `goto` waited for: a signal's payload, a child's result
-    )
+    # The result of the wait of the task at `goto`: the payload of a signal, the result of a child.
+    resolved: Envelope | None = None
     done: int = 0
     items: Items = Items()
     frame: Reference | None = None
     frame_size: int | None = None
-    shards: tuple[int, ...] = ()  # partitions of a loop on Spark that have told of their end
+    shards: tuple[int, ...] = ()  # partitions of a loop on Spark that were reported as done
     recovered: Recovered | None = None  # errors of tasks that rules let pass
 
 
@@ -89,7 +90,8 @@ class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):
     timeout: Micros | None = None
     scope: Scope = Scope()
     journal: Journal = Journal()
-    # loops: items [first, first + count) of the collection, so many together; `items` are theirs when the server knows them
+    # Loops: the items [first, first + count) of the collection, `together` of them at once. `items`
+    # holds their values if the server knows them.
     first: int = 0
     count: int = 0
     together: int = 1
@@ -98,6 +100,6 @@ class Command(Struct, frozen=True, omit_defaults=True, kw_only=True):
     items: tuple[Any, ...] = ()
     attempts: int = 0
     stop_on_failure: bool = False
-    # evaluate and plan: the site names the expressions, in the step's plan
+    # Kinds `evaluate` and `plan`: the site of the expressions in the step's plan.
     site: str | None = None
     site_args: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What follows from an event: more events, and effects that the shell carries out in the same transaction."""
+"""Effects: what a decision asks for besides events. The server applies both in one transaction."""
 
 from typing import Any, Union
 
@@ -12,14 +12,14 @@ from noetl.model.reference import Reference
 
 
 class Issue(Struct, frozen=True):
-    """A new row in the queue (`command.issued` is among the events)."""
+    """Add a row to the queue. The decision also contains `command.issued`."""
 
     command: Command
     available_at: Micros | None = None
 
 
 class Requeue(Struct, frozen=True):
-    """The row goes back to the queue as a new attempt: the command as it was issued, with the journal so far."""
+    """Put the row back into the queue as a new attempt: the issued command with its journal."""
 
     command_id: CommandId
     attempt: int
@@ -28,20 +28,21 @@ class Requeue(Struct, frozen=True):
 
 
 class Park(Struct, frozen=True):
-    """The row leaves its worker and is not claimable until it is requeued."""
+    """Take the row from its worker. No worker can claim it until it is requeued."""
 
     command_id: CommandId
 
 
 class Finish(Struct, frozen=True):
-    """The row is over: done, dead or cancelled."""
+    """End the row as done, dead or cancelled."""
 
     command_id: CommandId
     status: str = "done"
 
 
 class Stop(Struct, frozen=True):
-    """Queued or parked rows are cancelled at once (and say so with `Stopped`); leased ones are told through the exchange."""
+    """Cancel queued and parked rows at once, which sends `Stopped` for each. The workers of leased
+    rows learn of it in their next exchange."""
 
     commands: tuple[CommandId, ...]
 
@@ -56,7 +57,7 @@ class ClearTimer(Struct, frozen=True):
 
 
 class StartChild(Struct, frozen=True, kw_only=True):
-    """Start an execution known by its parent, once; the id comes back as `child.started`."""
+    """Start a child, once per parent and call. `child.started` brings its id."""
 
     parent: Parent
     path: str
@@ -66,19 +67,19 @@ class StartChild(Struct, frozen=True, kw_only=True):
     return_step: str | None = None
     depth: int = 1
     detached: bool = False
-    pins: dict[str, int] = {}  # the parent's: its children's children keep to them
+    pins: dict[str, int] = {}  # of the parent: they hold for all descendants
 
 
 class Send(Struct, frozen=True):
-    """A message into another execution's inbox, true when this transaction is."""
+    """Put a message into the inbox of another execution, in the same transaction."""
 
     execution_id: ExecutionId
     message: Message
 
 
 class AddPart(Struct, frozen=True, omit_defaults=True):
-    """One part of a manifest (a loop's results, the pages of a call): items [first, first + count). An item's index is the one
-    in its row plus `shift`."""
+    """Add a part to a manifest (results of a loop, pages of a call): the items [first, first +
+    count). The index of an item is the index in its row plus `shift`."""
 
     manifest: str
     first: int
@@ -88,21 +89,21 @@ class AddPart(Struct, frozen=True, omit_defaults=True):
 
 
 class AskAdmission(Struct, frozen=True):
-    """Wait for one of `limit` places of the playbook; `Admitted` comes when there is one."""
+    """Wait for one of the `limit` places of the playbook. `Admitted` comes when one is free."""
 
     path: str
     limit: int
 
 
 class LeaveAdmission(Struct, frozen=True):
-    """Give the place back; the one that waits longest gets it."""
+    """Give the place to the execution that has waited longest."""
 
     path: str
 
 
 class SetState(Struct, frozen=True):
-    """Write a value of the playbook's state, if its version is still `expected`; it becomes one more. `event` is the key of the
-    event that reports the write."""
+    """Write a value of the playbook's state and increment its version, if that is `expected`.
+    `event` is the key of the event that made the write."""
 
     path: str
     name: str

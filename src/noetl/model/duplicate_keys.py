@@ -1,11 +1,11 @@
-"""Keys that stand twice in one JSON object. Parsers keep the last value and say nothing: most likely a slip."""
+"""Find keys that occur twice in one JSON object. Parsers silently keep the last value."""
 
 import json
 from typing import Any
 
 
 def first_duplicate_key(text: str | bytes) -> str | None:
-    """The first key that is found twice in one object of the text, which is JSON; None when there is none."""
+    """The first key that occurs twice in one object of a JSON text. None if there is none."""
     duplicates: list[str] = []
 
     def check_object(pairs: list[tuple[str, Any]]) -> None:
@@ -17,4 +17,6 @@ def first_duplicate_key(text: str | bytes) -> str | None:
             names.add(name)
 
     json.loads(text, object_pairs_hook=check_object)
-    return duplicates[0] if duplicates else None
+    if not duplicates:
+        return None
+    return duplicates[0]

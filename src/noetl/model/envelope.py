@@ -1,4 +1,4 @@
-"""Envelope v3: what the control plane knows of a result. Scalars and references only, at most 8 KB."""
+"""Envelope v3: what the control plane knows of a result. Scalars and references, at most 8 KB."""
 
 from typing import Any, Literal
 
@@ -11,56 +11,56 @@ from noetl.model.reference import ParentRef, Reference
 Status = Literal["ok", "error", "skipped", "break", "cancelled"]
 CONTEXT_LIMIT = 8_192
 SELECTIONS_LIMIT = 2_048  # bytes of all selections of one envelope that are carried as values
-SCALAR_LIMIT = 256  # bytes of a text that is carried as a value; a longer one goes by reference
-NO_VALUE = "no_value"  # the part of `context` that says which failure left a result that is ok without a value
-SELECTIONS = "selections"  # the part of `context` that holds what server-side expressions asked for
+SCALAR_LIMIT = 256  # bytes of a text that is carried as a value; longer texts go by reference
+NO_VALUE = "no_value"  # in `context`: the failure that left an ok result without a value
+SELECTIONS = "selections"  # in `context`: the values that server-side expressions need
 
 
 class Selected(Struct, frozen=True, omit_defaults=True):
-    """One selection as the worker found it: a scalar, undefined (what was missing), an error, or the reference of a payload that
-    is its value (`stored`). `reference`, an address alone, is how older workers named one."""
+    """The value of one selection: a scalar, undefined (`missing` names what was missing), an error,
+    or the reference of a payload (`stored`). Older workers gave only its address (`reference`)."""
 
     value: Any = None
     missing: str | None = None
     error: str | None = None
     reference: str | None = None
-    absent: Literal["", "error", "step"] = ""  # why it is missing, when there is nothing to tell
+    absent: Literal["", "error", "step"] = ""  # `error`: no failure; `step`: the step has no value
     because: str = ""  # the failure that left it without a value, in words
     stored: Reference | None = None
 
 
-NOT_WRITTEN = Selected(missing="")  # a reducer to which no item has given anything
+NOT_WRITTEN = Selected(missing="")  # the value of a reducer that no item has written
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether an event may carry this value of a payload: a number, a boolean, null, or a text of at most SCALAR_LIMIT bytes.
-    Lists, maps and longer texts travel by reference, whatever their size."""
+    """Whether an event may carry this value of a payload: a number, a boolean, null, or a text of
+    at most SCALAR_LIMIT bytes. Lists, maps and longer texts always travel by reference."""
     if isinstance(value, str):
-        return (
-            len(value) <= SCALAR_LIMIT
-            and len(value.encode("utf-8", "surrogatepass")) <= SCALAR_LIMIT
-        )
+        if len(value) > SCALAR_LIMIT:
+            return False
+        return len(value.encode("utf-8", "surrogatepass")) <= SCALAR_LIMIT
     return value is None or isinstance(value, bool | int | float)
 
 
 SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
-MAPS = frozenset(
-    {"http", "pg", "py", "spark", "stats", "results", SELECTIONS}
-)  # members of `context` that are maps
-NEEDS_DATA: dict[str, Any] = {
-    "reference": ""
-}  # a selection of which only a worker can tell the value
+# The members of `context` that are maps.
+MAPS = frozenset({"http", "pg", "py", "spark", "stats", "results", SELECTIONS})
+# A selection with a value that only a worker can find.
+NEEDS_DATA: dict[str, Any] = {"reference": ""}
 
 
 def has_rows(name: str, value: Any) -> bool:
-    """Whether this member of a context holds a list or map of a payload. `columns` is a list of names; tools fill maps of facts,
-    without lists; a selection has a scalar for its value. Migration `no_rows` says the same in SQL."""
+    """Whether this member of a context holds a list or map of a payload.
+
+    `columns` may be a list of names. The maps of tools hold facts, without lists. A selection has a
+    scalar value. The migration `no_rows` has the same rule in SQL.
+    """
     if type(value) in SCALAR_TYPES or _is_leaf(value):
         return False
     if name == "columns":
-        return isinstance(value, dict) or (
-            isinstance(value, list) and not all(map(_is_leaf, value))
-        )
+        if isinstance(value, list):
+            return not all(map(_is_leaf, value))
+        return isinstance(value, dict)
     if name not in MAPS or not isinstance(value, dict):
         return True
     if _has_list(value):
@@ -69,16 +69,21 @@ def has_rows(name: str, value: Any) -> bool:
 
 
 def without_rows(context: dict[str, Any]) -> dict[str, Any]:
-    """The context as the log takes it. Older workers have reported lists and maps in selections: a worker is asked for those
-    when they are used."""
+    """Remove lists and maps of a payload, which the log does not take. Returns the same object if
+    there are none.
+
+    Older workers reported lists and maps in selections. A worker evaluates those again when they
+    are used.
+    """
     if not any(has_rows(name, value) for name, value in context.items()):
         return context
     kept = {name: value for name, value in context.items() if not has_rows(name, value)}
-    if isinstance(selections := context.get(SELECTIONS), dict):
-        kept[SELECTIONS] = {
-            name: NEEDS_DATA if has_rows(SELECTIONS, {name: found}) else found
-            for name, found in selections.items()
-        }
+    selections = context.get(SELECTIONS)
+    if isinstance(selections, dict):
+        kept[SELECTIONS] = dict(selections)
+        for name, selected in selections.items():
+            if has_rows(SELECTIONS, {name: selected}):
+                kept[SELECTIONS][name] = NEEDS_DATA
     return kept
 
 
@@ -93,14 +98,15 @@ def _has_list(value: Any) -> bool:
 
 
 class Input(Struct, frozen=True, omit_defaults=True):
-    """What a task was given, without secrets: small scalars themselves, anything else the address of a payload."""
+    """The input of a task without secrets: small scalars as values, or the address of a payload."""
 
     value: dict[str, Any] | None = None
     ref: str | None = None
 
 
 class Meta(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where a result comes from: `tool` is `{kind, version, noetl, runtime}`, `provenance` what the playbook's author says."""
+    """Where a result comes from. `tool` is `{kind, version, noetl, runtime}`; `provenance` is the
+    text of the playbook's author."""
 
     tool: dict[str, str] = {}
     input: Input | None = None
@@ -121,37 +127,44 @@ class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def no_value(self) -> str:
-        """The failure that a rule let pass and that left this result, which is ok, without a value."""
-        return str(self.context.get(NO_VALUE, "")) if self.ok and self.reference is None else ""
+        """The failure that a rule let pass and that left this ok result without a value."""
+        if not self.ok or self.reference is not None:
+            return ""
+        return str(self.context.get(NO_VALUE, ""))
 
     def why_no_value(self, what: str) -> str:
-        """Why `what` ("step load") has no value; empty if it has one. A loop that failed still has the rows of its items."""
+        """Why `what` ("step load") has no value; empty if it has one. A loop that failed still has
+        the rows of its items."""
         if self.no_value:
             return self.no_value
         if self.status != "error" or self.reference is not None:
             return ""
-        return (
-            f"{what} failed with {self.error.code}" if self.error is not None else f"{what} failed"
-        )
+        if self.error is None:
+            return f"{what} failed"
+        return f"{what} failed with {self.error.code}"
 
     def selected(self, selection: str) -> Selected | None:
+        """The reported value of a selection. None if no worker reported it."""
         found = self.context.get(SELECTIONS, {}).get(selection)
-        return None if found is None else msgspec.convert(found, Selected)
+        if found is None:
+            return None
+        return msgspec.convert(found, Selected)
 
     def bare(self) -> "Envelope":
-        """The same without its context: for events that follow the one that already carries it."""
-        kept = no_value_context(because) if (because := self.no_value) else {}
-        return msgspec.structs.replace(self, context=kept, meta=None)
+        """The envelope without context, for events after the one that carries the context."""
+        because = self.no_value
+        context = no_value_context(because) if because else {}
+        return msgspec.structs.replace(self, context=context, meta=None)
 
     def known(self) -> "Envelope":
-        """What decisions and templates may know of it: the input is for those who look into the log."""
+        """The envelope without the task's input, which decisions and templates do not use."""
         if self.meta is None or self.meta.input is None:
             return self
         return msgspec.structs.replace(self, meta=msgspec.structs.replace(self.meta, input=None))
 
 
 def no_value_context(because: str) -> dict[str, Any]:
-    """The context of a result that is ok and has no value, because of this failure."""
+    """The context of an ok result that has no value because of this failure."""
     return {NO_VALUE: because}
 
 

@@ -1,15 +1,17 @@
-"""What can go wrong. Two kinds, never mixed:
+"""Errors are of two kinds, never mixed:
 
-`Failure` is a result: a tool, an expression or a child ended badly; it travels in an envelope and playbooks route on it.
-`NoetlError` is an exception: a bug, broken infrastructure, or a request that cannot be honoured.
+`Failure` is a result: a tool, an expression or a child failed. It travels in an envelope, and
+playbooks route on it. `NoetlError` is an exception: a bug, broken infrastructure, or a request
+that cannot be honoured.
 
 NoetlError
 ├── InvalidInput            the caller's mistake: nothing happened
 │   ├── PlaybookInvalid       findings with file, line, column (playbook.validation)
 │   ├── BadReference          a URI that is not ours, or not allowed
-│   ├── KeyUnusable           the key file of stored credentials is open to others, or broken (server.services.keys)
+│   ├── KeyUnusable           the key file of credentials is readable by others, or broken
+│   │                         (server.services.keys)
 │   ├── NotFound              no such playbook, execution, step, reference
-│   │   └── Expired             a result that was there, and whose time is over
+│   │   └── Expired             a result that existed and was deleted at the end of its lifetime
 │   └── Conflict              the thing is in a state that forbids it (cancel after the end)
 │       └── Unreadable          a stored credential that does not open (server.services.sealing)
 ├── TemplateError           a template that cannot be parsed or rendered (playbook.expressions)
@@ -19,7 +21,8 @@ NoetlError
 │   └── OutcomeUnknown        it may have been done: repeat, the keys absorb it
 ├── Fenced                  another owner has taken the shard
 ├── Stale                   another attempt has taken the command
-├── NotSigned               a call of a hook without the signature it needs (server.services.hooks)
+├── NotSigned               a call of a hook without the signature it needs
+│                           (server.services.hooks)
 └── CorruptLog              an event cannot be decoded or folded: the execution is quarantined
 """
 
@@ -28,10 +31,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-MAX_MESSAGE_PART = 450  # characters of each of two messages that are shown as one
-
-
-SAMPLE = "sample"  # in the detail of a failure: the reference of rows that show what is wrong
+MAX_MESSAGE_PART = 450  # characters of each of two messages that are joined into one
+SAMPLE = "sample"  # in `detail` of a failure: the reference of rows that show what is wrong
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -48,11 +49,13 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
     detail: dict[str, Any] = {}
 
     def shown(self) -> dict[str, Any]:
-        """As templates see it: every field is there, null when it does not apply, so that a guard may compare it."""
+        """The failure as templates see it. All fields are present, so that a guard may compare
+        them; those that do not apply are null."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
     def followed_by(self, later: "Failure") -> "Failure":
-        """This failure, and one that happened while it was handled. Neither message can push the other out."""
+        """Join this failure and one that happened while it was handled. Both messages are cut, so
+        that neither displaces the other."""
         message = (
             f"{_cut(self.message)}; while this was handled, {later.code}: {_cut(later.message)}"
         )
@@ -60,11 +63,13 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def _cut(message: str) -> str:
-    return message if len(message) <= MAX_MESSAGE_PART else message[: MAX_MESSAGE_PART - 1] + "…"
+    if len(message) <= MAX_MESSAGE_PART:
+        return message
+    return message[: MAX_MESSAGE_PART - 1] + "…"
 
 
 class NoetlError(Exception):
-    """Facts are attributes; the sentence is built from them and says what to do next."""
+    """The facts of an error are attributes. `hint` says what to do next."""
 
     code = "ERROR"
     hint: str | None = None

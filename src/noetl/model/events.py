@@ -1,8 +1,9 @@
-"""The facts: one frozen struct per event type, one closed union. `docs/events.md` is generated from this file.
+"""The events: one frozen struct per type, one closed union. `docs/events.md` is generated from this.
 
-Every event has `at` (the owner's clock, never less than the execution's last) and a `key`, unique within its execution and
-derived from what the event says; the database refuses a second event of the same key, so a fact is recorded once however
-often it is reported. An event brings every datum that a later decision needs; payloads never, only envelopes.
+Every event has `at`, read from the owner's clock and never earlier than the last event of the
+execution, and a `key`, derived from the event and unique within its execution. The database
+refuses a second event with the same key, so a fact that is reported twice is recorded once. Events
+carry all data that later decisions need: envelopes, never payloads.
 """
 
 from typing import Any, ClassVar, Literal, Union
@@ -22,9 +23,7 @@ CommandKind = Literal["run", "chunk", "frame", "evaluate", "plan"]
 
 class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     emitter: ClassVar[Emitter] = "server"
-    older: ClassVar[
-        tuple[str, ...]
-    ] = ()  # its names in the older documents, today's name too if they have it
+    older: ClassVar[tuple[str, ...]] = ()  # its names in the older documents
 
     at: Micros = 0
 
@@ -41,8 +40,8 @@ class Base(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="typ
 
 
 class Parent(Struct, frozen=True, omit_defaults=True):
-    """Whose child an execution is. `call` names the one call that asked for it (command, task, run): it is the start key.
-    `iter` is the iteration that asked."""
+    """The parent of an execution. `call` is the call that asked for the child (command, task, run)
+    and the child's start key. `iter` is the iteration that asked."""
 
     execution_id: ExecutionId
     call: str
@@ -50,14 +49,14 @@ class Parent(Struct, frozen=True, omit_defaults=True):
 
 
 class StartAt(Struct, frozen=True, omit_defaults=True):
-    """A step that an execution begins with, and the arguments it gets."""
+    """A step that an execution begins with, and its arguments."""
 
     step: str
     args: dict[str, Any] = {}
 
 
 class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
-    """The execution exists: its playbook is pinned by content hash, its workload merged and stored."""
+    """The execution exists. Its playbook is pinned by content hash; its workload is merged and stored."""
 
     older = ("playbook.execution.requested", "playbook.request.evaluated", "execution_start")
 
@@ -70,16 +69,13 @@ class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
     parent: Parent | None = None
     depth: int = 0
     retry_of: ExecutionId | None = None
-    from_step: str | None = (
-        None  # of a rerun: the step of `retry_of` from which everything runs again
-    )
+    from_step: str | None = None  # of a rerun: the step of `retry_of` that it runs again from
     return_step: str | None = None
     start_at: tuple[StartAt, ...] = ()
     timeout: Micros | None = None
-    pins: dict[str, int] = {}  # versions of the children that it calls, by path
-    workload_by_reference: bool = (
-        False  # its parent gave its input by reference: no event repeats texts of its workload
-    )
+    pins: dict[str, int] = {}  # by path: versions of the children that it calls
+    # The parent gave the input by reference: no event repeats texts of the workload.
+    workload_by_reference: bool = False
 
     @property
     def key(self) -> str:
@@ -87,7 +83,7 @@ class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
 
 
 class WorkflowInitialized(Base, frozen=True, tag="workflow.initialized"):
-    """The execution was admitted (`max_concurrent`) and its entry step is due."""
+    """The execution was admitted (`max_concurrent`); its first step can begin."""
 
     older = ("workflow.started",)
 
@@ -97,22 +93,21 @@ class WorkflowInitialized(Base, frozen=True, tag="workflow.initialized"):
 
 
 class LoopInherited(Struct, frozen=True, omit_defaults=True):
-    """A loop of the execution that is retried, which failed or completed with failed items: only those run again."""
+    """A loop with failed items of the execution that is retried. Only the failed items run again."""
 
     collection: "Collection"
     manifest: Reference | None
     total: int
     failed: int
     skipped: int = 0
-    partial: dict[
-        str, Any
-    ] = {}  # reductions of the items that do not run again: they stand before those that do
-    args: dict[str, Any] = {}  # what the arc that led to it had given it
-    gathered: str | None = None  # the manifest of those among them that are payloads
+    partial: dict[str, Any] = {}  # reductions of the items that do not run again; they come first
+    args: dict[str, Any] = {}  # the arguments of its activation
+    gathered: str | None = None  # the manifest of those reductions that are payloads
 
 
 class StepInherited(Base, frozen=True, tag="step.inherited"):
-    """A finished step of the execution that is retried: its result is taken over by reference, it does not run again."""
+    """The execution inherits the result of a finished step, by reference, from the one that it
+    retries. The step does not run again."""
 
     step: str
     result: Envelope
@@ -125,7 +120,7 @@ class StepInherited(Base, frozen=True, tag="step.inherited"):
 
 
 class ArrivalsInherited(Base, frozen=True, tag="arrivals.inherited"):
-    """Further steps that the execution begins with: those that do not fit into `playbook.initialized`."""
+    """More steps that the execution begins with, if they do not all fit into `playbook.initialized`."""
 
     start_at: tuple[StartAt, ...]
     part: int = 0
@@ -136,7 +131,7 @@ class ArrivalsInherited(Base, frozen=True, tag="arrivals.inherited"):
 
 
 class CtxInherited(Base, frozen=True, tag="ctx.inherited"):
-    """Variables of the execution that is retried."""
+    """The execution inherits variables from the one that it retries."""
 
     set: dict[str, Any]
     part: int = 0
@@ -147,8 +142,8 @@ class CtxInherited(Base, frozen=True, tag="ctx.inherited"):
 
 
 class StateRead(Base, frozen=True, tag="state.read"):
-    """Values of the playbook's state as this execution sees them. `inherited`: those of the execution that is retried, because
-    steps that do not run again have used them."""
+    """Values of the playbook's state as this execution sees them. `inherited`: values from the
+    retried execution, because steps that do not run again have used them."""
 
     values: dict[str, StateValue]  # in order of their names; each name is read once
     inherited: bool = False
@@ -159,13 +154,14 @@ class StateRead(Base, frozen=True, tag="state.read"):
 
 
 class StateConflict(Base, frozen=True, tag="state.conflict"):
-    """Somebody else has written a state value since this execution read or wrote it: its own writes of that name fail."""
+    """Another execution or a person has written a state value since this execution read or wrote
+    it. Later writes of that name by this execution fail."""
 
     name: str
     expected: int  # the version that this execution knew
     version: int  # the version that was found
     by: str | None = None  # the execution or person that wrote it
-    is_full: bool = False  # nobody wrote it: the playbook's path has as many names as it may have
+    is_full: bool = False  # there was no write: the playbook's path has the maximal number of names
 
     @property
     def key(self) -> str:
@@ -173,7 +169,7 @@ class StateConflict(Base, frozen=True, tag="state.conflict"):
 
 
 class PlaybookPaused(Base, frozen=True, tag="playbook.paused"):
-    """Reports, timers and signals are still recorded; what would be issued is held."""
+    """The execution issues no commands. Reports, timers and signals are still recorded."""
 
     request: str
     by: str | None = None
@@ -184,7 +180,7 @@ class PlaybookPaused(Base, frozen=True, tag="playbook.paused"):
 
 
 class PlaybookResumed(Base, frozen=True, tag="playbook.resumed"):
-    """What was held is issued."""
+    """The execution issues the commands that were held back."""
 
     request: str
     by: str | None = None
@@ -195,7 +191,8 @@ class PlaybookResumed(Base, frozen=True, tag="playbook.resumed"):
 
 
 class ExecutionCancelling(Base, frozen=True, tag="execution.cancelling"):
-    """Nothing more is issued; commands and children are being stopped. `error` is set when a failure is the reason."""
+    """The execution issues nothing more and stops its commands and children. `error` is set if a
+    failure is the reason."""
 
     reason: Literal["requested", "failed", "timeout", "parent"]
     by: str | None = None
@@ -208,7 +205,7 @@ class ExecutionCancelling(Base, frozen=True, tag="execution.cancelling"):
 
 
 class ExecutionCancelled(Base, frozen=True, tag="execution.cancelled"):
-    """Terminal: cancelled on request, every command stopped."""
+    """Terminal: the execution was cancelled on request, and all commands have stopped."""
 
     older = ("workflow.finished", "playbook.processed", "execution_completed")
 
@@ -220,7 +217,7 @@ class ExecutionCancelled(Base, frozen=True, tag="execution.cancelled"):
 
 
 class PlaybookCompleted(Base, frozen=True, tag="playbook.completed"):
-    """Terminal: nothing is live and no failure was left unhandled."""
+    """Terminal: nothing is live, and every failure was handled."""
 
     older = ("workflow.finished", "playbook.processed", "execution_completed")
 
@@ -233,7 +230,7 @@ class PlaybookCompleted(Base, frozen=True, tag="playbook.completed"):
 
 
 class PlaybookFailed(Base, frozen=True, tag="playbook.failed"):
-    """Terminal: `error` is the first causal failure, `step` where it happened."""
+    """Terminal: `error` is the first unhandled failure, `step` is where it happened."""
 
     older = ("workflow.finished", "playbook.processed", "execution_completed")
 
@@ -246,7 +243,8 @@ class PlaybookFailed(Base, frozen=True, tag="playbook.failed"):
 
 
 class ExecutionQuarantined(Base, frozen=True, tag="execution.quarantined"):
-    """Folding or deciding raised: the execution is set aside until it is released by hand; its shard goes on."""
+    """Folding or deciding raised an exception. The execution stops until a person releases it; its
+    shard continues."""
 
     error: str
     cause: str
@@ -257,7 +255,7 @@ class ExecutionQuarantined(Base, frozen=True, tag="execution.quarantined"):
 
 
 class ExecutionReleased(Base, frozen=True, tag="execution.released"):
-    """A quarantined execution goes on."""
+    """A quarantined execution continues."""
 
     request: str
     by: str | None = None
@@ -271,8 +269,8 @@ class ExecutionReleased(Base, frozen=True, tag="execution.released"):
 
 
 class StepEnter(Base, frozen=True, tag="step.enter"):
-    """An activation of a step begins: it consumes `joined` arrivals. `origins` are the steps whose arcs led here, `args` what
-    those arcs carry."""
+    """An activation of a step begins and consumes `joined` arrivals. `origins` are the steps with
+    arcs that led here; `args` are the arguments of those arcs."""
 
     older = ("step.started",)
 
@@ -290,8 +288,9 @@ class StepEnter(Base, frozen=True, tag="step.enter"):
 
 
 class StepSkipped(Base, frozen=True, tag="step.skipped"):
-    """Admission said no: the router does not run; the branch ends, or goes on at `next`. `failed_origins` are
-    failed steps whose error arcs led here: their failures stand unless another step handles them."""
+    """An admit rule refused the step. Its router does not run; the branch ends or continues at
+    `next`. `failed_origins` are failed steps with error arcs that led here; their failures are
+    unhandled unless another step handles them."""
 
     step: str
     activation: ActivationId
@@ -305,7 +304,7 @@ class StepSkipped(Base, frozen=True, tag="step.skipped"):
 
 
 class CallDone(Base, frozen=True, tag="call.done"):
-    """The step's call has resolved. The envelope's context stands in the `command.completed` before it."""
+    """The step's call has succeeded. The `command.completed` before it has the envelope's context."""
 
     older = ("step.done",)
 
@@ -320,7 +319,7 @@ class CallDone(Base, frozen=True, tag="call.done"):
 
 
 class CallError(Base, frozen=True, tag="call.error"):
-    """The step's call has failed; arcs with a `when` may still handle it."""
+    """The step's call has failed. Arcs with a `when` may still handle the failure."""
 
     older = ("step.failed",)
 
@@ -335,7 +334,8 @@ class CallError(Base, frozen=True, tag="call.error"):
 
 
 class StepExit(Base, frozen=True, tag="step.exit"):
-    """The activation's work is over; `set` holds what the step assigns (full names: ctx.x, step.y)."""
+    """The work of the activation is over. `set` holds the assignments of the step, by full name
+    (ctx.x, step.y)."""
 
     older = ("step.finished", "result")
 
@@ -350,7 +350,7 @@ class StepExit(Base, frozen=True, tag="step.exit"):
 
 
 class Verdict(Struct, frozen=True, omit_defaults=True):
-    """One arc: `taken`, `false`, `error`, or not `tried`; and the values its guard saw."""
+    """The verdict on one arc, and the values that its guard used."""
 
     step: str
     verdict: Literal["taken", "false", "untried", "error"]
@@ -358,7 +358,7 @@ class Verdict(Struct, frozen=True, omit_defaults=True):
 
 
 class Chosen(Struct, frozen=True, omit_defaults=True):
-    """An arc that was taken: its number, the step it leads to, and the arguments it carries."""
+    """A taken arc: its number, its target step, and its arguments."""
 
     arc: int
     step: str
@@ -366,8 +366,8 @@ class Chosen(Struct, frozen=True, omit_defaults=True):
 
 
 class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
-    """The router's verdict on every arc, with what it saw, and what it chose. `error` when a guard failed; `failure` when it
-    failed while the failure of the step was handled: both errors, that of the step first."""
+    """The router's verdict on every arc, and the arcs that it chose. `error` is set if a guard
+    failed. `failure` is set if the step had failed before: it joins both errors, the step's first."""
 
     older = ("case.started", "case.evaluated", "next.evaluated")
 
@@ -388,7 +388,7 @@ class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
 
 
 class ExpressionEvaluated(Base, frozen=True, tag="expression.evaluated"):
-    """A worker evaluated what the server could not without opening data: `values` by expression number."""
+    """A worker evaluated expressions that need data. `values` are in the order of the expressions."""
 
     emitter = "worker"
 
@@ -411,7 +411,7 @@ class ExpressionEvaluated(Base, frozen=True, tag="expression.evaluated"):
 
 
 class TimerFired(Base, frozen=True, tag="timer.fired"):
-    """A timer written with an earlier decision is due by the database's clock."""
+    """A timer of an earlier decision is due, by the clock of the database."""
 
     timer: TimerId
 
@@ -421,7 +421,7 @@ class TimerFired(Base, frozen=True, tag="timer.fired"):
 
 
 class SignalReceived(Base, frozen=True, tag="signal.received"):
-    """A signal from outside; kept in order per name until a `wait` consumes it."""
+    """A signal from outside. It is kept, in order per name, until a `wait` consumes it."""
 
     name: str
     request: str
@@ -434,7 +434,7 @@ class SignalReceived(Base, frozen=True, tag="signal.received"):
 
 
 class ChildStarted(Base, frozen=True, tag="child.started"):
-    """The child that a `playbook` task asked for exists."""
+    """The child of a `playbook` task exists."""
 
     call: str
     child: ExecutionId
@@ -445,7 +445,7 @@ class ChildStarted(Base, frozen=True, tag="child.started"):
 
 
 class ChildEnded(Base, frozen=True, tag="child.ended"):
-    """A child ended: written to the parent's inbox with the child's terminal event."""
+    """A child has ended. The notice is written together with the child's terminal event."""
 
     call: str
     child: ExecutionId | None
@@ -461,7 +461,8 @@ class ChildEnded(Base, frozen=True, tag="child.ended"):
 
 
 class CommandIssued(Base, frozen=True, tag="command.issued"):
-    """Work for one worker; the queue row is written in the same transaction. A chunk says which items it covers."""
+    """Work for one worker was issued; its queue row is written in the same transaction. A chunk
+    covers the items [first, first + count)."""
 
     older = ("command.issued", "loop.iteration.started")
 
@@ -473,7 +474,7 @@ class CommandIssued(Base, frozen=True, tag="command.issued"):
     first: int = 0
     count: int = 0
     together: int = 1
-    attempts: int = 0  # tries that an item deferred by its retry policy has behind it
+    attempts: int = 0  # earlier tries of an item that its retry policy has deferred
     site: str | None = None
     timer: TimerId | None = None
 
@@ -483,7 +484,8 @@ class CommandIssued(Base, frozen=True, tag="command.issued"):
 
 
 class CommandClaimed(Base, frozen=True, tag="command.claimed"):
-    """A worker holds the command. Recorded only when its tool still runs after a second, or after a reclaim."""
+    """A worker holds the command. Recorded only if its tool runs longer than a second, or after a
+    reclaim."""
 
     emitter = "worker"
 
@@ -499,7 +501,7 @@ class CommandClaimed(Base, frozen=True, tag="command.claimed"):
 
 
 class CommandStarted(Base, frozen=True, tag="command.started"):
-    """The worker began. Recorded only when its tool still runs after a second, or after a reclaim."""
+    """The worker began. Recorded only if its tool runs longer than a second, or after a reclaim."""
 
     emitter = "worker"
 
@@ -515,7 +517,7 @@ class CommandStarted(Base, frozen=True, tag="command.started"):
 
 
 class Deferred(Struct, frozen=True, omit_defaults=True):
-    """An item that leaves its chunk and comes back later: its retry waits too long to hold a worker."""
+    """An item that leaves its chunk and is issued again later, because its retry has a long delay."""
 
     index: int
     attempts: int
@@ -523,7 +525,8 @@ class Deferred(Struct, frozen=True, omit_defaults=True):
 
 
 class Recovered(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Errors of tasks that a rule let pass: how many, and the first of them. `by` is what the rule said to do."""
+    """Errors of tasks that a rule let pass: their count, and the first error. `by` is the action of
+    the rule."""
 
     task: str
     by: Literal["continue", "break", "jump"]
@@ -532,14 +535,19 @@ class Recovered(Struct, frozen=True, omit_defaults=True, kw_only=True):
     count: int = 1
 
     def and_then(self, later: "Recovered | None") -> "Recovered":
-        return self if later is None else replace(self, count=self.count + later.count)
+        """Count the later errors too."""
+        if later is None:
+            return self
+        return replace(self, count=self.count + later.count)
 
 
 class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a chunk or frame did from item `first` on, summed up. `partial` are reductions of its ctx writes by sum, min and max;
-    `gathered` is a payload with those by append, merge and last. Both are by name, and folded in item order.
+    """The counts of a chunk or frame from item `first` on. `partial` holds reductions of its ctx
+    writes by sum, min and max; `gathered` is a payload with those by append, merge and last. Both
+    are by name, and folded in item order.
 
-    A frame's rows are numbered before anyone knows its place in the loop; `shift` is what their index lacks."""
+    The rows of a frame are numbered before its place in the loop is known; `shift` is what to add
+    to their numbers."""
 
     first: int = 0
     ok: int = 0
@@ -557,7 +565,8 @@ class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class CommandCompleted(Base, frozen=True, tag="command.completed"):
-    """An accepted report: the command's work is done and persisted. `set` are assignments made since the last journal entry."""
+    """The command's work is done and its results are stored. `set` holds the assignments since the
+    last journal entry."""
 
     emitter = "worker"
     older = (
@@ -580,7 +589,7 @@ class CommandCompleted(Base, frozen=True, tag="command.completed"):
     set: dict[str, Any] = {}
     items: Items | None = None
     sinks: tuple[str, ...] = ()
-    recovered: Recovered | None = None  # of items, it stands in `items`
+    recovered: Recovered | None = None  # not of items: theirs is in `items`
 
     @property
     def key(self) -> str:
@@ -588,7 +597,7 @@ class CommandCompleted(Base, frozen=True, tag="command.completed"):
 
 
 class CommandFailed(Base, frozen=True, tag="command.failed"):
-    """An accepted report: the command's work ended in an error that its policies did not absorb."""
+    """The command's work ended in an error that its policies did not handle."""
 
     emitter = "worker"
     older = (
@@ -624,11 +633,11 @@ class ChildRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     return_step: str | None = None
     wait: bool = True
     iter: dict[str, Any] = {}  # as the child's templates see it: `iter.parent`
-    pinned: int | None = None  # the latest version when this child was called for the first time
+    pinned: int | None = None  # the latest version at the first call of this child
 
 
 class CommandParked(Base, frozen=True, tag="command.parked"):
-    """The command waits without a worker: for its next try, a moment, a signal, an approval, or a child."""
+    """The command waits without a worker: for a retry, a moment, a signal, an approval or a child."""
 
     emitter = "worker"
 
@@ -653,8 +662,8 @@ class CommandParked(Base, frozen=True, tag="command.parked"):
 
 
 class CommandReturned(Base, frozen=True, tag="command.returned"):
-    """Its worker ends, or has had no room for it, and gives it back: it goes back to the queue as the next attempt. No lease
-    was lost."""
+    """The worker gives the command back, because it ends or has no room. The command is queued as
+    the next attempt. No lease was lost."""
 
     emitter = "worker"
 
@@ -670,7 +679,8 @@ class CommandReturned(Base, frozen=True, tag="command.returned"):
 
 
 class CommandReclaimed(Base, frozen=True, tag="command.reclaimed"):
-    """The lease was lost: the command goes back to the queue as `attempt`; the old one is refused from now on."""
+    """The lease was lost. The command is queued as `attempt`; reports of the old attempt are
+    refused."""
 
     command_id: CommandId
     attempt: int
@@ -684,7 +694,7 @@ class CommandReclaimed(Base, frozen=True, tag="command.reclaimed"):
 
 
 class CommandDead(Base, frozen=True, tag="command.dead"):
-    """Too many leases were lost: the step fails with WORKER_LOST."""
+    """Too many leases were lost. The step fails with WORKER_LOST."""
 
     older = ("tool.finished", "action_error")
 
@@ -699,7 +709,8 @@ class CommandDead(Base, frozen=True, tag="command.dead"):
 
 
 class CommandCancelled(Base, frozen=True, tag="command.cancelled"):
-    """The command was taken from the queue, or its worker stopped it, or lost it after being told to stop."""
+    """The command was stopped: it left the queue, its worker stopped it, or its lease ran out while
+    it was being stopped."""
 
     command_id: CommandId
     attempt: int
@@ -712,7 +723,7 @@ class CommandCancelled(Base, frozen=True, tag="command.cancelled"):
 
 
 class TaskDone(Base, frozen=True, tag="task.done"):
-    """Journal: one task of a pipeline has ended for good; a new attempt goes on at `goto`."""
+    """Journal: one task of a pipeline has ended. A new attempt continues at `goto`."""
 
     emitter = "worker"
 
@@ -735,7 +746,8 @@ class TaskDone(Base, frozen=True, tag="task.done"):
 
 
 class CallPage(Base, frozen=True, tag="call.page"):
-    """Journal: one page (or poll) of a paginated call is stored; a new attempt makes the next call from `cursor`."""
+    """Journal: one page (or poll) of a paginated call is stored. A new attempt continues from
+    `cursor`."""
 
     emitter = "worker"
 
@@ -756,7 +768,7 @@ class CallPage(Base, frozen=True, tag="call.page"):
 
 
 class RetryStarted(Base, frozen=True, tag="retry.started"):
-    """Journal: a try failed and its policy tries again, so that tries are counted over a lost lease."""
+    """Journal: a try failed and is retried. The entry keeps the count of tries over a lost lease."""
 
     emitter = "worker"
     older = ("retry.started", "retry.processed")
@@ -767,7 +779,7 @@ class RetryStarted(Base, frozen=True, tag="retry.started"):
     run: int
     tries: int
     error: Failure | None
-    page: int = 0  # tries are counted anew for each page
+    page: int = 0  # each page has its own count of tries
     delay: Micros = 0
     step: str = ""
     activation: ActivationId = ActivationId("")
@@ -779,8 +791,8 @@ class RetryStarted(Base, frozen=True, tag="retry.started"):
 
 
 class CommandProgress(Base, frozen=True, tag="command.progress"):
-    """Journal of a chunk, at most once a second: items before index `done` are finished. `items` and `result` cover those
-    finished since the entry before it; the final report covers the rest."""
+    """Journal of a chunk, at most once a second: items before index `done` are finished. `items` and
+    `result` cover the items since the previous entry; the final report covers the rest."""
 
     emitter = "worker"
 
@@ -798,7 +810,7 @@ class CommandProgress(Base, frozen=True, tag="command.progress"):
 
 
 class FrameClaimed(Base, frozen=True, tag="frame.claimed"):
-    """Journal of a cursor loop: the claimed rows are stored before the first of them is worked on."""
+    """Journal of a cursor loop: the claimed rows are stored, before the first of them is processed."""
 
     emitter = "worker"
 
@@ -815,7 +827,7 @@ class FrameClaimed(Base, frozen=True, tag="frame.claimed"):
 
 
 class SinkProcessed(Base, frozen=True, tag="sink.processed"):
-    """A storage task has stored what it was given."""
+    """A storage task has stored its input."""
 
     older = ("sink.started", "sink.processed")
 
@@ -834,20 +846,22 @@ class SinkProcessed(Base, frozen=True, tag="sink.processed"):
 
 
 class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a loop runs over: a workload expression, a stored list, a cursor, failed items, or items that the server itself has
-    computed from literals and scalars (`inline`). A list of a payload is never inline, whatever its size."""
+    """What a loop runs over: a workload expression, a stored list, a cursor, failed items, or items
+    that the server computed from literals and scalars (`inline`). A list of a payload is never
+    inline."""
 
     kind: Literal["inline", "workload", "reference", "cursor", "failed"]
     size: int = 0
-    total: int | None = None  # of failed items: how many there are with those that are well
-    skipped: int = 0  # so many of those were passed over
+    total: int | None = None  # of kind `failed`: the number of all items of the loop
+    skipped: int = 0  # of kind `failed`: how many of all items were skipped
     items: tuple[Any, ...] = ()
     reference: Reference | None = None
     manifest: Reference | None = None
 
 
 class LoopStarted(Base, frozen=True, tag="loop.started"):
-    """A loop's epoch begins: its size and collection are facts before the first item runs. The activation is the epoch."""
+    """An epoch of a loop begins; its size and collection are fixed before the first item runs. The
+    activation is the epoch."""
 
     older = ("loop.started", "loop_started")
 
@@ -869,7 +883,7 @@ class LoopStarted(Base, frozen=True, tag="loop.started"):
 
 
 class LoopShardDone(Base, frozen=True, tag="loop.shard.done"):
-    """One partition of a loop on Spark is finished."""
+    """One partition of a loop on Spark has ended."""
 
     emitter = "worker"
 
@@ -886,7 +900,7 @@ class LoopShardDone(Base, frozen=True, tag="loop.shard.done"):
 
 
 class LoopFaninCompleted(Base, frozen=True, tag="loop.fanin.completed"):
-    """Every partition of a loop on Spark has been counted."""
+    """All partitions of a loop on Spark are counted."""
 
     step: str
     activation: ActivationId
@@ -898,7 +912,7 @@ class LoopFaninCompleted(Base, frozen=True, tag="loop.fanin.completed"):
 
 
 class Stats(Struct, frozen=True):
-    """How many items a loop had, and how they ended."""
+    """The number of items of a loop, by how they ended."""
 
     total: int = 0
     ok: int = 0
@@ -907,7 +921,8 @@ class Stats(Struct, frozen=True):
 
 
 class LoopDone(Base, frozen=True, tag="loop.done"):
-    """The epoch is closed, once; `stats` add up. Its result is a manifest: one entry per item, in order."""
+    """The epoch is closed; this happens once, and `stats` add up. The result is a manifest with one
+    entry per item, in order."""
 
     older = ("loop.finished", "loop_completed")
 
@@ -925,7 +940,7 @@ class LoopDone(Base, frozen=True, tag="loop.done"):
 
 Terminal = PlaybookCompleted | PlaybookFailed | ExecutionCancelled
 Ended = CommandCompleted | CommandFailed | CommandDead | CommandCancelled | ExpressionEvaluated
-# A worker lets go of its command with these.
+# A report of one of these types releases the command from its worker.
 Ending = (
     CommandCompleted
     | CommandFailed

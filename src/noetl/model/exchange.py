@@ -1,4 +1,5 @@
-"""The worker protocol: one call up with reports, one answer down with commands, cancellations and acknowledgements."""
+"""The worker protocol: a worker sends reports, the server answers with commands,
+cancellations and acknowledgements."""
 
 from typing import Literal
 
@@ -10,13 +11,13 @@ from noetl.model.messages import Report, StoredRef
 
 LEASE: Micros = 6_000_000
 RENEW_EVERY: Micros = 2_000_000
-SELF_DEADLINE: Micros = 4_000_000  # a worker stops a tool itself after this long without renewal
-PROGRESS = 200  # characters
-EXCHANGE_LIMIT = 4 * 1024 * 1024
+SELF_DEADLINE: Micros = 4_000_000  # without renewal for this time, a worker stops its tools
+PROGRESS = 200  # characters of a progress text
+EXCHANGE_LIMIT = 4 * 1024 * 1024  # bytes
 
 
 def holder(worker: str, incarnation: str) -> str:
-    """Whose a lease is: leases belong to one life of a worker."""
+    """The holder of a lease: one incarnation of a worker."""
     return f"{worker}/{incarnation}"
 
 
@@ -26,15 +27,19 @@ class LeaseKey(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """How far a tool is, in its own words."""
+    """The progress of a tool, as a text that the tool wrote."""
 
     held: LeaseKey
     said: str
 
 
 class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """`held` lists everything the worker works on; what is leased to it and not listed is sent again, same attempt. `renew` asks
-    for that, for longer leases and for what is to be stopped; without it the store is not asked about leases."""
+    """`held` lists the commands that the worker works on.
+
+    `renew` extends leases, asks for the commands to stop, and asks for leased commands that are not
+    in `held`: those are sent again as the same attempt. Without `renew` the server does not ask the
+    store about leases.
+    """
 
     worker: str
     incarnation: str
@@ -42,12 +47,10 @@ class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     free: int = 0
     held: tuple[LeaseKey, ...] = ()
     reports: tuple[Report, ...] = ()
-    logs: tuple[
-        StoredRef, ...
-    ] = ()  # what the reported commands printed last: stored before their reports
+    logs: tuple[StoredRef, ...] = ()  # the last output of reported commands, stored before reports
     wait: Micros = 0
     renew: bool = True
-    progress: tuple[Progress, ...] = ()  # goes with a renewal, and stands until the next one
+    progress: tuple[Progress, ...] = ()  # sent with a renewal, shown until the next one
 
     @property
     def holder(self) -> str:
@@ -55,19 +58,20 @@ class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Ack(Struct, frozen=True):
-    """Answer to one report, by its key: recorded; stale (stop that tool); refused (never repeat it); or try again later."""
+    """The answer to one report, by its key. ok: it is recorded. stale: stop that tool. refused:
+    never repeat the report. retry: send it again later."""
 
     command_id: CommandId
     key: str
     status: Literal["ok", "stale", "refused", "retry"]
     message: str | None = None
-    attempt: int = 0  # whose report: endings of two attempts have one key
-    code: str | None = None  # of a refusal: what the step fails with
+    attempt: int = 0  # of the report, because the endings of two attempts have the same key
+    code: str | None = None  # of a refusal: the code of the step's failure
 
 
 class ExchangeReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     acks: tuple[Ack, ...] = ()
     commands: tuple[Command, ...] = ()
-    stop: tuple[LeaseKey, ...] = ()  # cancelled, or no longer this worker's
+    stop: tuple[LeaseKey, ...] = ()  # cancelled, or no longer leased to this worker
     renewed: bool = True
-    logged: bool = True  # the logs are stored, or will never be
+    logged: bool = True  # the logs are stored or dropped for good: do not send them again

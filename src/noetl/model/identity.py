@@ -1,4 +1,5 @@
-"""Who asks. Every service takes one; the tenant of a query is the identity's, never the request's."""
+"""The identity of a caller. Every service takes one and uses its tenant for queries, never a
+tenant from the request."""
 
 from msgspec import Struct
 
@@ -11,6 +12,6 @@ class Identity(Struct, frozen=True):
     name: str
 
 
-# Until there is a login: whoever can reach the loopback interface.
+# There is no login yet: everyone who can reach the loopback interface is an admin.
 LOCAL = Identity(DEFAULT_TENANT, frozenset({"admin"}), "local")
 WORKER = Identity(DEFAULT_TENANT, frozenset({"worker"}), "worker")

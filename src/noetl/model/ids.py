@@ -1,5 +1,6 @@
-"""Identities. Executions and references are 63-bit snowflakes, written as text everywhere so that no JSON reader rounds them;
-commands, activations and timers are hashes of their cause, so that deciding twice gives the same ones."""
+"""Ids. Executions and references have 63-bit snowflakes. They are text everywhere, because JSON
+readers round large numbers. Commands, activations and timers have hashes of their cause, so
+deciding twice gives the same ids."""
 
 from functools import lru_cache
 from hashlib import blake2b
@@ -14,13 +15,13 @@ Micros = int  # microseconds since 1970, UTC
 Tenant = NewType("Tenant", int)
 
 DEFAULT_TENANT = Tenant(1)
-BY_EXECUTION = "execution:"  # of who started one: this, and an id
+BY_EXECUTION = "execution:"  # prefix of `by` if an execution, named by its id, started another
 SNOWFLAKE_EPOCH_MS = 1_735_689_600_000  # 2025-01-01
 _ID_BITS, _NODE_BITS, _COUNT_BITS = 63, 10, 12
 
 
 def derive(*cause: str | int) -> str:
-    """128 bits of the cause, as hex: equal causes, equal ids."""
+    """Hash the cause to 128 bits, as hex. Equal causes give equal ids."""
     return blake2b("\x1f".join(map(str, cause)).encode(), digest_size=16).hexdigest()
 
 
@@ -33,13 +34,15 @@ def command_id(activation: str, purpose: str, number: int = 0) -> CommandId:
 
 
 def call_id(command: str, task: str, run: int, tries: int = 0) -> str:
-    """One run of one task of a command: start key of a child, manifest of a call's pages. A child that is called again after
-    `tries` failed is another child."""
-    return derive("call", command, task, run, *((f"try {tries}",) if tries else ()))
+    """The id of one run of one task of a command: the start key of a child, or the manifest of the
+    pages of a call. A call after `tries` failed tries starts another child."""
+    if tries:
+        return derive("call", command, task, run, f"try {tries}")
+    return derive("call", command, task, run)
 
 
 def gathered_id(activation: str) -> str:
-    """The manifest of what the items of a loop gave to `append`, `merge` and `last`."""
+    """The manifest of the values that items of a loop gave to `append`, `merge` and `last`."""
     return derive("gathered", activation)
 
 
@@ -47,9 +50,9 @@ def timer_id(owner: str, purpose: str) -> TimerId:
     return TimerId(derive("timer", owner, purpose))
 
 
-@lru_cache(maxsize=8192)  # asked several times for every report
+@lru_cache(maxsize=8192)  # called several times per report
 def shard_of(execution: str, count: int) -> int:
-    """The one function from an execution to its shard: a fixed mix of the id's bits, then modulo."""
+    """The shard of an execution: a fixed mix of the id's bits, modulo the number of shards."""
     x = int(execution) & 0xFFFF_FFFF_FFFF_FFFF
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFF_FFFF_FFFF_FFFF
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & 0xFFFF_FFFF_FFFF_FFFF
@@ -57,19 +60,20 @@ def shard_of(execution: str, count: int) -> int:
 
 
 def born(execution: str) -> Micros:
-    """When the id was drawn."""
+    """When the id of the execution was drawn."""
     return ((int(execution) >> (_NODE_BITS + _COUNT_BITS)) + SNOWFLAKE_EPOCH_MS) * 1_000
 
 
 def first_id(at: Micros) -> int:
-    """No id that was drawn at this moment or later is smaller."""
+    """The smallest id that can be drawn at this moment or later."""
     ms = at // 1_000 - SNOWFLAKE_EPOCH_MS
-    longest = (1 << _ID_BITS - _NODE_BITS - _COUNT_BITS) - 1
-    return min(max(0, ms), longest) << (_NODE_BITS + _COUNT_BITS)
+    last_ms = (1 << _ID_BITS - _NODE_BITS - _COUNT_BITS) - 1
+    return min(max(0, ms), last_ms) << (_NODE_BITS + _COUNT_BITS)
 
 
 class Snowflakes:
-    """Ids of one node: time, node number, counter. Never goes back, even when the clock does."""
+    """Draws the ids of one node: time, node number, counter. Ids never decrease, even if the clock
+    goes back."""
 
     def __init__(self, node: int) -> None:
         if not 0 <= node < 1 << _NODE_BITS:

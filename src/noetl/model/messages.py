@@ -1,6 +1,7 @@
-"""What reaches an execution from elsewhere: requests of people and programs, reports of workers, notices of other parts.
+"""Messages to an execution: requests of people and programs, reports of workers, internal notices.
 
-Each has a key, unique per execution: posting it twice is posting it once. The owner of the execution turns it into events.
+Each has a key that is unique per execution, so a message that is posted twice counts once. The
+owner of the execution turns messages into events.
 """
 
 from typing import Any, Literal, Union
@@ -13,7 +14,8 @@ from noetl.model.reference import Lifetime, Reference
 
 
 class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
-    """Begin an execution. The workload is stored beside it, already merged over the playbook's defaults."""
+    """Begin an execution. Its workload is stored separately, merged over the playbook's
+    defaults."""
 
     execution_id: ExecutionId
     path: str
@@ -26,10 +28,8 @@ class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
     depth: int = 0
     retry_of: ExecutionId | None = None
     return_step: str | None = None
-    pins: dict[str, int] = {}  # versions of the children that it calls, by path
-    from_step: str | None = (
-        None  # of `retry_of`: this step and what follows from it run again, whatever they gave
-    )
+    pins: dict[str, int] = {}  # by path: versions of the children that it calls
+    from_step: str | None = None  # of `retry_of`: this step and the steps after it run again
     workload_by_reference: bool = False  # its input may hold values of a payload of its parent
 
     @property
@@ -38,12 +38,14 @@ class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
 
     @property
     def stored_key(self) -> str | None:
-        """The start key of a request as it stands in the table of them, beside those of children."""
-        return None if self.start_key is None else f"key:{self.start_key}"
+        """The start key of a request as it is stored, together with the start keys of children."""
+        if self.start_key is None:
+            return None
+        return f"key:{self.start_key}"
 
 
 class Admitted(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="admitted"):
-    """`max_concurrent` of the playbook leaves room for this execution now."""
+    """The playbook's `max_concurrent` has room for this execution now."""
 
     @property
     def key(self) -> str:
@@ -99,7 +101,7 @@ class Signal(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="signal"
 
 
 class LeaseLost(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="lease.lost"):
-    """The command's lease ran out, or its worker is gone. `attempt` is the one that was lost."""
+    """The lease of a command ran out, or its worker is gone. `attempt` is the lost attempt."""
 
     command_id: CommandId
     attempt: int
@@ -111,7 +113,7 @@ class LeaseLost(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="leas
 
 
 class Stopped(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="stopped"):
-    """A command that was to be cancelled has left the queue, or its lease ran out while it was being stopped."""
+    """A command that is to be cancelled left the queue, or lost its lease while being stopped."""
 
     command_id: CommandId
     attempt: int
@@ -130,7 +132,7 @@ class TimerDue(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="timer
 
 
 class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="notice"):
-    """What a child tells its parent: the event as the parent will record it."""
+    """A child's message to its parent: the event that the parent will record."""
 
     event: ChildStarted | ChildEnded
 
@@ -140,7 +142,8 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="notice"
 
 
 class StoredRef(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A reference that a report brings: recorded in the report's transaction, a small payload with it."""
+    """A reference in a report. It is recorded in the report's transaction, and a small payload with
+    it."""
 
     reference: Reference
     parent: RefId | None = None
@@ -150,7 +153,8 @@ class StoredRef(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="report"):
-    """What a worker says of a command it holds as `attempt`. `at`, step and activation are filled in by the owner."""
+    """A worker's report on a command that it holds as `attempt`. The owner of the execution fills in
+    `at`, step and activation."""
 
     execution_id: ExecutionId
     command_id: CommandId

@@ -1,6 +1,7 @@
-"""State between executions: named values of a playbook path. What a name and a value may be is decided here, for everybody.
+"""State between executions: named values of a playbook path, and the rules for names and values.
 
-A version counts the writes of a name, those that unset it included; a name that was never written has version 0.
+A version counts all writes of a name, also those that unset it. A name that was never written has
+version 0.
 """
 
 import math
@@ -11,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 MAX_STATE_NAMES = 100  # of one playbook path
-MAX_STATE_VALUE_BYTES = 4_096  # of a value, as JSON
-KEPT_VERSIONS = 100  # of each name, in its history
+MAX_STATE_VALUE_BYTES = 4_096  # of one value, as JSON
+KEPT_VERSIONS = 100  # in the history of one name
 REFERENCE_KEY = "$reference"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _REDACTED = re.compile(r"\*\*\*[\w.\-]+\*\*\*")  # what the redactor writes in place of a secret
@@ -42,18 +43,22 @@ def problem_with_name(name: str) -> str | None:
 
 
 def problem_with_value(name: str, value: Any) -> str | None:
-    """Why a state value cannot be this; None if it can."""
+    """Why this value cannot be a state value. None if it can."""
     if isinstance(value, dict) and REFERENCE_KEY in value:
-        return f"state.{name} would be a reference to a stored result: keep a scalar of it, such as its largest id"
-    parts = (
-        list(value.values())
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else [value]
-    )
+        return (
+            f"state.{name} would be a reference to a stored result:"
+            " keep a scalar of it, such as its largest id"
+        )
+    parts = [value]
+    if isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, list):
+        parts = value
     if not all(_is_scalar(part) for part in parts):
-        return f"state.{name} may be a scalar, or a map or list of scalars: results go to the result store"
+        return (
+            f"state.{name} may be a scalar, or a map or list of scalars:"
+            " results go to the result store"
+        )
     if any(isinstance(part, str) and _REDACTED.search(part) for part in parts):
         return f"state.{name} would hold a secret: secrets stay in the keychain"
     size = len(msgspec.json.encode(value))

@@ -1,4 +1,7 @@
-"""References: where a payload lives. One function reads a `noetl://` URI, one writes it; nothing else touches the text."""
+"""References: where a payload lives.
+
+Only `parse_uri` reads a `noetl://` URI, and only `Address` writes one.
+"""
 
 import re
 from functools import lru_cache
@@ -22,8 +25,8 @@ _KINDS = ("result", "collection", "manifest", "input", "log", "workload")
 
 
 class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What travels instead of data. `sha256` is of the payload's bytes, `rows` how many it has. They are the value itself, or,
-    when the value is a map, its member `rows_at`."""
+    """What travels instead of data. `sha256` is the hash of the payload's bytes. `rows` is the
+    number of rows, which are the value itself or, if it is a map, its member `rows_at`."""
 
     ref_id: RefId
     type: Home
@@ -36,10 +39,11 @@ class Reference(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Lifetime(Struct, frozen=True, omit_defaults=True):
-    """How long a payload is wanted: so long after it was made (`ttl`, microseconds); else by its scope.
+    """How long a payload is kept: for `ttl` microseconds after its creation, or by its scope.
 
-    `step` until no execution can use it any more; `execution` and `workflow` for the retention after the end of its execution,
-    or of the one that began them all; `permanent` for ever.
+    `step`: until no execution can use it any more. `execution`: for the retention time after the
+    end of its execution. `workflow`: the same, after the end of the outermost parent execution.
+    `permanent`: for ever.
     """
 
     scope: Scope = "execution"
@@ -51,7 +55,7 @@ class ParentRef(Struct, frozen=True, omit_defaults=True):
 
 
 class Address(Struct, frozen=True):
-    """`noetl://execution/<id>/<kind>/<step>/<key>`, taken apart."""
+    """The parts of `noetl://execution/<id>/<kind>/<step>/<key>`."""
 
     execution_id: ExecutionId
     kind: str
@@ -71,9 +75,9 @@ def execution(execution_id: str) -> ExecutionId:
     return ExecutionId(execution_id)
 
 
-@lru_cache(maxsize=4096)  # each is made, stored, checked and read
+@lru_cache(maxsize=4096)  # an address is made, stored, checked and read
 def address(execution_id: str, kind: str, step: str, key: str) -> Address:
-    """An address whose every part is allowed; BadReference otherwise."""
+    """Make an address. Raises BadReference if a part is not allowed."""
     execution(execution_id)
     if kind not in _KINDS:
         raise BadReference(
@@ -100,18 +104,22 @@ def parse_uri(uri: str) -> Address:
 
 
 def result_key(command: str, attempt: int, task: str, index: int | None = None) -> str:
-    """Derived from who made it, so that a retry leaves an orphan to sweep, never a second truth."""
-    return f"{command}-{attempt}-{task}" + ("" if index is None else f"-{index}")
+    """The key of a result. It contains the attempt, so a retry never overwrites a result; it leaves
+    an orphan that is swept later."""
+    key = f"{command}-{attempt}-{task}"
+    if index is not None:
+        key += f"-{index}"
+    return key
 
 
 def member_label(label: str, name: str) -> str:
-    """Under which a member of a value is put, when it is a payload of its own."""
+    """The label of a member of a value, if the member is a payload of its own."""
     return f"{label}.{name}"
 
 
 def is_member_uri(uri: str, name: str, of_member: Any) -> bool:
-    """Whether this is the address that `member_label` gives a member of the value at `uri`. A launch of the same attempt puts its
-    number behind the label: `-l2`."""
+    """Whether `of_member` is the address that `member_label` gives a member of the value at `uri`.
+    A further launch of the same attempt appends its number to the label: `-l2`."""
     if of_member == member_label(uri, name):
         return True
     found = _LAUNCH.fullmatch(uri)
@@ -119,7 +127,8 @@ def is_member_uri(uri: str, name: str, of_member: Any) -> bool:
 
 
 class PayloadOrigin(Struct, frozen=True):
-    """Who made a payload, as its key says: a task in its nth run, or a part of the command that has a name of its own."""
+    """What made a payload, according to its key: a task in its nth run, or a named part of the
+    command."""
 
     command_id: CommandId
     attempt: int
@@ -129,7 +138,7 @@ class PayloadOrigin(Struct, frozen=True):
 
 
 def made_by(key: str) -> PayloadOrigin | None:
-    """None: not a key of `result_key`."""
+    """Parse a key of `result_key`. None if it is another key."""
     found = _KEY.fullmatch(key)
     if found is None:
         return None

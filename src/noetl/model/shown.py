@@ -1,4 +1,4 @@
-"""A result as people see it: its beginning, or its bytes."""
+"""A result for display: a preview of its beginning, or a download of its bytes."""
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from msgspec import Struct
 
 
 class ShownColumn(Struct, frozen=True):
-    """`type` is that of Arrow; None where values are JSON."""
+    """A column of a preview. `type` is its Arrow type; None if the values are JSON."""
 
     name: str
     type: str | None = None
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """Either rows and their columns, or the value. Keys that name secrets are left out, long texts and lists are shortened.
-    `cut`: there are more rows, or a value too large to be shown."""
+    """Either rows and their columns, or the value. Keys that name secrets are left out; long texts
+    and lists are shortened. `cut`: there are more rows, or the value is too large to show."""
 
     row_count: int | None = None
     columns: tuple[ShownColumn, ...] = ()
@@ -27,7 +27,8 @@ class Preview(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """`parts(start, stop)` are the bytes between these; without a `size` they are made while they are read, from the first on."""
+    """`parts(start, stop)` yields the bytes between these positions. Without a `size` the bytes are
+    made while they are read, always from the first."""
 
     media_type: str
     extension: str

@@ -1,4 +1,4 @@
-"""What a step prints: lines, numbered per attempt, stored by reference in parts."""
+"""The output of a step: lines, numbered per attempt and stored by reference in parts."""
 
 import re
 
@@ -11,7 +11,8 @@ _KEY = re.compile(r"(\w+)-([0-9]{1,9})-([0-9]{1,9})(?:-l[0-9]+)?", re.ASCII)
 
 
 class Line(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """`seq` counts what the attempt printed: a gap is what was left out, and a line of the stream `noetl` says how much."""
+    """A printed line. `seq` counts the lines of the attempt. A gap in it means omitted lines; a line
+    of the stream `noetl` says how many."""
 
     seq: int
     at: Micros
@@ -22,7 +23,7 @@ class Line(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class LogPartKey(Struct, frozen=True):
-    """Whose part it is, and which one."""
+    """The attempt that printed a part, and the number of the part."""
 
     command_id: CommandId
     attempt: int
@@ -30,14 +31,20 @@ class LogPartKey(Struct, frozen=True):
 
 
 def part_key(command: str, attempt: int, launch: int, part: int) -> str:
-    """Derived from who printed it, so that storing it again changes nothing. `launch`: the attempt was begun again here."""
-    return f"{command}-{attempt}-{part}" + ("" if launch == 1 else f"-l{launch}")
+    """The key of a part. It names the attempt, so storing a part again changes nothing. `launch`
+    counts how often the attempt was begun here."""
+    key = f"{command}-{attempt}-{part}"
+    if launch != 1:
+        key += f"-l{launch}"
+    return key
 
 
 def made_by(key: str) -> LogPartKey | None:
-    """None: not a key of `part_key`."""
+    """Parse a key of `part_key`. None if it is another key."""
     found = _KEY.fullmatch(key)
-    return None if found is None else LogPartKey(CommandId(found[1]), int(found[2]), int(found[3]))
+    if found is None:
+        return None
+    return LogPartKey(CommandId(found[1]), int(found[2]), int(found[3]))
 
 
 encode = msgspec.json.encode
