@@ -1,11 +1,12 @@
-"""Hints in memory: whoever subscribes is woken; a subject published many times before that is yielded once."""
+"""Hints in memory. A subject that is published several times before a wake-up is yielded once."""
 
 import asyncio
 from typing import Self
 
 
 class Subscription:
-    """Counts from the moment it is made, so that a hint between `subscribe` and the first wait is not missed."""
+    """Yields published subjects. It collects from its creation on, so that a hint between
+    `subscribe` and the first wait is not missed."""
 
     def __init__(self, bus: "BusMemory", subjects: tuple[str, ...]) -> None:
         self._bus = bus

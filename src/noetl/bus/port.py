@@ -1,19 +1,24 @@
-"""The contract of hints: a subject, no content anyone may rely on."""
+"""The contract of hints: a hint is a subject without content."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol
 
 
 class Bus(Protocol):
-    async def publish(self, subject: str) -> None: ...  # never raises for a lost hint
-    def subscribe(
-        self, *subjects: str
-    ) -> AsyncIterator[str]: ...  # yields subjects that were published, coalesced
+    async def publish(self, subject: str) -> None:
+        """Send a hint. Never raises, also if the hint is lost."""
+        ...
+
+    def subscribe(self, *subjects: str) -> AsyncIterator[str]:
+        """Yield published subjects; several hints of one subject may become one."""
+        ...
 
 
 def inbox(shard: int) -> str:
+    """The subject for new messages in the inbox of a shard."""
     return f"noetl.inbox.{shard}"
 
 
 def commands(pool: str) -> str:
+    """The subject for new commands in a pool."""
     return f"noetl.commands.{pool}"

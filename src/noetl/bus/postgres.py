@@ -1,7 +1,8 @@
-"""Hints by LISTEN/NOTIFY. Whoever subscribes in this process is told at once; other processes through one channel.
+"""Hints by LISTEN/NOTIFY. Subscribers in this process are notified at once, others by one channel.
 
-A hint is never sent inside a transaction that does something else, and never waited for: subjects are collected and go out
-together, at most once per `gap`. While the connection is away hints are lost, and everyone is woken when it is back.
+A hint is never part of another transaction, and `publish` does not wait for it: subjects are
+collected and sent together, at most once per `gap`. Hints are lost while the connection is broken;
+all subscribers are woken when it is back.
 """
 
 import asyncio
@@ -15,9 +16,9 @@ from noetl.database import CONNECT_TIMEOUT, Connection, Database
 log = logging.getLogger(__name__)
 
 CHANNEL = "noetl_hints"
-GAP = 0.01  # seconds between notifications: the first goes at once, what comes meanwhile goes together
-PAYLOAD_LIMIT = 7_000  # Postgres takes less than 8 000 bytes
-FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0
+GAP = 0.01  # seconds between notifications; hints in between go together
+PAYLOAD_LIMIT = 7_000  # bytes; Postgres takes less than 8 000
+FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0  # seconds before connecting again
 
 
 class BusPostgres(BusMemory):
@@ -32,7 +33,8 @@ class BusPostgres(BusMemory):
         self.connected = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        """Listens when it returns, or goes on trying."""
+        """Start listening. Returns once connected, or after CONNECT_TIMEOUT and then keeps
+        trying."""
         self._task = asyncio.create_task(self._run())
         with suppress(TimeoutError):
             await asyncio.wait_for(self.connected.wait(), CONNECT_TIMEOUT)
@@ -61,9 +63,7 @@ class BusPostgres(BusMemory):
                 await self._connection.add_listener(CHANNEL, self._heard)
                 self._connection.add_termination_listener(lambda _: self._wake.set())
                 delay = FIRST_DELAY
-                for subject in list(
-                    self._subscribers
-                ):  # what was published while nobody listened: look everywhere
+                for subject in list(self._subscribers):  # hints were lost: wake everyone
                     self._tell(subject)
                 self.connected.set()
                 await self._send_for_ever(self._connection)
@@ -82,25 +82,26 @@ class BusPostgres(BusMemory):
             await self._wake.wait()
             self._wake.clear()
             while self._pending and not connection.is_closed():
-                await connection.execute(
-                    "select pg_notify($1, $2)", CHANNEL, self._next_payload(), timeout=5
-                )
+                payload = self._next_payload()
+                await connection.execute("select pg_notify($1, $2)", CHANNEL, payload, timeout=5)
                 await asyncio.sleep(self._gap)
 
     def _next_payload(self) -> str:
+        """Take pending subjects that fit into one notification."""
         subjects: list[str] = []
         size = 0
         while self._pending and size < PAYLOAD_LIMIT // 2:
             subject = next(iter(self._pending))
             del self._pending[subject]
-            size += len(subject.encode()) + 1
-            if len(subject.encode()) < PAYLOAD_LIMIT // 2:  # nobody has a longer one
+            length = len(subject.encode())
+            size += length + 1
+            if length < PAYLOAD_LIMIT // 2:  # no subject in use is longer
                 subjects.append(subject)
         return "\n".join(subjects)
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         if self._connection is None or pid == self._connection.get_server_pid():
-            return  # its own: told already
+            return  # sent by this process: its subscribers are notified already
         for subject in str(payload).split("\n"):
             self._tell(subject)
 

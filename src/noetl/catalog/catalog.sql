@@ -29,7 +29,7 @@ select path, version, hash, text from noetl.catalog where tenant = :tenant and h
 select path, version, hash, text from noetl.catalog where hash = :hash order by catalog_id desc limit 1;
 
 -- name: latest
--- From path to path by the index, whatever the number of versions.
+-- Go from path to path by the index, so that the number of versions does not matter.
 with recursive named as (
     (select c.path, c.version, 1 as n from noetl.catalog c
      where c.tenant = :tenant and c.path > :after and c.path >= :prefix order by c.path, c.version desc limit 1)

@@ -10,7 +10,7 @@ from noetl.model.ids import DEFAULT_TENANT, Tenant
 class CatalogMemory:
     def __init__(self) -> None:
         self._paths: dict[tuple[Tenant, str], list[CatalogEntry]] = {}
-        self._registered: list[tuple[Tenant, CatalogEntry]] = []  # in order
+        self._registered: list[tuple[Tenant, CatalogEntry]] = []  # in order of registration
 
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
         content = sha256(text.encode()).hexdigest()
@@ -27,8 +27,10 @@ class CatalogMemory:
     ) -> CatalogEntry | None:
         versions = self._paths.get((tenant, path), [])
         if version is None:
-            return versions[-1] if versions else None
-        return versions[version - 1] if 0 < version <= len(versions) else None
+            version = len(versions)
+        if not 0 < version <= len(versions):
+            return None
+        return versions[version - 1]
 
     async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         for owner, entry in reversed(self._registered):
@@ -39,17 +41,17 @@ class CatalogMemory:
     async def latest(
         self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
     ) -> list[CatalogEntry]:
-        mine = sorted(path for owner, path in self._paths if owner == tenant)
-        wanted = [path for path in mine if path.startswith(prefix) and path > after]
-        return [self._paths[tenant, path][-1] for path in wanted[:limit]]
+        paths = sorted(path for owner, path in self._paths if owner == tenant)
+        matching = [path for path in paths if path.startswith(prefix) and path > after]
+        return [self._paths[tenant, path][-1] for path in matching[:limit]]
 
     async def versions(
         self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
     ) -> list[CatalogEntry]:
-        older = self._paths.get((tenant, path), [])[
-            : None if before is None else max(0, before - 1)
-        ]
-        return older[::-1][:limit]
+        versions = self._paths.get((tenant, path), [])
+        if before is not None:
+            versions = versions[: max(0, before - 1)]
+        return versions[::-1][:limit]
 
 
 class VaultMemory:
@@ -58,8 +60,11 @@ class VaultMemory:
         self._rows: dict[tuple[Tenant, str], Sealed] = {}
 
     async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> Sealed:
-        now, before = self._clock.now(), self._rows.get((tenant, name))
-        row = Sealed(name, kind, data, now if before is None else before.created_at, now)
+        now = created_at = self._clock.now()
+        before = self._rows.get((tenant, name))
+        if before is not None:
+            created_at = before.created_at
+        row = Sealed(name, kind, data, created_at, now)
         self._rows[tenant, name] = row
         return row
 
@@ -67,7 +72,7 @@ class VaultMemory:
         return self._rows.get((tenant, name))
 
     async def stored(self, tenant: Tenant) -> list[Sealed]:
-        return [row for (of, _), row in sorted(self._rows.items()) if of == tenant]
+        return [row for (owner, _), row in sorted(self._rows.items()) if owner == tenant]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         return self._rows.pop((tenant, name), None) is not None

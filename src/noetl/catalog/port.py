@@ -1,4 +1,7 @@
-"""The contracts of the catalog and of the vault. A content hash names one text for ever; a credential has one value, the last."""
+"""The contracts of the catalog and of the vault.
+
+A content hash names one text for ever. A credential has only its last value.
+"""
 
 from typing import Protocol
 
@@ -15,37 +18,39 @@ class CatalogEntry(Struct, frozen=True):
 
 
 class Catalog(Protocol):
-    """Paths and versions belong to a tenant."""
+    """Stored playbooks. Paths and versions belong to a tenant."""
 
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
-        """A new version, unless the latest version has this text: then that one."""
+        """Add a version of the path, unless its latest version has the same text. Returns the
+        latest."""
         ...
 
     async def find(
         self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT
     ) -> CatalogEntry | None:
-        """Without a version, the latest."""
+        """The entry of a version; of the latest if `version` is None."""
         ...
 
     async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
-        """The entry registered last with this text; of any tenant for what an execution is pinned to."""
+        """The last entry with this text. Without a tenant, of any: executions pin only the hash."""
         ...
 
     async def latest(
         self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
     ) -> list[CatalogEntry]:
-        """The latest version of each, by path, beyond the path `after`."""
+        """The latest version of each path with this prefix, ordered by path, after the path
+        `after`."""
         ...
 
     async def versions(
         self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
     ) -> list[CatalogEntry]:
-        """Newest first, older than `before`."""
+        """The versions of the path before `before`, newest first."""
         ...
 
 
 class Sealed(Struct, frozen=True):
-    """A credential as it is stored: `data` is worth nothing without the key."""
+    """A stored credential. `data` is encrypted."""
 
     name: str
     kind: str
@@ -55,9 +60,18 @@ class Sealed(Struct, frozen=True):
 
 
 class Vault(Protocol):
-    async def put(
-        self, tenant: Tenant, name: str, kind: str, data: bytes
-    ) -> Sealed: ...  # in place of one of this name
+    """Stored credentials."""
+
+    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> Sealed:
+        """Store a credential, and replace one of the same name."""
+        ...
+
     async def find(self, tenant: Tenant, name: str) -> Sealed | None: ...
-    async def stored(self, tenant: Tenant) -> list[Sealed]: ...  # by name
-    async def delete(self, tenant: Tenant, name: str) -> bool: ...  # False: there was none
+
+    async def stored(self, tenant: Tenant) -> list[Sealed]:
+        """All credentials of the tenant, ordered by name."""
+        ...
+
+    async def delete(self, tenant: Tenant, name: str) -> bool:
+        """Delete a credential. False if there was none of this name."""
+        ...

@@ -10,7 +10,7 @@ from noetl.sql import load
 
 _SQL = load(Path(__file__).with_name("catalog.sql"))
 _VAULT = load(Path(__file__).with_name("vault.sql"))
-FINDS = 500  # in one statement
+FINDS = 500  # lookups in one statement
 
 
 class CatalogPostgres:
@@ -19,7 +19,7 @@ class CatalogPostgres:
         self._finds = Grouped(self._find_all, limit=FINDS)
 
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
-        """Versions of a path are numbered one at a time."""
+        """Register under a lock per path, so that versions are numbered one after the other."""
         content = sha256(text.encode()).hexdigest()
         latest = await self.find(path, tenant=tenant)
         if latest is not None and latest.hash == content:
@@ -31,10 +31,10 @@ class CatalogPostgres:
             added = await session.fetch(register.text, *values)
             if added:
                 return CatalogEntry(*added[0])
-            find = _SQL["find"]  # another process has registered this text meanwhile
-            ((_, *entry),) = await session.fetch(
-                find.text, *find.bind(tenants=[tenant], paths=[path], versions=[None])
-            )
+            # Another process has registered the same text since.
+            find = _SQL["find"]
+            values = find.bind(tenants=[tenant], paths=[path], versions=[None])
+            ((_, *entry),) = await session.fetch(find.text, *values)
             return CatalogEntry(*entry)
 
     async def find(
@@ -45,17 +45,19 @@ class CatalogPostgres:
     async def _find_all(
         self, wanted: list[tuple[Tenant, str, int | None]]
     ) -> list[CatalogEntry | None]:
-        """A playbook that many ask for at once is read once."""
+        """Find many entries in one statement. Equal requests are read once."""
         keys = list(dict.fromkeys(wanted))
         tenants, paths, versions = (list(column) for column in zip(*keys, strict=True))
         rows = await self._pool.read(_SQL["find"], tenants=tenants, paths=paths, versions=versions)
-        found = {keys[number - 1]: CatalogEntry(*entry) for number, *entry in rows}
-        return [found.get(each) for each in wanted]
+        entries = {keys[number - 1]: CatalogEntry(*entry) for number, *entry in rows}
+        return [entries.get(key) for key in wanted]
 
     async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         if tenant is None:
-            return _first(await self._pool.read(_SQL["by_content"], hash=content))
-        return _first(await self._pool.read(_SQL["by_hash"], tenant=tenant, hash=content))
+            rows = await self._pool.read(_SQL["by_content"], hash=content)
+        else:
+            rows = await self._pool.read(_SQL["by_hash"], tenant=tenant, hash=content)
+        return _first(rows)
 
     async def latest(
         self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
@@ -75,7 +77,9 @@ class CatalogPostgres:
 
 
 def _first(rows: list[Record]) -> CatalogEntry | None:
-    return CatalogEntry(*rows[0]) if rows else None
+    if not rows:
+        return None
+    return CatalogEntry(*rows[0])
 
 
 class VaultPostgres:
@@ -90,10 +94,14 @@ class VaultPostgres:
 
     async def find(self, tenant: Tenant, name: str) -> Sealed | None:
         rows = await self._pool.read(_VAULT["find"], tenant=tenant, name=name)
-        return Sealed(*rows[0]) if rows else None
+        if not rows:
+            return None
+        return Sealed(*rows[0])
 
     async def stored(self, tenant: Tenant) -> list[Sealed]:
-        return [Sealed(*row) for row in await self._pool.read(_VAULT["stored"], tenant=tenant)]
+        rows = await self._pool.read(_VAULT["stored"], tenant=tenant)
+        return [Sealed(*row) for row in rows]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
-        return bool(await self._pool.write(_VAULT["delete"], tenant=tenant, name=name))
+        rows = await self._pool.write(_VAULT["delete"], tenant=tenant, name=name)
+        return bool(rows)

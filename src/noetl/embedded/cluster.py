@@ -1,11 +1,14 @@
-"""The data directory: made once, whole or not at all, with two databases whose roles know nothing of each other.
+"""The data directory of Postgres. It is created once, complete or not at all.
+
+It has two databases. The role of each cannot use the other's tables.
 
     home/postgres/
       data/            owned by the user that the server runs as
       passwords.json   of the roles noetl and noetl_data
-      port             the last one used, so that addresses survive a restart
+      port             the last port, so that addresses survive a restart
 
-No superuser can log in: what needs one is done here, before the first start, without a server.
+No superuser can log in. Statements that need one run here, in the stand-alone server, before the
+first start.
 """
 
 import errno
@@ -26,6 +29,10 @@ from noetl.model.errors import Unavailable
 CONTROL, DATA = "noetl", "noetl_data"
 SPACE_NEEDED = 96 << 20
 STAGING = ".postgres-"
+INITDB_OPTIONS = (
+    "-U postgres -A reject -E UTF8 --locale=C --data-checksums --no-instructions --no-sync"
+).split()
+SINGLE_OPTIONS = "-c fsync=off -c exit_on_error=on -c log_checkpoints=off postgres".split()
 
 ACCESS = f"""\
 host  all     {CONTROL}  127.0.0.1/32  scram-sha-256
@@ -46,7 +53,7 @@ class PostgresCluster:
         return self.directory / "data"
 
     def major(self) -> int | None:
-        """Of the Postgres that made it; None when there is none yet."""
+        """The major version of the Postgres that made the data. None if there are no data yet."""
         if not self.directory.exists():
             return None
         try:
@@ -60,8 +67,8 @@ class PostgresCluster:
     def passwords(self) -> dict[str, str]:
         file = self.directory / "passwords.json"
         try:
-            found: dict[str, str] = json.loads(file.read_bytes())
-            return {role: found[role] for role in (CONTROL, DATA)}
+            passwords: dict[str, str] = json.loads(file.read_bytes())
+            return {role: passwords[role] for role in (CONTROL, DATA)}
         except (FileNotFoundError, ValueError, KeyError) as broken:
             raise HomeUnusable(
                 f"{file} is missing or damaged: without it nobody can log in",
@@ -79,8 +86,8 @@ class PostgresCluster:
             write_private(self.directory / "port", f"{port}\n")
 
     def create(self, runtime: PostgresBinaries, account: Account | None, *, synced: bool) -> None:
-        """Under the lock of home."""
-        for leftover in self.home.glob(f"{STAGING}*"):  # of one that was killed
+        """Create the data directory. The caller holds the lock of home."""
+        for leftover in self.home.glob(f"{STAGING}*"):  # of a process that was killed
             shutil.rmtree(leftover, ignore_errors=True)
         require_space(self.home, SPACE_NEEDED)
         staging = Path(tempfile.mkdtemp(dir=self.home, prefix=STAGING))
@@ -102,51 +109,52 @@ class PostgresCluster:
         account: Account | None,
         passwords: dict[str, str],
     ) -> None:
+        """Run `initdb`, then create the roles and databases in the stand-alone server."""
         data.mkdir(mode=0o700)
         own(data, account)
         opened = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
         try:
             place = ["-D", directory_name(data, opened, account)]
-            make = "-U postgres -A reject -E UTF8 --locale=C --data-checksums --no-instructions --no-sync".split()
-            self.do([runtime.program("initdb"), *place, *make], account, opened)
+            self.do([runtime.program("initdb"), *place, *INITDB_OPTIONS], account, opened)
 
             access = data / "pg_hba.conf"
             access.write_text(ACCESS)
             own(access, account)
-            alone = "-c fsync=off -c exit_on_error=on -c log_checkpoints=off postgres".split()
-            command = [runtime.program("postgres"), "--single", *place, *alone]
+            command = [runtime.program("postgres"), "--single", *place, *SINGLE_OPTIONS]
             self.do(command, account, opened, statements(passwords, runtime.major))
         finally:
             os.close(opened)
 
     def do(self, command: list[str], account: Account | None, opened: int, text: str = "") -> None:
-        done = run(command, account, opened=opened, text=text)
-        if done.code == 0:
+        """Run a program of Postgres. Raises HomeFull or Unavailable if it fails."""
+        finished = run(command, account, opened=opened, text=text)
+        if finished.code == 0:
             return
-        said = done.errors.strip() or done.output.strip()
-        for line in said.splitlines():
+        complaint = finished.errors.strip() or finished.output.strip()
+        for line in complaint.splitlines():
             if os.strerror(errno.ENOSPC) in line:
                 raise full(self.home, line)
         raise Unavailable(
-            f"could not make a database in {self.home}: {said}",
+            f"could not make a database in {self.home}: {complaint}",
             hint="set NOETL_POSTGRES_BIN to another Postgres, or NOETL_DB_URL to a database of yours",
         )
 
 
 def statements(passwords: dict[str, str], major: int) -> str:
-    """One a line, as the stand-alone server reads them.
+    """The statements that create roles and databases, one per line for the stand-alone server.
 
-    The role of the users' tables leaves connections to the control plane. Where Postgres can, its database knows upper and
-    lower case beyond ASCII without depending on the machine's locales.
+    The connection limit of the users' role leaves connections to the control plane. Since Postgres
+    17 the users' database knows upper and lower case beyond ASCII, whichever locales the machine
+    has.
     """
-    letters = (
-        "TEMPLATE template0 LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'" if major >= 17 else ""
-    )
+    locale = ""
+    if major >= 17:
+        locale = "TEMPLATE template0 LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'"
     return f"""\
 CREATE ROLE {CONTROL} LOGIN CREATEDB PASSWORD '{passwords[CONTROL]}' IN ROLE pg_monitor
 CREATE ROLE {DATA} LOGIN CONNECTION LIMIT 60 PASSWORD '{passwords[DATA]}'
 CREATE DATABASE {CONTROL} OWNER {CONTROL}
-CREATE DATABASE {DATA} OWNER {DATA} {letters}
+CREATE DATABASE {DATA} OWNER {DATA} {locale}
 REVOKE ALL ON DATABASE {CONTROL}, {DATA}, postgres, template1 FROM PUBLIC
 """
 
@@ -157,11 +165,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def sync_tree(directory: Path) -> None:
-    """Many at a time: they share the file system's commits, where one after the other takes seconds."""
+    """Sync many files at a time, so that they share commits of the file system. One after the other
+    would take seconds."""
+    paths = [directory]
+    paths += [path for path in directory.rglob("*") if not path.is_symlink()]
     with ThreadPoolExecutor(16) as pool:
-        for _ in pool.map(
-            sync, [directory, *(path for path in directory.rglob("*") if not path.is_symlink())]
-        ):
+        for _ in pool.map(sync, paths):
             pass
 
 
@@ -174,5 +183,6 @@ def sync(path: Path) -> None:
 
 
 def own(path: Path, account: Account | None) -> None:
+    """Make `account` the owner of the file."""
     if account is not None:
         os.chown(path, account.uid, account.gid)

@@ -1,4 +1,4 @@
-"""A database that is already there: `NOETL_DB_URL`. Nothing is started; what is wrong with it is said at once."""
+"""An existing database, named by `NOETL_DB_URL`. Nothing is started; `check` reports problems."""
 
 from urllib.parse import urlsplit
 
@@ -7,7 +7,7 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 from noetl.embedded.binaries import OLDEST
 from noetl.model.errors import InvalidInput, Unavailable
 
-PATIENCE_SEC = 10
+PATIENCE_SEC = 10  # to connect
 
 
 class DatabaseUnavailable(Unavailable):
@@ -17,12 +17,13 @@ class DatabaseUnavailable(Unavailable):
 
 
 class DatabaseRefused(InvalidInput):
-    """The database answers, but not with what we need."""
+    """The database answers, but NoETL cannot use it."""
 
     code = "DATABASE_REFUSED"
 
 
 async def check(url: str) -> None:
+    """Connect once. Raises an error that names the remedy if the database cannot be used."""
     host, port, database = address(url)
     where = f"{host}:{port}"
     try:
@@ -65,17 +66,15 @@ async def check(url: str) -> None:
 
 
 def address(url: str) -> tuple[str, int, str]:
+    """The host, port and database of a URL."""
     try:
         parts = urlsplit(url)
+        if not parts.scheme:
+            raise ValueError("it names no scheme")
         if parts.scheme not in ("postgres", "postgresql"):
-            raise ValueError(
-                f"it begins with {parts.scheme}:" if parts.scheme else "it names no scheme"
-            )
-        return (
-            parts.hostname or "localhost",
-            parts.port or 5432,
-            parts.path.lstrip("/") or (parts.username or ""),
-        )
+            raise ValueError(f"it begins with {parts.scheme}:")
+        database = parts.path.lstrip("/") or parts.username or ""
+        return parts.hostname or "localhost", parts.port or 5432, database
     except ValueError as error:
         raise InvalidInput(
             f"NOETL_DB_URL is not an address of Postgres: {error}",

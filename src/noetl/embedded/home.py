@@ -1,4 +1,5 @@
-"""`NOETL_HOME`: the one directory that holds what NoETL keeps on this machine, private to its user."""
+"""`NOETL_HOME`: the directory of everything that NoETL keeps on this machine, private to its
+user."""
 
 import errno
 import os
@@ -10,22 +11,22 @@ from noetl.model.errors import InvalidInput, Unavailable
 
 
 class HomeUnusable(InvalidInput):
-    """The home directory cannot be used as it is; somebody has to change it or choose another."""
+    """The home directory cannot be used. A person has to change it or choose another one."""
 
     code = "HOME_UNUSABLE"
 
 
 class HomeFull(Unavailable):
-    """No space is left where the home directory lies."""
+    """The disk of the home directory is full."""
 
     code = "HOME_FULL"
 
 
 def locate() -> Path:
-    """Where home is: `NOETL_HOME`, else `~/.noetl`."""
-    given = os.environ.get("NOETL_HOME")
+    """The path of home: `NOETL_HOME`, or `~/.noetl` by default."""
+    configured = os.environ.get("NOETL_HOME")
     try:
-        return Path(given or "~/.noetl").expanduser().absolute()
+        return Path(configured or "~/.noetl").expanduser().absolute()
     except RuntimeError as unknown_user:
         raise HomeUnusable(
             f"no home directory: {unknown_user}", hint="set NOETL_HOME to a directory of yours"
@@ -33,7 +34,8 @@ def locate() -> Path:
 
 
 def prepare(home: Path) -> None:
-    """Make home, readable by its user alone. One that is there already keeps its mode: it may be somebody's choice."""
+    """Create home, readable only by its user. An existing directory keeps its mode, which may be a
+    choice of its owner."""
     with explained(home):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
@@ -41,7 +43,7 @@ def prepare(home: Path) -> None:
 
 
 def require_space(home: Path, needed: int) -> None:
-    """Refuse at once rather than half-way through."""
+    """Raise HomeFull before work begins that needs more space than is free."""
     disk = os.statvfs(home)
     free = disk.f_bavail * disk.f_frsize
     if free < needed:
@@ -58,7 +60,7 @@ def full(home: Path, detail: str) -> HomeFull:
 
 @contextmanager
 def explained(home: Path) -> Iterator[None]:
-    """What the file system refuses below home, said in words that name the remedy."""
+    """Translate errors of the file system below home into errors that name the remedy."""
     try:
         yield
     except OSError as error:

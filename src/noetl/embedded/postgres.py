@@ -1,13 +1,15 @@
-"""Postgres as a child of whoever came first.
+"""Postgres as a child of the first process that needs it.
 
-Processes that share a home share one server. The first one starts it, the others attach; it ends with its parent. Whoever
-outlives the parent asks again: `ensure()` is both "start it" and "is it still there", and costs a few milliseconds when it is.
+Processes that share a home share one server. The first process starts it, the others attach. The
+server ends with its parent; processes that outlive the parent call `ensure()` again. `ensure()`
+starts the server if it does not run, and takes a few milliseconds if it does.
 
-Two locks decide everything, both released by the kernel however their holder dies:
+Two locks coordinate the processes. The kernel releases both when their holder dies:
 
-- `home/postgres.lock` is held while somebody looks, makes, starts;
-- the data directory itself is locked through a file that the server and all its processes inherit. So "locked" means that
-  a process may still touch the data, and "free" that a `postmaster.pid` is a leftover, whoever owns that number now.
+- A process holds `home/postgres.lock` while it looks for, creates or starts the server.
+- The data directory is locked through an open file that the server and all its processes inherit.
+  If it is locked, a process may still touch the data. If it is free, `postmaster.pid` is a
+  leftover, even if another process has that pid now.
 """
 
 import asyncio
@@ -44,22 +46,18 @@ from noetl.embedded.process import (
 )
 from noetl.model.errors import Unavailable
 
-PATIENCE_SEC = 120.0  # recovery after a crash may read a gigabyte of log
-ORPHANS_SEC = 30.0
+PATIENCE_SEC = 120.0  # for a start: recovery after a crash may read a gigabyte of log
+ORPHANS_SEC = 30.0  # for the processes of a dead server to end
 ANSWER_SEC = 2.0
-SSL_REQUEST = struct.pack(
-    "!ii", 8, 80_877_103
-)  # every Postgres answers this one with a single letter
+SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)  # every Postgres answers it with one letter
 STOP_SEC = 60.0
-PORTS = range(
-    20_000, 30_000
-)  # below the ephemeral ones, so that a client's connection rarely takes ours
+PORTS = range(20_000, 30_000)  # below the ephemeral ports, which connections of clients take
 PORT_TRIES = 8
-LOG_LIMIT = 16 << 20
+LOG_LIMIT = 16 << 20  # bytes
 
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
-    "unix_socket_directories": "",  # TCP only: JDBC speaks nothing else, and it costs the same
+    "unix_socket_directories": "",  # TCP only: JDBC needs it, and it is as fast
     "cluster_name": "noetl",
     "max_connections": "100",
     "shared_buffers": "128MB",
@@ -77,15 +75,17 @@ SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
-    "log_min_error_statement": "panic",  # statements and details carry users' data: they go to the client, not to a file
+    # Statements and details contain users' data: they go to the client, not into a file.
+    "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
 }
-SINCE_18: Mapping[str, str] = {"io_method": "sync"}  # three processes less
+SINCE_18: Mapping[str, str] = {"io_method": "sync"}  # saves three processes
 
 
 @dataclass(frozen=True, slots=True)
 class Dsns:
-    """Addresses with passwords, hence without a `repr`. `data` is None when the database is not ours to divide."""
+    """Addresses with passwords, therefore without a `repr`. `data` is None for an external
+    database."""
 
     control: str = field(repr=False)
     data: str | None = field(repr=False)
@@ -93,7 +93,7 @@ class Dsns:
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """What a running server says of itself in `postmaster.pid`."""
+    """The content of a running server's `postmaster.pid`."""
 
     pid: int
     port: int
@@ -101,22 +101,20 @@ class Postmaster:
 
 
 class PostgresProcess:
-    """A server that is our child.
+    """A server that is a child of this process.
 
-    The kernel ties it to the thread that forked it, not to the process, so one thread forks, waits, and does nothing else.
+    The kernel ties the child to the thread that forked it, not to the process. So a thread of its
+    own forks the server and waits for its end.
     """
 
     def __init__(self, command: list[str], account: Account | None, opened: int, log: Path) -> None:
         self.owner = os.getpid()
         self.ended = threading.Event()
-        born: Future[Popen[bytes]] = Future()
-        threading.Thread(
-            target=self.keep,
-            args=(command, account, opened, log, born),
-            name="postgres",
-            daemon=True,
-        ).start()
-        self.process = born.result()
+        started: Future[Popen[bytes]] = Future()
+        arguments = (command, account, opened, log, started)
+        thread = threading.Thread(target=self.keep, args=arguments, name="postgres", daemon=True)
+        thread.start()
+        self.process = started.result()
 
     def keep(
         self,
@@ -124,21 +122,22 @@ class PostgresProcess:
         account: Account | None,
         opened: int,
         log: Path,
-        born: Future[Popen[bytes]],
+        started: Future[Popen[bytes]],
     ) -> None:
+        """Start the server and wait until it ends. Runs in a thread of its own."""
         guard: Popen[bytes] | None = None
         try:
-            with os.fdopen(
-                os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab"
-            ) as file:
+            log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(log_file, "ab") as file:
                 process = spawn(
                     command, account, opened=opened, last=signal.SIGINT, stdout=file, stderr=file
                 )
-            guard = None if LINUX else watcher(process.pid)
+            if not LINUX:
+                guard = watcher(process.pid)
         except BaseException as error:
-            born.set_exception(error)
+            started.set_exception(error)
             return
-        born.set_result(process)
+        started.set_result(process)
         process.wait()
         if guard is not None:
             guard.kill()
@@ -146,11 +145,11 @@ class PostgresProcess:
         self.ended.set()
 
     def stop(self) -> None:
-        """Fast shutdown: sessions are cut, what is committed is written down."""
-        if self.owner != os.getpid():  # a forked copy of us is not its parent
+        """Shut down fast: end the sessions and write committed data to disk."""
+        if self.owner != os.getpid():  # this is a fork of the parent, not the parent
             return
-        for how in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
-            self.process.send_signal(how)
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+            self.process.send_signal(number)
             if self.ended.wait(STOP_SEC):
                 return
 
@@ -169,16 +168,19 @@ class Embedded:
         return await asyncio.to_thread(self.serve)
 
     async def stop(self) -> None:
-        """Ends the server when it is ours; one that another process started goes on."""
+        """End the server if this process started it. A server of another process continues."""
         await asyncio.to_thread(self.halt)
 
     def serve(self) -> Dsns:
+        """Attach to the running server, or start it; create the data directory first if needed."""
         homes.prepare(self.home)
         with homes.explained(self.home), held(self.home / "postgres.lock"):
             if self.cluster.major() is None:
                 self.make()
             with claimed(self.cluster.data) as claim:
-                return self.dsns(claim.port if isinstance(claim, Postmaster) else self.start(claim))
+                if isinstance(claim, Postmaster):
+                    return self.dsns(claim.port)
+                return self.dsns(self.start(claim))
 
     def halt(self) -> None:
         server, self.server = self.server, None
@@ -190,20 +192,20 @@ class Embedded:
         self.cluster.create(find(account), account, synced=self.settings["fsync"] == "on")
 
     def start(self, opened: int) -> int:
+        """Start the server on a free port. Returns the port."""
         account = server_account(self.cluster.data)
         runtime = find(account, self.cluster.major())
         forget_leftover(self.cluster.data)
         rotate(self.log)
         for port in free_ports(self.cluster.last_port()):
-            before = self.log.stat().st_size if self.log.exists() else 0
-            server = PostgresProcess(
-                self.command(runtime, account, opened, port), account, opened, self.log
-            )
+            log_size = self.log.stat().st_size if self.log.exists() else 0
+            command = self.command(runtime, account, opened, port)
+            server = PostgresProcess(command, account, opened, self.log)
             if self.comes_up(server):
                 self.server = server
                 self.cluster.keep_port(port)
                 return port
-            complaints = self.complaints(before)
+            complaints = self.complaints(log_size)
             if os.strerror(errno.EADDRINUSE) not in complaints:
                 raise self.failed(complaints)
         raise Unavailable(
@@ -214,34 +216,38 @@ class Embedded:
     def command(
         self, runtime: PostgresBinaries, account: Account | None, opened: int, port: int
     ) -> list[str]:
-        settings = {**(SINCE_18 if runtime.major >= 18 else {}), **self.settings, "port": str(port)}
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return [
-            runtime.program("postgres"),
-            "-D",
-            directory_name(self.cluster.data, opened, account),
-            *options,
-        ]
+        settings: dict[str, str] = {}
+        if runtime.major >= 18:
+            settings.update(SINCE_18)
+        settings.update(self.settings)
+        settings["port"] = str(port)
+        directory = directory_name(self.cluster.data, opened, account)
+        command = [runtime.program("postgres"), "-D", directory]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        return command
 
     def comes_up(self, server: PostgresProcess) -> bool:
+        """Wait until the server takes connections. False if it ends or takes too long."""
         end = time.monotonic() + PATIENCE_SEC
         while time.monotonic() < end:
-            said = read_postmaster(self.cluster.data)
-            if said is not None and said.pid == server.process.pid and said.ready:
-                return True
+            postmaster = read_postmaster(self.cluster.data)
+            if postmaster is not None:
+                if postmaster.pid == server.process.pid and postmaster.ready:
+                    return True
             if server.ended.wait(0.005):
                 return False
         server.stop()
         return False
 
     def complaints(self, begin: int) -> str:
+        """The errors in the log since the position `begin`, or else its last lines."""
         with self.log.open("rb") as file:
             file.seek(begin)
             lines = file.read().decode(errors="replace").splitlines()
-        serious = [
-            line for line in lines if "FATAL:" in line or "PANIC:" in line or "could not" in line
-        ]
-        return "\n".join(serious or lines[-3:])
+        signs = ("FATAL:", "PANIC:", "could not")
+        errors = [line for line in lines if any(sign in line for sign in signs)]
+        return "\n".join(errors or lines[-3:])
 
     def failed(self, complaints: str) -> Unavailable:
         if os.strerror(errno.ENOSPC) in complaints:
@@ -253,25 +259,27 @@ class Embedded:
 
     def dsns(self, port: int) -> Dsns:
         passwords = self.cluster.passwords()
-        return Dsns(
-            *(
-                f"postgresql://{role}:{passwords[role]}@127.0.0.1:{port}/{role}"
-                for role in (CONTROL, DATA)
-            )
+        control, data = (
+            f"postgresql://{role}:{passwords[role]}@127.0.0.1:{port}/{role}"
+            for role in (CONTROL, DATA)
         )
+        return Dsns(control, data)
 
 
 @contextmanager
 def held(lock: Path) -> Iterator[None]:
-    """The right to look, make and start. Whoever waits here will usually find everything done."""
+    """Hold the lock for looking, creating and starting. A process that had to wait here usually
+    finds the server running."""
     opened = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         end = time.monotonic() + PATIENCE_SEC
         while not try_lock(opened, lock):
             if time.monotonic() > end:
+                home = lock.parent
                 raise Unavailable(
-                    f"another process has been starting the database of {lock.parent} for {PATIENCE_SEC:.0f} s",
-                    hint=f"look at {lock.parent / 'postgres.log'}; end that process if it hangs",
+                    f"another process has been starting the database of {home}"
+                    f" for {PATIENCE_SEC:.0f} s",
+                    hint=f"look at {home / 'postgres.log'}; end that process if it hangs",
                 )
             time.sleep(0.01)
         yield
@@ -281,18 +289,19 @@ def held(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def claimed(data: Path) -> Iterator[int | Postmaster]:
-    """The locked data directory, for a server to inherit; or the server that is up and has it."""
+    """Yield the locked data directory as an open file, which a new server inherits. If a server has
+    it and answers, yield that server instead."""
     opened = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     try:
         end = time.monotonic() + ORPHANS_SEC
         while not try_lock(opened, data):
-            said = read_postmaster(data)
-            if said is not None and said.ready and serves(said.pid, data) and answers(said.port):
-                yield said
-                return
-            if (
-                time.monotonic() > end
-            ):  # it is stopping, or its processes outlive it, or it lives in another container
+            postmaster = read_postmaster(data)
+            if postmaster is not None and postmaster.ready:
+                if serves(postmaster.pid, data) and answers(postmaster.port):
+                    yield postmaster
+                    return
+            # The server is stopping, its processes outlive it, or it runs in another container.
+            if time.monotonic() > end:
                 raise Unavailable(
                     f"{data} is in use by a Postgres that does not answer here",
                     hint="end what uses it (another container with this NOETL_HOME?), or set another NOETL_HOME",
@@ -300,7 +309,7 @@ def claimed(data: Path) -> Iterator[int | Postmaster]:
             time.sleep(0.01)
         yield opened
     finally:
-        os.close(opened)  # not unlocked: a server that inherited it keeps the lock
+        os.close(opened)  # does not unlock: a server that inherited the file keeps the lock
 
 
 def try_lock(opened: int, path: Path) -> bool:
@@ -319,16 +328,19 @@ def try_lock(opened: int, path: Path) -> bool:
 def read_postmaster(data: Path) -> Postmaster | None:
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
-        return Postmaster(
-            int(lines[0]), int(lines[3]), len(lines) > 7 and lines[7].strip() == "ready"
-        )
-    except (FileNotFoundError, ValueError, IndexError):  # none, or being written
+        is_ready = len(lines) > 7 and lines[7].strip() == "ready"
+        return Postmaster(int(lines[0]), int(lines[3]), is_ready)
+    except (FileNotFoundError, ValueError, IndexError):  # no file, or it is being written
         return None
 
 
 def forget_leftover(data: Path) -> None:
-    """The lock is ours, so no server of ours lives. A number that somebody else has now would keep Postgres from starting;
-    a Postgres behind it was started by hand, and Postgres itself will say so."""
+    """Delete a `postmaster.pid` with the pid of another program, which would keep Postgres from
+    starting.
+
+    The caller holds the lock, so no server that NoETL started is alive. If the pid is a Postgres, a
+    person started it; the file stays, and Postgres reports the conflict.
+    """
     file = data / "postmaster.pid"
     try:
         pid = int(file.read_text().split(maxsplit=1)[0])
@@ -341,13 +353,16 @@ def forget_leftover(data: Path) -> None:
 
 
 def free_ports(last: int | None) -> Iterator[int]:
-    """A few to try. The last one first: clients then find the server again without asking."""
-    choices = [*([last] if last else []), *random.sample(PORTS, 64)]
+    """Yield a few free ports, first the `last` one, so that addresses of clients stay valid."""
+    choices = random.sample(PORTS, 64)
+    if last:
+        choices.insert(0, last)
     return islice((port for port in choices if is_free(port)), PORT_TRIES)
 
 
 def answers(port: int) -> bool:
-    """Whether a server takes sessions. One with a signal to die on its way looks alive, and would be nobody's to start again."""
+    """Whether the server takes connections. A server that is about to end can still look alive, and
+    no process would start it again."""
     with socket.socket() as probe:
         probe.settimeout(ANSWER_SEC)
         try:
@@ -373,24 +388,30 @@ def rotate(log: Path) -> None:
         log.replace(log.with_suffix(".log.1"))
 
 
-# The children of a process are a fact of the process: whoever asks for one home in it means the same server.
+# Children belong to the whole process, so all callers in it share one object per home.
 _HOMES: dict[Path, Embedded] = {}
 
 
 def address(home: Path) -> str | None:
-    """Where the database for users' tables of this home is, or will be again. None: there is none yet."""
+    """The address of the database for users' tables in this home, also while its server is down.
+    None if there is none yet."""
     embedded = Embedded(home)
     port = embedded.cluster.last_port()
-    return None if port is None else embedded.dsns(port).data
+    if port is None:
+        return None
+    return embedded.dsns(port).data
 
 
 async def ensure(home: Path | None = None) -> Dsns:
-    """Addresses that work now: of the database at `NOETL_DB_URL`, else of the one in home, started if need be."""
-    if url := os.environ.get("NOETL_DB_URL"):
+    """Addresses that work now: of the database at `NOETL_DB_URL`, or of the one in home, which is
+    started if needed."""
+    url = os.environ.get("NOETL_DB_URL")
+    if url:
         await external.check(url)
         return Dsns(url, None)
-    where = (home or homes.locate()).absolute()
-    return await _HOMES.setdefault(where, Embedded(where)).ensure()
+    path = (home or homes.locate()).absolute()
+    embedded = _HOMES.setdefault(path, Embedded(path))
+    return await embedded.ensure()
 
 
 async def stop() -> None:

@@ -1,8 +1,9 @@
-"""Runs a program of Postgres: as whom, on which directory, and no longer than this process lives.
+"""Runs a program of Postgres as another user if needed, and never longer than this process lives.
 
-Postgres refuses to be root, and a directory of root's is closed to anybody else. So when we are root, the program becomes
-another user and receives its directory as an open file: `/proc/self/fd/N` leads there without passing the parents. Nothing
-outside of the directory changes owner or mode.
+Postgres refuses to run as root, and other users cannot enter root's directories. So if this process
+is root, the program runs as another user and gets its data directory as an open file:
+`/proc/self/fd/N` leads there without passing the parent directories. Nothing outside the data
+directory changes its owner or mode.
 """
 
 import ctypes
@@ -19,11 +20,12 @@ from typing import IO, Any
 from noetl.embedded.home import HomeUnusable
 from noetl.model.errors import Unavailable
 
+# The environment of this process is not passed on: it may hold PG* variables and secrets.
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": os.defpath,
     "LC_ALL": "C",
     "TZ": "UTC",
-}  # ours may hold PG* and secrets
+}
 PR_SET_PDEATHSIG = 1
 PF_EXITING = 4
 LINUX = sys.platform == "linux"
@@ -43,7 +45,8 @@ class Finished:
 
 
 def server_account(data: Path) -> Account | None:
-    """As whom the server runs when not as ourselves: the owner of its data, else `nobody`."""
+    """The user that the server runs as: the owner of its data, or `nobody`. None if it runs as the
+    user of this process, which is not root."""
     if os.geteuid() != 0:
         return None
     if not LINUX:
@@ -51,8 +54,10 @@ def server_account(data: Path) -> Account | None:
             "Postgres does not run as root",
             hint="run noetl as an ordinary user, or set NOETL_DB_URL",
         )
-    if data.exists() and (owner := data.stat()).st_uid != 0:
-        return Account(owner.st_uid, owner.st_gid)
+    if data.exists():
+        owner = data.stat()
+        if owner.st_uid != 0:
+            return Account(owner.st_uid, owner.st_gid)
     try:
         nobody = pwd.getpwnam("nobody")
     except KeyError as missing:
@@ -64,8 +69,10 @@ def server_account(data: Path) -> Account | None:
 
 
 def directory_name(directory: Path, opened: int, account: Account | None) -> str:
-    """How a program running as `account` calls the directory that we have `opened`."""
-    return str(directory) if account is None else f"/proc/self/fd/{opened}"
+    """The path of the `opened` directory for a program that runs as `account`."""
+    if account is None:
+        return str(directory)
+    return f"/proc/self/fd/{opened}"
 
 
 def spawn(
@@ -78,13 +85,15 @@ def spawn(
     stdout: int | IO[bytes] = PIPE,
     stderr: int | IO[bytes] = PIPE,
 ) -> Popen[bytes]:
-    """Start `command`; it gets the signal `last` when the calling thread ends, hence also when this process is killed.
+    """Start `command`. It gets the signal `last` when the calling thread ends, also by a kill.
 
-    In a session of its own: Ctrl-C is for noetl, which then stops its server in order.
+    The program has a session of its own, so that Ctrl-C reaches only noetl, which then stops the
+    server in order.
     """
-    other: dict[str, Any] = {}
+    user: dict[str, Any] = {}
     if account is not None:
-        other = {"user": account.uid, "group": account.gid, "extra_groups": []}
+        user = {"user": account.uid, "group": account.gid, "extra_groups": []}
+    inherited = () if opened is None else (opened,)
     try:
         return Popen(  # noqa: S603 (our own argument list, no shell)
             command,
@@ -93,17 +102,17 @@ def spawn(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=() if opened is None else (opened,),
+            pass_fds=inherited,
             start_new_session=True,
             preexec_fn=tied_to_us(last),
-            **other,
+            **user,
         )
     except PermissionError:
         raise
     except OSError as error:
-        who = "" if account is None else f" as user {account.uid}"
+        as_user = "" if account is None else f" as user {account.uid}"
         raise Unavailable(
-            f"cannot run {command[0]}{who}: {error.strerror}",
+            f"cannot run {command[0]}{as_user}: {error.strerror}",
             hint="set NOETL_POSTGRES_BIN to another Postgres, or NOETL_DB_URL to a database of yours",
         ) from error
 
@@ -111,6 +120,7 @@ def spawn(
 def run(
     command: Sequence[str], account: Account | None, *, opened: int | None = None, text: str = ""
 ) -> Finished:
+    """Run `command` with `text` as its input, and wait for its end."""
     process = spawn(command, account, opened=opened, stdin=PIPE)
     output, errors = process.communicate(text.encode())
     return Finished(
@@ -119,21 +129,23 @@ def run(
 
 
 def tied_to_us(last: signal.Signals) -> Callable[[], None] | None:
-    """For `preexec_fn`: it runs after the change of user, which would clear the setting, and does next to nothing."""
+    """A `preexec_fn` that ties the child to the calling thread. It runs after the change of user,
+    which would clear the setting."""
     if not LINUX:
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def tie() -> None:
         prctl(PR_SET_PDEATHSIG, int(last))
-        if os.getppid() != parent:  # we died before the line above
+        if os.getppid() != parent:  # the parent died before the line above
             os._exit(1)
 
     return tie
 
 
 def watcher(pid: int) -> Popen[bytes]:
-    """Elsewhere than on Linux: a shell that waits for the end of our pipe, that is of us, and then stops `pid`."""
+    """Start a shell that stops `pid` when its pipe closes, that is when this process ends. For
+    systems other than Linux."""
     wait_and_interrupt = ["/bin/sh", "-c", 'read -r _; kill -INT "$0"', str(pid)]
     return Popen(wait_and_interrupt, stdin=PIPE, start_new_session=True)  # noqa: S603
 
@@ -149,18 +161,23 @@ def alive(pid: int) -> bool:
 
 
 def serves(pid: int, data: Path) -> bool:
-    """Whether a living process is the server of `data`, as far as one can tell: a number in a file may be another's by now.
+    """Whether the process is the server of `data`, as far as can be seen. The pid in a file may belong
+    to another program now.
 
-    One that is ending does not count: its sessions are cut a moment before its number is free, and who lost one asks at once.
+    A process that is ending does not count: clients that lose their session ask at once, before the
+    pid is free.
     """
     try:
-        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return alive(pid)
-    state, flags = rest.split()[0], int(rest.split()[6])
+    _, _, after_pid = stat.partition("(")
+    name, _, rest = after_pid.rpartition(")")
+    fields = rest.split()
+    state, flags = fields[0], int(fields[6])
     if state in "ZX" or flags & PF_EXITING:
         return False
     try:
         return Path(f"/proc/{pid}/cwd").samefile(data)
-    except OSError:  # containers may forbid even root to look
+    except OSError:  # a container may forbid this even to root
         return name.startswith("postgres")

@@ -1,4 +1,5 @@
--- Ownership. Time is the database's; `noetl.living()` says who lives. Whoever registers or claims does so alone.
+-- Ownership of shards. Time is the database's; `noetl.living()` lists the living runtimes. A lock lets one server at a time
+-- register or claim.
 
 -- name: now
 select (extract(epoch from now()) * 1000000)::bigint as micros;
@@ -10,11 +11,11 @@ select pg_advisory_xact_lock(1852794997, 3);
 select nextval(pg_get_serial_sequence('noetl.runtime', 'runtime_id')) as runtime_id;
 
 -- name: forget_runtimes
--- Rows long dead go; a shard that still names one is free either way.
+-- Delete rows of servers that are long dead. A shard that still names one is free in any case.
 delete from noetl.runtime where leased_until < now() - interval '1 day';
 
 -- name: register
--- The first free node number from the row's own on: one is used again only when every other has been.
+-- Take the first free node number, counted from the runtime's id: a number is reused only after all others.
 insert into noetl.runtime (runtime_id, name, address, node, leased_until, renewed_at)
 overriding system value
 select :runtime_id::bigint, :name, :address, n.node, now() + :lease::bigint * interval '1 microsecond', now()
@@ -36,8 +37,8 @@ returning runtime_id;
 select count(*)::int as servers from noetl.living() l where l.kind = 'server';
 
 -- name: claim
--- Free shards or those of a dead owner; the epoch grows, so a late former owner is refused. An append that holds the row is
--- waited for: whatever it writes stands in the log before the new owner reads it.
+-- Take shards that are free or have a dead owner. The epoch grows, so appends of the former owner are refused. The statement
+-- waits for an append that holds the row, so that the new owner reads its events.
 with living as materialized (select l.runtime_id from noetl.living() l),
 free as materialized (
     select s.shard_id from noetl.execution_shard s
@@ -53,8 +54,8 @@ select shard_id, epoch from taken order by shard_id;
 update noetl.execution_shard set owner = null where owner = :runtime_id and shard_id = any (:shards::int[]);
 
 -- name: leave
--- A lease left to run out would count: after a restart of the database its lock says nothing, and whoever comes next would take
--- half of the shards only.
+-- End the lease at once. Otherwise, after a restart of the database, the next server would still count this one and take only
+-- half of the shards.
 with gone as (
     update noetl.runtime set leased_until = least(leased_until, now()) where runtime_id = :runtime_id::bigint)
 update noetl.execution_shard set owner = null where owner = :runtime_id::bigint;

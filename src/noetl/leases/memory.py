@@ -1,4 +1,4 @@
-"""Ownership in memory: the twin of the runtime and shard rows in Postgres."""
+"""Ownership of shards in memory: the twin of the runtime and shard rows in Postgres."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,8 @@ class DutyRow:
 
 
 class LeasesMemory:
-    """Shared by every server of a test or a simulation, like the database it stands for."""
+    """The leases that all servers of a test or a simulation share, as they would share a
+    database."""
 
     def __init__(self, shards: list[ShardRow], clock: Clock) -> None:
         self._shards = shards
@@ -37,9 +38,9 @@ class LeasesMemory:
         return self._clock.now()
 
     async def register(self, name: str, address: str | None, lease: Micros) -> Runtime:
-        """A new row each time; the node number is used again only when every other has been."""
-        taken = {row.runtime.node for row in self._runtimes.values() if self._holds(row)}
-        free = [number for number in range(NODES) if number not in taken]
+        """Add a row for a server. A node number is reused only after all others have been used."""
+        leased = {row.runtime.node for row in self._runtimes.values() if self._holds(row)}
+        free = [number for number in range(NODES) if number not in leased]
         if not free:
             raise StoreUnavailable(
                 "every node number is leased", hint="wait for a lease to run out"
@@ -61,18 +62,21 @@ class LeasesMemory:
         return sum(self._holds(row) for row in self._runtimes.values())
 
     async def claim(self, runtime_id: int, limit: int) -> list[Claimed]:
-        """Nothing for a server whose own lease has run out: its claim would be void at once."""
+        """Take free shards. A server without a lease gets none, because its claim would be void."""
         if not self._alive(runtime_id):
             return []
-        free = [shard for shard in self._shards if not self._alive(shard.owner)][: max(limit, 0)]
-        for shard in free:
-            shard.owner, shard.epoch = runtime_id, shard.epoch + 1
-        return [Claimed(shard.shard, shard.epoch) for shard in free]
+        free = [shard for shard in self._shards if not self._alive(shard.owner)]
+        claimed = free[: max(limit, 0)]
+        for shard in claimed:
+            shard.owner = runtime_id
+            shard.epoch += 1
+        return [Claimed(shard.shard, shard.epoch) for shard in claimed]
 
     async def take(self, runtime_id: int, duty: str, every: Micros) -> bool:
         row = self._duties.setdefault(duty, DutyRow())
-        lately = row.ran_at is not None and row.ran_at > self._clock.now() - every
-        if lately or self._alive(row.holder) or not self._alive(runtime_id):
+        if row.ran_at is not None and row.ran_at > self._clock.now() - every:
+            return False
+        if self._alive(row.holder) or not self._alive(runtime_id):
             return False
         row.holder = runtime_id
         return True
@@ -80,7 +84,8 @@ class LeasesMemory:
     async def done(self, runtime_id: int, duty: str) -> None:
         row = self._duties.get(duty)
         if row is not None and row.holder == runtime_id:
-            row.holder, row.ran_at = None, self._clock.now()
+            row.holder = None
+            row.ran_at = self._clock.now()
 
     async def release(self, runtime_id: int, shards: list[int]) -> None:
         for shard in shards:
@@ -89,7 +94,8 @@ class LeasesMemory:
 
     async def leave(self, runtime_id: int) -> None:
         await self.release(runtime_id, list(range(len(self._shards))))
-        if (row := self._runtimes.get(runtime_id)) is not None:
+        row = self._runtimes.get(runtime_id)
+        if row is not None:
             row.leased_until = min(row.leased_until, self._clock.now())
 
     async def owners(self) -> list[Owner]:
@@ -98,13 +104,13 @@ class LeasesMemory:
     def _owner(self, shard: ShardRow) -> Owner:
         if shard.owner is None or not self._alive(shard.owner):
             return Owner(shard.shard, shard.epoch, None, None)
-        return Owner(
-            shard.shard, shard.epoch, shard.owner, self._runtimes[shard.owner].runtime.address
-        )
+        address = self._runtimes[shard.owner].runtime.address
+        return Owner(shard.shard, shard.epoch, shard.owner, address)
 
     def _alive(self, runtime_id: int | None) -> bool:
-        row = None if runtime_id is None else self._runtimes.get(runtime_id)
-        return row is not None and self._holds(row)
+        if runtime_id is None or runtime_id not in self._runtimes:
+            return False
+        return self._holds(self._runtimes[runtime_id])
 
     def _holds(self, row: RuntimeRow) -> bool:
         return row.leased_until > self._clock.now()

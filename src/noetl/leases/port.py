@@ -1,4 +1,5 @@
-"""The contract of ownership. `claim` raises the epoch, so that whatever the former owner still sends is refused."""
+"""The contract of shard ownership. `claim` raises the epoch, so that the log refuses appends of the
+former owner."""
 
 from typing import Protocol
 
@@ -8,7 +9,7 @@ from noetl.model.ids import Micros
 
 
 class Runtime(Struct, frozen=True):
-    """One running server. `node` is its number in snowflakes while the lease holds."""
+    """One running server. `node` is its number in snowflakes while its lease holds."""
 
     runtime_id: int
     node: int
@@ -17,11 +18,15 @@ class Runtime(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
+    """A shard that a server owns from now on, with its new epoch."""
+
     shard: int
     epoch: int
 
 
 class Owner(Struct, frozen=True):
+    """The owner of a shard. `runtime_id` is None if no living server owns it."""
+
     shard: int
     epoch: int
     runtime_id: int | None
@@ -29,21 +34,43 @@ class Owner(Struct, frozen=True):
 
 
 class Leases(Protocol):
-    async def now(self) -> Micros: ...  # the store's clock
-    async def register(self, name: str, address: str | None, lease: Micros) -> Runtime: ...
-    async def renew(
-        self, runtime_id: int, lease: Micros
-    ) -> bool: ...  # False: the lease had run out; register again
-    async def servers(self) -> int: ...  # with a lease that holds
-    async def claim(
-        self, runtime_id: int, limit: int
-    ) -> list[Claimed]: ...  # free shards, or those of a dead owner
-    async def release(self, runtime_id: int, shards: list[int]) -> None: ...
-    async def leave(
-        self, runtime_id: int
-    ) -> None: ...  # its shards and its lease are given up: it is no server any more
-    async def owners(self) -> list[Owner]: ...
-    async def take(
-        self, runtime_id: int, duty: str, every: Micros
-    ) -> bool: ...  # to be done by one server at a time; False: another living one is at it, or it was done not so long ago
-    async def done(self, runtime_id: int, duty: str) -> None: ...
+    async def now(self) -> Micros:
+        """The time of the store's clock."""
+        ...
+
+    async def register(self, name: str, address: str | None, lease: Micros) -> Runtime:
+        """Register a server with a lease and a node number of its own."""
+        ...
+
+    async def renew(self, runtime_id: int, lease: Micros) -> bool:
+        """Extend the lease of a server. False if it had run out: register again."""
+        ...
+
+    async def servers(self) -> int:
+        """The number of servers with a valid lease."""
+        ...
+
+    async def claim(self, runtime_id: int, limit: int) -> list[Claimed]:
+        """Take up to `limit` shards that are free or have a dead owner."""
+        ...
+
+    async def release(self, runtime_id: int, shards: list[int]) -> None:
+        """Give up these shards, as far as the server owns them."""
+        ...
+
+    async def leave(self, runtime_id: int) -> None:
+        """Give up the lease and all shards of a server that ends."""
+        ...
+
+    async def owners(self) -> list[Owner]:
+        """The owner of every shard."""
+        ...
+
+    async def take(self, runtime_id: int, duty: str, every: Micros) -> bool:
+        """Take a duty that one server at a time does. False if another living server is doing it,
+        or if it was done less than `every` ago."""
+        ...
+
+    async def done(self, runtime_id: int, duty: str) -> None:
+        """Record that the server has done the duty."""
+        ...

@@ -1,8 +1,9 @@
-"""Ownership in Postgres, on one connection of its own: leases must be renewed while every pool is busy or broken.
+"""Ownership of shards in Postgres, on a connection of its own.
 
-The connection holds an advisory lock for each runtime it registered: peers see at their next look that a killed process is
-gone. It comes back by itself; a lock that could not be taken yet is tried again with every renewal, since without it this
-server seems dead to its peers. Its statements end before a third of the lease is over.
+Leases must be renewed while every pool is busy or broken, hence the separate connection. It holds
+an advisory lock for each runtime that it registered; without the lock, peers take the server for
+dead, so they notice a killed process at once. A broken connection is made again; a lock that is
+not free yet is tried again with every renewal. Statements end before a third of the lease is over.
 """
 
 import asyncio
@@ -24,13 +25,14 @@ _SQL = load(Path(__file__).with_name("leases.sql"))
 class LeasesPostgres:
     def __init__(self, database: Database, lease: Micros = LEASE) -> None:
         self._database = database
-        self._statement_timeout = (
-            lease / 1e6 * 0.25
-        )  # the database gives up, the connection and its locks stay
-        self._timeout = lease / 1e6 * 0.32  # no answer at all: it is made anew
+        lease_seconds = lease / 1e6
+        # After the first, the database ends the statement; the connection and its locks stay. After
+        # the second, there was no answer at all, and the connection is made again.
+        self._statement_timeout = lease_seconds * 0.25
+        self._timeout = lease_seconds * 0.32
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
-        self._mine: dict[int, bool] = {}  # runtimes registered here: is their lock held
+        self._mine: dict[int, bool] = {}  # by runtime registered here: whether its lock is held
 
     async def now(self) -> Micros:
         async with self._session(writes=False) as session:
@@ -38,13 +40,14 @@ class LeasesPostgres:
             return micros
 
     async def register(self, name: str, address: str | None, lease: Micros) -> Runtime:
-        """Another row each time; numbers of dead ones are free again."""
+        """Add a row for this server. Node numbers of dead servers are free again."""
         async with self._session(writes=True) as session:
             async with session.transaction():
                 await self._run(session, "alone")
                 await self._run(session, "forget_runtimes")
-                runtime_id = (await self._run(session, "next_runtime"))[0]["runtime_id"]
-                made = await self._run(
+                (next_row,) = await self._run(session, "next_runtime")
+                runtime_id = next_row["runtime_id"]
+                added = await self._run(
                     session,
                     "register",
                     runtime_id=runtime_id,
@@ -52,36 +55,40 @@ class LeasesPostgres:
                     address=address,
                     lease=lease,
                 )
-                if not made:
+                if not added:
                     raise StoreUnavailable(
                         "every node number is leased", hint="wait for a lease to run out"
                     )
-                # before the row can be seen: a row without its lock is a dead server's
-                locked = await self._run(session, "lock", runtime_id=runtime_id)
-            self._mine[runtime_id] = locked[0]["locked"]
-            return Runtime(runtime_id, made[0]["node"], name, address)
+                # Lock before the row is visible: to peers, a row without a lock is a dead server.
+                is_locked = await self._lock(session, runtime_id)
+            self._mine[runtime_id] = is_locked
+            return Runtime(runtime_id, added[0]["node"], name, address)
 
     async def renew(self, runtime_id: int, lease: Micros) -> bool:
         async with self._session(writes=True) as session:
             if self._mine.get(runtime_id) is False:
-                self._mine[runtime_id] = (await self._run(session, "lock", runtime_id=runtime_id))[
-                    0
-                ]["locked"]
-            renewed = bool(await self._run(session, "renew", runtime_id=runtime_id, lease=lease))
-            if not renewed:
+                self._mine[runtime_id] = await self._lock(session, runtime_id)
+            rows = await self._run(session, "renew", runtime_id=runtime_id, lease=lease)
+            if not rows:
                 self._mine.pop(runtime_id, None)
-            return renewed
+            return bool(rows)
+
+    async def _lock(self, session: Connection, runtime_id: int) -> bool:
+        (row,) = await self._run(session, "lock", runtime_id=runtime_id)
+        is_locked: bool = row["locked"]
+        return is_locked
 
     async def servers(self) -> int:
         async with self._session(writes=False) as session:
-            count: int = (await self._run(session, "servers"))[0]["servers"]
+            (row,) = await self._run(session, "servers")
+            count: int = row["servers"]
             return count
 
     async def claim(self, runtime_id: int, limit: int) -> list[Claimed]:
         async with self._session(writes=True) as session, session.transaction():
             await self._run(session, "alone")
-            taken = await self._run(session, "claim", runtime_id=runtime_id, limit=limit)
-            return [Claimed(row["shard_id"], row["epoch"]) for row in taken]
+            rows = await self._run(session, "claim", runtime_id=runtime_id, limit=limit)
+            return [Claimed(row["shard_id"], row["epoch"]) for row in rows]
 
     async def release(self, runtime_id: int, shards: list[int]) -> None:
         async with self._session(writes=True) as session:
@@ -89,9 +96,8 @@ class LeasesPostgres:
 
     async def take(self, runtime_id: int, duty: str, every: Micros) -> bool:
         async with self._session(writes=True) as session:
-            return bool(
-                await self._run(session, "take", runtime_id=runtime_id, duty=duty, every=every)
-            )
+            rows = await self._run(session, "take", runtime_id=runtime_id, duty=duty, every=every)
+            return bool(rows)
 
     async def done(self, runtime_id: int, duty: str) -> None:
         async with self._session(writes=True) as session:
@@ -108,13 +114,14 @@ class LeasesPostgres:
 
     async def close(self) -> None:
         if self._connection is not None:
-            with suppress(Exception):  # it may be broken already; the locks go with it
+            with suppress(Exception):  # it may be broken; closing it releases the locks anyway
                 await self._connection.close(timeout=1)
             self._connection = None
 
     @asynccontextmanager
     async def _session(self, *, writes: bool) -> AsyncIterator[Connection]:
-        """The connection, for one caller at a time. After any failure of its own it is made anew."""
+        """The connection, for one caller at a time. It is closed after an error, except after a
+        statement timeout outside a transaction."""
         async with self._turn:
             session = await self._connected()
             try:
