@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 CHANNEL = "noetl_hints"
 GAP = 0.01  # seconds between notifications; hints in between go together
 PAYLOAD_LIMIT = 7_000  # bytes; Postgres takes less than 8 000
-FIRST_DELAY, LONGEST_DELAY = 0.05, 1.0  # seconds before connecting again
+FIRST_DELAY = 0.05  # seconds before connecting again, doubled after each failure
+LONGEST_DELAY = 1.0
 
 
 class BusPostgres(BusMemory):

@@ -26,7 +26,8 @@ from noetl.embedded.home import HomeUnusable, full, require_space
 from noetl.embedded.process import Account, directory_name, run
 from noetl.model.errors import Unavailable
 
-CONTROL, DATA = "noetl", "noetl_data"
+CONTROL = "noetl"  # role and database of the control plane
+DATA = "noetl_data"  # role and database of users' tables
 SPACE_NEEDED = 96 << 20
 STAGING = ".postgres-"
 INITDB_OPTIONS = (

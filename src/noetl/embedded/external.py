@@ -1,4 +1,4 @@
-"""An existing database, named by `NOETL_DB_URL`. Nothing is started; `check` reports problems."""
+"""An existing database, named by `NOETL_DB_URL`. Nothing is started, only checked."""
 
 from urllib.parse import urlsplit
 

@@ -26,29 +26,31 @@ class Explanation(Struct, frozen=True, omit_defaults=True):
     runs: int = 0
 
 
-def explain(fixed: PinnedPlaybook, state: Execution, step: str) -> Explanation:
+def explain(pinned: PinnedPlaybook, state: Execution, step: str) -> Explanation:
     record = state.steps.get(step, Record())
-    live = [activation for activation in state.activations.values() if activation.step == step]
-    if live:
-        verdict, because = _live(state, live[0])
+    activations = [entry for entry in state.activations.values() if entry.step == step]
+    if activations:
+        verdict, because = _live(state, activations[0])
     elif step in state.tokens:
-        verdict, because = "held", _held(fixed, state, step)
+        verdict, because = "held", _held(pinned, state, step)
     elif record.status != "none":
         verdict, because = _over(record, _recovered(state, step), _not_admitted(state, step))
     else:
-        verdict, because = "not reached", _not_reached(fixed, state, step)
+        verdict, because = "not reached", _not_reached(pinned, state, step)
     return Explanation(step, verdict, tuple(because), record.runs)
 
 
 def _live(state: Execution, activation: Activation) -> tuple[str, list[str]]:
     """Explain an activation that has not ended."""
-    commands = [live for live in state.commands.values() if live.activation == activation.id]
+    commands = [
+        command for command in state.commands.values() if command.activation == activation.id
+    ]
     because = [_origin(activation.origins)]
     loop = activation.loop
     if loop is not None:
         counts = f"{loop.ok} ok, {loop.failed} failed, {loop.live} commands in flight"
         because.append(f"its loop is at item {loop.next} of {loop.collection.size}: {counts}")
-    waits = [_waits_for(state, live) for live in commands]
+    waits = [_waits_for(state, command) for command in commands]
     reasons = [reason for reason in waits if reason is not None]
     if state.paused and not commands:
         reasons.append("the execution is paused")
@@ -63,38 +65,38 @@ def _live(state: Execution, activation: Activation) -> tuple[str, list[str]]:
 
 def _evaluates(commands: list[OpenCommand]) -> bool:
     """Whether a worker evaluates an expression for the engine."""
-    return any(live.kind in ("evaluate", "plan") for live in commands)
+    return any(command.kind in ("evaluate", "plan") for command in commands)
 
 
-def _waits_for(state: Execution, live: OpenCommand) -> str | None:
+def _waits_for(state: Execution, command: OpenCommand) -> str | None:
     """What the command waits for. Names the CLI command that ends the wait, if a person can."""
-    if live.parked is None:
+    if command.parked is None:
         return None
-    match live.parked.reason:
+    match command.parked.reason:
         case "approval":
             remedy = (
-                f"`noetl exec approve {state.execution_id} {live.step}` gives it,"
+                f"`noetl exec approve {state.execution_id} {command.step}` gives it,"
                 " `reject` refuses it"
             )
-            return f"task {live.parked.task} waits for an approval: {remedy}"
+            return f"task {command.parked.task} waits for an approval: {remedy}"
         case "signal":
-            remedy = f"`noetl signal {state.execution_id} {live.parked.signal}` sends it"
-            return f"task {live.parked.task} waits for the signal {live.parked.signal!r}: {remedy}"
+            remedy = f"`noetl signal {state.execution_id} {command.parked.signal}` sends it"
+            return f"task {command.parked.task} waits for the signal {command.parked.signal!r}: {remedy}"
         case "child":
-            child = live.parked.child or "which has not started yet"
-            return f"task {live.parked.task} waits for its child {child}"
+            child = command.parked.child or "which has not started yet"
+            return f"task {command.parked.task} waits for its child {child}"
         case _:
-            reason = f"task {live.parked.task} waits for a timer"
-            if live.parked.until is not None:
-                reason += f", until {iso(live.parked.until)}"
+            reason = f"task {command.parked.task} waits for a timer"
+            if command.parked.until is not None:
+                reason += f", until {iso(command.parked.until)}"
             return reason
 
 
-def _held(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+def _held(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """Explain why the arrivals at a join have not entered the step."""
     origins = {token.origin or "the start" for token in state.tokens[step]}
     sources = ", ".join(sorted(origins))
-    blockers = ", ".join(joins.blockers(fixed, state, step))
+    blockers = ", ".join(joins.blockers(pinned, state, step))
     if state.paused:
         return ["the execution is paused", f"it was reached from {sources}"]
     return [f"it was reached from {sources}, and what is live at {blockers} can still reach it"]
@@ -162,9 +164,9 @@ def _verdict(verdict: Verdict) -> str:
     return text
 
 
-def _false_guard(fixed: PinnedPlaybook, source: str, number: int, verdict: Verdict) -> str:
+def _false_guard(pinned: PinnedPlaybook, source: str, number: int, verdict: Verdict) -> str:
     """The guard of an arc that was not taken, as the playbook writes it."""
-    router = fixed.plan.steps[source].step.next
+    router = pinned.plan.steps[source].step.next
     if router is None or verdict.verdict != "false" or number >= len(router.arcs):
         return ""
     guard = router.arcs[number].when
@@ -173,17 +175,17 @@ def _false_guard(fixed: PinnedPlaybook, source: str, number: int, verdict: Verdi
     return f"; its guard is {guard}"
 
 
-def _not_reached(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+def _not_reached(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """Explain why no arrival has come to the step."""
-    if step not in fixed.plan.steps:
+    if step not in pinned.plan.steps:
         return [f"the playbook has no step {step}"]
-    because = _cut_short(fixed, state, step)
+    because = _cut_short(pinned, state, step)
     if state.status == "pending":
-        limit = fixed.plan.playbook.executor.spec.max_concurrent
+        limit = pinned.plan.playbook.executor.spec.max_concurrent
         because.append(
             f"the execution waits for a place: max_concurrent of {state.path} is {limit}"
         )
-    for source, plan in fixed.plan.steps.items():
+    for source, plan in pinned.plan.steps.items():
         if step not in targets(plan.step):
             continue
         record = state.steps.get(source, Record())
@@ -192,14 +194,13 @@ def _not_reached(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str
         elif record.status in _PASSED_BY:
             because.append(f"step {source} leads here and {_PASSED_BY[record.status]}")
         else:
-            because += [
-                f"from {source}, {_verdict(verdict)}{_false_guard(fixed, source, number, verdict)}"
-                for number, verdict in enumerate(record.verdicts)
-                if verdict.step == step
-            ]
+            for number, verdict in enumerate(record.verdicts):
+                if verdict.step == step:
+                    guard = _false_guard(pinned, source, number, verdict)
+                    because.append(f"from {source}, {_verdict(verdict)}{guard}")
     if because:
         return because
-    if step == fixed.plan.final:
+    if step == pinned.plan.final:
         return ["it runs once all others are over"]
     return ["no arc leads here"]
 
@@ -212,14 +213,14 @@ _PASSED_BY = {
 }
 
 
-def _cut_short(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+def _cut_short(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """Say that the execution ended while another step could still have led here."""
     end = _ended(state)
     if end is None:
         return []
     unfinished = {start.step for start in state.unfinished} | set(state.running)
-    reached_by = fixed.plan.reached_by[step]
-    reachable = any(step == other or reached_by & fixed.plan.bit(other) for other in unfinished)
+    reached_by = pinned.plan.reached_by[step]
+    reachable = any(step == other or reached_by & pinned.plan.bit(other) for other in unfinished)
     if reachable or not state.activated:
         return [f"the execution {end} before it was reached"]
     return []

@@ -172,10 +172,10 @@ def _ended(state: Execution, at: Micros) -> Execution:
 
 def _cut_off(state: Execution, at: Micros) -> Execution:
     """End all live activations as cancelled. A retry begins at their steps."""
-    live = sorted(state.activations.values(), key=lambda activation: activation.order)
-    unfinished = tuple(Unfinished(activation.step, activation.args) for activation in live)
+    activations = sorted(state.activations.values(), key=lambda activation: activation.order)
+    unfinished = tuple(Unfinished(activation.step, activation.args) for activation in activations)
     steps = dict(state.steps)
-    for activation in live:
+    for activation in activations:
         record = steps.get(activation.step, Record())
         steps[activation.step] = replace(record, status="cancelled", ended_at=at)
     return replace(
@@ -400,7 +400,7 @@ def _untimed(state: Execution, activation: Activation) -> Execution:
 
 
 def _issued(state: Execution, event: e.CommandIssued) -> Execution:
-    live = OpenCommand(
+    command = OpenCommand(
         id=event.command_id,
         activation=event.activation,
         step=event.step,
@@ -427,7 +427,7 @@ def _issued(state: Execution, event: e.CommandIssued) -> Execution:
         timers = {**timers, event.timer: TimerUse("step", event.activation)}
     return replace(
         state,
-        commands={**state.commands, live.id: live},
+        commands={**state.commands, command.id: command},
         activations={**state.activations, activation.id: activation},
         timers=timers,
         issued=state.issued + 1,
@@ -435,21 +435,23 @@ def _issued(state: Execution, event: e.CommandIssued) -> Execution:
 
 
 def _noticed(state: Execution, event: e.CommandClaimed | e.CommandStarted) -> Execution:
-    live = state.commands[event.command_id]
-    return replace(state, commands={**state.commands, live.id: replace(live, worker=event.worker)})
+    command = state.commands[event.command_id]
+    return replace(
+        state, commands={**state.commands, command.id: replace(command, worker=event.worker)}
+    )
 
 
 def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
-    live = state.commands[event.command_id]
-    activation = state.activations[live.activation]
-    if activation.loop is not None and live.kind in ITEMS:
-        activation = replace(activation, loop=tallies.reported(activation.loop, live, event))
+    command = state.commands[event.command_id]
+    activation = state.activations[command.activation]
+    if activation.loop is not None and command.kind in ITEMS:
+        activation = replace(activation, loop=tallies.reported(activation.loop, command, event))
     else:
         activation = replace(activation, outcome=event.result.known())
     activation = replace(activation, scratch=assign_scratch(activation.scratch, event.set))
     state = replace(state, ctx=assign_ctx(state.ctx, event.set))
     state = _recovered_by_rules(state, event)
-    return _with(_end(state, live.id), activation)
+    return _with(_end(state, command.id), activation)
 
 
 def _recovered_by_rules(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
@@ -460,50 +462,50 @@ def _recovered_by_rules(state: Execution, event: e.CommandCompleted | e.CommandF
 
 
 def _dead(state: Execution, event: e.CommandDead) -> Execution:
-    live = state.commands[event.command_id]
-    activation = state.activations[live.activation]
-    failure = worker_lost(live, event.attempt)
-    if activation.loop is not None and live.kind in ITEMS:
-        activation = replace(activation, loop=tallies.lost(activation.loop, live, failure))
-    elif live.kind in ("evaluate", "plan"):
+    command = state.commands[event.command_id]
+    activation = state.activations[command.activation]
+    failure = worker_lost(command, event.attempt)
+    if activation.loop is not None and command.kind in ITEMS:
+        activation = replace(activation, loop=tallies.lost(activation.loop, command, failure))
+    elif command.kind in ("evaluate", "plan"):
         activation = replace(activation, broken=failure)
     else:
         activation = replace(activation, outcome=failed(failure))
-    return _with(_end(state, live.id), activation)
+    return _with(_end(state, command.id), activation)
 
 
-def worker_lost(live: OpenCommand, attempt: int) -> Failure:
-    message = f"step {live.step}: {attempt} workers were lost while they ran this command"
+def worker_lost(command: OpenCommand, attempt: int) -> Failure:
+    message = f"step {command.step}: {attempt} workers were lost while they ran this command"
     return Failure(code="WORKER_LOST", kind="worker_lost", message=message, attempt=attempt)
 
 
 def _command_cancelled(state: Execution, event: e.CommandCancelled) -> Execution:
-    live = state.commands[event.command_id]
-    activation = state.activations[live.activation]
-    if activation.loop is not None and live.kind in ITEMS:
-        state = _with(state, replace(activation, loop=tallies.cancelled(activation.loop, live)))
-    return _end(state, live.id)
+    command = state.commands[event.command_id]
+    activation = state.activations[command.activation]
+    if activation.loop is not None and command.kind in ITEMS:
+        state = _with(state, replace(activation, loop=tallies.cancelled(activation.loop, command)))
+    return _end(state, command.id)
 
 
 def _returned(state: Execution, event: e.CommandReturned) -> Execution:
-    live = state.commands[event.command_id]
-    returned = replace(live, attempt=live.attempt + 1, worker=None)
-    return replace(state, commands={**state.commands, live.id: returned})
+    command = state.commands[event.command_id]
+    returned = replace(command, attempt=command.attempt + 1, worker=None)
+    return replace(state, commands={**state.commands, command.id: returned})
 
 
 def _reclaimed(state: Execution, event: e.CommandReclaimed) -> Execution:
-    live = state.commands[event.command_id]
-    reclaimed = replace(live, attempt=event.attempt, lost=live.lost + 1, worker=None)
-    return replace(state, commands={**state.commands, live.id: reclaimed})
+    command = state.commands[event.command_id]
+    reclaimed = replace(command, attempt=event.attempt, lost=command.lost + 1, worker=None)
+    return replace(state, commands={**state.commands, command.id: reclaimed})
 
 
 def _end(state: Execution, command_id: CommandId) -> Execution:
     """Remove an ended command, and the timers of its wait."""
     commands = dict(state.commands)
-    live = commands.pop(command_id)
-    if live.parked is None:
+    command = commands.pop(command_id)
+    if command.parked is None:
         return replace(state, commands=commands)
-    return waits.forget(replace(state, commands=commands), live.parked)
+    return waits.forget(replace(state, commands=commands), command.parked)
 
 
 # ---- loops ------------------------------------------------------------------------------

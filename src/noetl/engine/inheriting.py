@@ -141,7 +141,7 @@ def start_at(plan: Plan, old: Execution) -> tuple[e.StartAt, ...]:
 
 
 def start_parts(plan: Plan, old: Execution) -> list[tuple[e.StartAt, ...]]:
-    """Split `start_at` into parts that fit into events. The first part may be empty."""
+    """Split the starts into parts that fit into events. The first part may be empty."""
     parts: list[tuple[e.StartAt, ...]] = [()]
     size = 0
     for start in start_at(plan, old):

@@ -23,28 +23,28 @@ from noetl.playbook.text import is_template
 Made = Iterator[e.Event | Effect]
 
 
-def run(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def run(pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     """Issue the one command that runs the step's pipeline, with the timer of its timeout."""
-    timeout = step_timeout(fixed, activation)
+    timeout = step_timeout(pinned, activation)
     timer = timer_id(activation.id, "timeout") if timeout is not None else None
-    command = command_for(fixed, state, activation, "run", moment, timeout=timeout)
+    command = command_for(pinned, state, activation, "run", moment, timeout=timeout)
     yield issued(command, moment, timer=timer)
     yield Issue(command)
     if timer is not None and timeout is not None:
         due = moment.at + timeout
-        if not _parks(fixed, activation):
+        if not _parks(pinned, activation):
             due += LEASE  # the worker ends the tool first: its error says more than ours
         yield SetTimer(timer, due)
 
 
-def _parks(fixed: PinnedPlaybook, activation: Activation) -> bool:
+def _parks(pinned: PinnedPlaybook, activation: Activation) -> bool:
     """Whether the command may wait without a worker. Only the timer can end it then."""
-    tasks = fixed.plan.steps[activation.step].step.tool
+    tasks = pinned.plan.steps[activation.step].step.tool
     return any(task.kind in ("wait", "playbook") for task in tasks)
 
 
 def ask(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     kind: e.CommandKind,
@@ -55,10 +55,10 @@ def ask(
     """Issue a command that evaluates expressions which need data, once per site."""
     if held(state):
         return
-    if any(live.activation == activation.id for live in state.commands.values()):
+    if any(command.activation == activation.id for command in state.commands.values()):
         return
     command = command_for(
-        fixed,
+        pinned,
         state,
         activation,
         kind,
@@ -76,15 +76,15 @@ def held(state: Execution) -> bool:
     return state.paused or state.status != "running" or state.quarantined is not None
 
 
-def step_timeout(fixed: PinnedPlaybook, activation: Activation) -> Micros | None:
-    declared = fixed.plan.steps[activation.step].step.spec.timeout
+def step_timeout(pinned: PinnedPlaybook, activation: Activation) -> Micros | None:
+    declared = pinned.plan.steps[activation.step].step.spec.timeout
     if declared is None:
         return None
     return micros(declared)
 
 
 def command_for(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     kind: e.CommandKind,
@@ -94,47 +94,47 @@ def command_for(
     number: int = 0,
     **fields: Any,
 ) -> Command:
-    step = fixed.plan.steps[activation.step].step
-    pool = pool_for(fixed, state, activation, kind, moment)
+    step = pinned.plan.steps[activation.step].step
+    pool = pool_for(pinned, state, activation, kind, moment)
     assert isinstance(pool, str), "a step fails before it issues anything if its pool is no text"
     priority = step.spec.priority
     if priority is None:
-        priority = fixed.plan.playbook.executor.spec.priority
-    uses = _uses(fixed, activation, kind, fields.get("collection"))
+        priority = pinned.plan.playbook.executor.spec.priority
+    uses = _uses(pinned, activation, kind, fields.get("collection"))
     return Command(
         command_id=command_id(activation.id, purpose or kind, number),
         execution_id=state.execution_id,
-        playbook=fixed.plan.hash,
+        playbook=pinned.plan.hash,
         step=activation.step,
         activation=activation.id,
         kind=kind,
         pool=pool,
         priority=priority,
-        tenant=fixed.tenant,
-        scope=scope_for(fixed, state, activation, uses),
+        tenant=pinned.tenant,
+        scope=scope_for(pinned, state, activation, uses),
         **fields,
     )
 
 
 def pool_for(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     kind: e.CommandKind,
     moment: Moment,
 ) -> str | Failure:
     """The pool of a command. All commands of an activation use the pool rendered for the first."""
-    step = fixed.plan.steps[activation.step].step
+    step = pinned.plan.steps[activation.step].step
     if step.spec.pool is None or not is_template(step.spec.pool):
         return pool_of(step, kind)
-    return activation.pool or _rendered_pool(fixed, state, activation, moment)
+    return activation.pool or _rendered_pool(pinned, state, activation, moment)
 
 
 def _rendered_pool(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> str | Failure:
-    template = fixed.plan.steps[activation.step].step.spec.pool
-    value = sites.value_of(fixed, state, activation, template, moment, "pool")
+    template = pinned.plan.steps[activation.step].step.spec.pool
+    value = sites.value_of(pinned, state, activation, template, moment, "pool")
     if isinstance(value, Failure):
         return replace(value, message=f"spec.pool: {value.message}")
     if isinstance(value, str) and value.strip():
@@ -162,14 +162,14 @@ def _on_spark(step: Step, kind: e.CommandKind) -> bool:
 
 
 def _uses(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     activation: Activation,
     kind: e.CommandKind,
     collection: e.Collection | None,
 ) -> Uses:
     """The names that the command needs. A worker that evaluates `loop.in` needs its names too;
     other commands do not carry them, because their values may be large."""
-    plan = fixed.plan.steps[activation.step]
+    plan = pinned.plan.steps[activation.step]
     if kind in ("run", "frame"):
         return plan.body
     if kind == "chunk" and (collection is None or collection.kind == "reference"):
@@ -185,16 +185,18 @@ def _state(state: Execution, uses: Uses) -> dict[str, Any]:
     return _only(visible(state), uses.state)
 
 
-def scope_for(fixed: PinnedPlaybook, state: Execution, activation: Activation, uses: Uses) -> Scope:
+def scope_for(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, uses: Uses
+) -> Scope:
     """The scope of a command: only the names that its templates use."""
-    workload = fixed.workload
+    workload = pinned.workload
     if uses.workload is not None:
         workload = _only(workload, uses.workload)
     ctx = state.ctx
     if uses.ctx is not None:
         ctx = _only(ctx, uses.ctx)
     playbook_state = None
-    if not fixed.plan.hides_state:
+    if not pinned.plan.hides_state:
         playbook_state = _state(state, uses)
     outer: dict[str, Any] = {}
     if state.parent is not None:
@@ -246,6 +248,6 @@ def issued(command: Command, moment: Moment, **fields: Any) -> e.CommandIssued:
     )
 
 
-def requeue(live: OpenCommand, available_at: Micros | None = None) -> Requeue:
+def requeue(command: OpenCommand, available_at: Micros | None = None) -> Requeue:
     """Put the command back into the queue as its current attempt."""
-    return Requeue(live.id, live.attempt, live.journal, available_at)
+    return Requeue(command.id, command.attempt, command.journal, available_at)

@@ -16,11 +16,11 @@ from noetl.model.errors import Failure
 from noetl.model.ids import activation_id
 
 
-def release(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
+def release(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
     """Enter every step at which no arrival has to wait any longer."""
     if not state.tokens:
         return
-    limit = min(fixed.limits.activations, fixed.plan.playbook.executor.spec.max_activations)
+    limit = min(pinned.limits.activations, pinned.plan.playbook.executor.spec.max_activations)
     if state.activated >= limit:
         message = (
             f"the execution has run {state.activated} steps: a cycle without an end?"
@@ -32,43 +32,43 @@ def release(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
         )
         return
     held = sorted(state.tokens, key=lambda step: (state.tokens[step][0].arrival, step))
-    live = _live(fixed, state)
-    free = [step for step in held if _each(fixed, step) or not _blocked(fixed, live, step)]
+    live = _live(pinned, state)
+    free = [step for step in held if _each(pinned, step) or not _blocked(pinned, live, step)]
     if not free and not state.running:
         free = held[:1]
     for step in free:
-        yield from _enter(fixed, state, step, moment)
+        yield from _enter(pinned, state, step, moment)
 
 
-def _live(fixed: PinnedPlaybook, state: Execution) -> int:
+def _live(pinned: PinnedPlaybook, state: Execution) -> int:
     """A bit set of the steps that run, wait or are held."""
     live = 0
     for step in (*state.running, *state.tokens):
-        live |= fixed.plan.bit(step)
+        live |= pinned.plan.bit(step)
     return live
 
 
-def _blocked(fixed: PinnedPlaybook, live: int, step: str) -> bool:
-    return bool(fixed.plan.reached_by[step] & live & ~fixed.plan.bit(step))
+def _blocked(pinned: PinnedPlaybook, live: int, step: str) -> bool:
+    return bool(pinned.plan.reached_by[step] & live & ~pinned.plan.bit(step))
 
 
-def blockers(fixed: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+def blockers(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """The live steps that could still reach this one, in document order."""
-    blocking = fixed.plan.reached_by[step] & _live(fixed, state) & ~fixed.plan.bit(step)
-    return [name for name in fixed.plan.steps if blocking & fixed.plan.bit(name)]
+    blocking = pinned.plan.reached_by[step] & _live(pinned, state) & ~pinned.plan.bit(step)
+    return [name for name in pinned.plan.steps if blocking & pinned.plan.bit(name)]
 
 
-def _each(fixed: PinnedPlaybook, step: str) -> bool:
-    return fixed.plan.steps[step].step.spec.join == "each"
+def _each(pinned: PinnedPlaybook, step: str) -> bool:
+    return pinned.plan.steps[step].step.spec.join == "each"
 
 
-def _enter(fixed: PinnedPlaybook, state: Execution, step: str, moment: Moment) -> Made:
+def _enter(pinned: PinnedPlaybook, state: Execution, step: str, moment: Moment) -> Made:
     """Enter the step once for all its arrivals; with `join: each`, once for each arrival."""
     tokens = state.tokens[step]
     record = state.steps.get(step)
     runs = record.runs if record is not None else 0
     groups: list[tuple[Arrival, ...]] = [tokens]
-    if _each(fixed, step):
+    if _each(pinned, step):
         groups = [(token,) for token in tokens]
     for number, group in enumerate(groups, start=1):
         args: dict[str, Any] = {}

@@ -13,8 +13,8 @@ from noetl.playbook.assignments import assign_ctx, assign_scratch
 
 
 def task_done(state: Execution, event: e.TaskDone) -> Execution:
-    live = state.commands[event.command_id]
-    before = live.journal
+    command = state.commands[event.command_id]
+    before = command.journal
     results, prev, last = before.results, before.prev, before.last
     if not event.transparent:
         last = event.result.bare()
@@ -31,67 +31,67 @@ def task_done(state: Execution, event: e.TaskDone) -> Execution:
         set={**before.set, **event.set},
         recovered=event.recovered,
     )
-    return _assigned(_with(state, live, journal), live, event.set)
+    return _assigned(_with(state, command, journal), command, event.set)
 
 
 def page(state: Execution, event: e.CallPage) -> Execution:
-    live = state.commands[event.command_id]
+    command = state.commands[event.command_id]
     journal = replace(
-        live.journal,
+        command.journal,
         page=Page(event.page, event.cursor, event.result.bare()),
         tries=0,
         resolved=None,
-        set={**live.journal.set, **event.set},
+        set={**command.journal.set, **event.set},
     )
-    return _assigned(_with(state, live, journal), live, event.set)
+    return _assigned(_with(state, command, journal), command, event.set)
 
 
 def retried(state: Execution, event: e.RetryStarted) -> Execution:
-    live = state.commands[event.command_id]
+    command = state.commands[event.command_id]
     journal = replace(
-        live.journal, tries=event.tries, resolved=None, set={**live.journal.set, **event.set}
+        command.journal, tries=event.tries, resolved=None, set={**command.journal.set, **event.set}
     )
-    return _assigned(_with(state, live, journal), live, event.set)
+    return _assigned(_with(state, command, journal), command, event.set)
 
 
 def progress(state: Execution, event: e.CommandProgress) -> Execution:
-    live = state.commands[event.command_id]
-    activation = state.activations[live.activation]
+    command = state.commands[event.command_id]
+    activation = state.activations[command.activation]
     assert activation.loop is not None, "only a chunk makes progress"
-    loop = tallies.progressed(activation.loop, live, event.done, event.items)
+    loop = tallies.progressed(activation.loop, command, event.done, event.items)
     activation = replace(activation, loop=loop)
-    state = _with(state, live, replace(live.journal, done=event.done))
+    state = _with(state, command, replace(command.journal, done=event.done))
     state = recoveries.by_rule(state, event.step, event.items.recovered)
     return replace(state, activations={**state.activations, activation.id: activation})
 
 
 def shard(state: Execution, event: e.LoopShardDone) -> Execution:
-    live = state.commands[event.command_id]
-    activation = state.activations[live.activation]
+    command = state.commands[event.command_id]
+    activation = state.activations[command.activation]
     assert activation.loop is not None, "only a loop has partitions"
     activation = replace(activation, loop=tallies.sharded(activation.loop, event.items))
-    journal = replace(live.journal, shards=(*live.journal.shards, event.shard))
-    state = _with(state, live, journal)
+    journal = replace(command.journal, shards=(*command.journal.shards, event.shard))
+    state = _with(state, command, journal)
     return replace(state, activations={**state.activations, activation.id: activation})
 
 
 def frame(state: Execution, event: e.FrameClaimed) -> Execution:
     """Place the rows of the frame behind those of all frames that were claimed before."""
-    live = state.commands[event.command_id]
-    activation = state.activations[live.activation]
+    command = state.commands[event.command_id]
+    activation = state.activations[command.activation]
     loop = activation.loop
     assert loop is not None, "only a loop claims frames"
     place = loop.claimed
     activation = replace(activation, loop=replace(loop, claimed=place + event.size))
     state = replace(state, activations={**state.activations, activation.id: activation})
-    journal = replace(live.journal, frame=event.reference, frame_size=event.size)
-    return _with(state, replace(live, place=place), journal)
+    journal = replace(command.journal, frame=event.reference, frame_size=event.size)
+    return _with(state, replace(command, place=place), journal)
 
 
-def knows(live: OpenCommand, event: e.Reported) -> bool:
+def knows(command: OpenCommand, event: e.Reported) -> bool:
     """Whether the journal has this entry. A worker repeats an entry if the acknowledgement of it
     was lost."""
-    journal = live.journal
+    journal = command.journal
     match event:
         case e.TaskDone():
             return event.run <= journal.runs.get(event.task, 0)
@@ -105,7 +105,7 @@ def knows(live: OpenCommand, event: e.Reported) -> bool:
             stored_page = journal.page.number if journal.page is not None else 0
             return event.page < stored_page or event.tries <= journal.tries
         case e.CommandProgress():
-            return event.done <= max(journal.done, live.first)
+            return event.done <= max(journal.done, command.first)
         case e.LoopShardDone():
             return event.shard in journal.shards
         case e.FrameClaimed():
@@ -114,14 +114,16 @@ def knows(live: OpenCommand, event: e.Reported) -> bool:
             return False
 
 
-def _with(state: Execution, live: OpenCommand, journal: Journal) -> Execution:
-    return replace(state, commands={**state.commands, live.id: replace(live, journal=journal)})
+def _with(state: Execution, command: OpenCommand, journal: Journal) -> Execution:
+    return replace(
+        state, commands={**state.commands, command.id: replace(command, journal=journal)}
+    )
 
 
-def _assigned(state: Execution, live: OpenCommand, values: dict[str, object]) -> Execution:
+def _assigned(state: Execution, command: OpenCommand, values: dict[str, object]) -> Execution:
     if not values:
         return state
-    activation = state.activations[live.activation]
+    activation = state.activations[command.activation]
     activation = replace(activation, scratch=assign_scratch(activation.scratch, values))
     return replace(
         state,

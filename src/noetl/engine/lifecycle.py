@@ -18,30 +18,30 @@ from noetl.model.messages import Cancel, Notice
 
 
 def begin(
-    fixed: PinnedPlaybook, state: Execution, event: e.PlaybookInitialized, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.PlaybookInitialized, moment: Moment
 ) -> Made:
     """Admit the execution at once, or ask for one of the `max_concurrent` places."""
     if event.timeout is not None:
         yield SetTimer(timer_id(state.execution_id, "execution"), moment.at + event.timeout)
-    limit = fixed.plan.playbook.executor.spec.max_concurrent
+    limit = pinned.plan.playbook.executor.spec.max_concurrent
     if limit is None:
         yield e.WorkflowInitialized(at=moment.at)
     else:
         yield AskAdmission(state.path, limit)
 
 
-def settle(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
+def settle(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
     """Decide what follows from the whole state, when nothing more follows from the event."""
     if state.terminal or state.quarantined is not None:
         return
     if state.status == "cancelling":
         if nothing_left(state):
-            yield from _finish(fixed, state, moment)
+            yield from _finish(pinned, state, moment)
     elif state.status == "running" and not state.paused:
         if state.tokens:
-            yield from joins.release(fixed, state, moment)
+            yield from joins.release(pinned, state, moment)
         elif not state.activations and not state.calls:
-            yield from _finish(fixed, state, moment)
+            yield from _finish(pinned, state, moment)
 
 
 def nothing_left(state: Execution) -> bool:
@@ -52,8 +52,8 @@ def nothing_left(state: Execution) -> bool:
 def cancelling(state: Execution) -> Made:
     """Stop all commands and cancel all children."""
     if state.commands:
-        commands = sorted(state.commands.values(), key=lambda live: live.order)
-        yield Stop(tuple(live.id for live in commands))
+        commands = sorted(state.commands.values(), key=lambda command: command.order)
+        yield Stop(tuple(command.id for command in commands))
     for _, call in sorted(state.calls.items()):
         if call.child is not None:
             yield cancel_child(state, call.child)
@@ -71,9 +71,9 @@ def cancel_child(state: Execution, child: ExecutionId) -> Send:
     return Send(child, Cancel(request=f"parent:{state.execution_id}", reason="parent"))
 
 
-def _finish(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
+def _finish(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
     """Enter the final step if it has not run; otherwise end the execution."""
-    final = fixed.plan.final
+    final = pinned.plan.final
     if final is not None and state.finished is None and state.activated:
         record = state.steps.get(final)
         runs = record.runs if record is not None else 0
@@ -89,7 +89,7 @@ def _finish(fixed: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
     yield terminal
     for timer in sorted(state.timers):
         yield ClearTimer(timer)
-    if fixed.plan.playbook.executor.spec.max_concurrent is not None:
+    if pinned.plan.playbook.executor.spec.max_concurrent is not None:
         yield LeaveAdmission(state.path)
     if state.parent is not None:
         notice = e.ChildEnded(

@@ -52,25 +52,25 @@ BEFORE = -1  # the position of the earlier run's manifest in the manifest of a r
 # ---- planning ---------------------------------------------------------------------------
 
 
-def plan(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def plan(pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     """Find the collection of the loop, then start it."""
-    collection = _collection(fixed, state, activation, moment)
+    collection = _collection(pinned, state, activation, moment)
     if isinstance(collection, NeedsWorker):
-        yield from ask(fixed, state, activation, "plan", IN, moment)
+        yield from ask(pinned, state, activation, "plan", IN, moment)
     elif isinstance(collection, Failure):
         result = failed(collection)
         yield e.CallError(
             at=moment.at, step=activation.step, activation=activation.id, result=result
         )
     elif not held(state):
-        yield from _start(fixed, state, activation, collection, moment)
+        yield from _start(pinned, state, activation, collection, moment)
 
 
 def _collection(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> e.Collection | Failure | NeedsWorker:
-    step = fixed.plan.steps[activation.step]
-    loop = _loop(fixed, activation)
+    step = pinned.plan.steps[activation.step]
+    loop = _loop(pinned, activation)
     if loop.cursor is not None:
         return e.Collection(kind="cursor")
     record = state.steps.get(activation.step)
@@ -91,7 +91,7 @@ def _collection(
         )
     if activation.planned is not None:
         return activation.planned
-    answer = sites.evaluate(fixed, state, activation, step.site[IN], moment)
+    answer = sites.evaluate(pinned, state, activation, step.site[IN], moment)
     if isinstance(answer, Failure | NeedsWorker):
         return answer
     value = answer[0]
@@ -105,7 +105,7 @@ def _collection(
     if isinstance(items, Failure):
         return items
     if step.workload_loop:
-        fixed.collections[activation.step] = items
+        pinned.collections[activation.step] = items
         return e.Collection(kind="workload", size=len(items))
     if len(msgspec.json.encode(items)) <= INLINE_BYTES:
         return e.Collection(kind="inline", size=len(items), items=tuple(items))
@@ -135,24 +135,24 @@ def as_items(value: Any) -> list[Any] | Failure:
     )
 
 
-def _loop(fixed: PinnedPlaybook, activation: Activation) -> Loop:
-    loop = fixed.plan.steps[activation.step].step.loop
+def _loop(pinned: PinnedPlaybook, activation: Activation) -> Loop:
+    loop = pinned.plan.steps[activation.step].step.loop
     assert loop is not None, "only looping steps come here"
     return loop
 
 
 def _start(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     collection: e.Collection,
     moment: Moment,
 ) -> Made:
-    loop = _loop(fixed, activation)
+    loop = _loop(pinned, activation)
     spec = loop.spec
     mode = _choose_mode(loop)
     items = collection.size if collection.total is None else collection.total
-    timeout = step_timeout(fixed, activation)
+    timeout = step_timeout(pinned, activation)
     timer = timer_id(activation.id, "timeout") if timeout is not None else None
     yield e.LoopStarted(
         at=moment.at,
@@ -164,7 +164,7 @@ def _start(
         chunk=0 if spec.chunk == "auto" else spec.chunk,
         frame=spec.frame.size if spec.frame is not None else 50,
         max_failed=_max_failed(loop, items),
-        single=fixed.plan.steps[activation.step].alone,
+        single=pinned.plan.steps[activation.step].alone,
         reduce=dict(spec.reduce),
         timer=timer,
     )
@@ -176,7 +176,7 @@ def _start(
         inherited = state.steps[activation.step].loop
         if inherited is not None and inherited.gathered is not None:
             before = _make_manifest_reference(
-                fixed.execution_id, activation.step, inherited.gathered
+                pinned.execution_id, activation.step, inherited.gathered
             )
             yield AddPart(gathered_id(activation.id), BEFORE, 0, before)
 
@@ -237,19 +237,19 @@ def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Mad
         yield AddPart(gathered_id(event.activation), items.first, 0, items.gathered)
 
 
-def go_on(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def go_on(pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
     loop = activation.loop
     assert loop is not None, "the phase is loop"
     if over(loop):
-        yield from _close(fixed, state, activation, loop, moment)
+        yield from _close(pinned, state, activation, loop, moment)
     elif loop.stopping:
         yield stop(state, activation)
     elif held(state):
         return
     elif loop.mode == "cursor":
-        yield from _frames(fixed, state, activation, loop, moment)
+        yield from _frames(pinned, state, activation, loop, moment)
     else:
-        yield from _fill(fixed, state, activation, loop, moment)
+        yield from _fill(pinned, state, activation, loop, moment)
 
 
 def over(loop: LoopState) -> bool:
@@ -264,20 +264,26 @@ def over(loop: LoopState) -> bool:
 
 def stop(state: Execution, activation: Activation) -> Stop:
     """Stop all commands of the activation, in the order in which they were issued."""
-    commands = [live for live in state.commands.values() if live.activation == activation.id]
-    commands.sort(key=lambda live: live.order)
-    return Stop(tuple(live.id for live in commands))
+    commands = [
+        command for command in state.commands.values() if command.activation == activation.id
+    ]
+    commands.sort(key=lambda command: command.order)
+    return Stop(tuple(command.id for command in commands))
 
 
 def _fill(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    loop: LoopState,
+    moment: Moment,
 ) -> Made:
     """Issue commands until the window is full: first items that are retried, then new indexes."""
     running = loop.running
     for index, attempts, delay in loop.deferred:
         if running < loop.window:
             yield from _chunk(
-                fixed, state, activation, loop, moment, index, 1, 1, attempts, moment.at + delay
+                pinned, state, activation, loop, moment, index, 1, 1, attempts, moment.at + delay
             )
             running += 1
     if loop.mode == "spark":
@@ -287,25 +293,25 @@ def _fill(
     else:
         lanes = min(loop.window, LANES)
     lane_items = -(-loop.window // lanes)
-    live, first, size = loop.live, loop.next, loop.collection.size
-    while first < size and running < loop.window and live < lanes:
+    in_flight, first, size = loop.live, loop.next, loop.collection.size
+    while first < size and running < loop.window and in_flight < lanes:
         together = min(lane_items, loop.window - running)
         count = size
         if loop.mode != "spark":
             left = size - first
             count = min(_chunk_size(loop, together, -(-left // lanes)), left)
         together = min(together, count)
-        yield from _chunk(fixed, state, activation, loop, moment, first, count, together)
+        yield from _chunk(pinned, state, activation, loop, moment, first, count, together)
         first += count
-        live += 1
+        in_flight += 1
         running += together
 
 
 def _chunk_size(loop: LoopState, together: int, share: int) -> int:
-    """The number of items in the next chunk: as declared, or what runs for CHUNK_TIME.
+    """The number of items in the next chunk: as declared, or what fills a chunk's time.
 
-    A chunk takes at most one lane's `share` of the items that are left, unless they run for less
-    than SHORT_TIME. Chunks of cheap items are smaller, because four of them keep a worker busy.
+    A chunk takes at most one lane's `share` of the items that are left, unless they are done in a
+    short time anyway. Chunks of cheap items are smaller, because four of them keep a worker busy.
     """
     if loop.single:
         return 1
@@ -322,7 +328,7 @@ def _chunk_size(loop: LoopState, together: int, share: int) -> int:
 
 
 def _chunk(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     loop: LoopState,
@@ -338,7 +344,7 @@ def _chunk(
     if loop.collection.kind not in ("inline", "workload"):
         collection = loop.collection
     command = command_for(
-        fixed,
+        pinned,
         state,
         activation,
         "chunk",
@@ -351,7 +357,7 @@ def _chunk(
         attempts=attempts,
         size=loop.collection.size,
         collection=collection,
-        items=_items(fixed, state, activation, loop, first, count, moment),
+        items=_items(pinned, state, activation, loop, first, count, moment),
         stop_on_failure=loop.max_failed == 0,
     )
     yield issued(command, moment)
@@ -359,7 +365,7 @@ def _chunk(
 
 
 def _items(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     loop: LoopState,
@@ -372,19 +378,23 @@ def _items(
         return loop.collection.items[first : first + count]
     if loop.collection.kind != "workload":
         return ()
-    if activation.step not in fixed.collections:
-        site = fixed.plan.steps[activation.step].site[IN]
-        answer = sites.evaluate(fixed, state, activation, site, moment)
+    if activation.step not in pinned.collections:
+        site = pinned.plan.steps[activation.step].site[IN]
+        answer = sites.evaluate(pinned, state, activation, site, moment)
         items: list[Any] | Failure = []
         if isinstance(answer, list):
             items = as_items(unwrapped(answer[0]))
         assert isinstance(items, list), "a workload never changes: `in` still is a list"
-        fixed.collections[activation.step] = items
-    return tuple(fixed.collections[activation.step][first : first + count])
+        pinned.collections[activation.step] = items
+    return tuple(pinned.collections[activation.step][first : first + count])
 
 
 def _frames(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    loop: LoopState,
+    moment: Moment,
 ) -> Made:
     """Issue the next frames of a cursor loop, until a claim returns no rows.
 
@@ -398,7 +408,7 @@ def _frames(
         if loop.window == 1:
             first = loop.claimed
         command = command_for(
-            fixed,
+            pinned,
             state,
             activation,
             "frame",
@@ -416,17 +426,21 @@ def _frames(
 
 
 def _close(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation, loop: LoopState, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    loop: LoopState,
+    moment: Moment,
 ) -> Made:
     """Close the epoch. If items have gathered payloads, a worker joins them first."""
     stats = tallies.stats(loop)
     assert stats is not None, "there is a loop"
-    error = _verdict(fixed, activation, loop, stats)
+    error = _verdict(pinned, activation, loop, stats)
     is_joined = REDUCE in activation.values or activation.broken is not None
     if loop.gathered and error is None and not is_joined:
         inline = [[segment.low, segment.partial] for segment in loop.segments]
         yield from ask(
-            fixed, state, activation, "evaluate", REDUCE, moment, site_args={"segments": inline}
+            pinned, state, activation, "evaluate", REDUCE, moment, site_args={"segments": inline}
         )
         return
     if loop.mode == "spark":
@@ -470,12 +484,12 @@ def _done(
 
 
 def _verdict(
-    fixed: PinnedPlaybook, activation: Activation, loop: LoopState, stats: e.Stats
+    pinned: PinnedPlaybook, activation: Activation, loop: LoopState, stats: e.Stats
 ) -> Failure | None:
     """The failure of the loop by its failure policy. None if the loop succeeded."""
     if loop.broken is not None:
         return loop.broken
-    policy = _loop(fixed, activation).spec.policy.failure
+    policy = _loop(pinned, activation).spec.policy.failure
     limit = loop.max_failed
     if limit is None and isinstance(policy, MaxFailed):  # a share of a cursor's rows
         limit = _take_share(str(policy.max_failed), stats.total)

@@ -62,7 +62,7 @@ class Advance(Struct, frozen=True):
 
 
 def interpret(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     message: m.Message,
     at: Micros,
@@ -79,7 +79,7 @@ def interpret(
     at = max(at, state.last_at)
     match message:
         case m.Start():
-            return _start(fixed, state, message, at, retried, stored)
+            return _start(pinned, state, message, at, retried, stored)
         case _ if state.status == "new":
             return Refusal("unknown")
         case _ if state.terminal:
@@ -104,13 +104,13 @@ def interpret(
             admitted = e.WorkflowInitialized(at=at)
             if stored is None:
                 return (admitted,)
-            return (*playbook_state.read(fixed, state, stored, at), admitted)
+            return (*playbook_state.read(pinned, state, stored, at), admitted)
         case _:
-            return _request(fixed, state, message, at)
+            return _request(pinned, state, message, at)
 
 
 def _start(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     start: m.Start,
     at: Micros,
@@ -119,11 +119,11 @@ def _start(
 ) -> tuple[e.Event, ...] | Refusal:
     if state.status != "new":
         return Refusal("known")
-    declared_timeout = fixed.plan.playbook.executor.spec.timeout
+    declared_timeout = pinned.plan.playbook.executor.spec.timeout
     timeout = micros(declared_timeout) if declared_timeout is not None else None
     start_parts: list[tuple[e.StartAt, ...]] = [()]
     if retried is not None:
-        start_parts = inheriting.start_parts(fixed.plan, retried)
+        start_parts = inheriting.start_parts(pinned.plan, retried)
     first = e.PlaybookInitialized(
         at=at,
         execution_id=start.execution_id,
@@ -137,7 +137,7 @@ def _start(
         retry_of=start.retry_of,
         from_step=start.from_step,
         return_step=start.return_step,
-        start_at=start_parts[0] or (e.StartAt(fixed.plan.entry),),
+        start_at=start_parts[0] or (e.StartAt(pinned.plan.entry),),
         timeout=timeout,
         pins=start.pins,
         workload_by_reference=start.workload_by_reference,
@@ -148,17 +148,17 @@ def _start(
             e.ArrivalsInherited(at=at, start_at=part, part=number)
             for number, part in enumerate(start_parts[1:])
         ]
-        events += inheriting.inherited(fixed.plan, retried, at)
-        events += playbook_state.inherit(fixed, retried, at)
+        events += inheriting.inherited(pinned.plan, retried, at)
+        events += playbook_state.inherit(pinned, retried, at)
     if stored is None:
         return tuple(events)
     for event in events:
         state = evolve(state, event)
-    return (*events, *playbook_state.read(fixed, state, stored, at))
+    return (*events, *playbook_state.read(pinned, state, stored, at))
 
 
 def _request(
-    fixed: PinnedPlaybook, state: Execution, request: m.Request, at: Micros
+    pinned: PinnedPlaybook, state: Execution, request: m.Request, at: Micros
 ) -> tuple[e.Event, ...] | Refusal:
     match request:
         case m.Cancel():
@@ -180,7 +180,7 @@ def _request(
                 return Refusal("known")
             return (e.ExecutionReleased(at=at, request=request.request, by=request.by),)
         case m.Signal():
-            if state.waiting_signals >= fixed.limits.signals:
+            if state.waiting_signals >= pinned.limits.signals:
                 return Refusal("full")
             received = e.SignalReceived(
                 at=at,
@@ -195,24 +195,24 @@ def _request(
 
 
 def _report(state: Execution, report: m.Report, at: Micros) -> tuple[e.Event, ...] | Refusal:
-    live = state.commands.get(report.command_id)
-    if live is None or live.attempt != report.attempt or live.parked is not None:
+    command = state.commands.get(report.command_id)
+    if command is None or command.attempt != report.attempt or command.parked is not None:
         return Refusal("stale")
-    if journals.knows(live, report.event):
+    if journals.knows(command, report.event):
         return Refusal("known")
-    if isinstance(report.event, e.CommandCancelled) and not waits.being_stopped(state, live):
+    if isinstance(report.event, e.CommandCancelled) and not waits.being_stopped(state, command):
         return Refusal("stale")
     event = replace(
         report.event,
         at=at,
-        command_id=live.id,
-        attempt=live.attempt,
-        step=live.step,
-        activation=live.activation,
+        command_id=command.id,
+        attempt=command.attempt,
+        step=command.step,
+        activation=command.activation,
     )
     items = getattr(event, "items", None)
-    if items is not None and live.shift:
-        event = replace(event, items=_shifted(items, live.shift))
+    if items is not None and command.shift:
+        event = replace(event, items=_shifted(items, command.shift))
     if hasattr(event, "worker"):
         event = replace(event, worker=report.worker)
     return (_without_rows(event),)
@@ -238,28 +238,32 @@ def _shifted(items: e.Items, shift: int) -> e.Items:
 
 
 def _lease_lost(state: Execution, lost: m.LeaseLost, at: Micros) -> tuple[e.Event, ...] | Refusal:
-    live = state.commands.get(lost.command_id)
-    if live is None or live.attempt != lost.attempt or live.parked is not None:
+    command = state.commands.get(lost.command_id)
+    if command is None or command.attempt != lost.attempt or command.parked is not None:
         return Refusal("known")
     common: dict[str, Any] = {
         "at": at,
-        "command_id": live.id,
-        "step": live.step,
-        "activation": live.activation,
+        "command_id": command.id,
+        "step": command.step,
+        "activation": command.activation,
     }
-    if waits.being_stopped(state, live):
-        return (e.CommandCancelled(attempt=live.attempt, **common),)
-    if live.lost + 1 >= MAX_LEASES:
-        return (e.CommandDead(attempt=live.lost + 1, **common),)
-    return (e.CommandReclaimed(attempt=live.attempt + 1, worker=lost.worker, **common),)
+    if waits.being_stopped(state, command):
+        return (e.CommandCancelled(attempt=command.attempt, **common),)
+    if command.lost + 1 >= MAX_LEASES:
+        return (e.CommandDead(attempt=command.lost + 1, **common),)
+    return (e.CommandReclaimed(attempt=command.attempt + 1, worker=lost.worker, **common),)
 
 
 def _stopped(state: Execution, stopped: m.Stopped, at: Micros) -> tuple[e.Event, ...] | Refusal:
-    live = state.commands.get(stopped.command_id)
-    if live is None:
+    command = state.commands.get(stopped.command_id)
+    if command is None:
         return Refusal("known")
     cancelled = e.CommandCancelled(
-        at=at, command_id=live.id, attempt=live.attempt, step=live.step, activation=live.activation
+        at=at,
+        command_id=command.id,
+        attempt=command.attempt,
+        step=command.step,
+        activation=command.activation,
     )
     return (cancelled,)
 
@@ -283,15 +287,15 @@ def with_conflicts(
 # ---- decisions --------------------------------------------------------------------------
 
 
-def decide(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
+def decide(pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     """The events and effects that follow from an event. The state contains the event already."""
     rule = RULES.get(type(event))
     if rule is None:
         return iter(())
-    return rule(fixed, state, event, moment)
+    return rule(pinned, state, event, moment)
 
 
-def advance(fixed: PinnedPlaybook, state: Execution, *given: e.Event) -> Advance:
+def advance(pinned: PinnedPlaybook, state: Execution, *given: e.Event) -> Advance:
     """Fold and decide until nothing follows. Events are listed in the order of folding, which is
     the order of the log."""
     queue: deque[e.Event] = deque(given)
@@ -318,9 +322,9 @@ def advance(fixed: PinnedPlaybook, state: Execution, *given: e.Event) -> Advance
                 f"{event.type} of {state.execution_id} led to more than {2 * MANY} events"
             )
         moment = Moment(event.key, event.at)
-        collect(decide(fixed, state, event, moment))
+        collect(decide(pinned, state, event, moment))
         if not queue:
-            collect(lifecycle.settle(fixed, state, moment))
+            collect(lifecycle.settle(pinned, state, moment))
     return Advance(state, tuple(events), tuple(effects))
 
 
@@ -346,25 +350,25 @@ def _on(state: Execution, activation_id: Any) -> Activation | None:
     return state.activations.get(activation_id)
 
 
-def _entered(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
+def _entered(pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     activation = _on(state, getattr(event, "activation", None))
     if activation is not None:
-        yield from steps.proceed(fixed, state, activation, moment)
+        yield from steps.proceed(pinned, state, activation, moment)
 
 
 def _called(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     event: e.CallDone | e.CallError | e.LoopDone,
     moment: Moment,
 ) -> Made:
-    if fixed.plan.steps[event.step].step.spec.timeout is not None:
+    if pinned.plan.steps[event.step].step.spec.timeout is not None:
         yield ClearTimer(timer_id(event.activation, "timeout"))
-    yield from _entered(fixed, state, event, moment)
+    yield from _entered(pinned, state, event, moment)
 
 
 def _ended(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     event: e.CommandCompleted | e.CommandFailed,
     moment: Moment,
@@ -375,26 +379,26 @@ def _ended(
     if activation is None:
         return
     if activation.phase == "loop":
-        yield from loops.go_on(fixed, state, activation, moment)
+        yield from loops.go_on(pinned, state, activation, moment)
     else:
         yield from steps.called(state, activation, event, moment)
 
 
-def _dead(fixed: PinnedPlaybook, state: Execution, event: e.CommandDead, moment: Moment) -> Made:
+def _dead(pinned: PinnedPlaybook, state: Execution, event: e.CommandDead, moment: Moment) -> Made:
     yield Finish(event.command_id, "dead")
     activation = _on(state, event.activation)
     if activation is None:
         return
     if activation.phase == "loop":
-        yield from loops.go_on(fixed, state, activation, moment)
+        yield from loops.go_on(pinned, state, activation, moment)
     elif activation.broken is not None:
-        yield from steps.proceed(fixed, state, activation, moment)
+        yield from steps.proceed(pinned, state, activation, moment)
     elif activation.outcome is not None and activation.outcome.error is not None:
         yield steps.call_error(activation, activation.outcome.error, moment)
 
 
 def _cancelled(
-    fixed: PinnedPlaybook, state: Execution, event: e.CommandCancelled, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.CommandCancelled, moment: Moment
 ) -> Made:
     yield Finish(event.command_id, "cancelled")
     activation = _on(state, event.activation)
@@ -402,62 +406,62 @@ def _cancelled(
         return
     yield from lifecycle.cancel_children_of(state, event.command_id)
     if activation.phase == "loop":
-        yield from loops.go_on(fixed, state, activation, moment)
+        yield from loops.go_on(pinned, state, activation, moment)
     else:
-        yield steps.call_error(activation, steps.stopped_by(fixed, activation), moment)
+        yield steps.call_error(activation, steps.stopped_by(pinned, activation), moment)
 
 
 def _expression(
-    fixed: PinnedPlaybook, state: Execution, event: e.ExpressionEvaluated, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.ExpressionEvaluated, moment: Moment
 ) -> Made:
     yield Finish(event.command_id)
-    yield from _entered(fixed, state, event, moment)
+    yield from _entered(pinned, state, event, moment)
 
 
 def _reclaimed(
-    fixed: PinnedPlaybook, state: Execution, event: e.CommandReclaimed, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.CommandReclaimed, moment: Moment
 ) -> Made:
     yield requeue(state.commands[event.command_id])
 
 
 def _returned(
-    fixed: PinnedPlaybook, state: Execution, event: e.CommandReturned, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.CommandReturned, moment: Moment
 ) -> Made:
-    live = state.commands[event.command_id]
-    yield Park(live.id)
-    if waits.being_stopped(state, live):
-        yield Stop((live.id,))
+    command = state.commands[event.command_id]
+    yield Park(command.id)
+    if waits.being_stopped(state, command):
+        yield Stop((command.id,))
     else:
-        yield requeue(live)
+        yield requeue(command)
 
 
 def _parked(
-    fixed: PinnedPlaybook, state: Execution, event: e.CommandParked, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.CommandParked, moment: Moment
 ) -> Made:
-    live = state.commands[event.command_id]
-    yield Park(live.id)
-    if waits.being_stopped(state, live):
-        yield Stop((live.id,))
+    command = state.commands[event.command_id]
+    yield Park(command.id)
+    if waits.being_stopped(state, command):
+        yield Stop((command.id,))
         return
     if event.reason == "retry":
-        yield requeue(live, moment.at + (event.delay or 0))
+        yield requeue(command, moment.at + (event.delay or 0))
         return
-    if live.parked is None:  # the signal that it waits for had come before
-        yield requeue(live)
+    if command.parked is None:  # the signal that it waits for had come before
+        yield requeue(command)
         return
-    if live.parked.timer is not None:
-        yield SetTimer(live.parked.timer, waits.due_at(event))
-    if live.parked.timeout is not None:
-        yield SetTimer(live.parked.timeout, moment.at + (event.timeout or 0))
-    if live.parked.call is not None and event.child is not None:
-        yield _child(fixed, state, live.parked.call, event.child, moment)
+    if command.parked.timer is not None:
+        yield SetTimer(command.parked.timer, waits.due_at(event))
+    if command.parked.timeout is not None:
+        yield SetTimer(command.parked.timeout, moment.at + (event.timeout or 0))
+    if command.parked.call is not None and event.child is not None:
+        yield _child(pinned, state, command.parked.call, event.child, moment)
 
 
 def _child(
-    fixed: PinnedPlaybook, state: Execution, call: str, request: e.ChildRequest, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, call: str, request: e.ChildRequest, moment: Moment
 ) -> Effect:
-    if state.depth + 1 > fixed.limits.depth:
-        limit = fixed.limits.depth
+    if state.depth + 1 > pinned.limits.depth:
+        limit = pinned.limits.depth
         message = f"children are nested more than {limit} deep: a playbook that calls itself?"
         result = failed(Failure(code="RUNAWAY", kind="runaway", message=message))
         notice = m.Notice(event=e.ChildEnded(call=call, child=None, result=result))
@@ -478,25 +482,29 @@ def _child(
     )
 
 
-def _resolved(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
+def _resolved(pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     """Requeue the commands that this event unparked, and clear the timers of their waits."""
-    for live in _answered(state, event):
-        parked_attempt = live.attempt - 1
-        yield requeue(live)
-        yield ClearTimer(timer_id(live.id, f"wait:{parked_attempt}"))
-        yield ClearTimer(timer_id(live.id, f"timeout:{parked_attempt}"))
+    for command in _answered(state, event):
+        parked_attempt = command.attempt - 1
+        yield requeue(command)
+        yield ClearTimer(timer_id(command.id, f"wait:{parked_attempt}"))
+        yield ClearTimer(timer_id(command.id, f"timeout:{parked_attempt}"))
 
 
 def _answered(state: Execution, event: e.Event) -> list[OpenCommand]:
     """The commands that this event resolved and that are not parked any more, oldest first."""
-    commands = sorted(state.commands.values(), key=lambda live: live.order)
-    return [live for live in commands if live.resolved_by == event.key and live.parked is None]
+    commands = sorted(state.commands.values(), key=lambda command: command.order)
+    return [
+        command
+        for command in commands
+        if command.resolved_by == event.key and command.parked is None
+    ]
 
 
-def _timer(fixed: PinnedPlaybook, state: Execution, event: e.TimerFired, moment: Moment) -> Made:
+def _timer(pinned: PinnedPlaybook, state: Execution, event: e.TimerFired, moment: Moment) -> Made:
     if event.timer == timer_id(state.execution_id, "execution"):
         if state.status in ("pending", "running"):
-            limit = fixed.plan.playbook.executor.spec.timeout
+            limit = pinned.plan.playbook.executor.spec.timeout
             message = (
                 f"the execution ran longer than its timeout of {limit}{_not_begun(state, moment)}"
             )
@@ -509,13 +517,13 @@ def _timer(fixed: PinnedPlaybook, state: Execution, event: e.TimerFired, moment:
         if activation.stopped and timer_id(activation.id, "timeout") == event.timer
     ]
     for activation in timed_out:
-        yield from _step_timeout(fixed, state, activation, moment)
+        yield from _step_timeout(pinned, state, activation, moment)
     if timed_out:
         return
-    for live in state.commands.values():
-        if live.resolved_by == event.key:  # if it waits for a child, the child takes too long
-            yield from lifecycle.cancel_children_of(state, live.id)
-    yield from _resolved(fixed, state, event, moment)
+    for command in state.commands.values():
+        if command.resolved_by == event.key:  # if it waits for a child, the child takes too long
+            yield from lifecycle.cancel_children_of(state, command.id)
+    yield from _resolved(pinned, state, event, moment)
 
 
 def _not_begun(state: Execution, moment: Moment) -> str:
@@ -529,19 +537,19 @@ def _not_begun(state: Execution, moment: Moment) -> str:
 
 
 def _step_timeout(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> Made:
     """Stop the commands of a step, and their children, if no worker has enforced its timeout."""
-    if any(live.activation == activation.id for live in state.commands.values()):
+    if any(command.activation == activation.id for command in state.commands.values()):
         yield loops.stop(state, activation)
     elif activation.loop is not None:
-        yield from loops.go_on(fixed, state, activation, moment)
+        yield from loops.go_on(pinned, state, activation, moment)
     else:
-        yield steps.call_error(activation, steps.stopped_by(fixed, activation), moment)
+        yield steps.call_error(activation, steps.stopped_by(pinned, activation), moment)
 
 
 def _routed(
-    fixed: PinnedPlaybook, state: Execution, event: e.NextEvaluated, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.NextEvaluated, moment: Moment
 ) -> Made:
     """Cancel the execution if no arc handles the failure of a step with the policy `fail_fast`."""
     result = state.steps[event.step].result
@@ -549,18 +557,20 @@ def _routed(
     error = error or event.error
     if error is None or event.chosen or state.status != "running":
         return
-    is_final = state.final_done and fixed.plan.final == event.step
-    policy = fixed.plan.steps[event.step].step.spec.policy.failure
+    is_final = state.final_done and pinned.plan.final == event.step
+    policy = pinned.plan.steps[event.step].step.spec.policy.failure
     if policy == "fail_fast" and not is_final:
         yield e.ExecutionCancelling(at=moment.at, reason="failed", error=error, step=event.step)
 
 
-def _skipped(fixed: PinnedPlaybook, state: Execution, event: e.StepSkipped, moment: Moment) -> Made:
+def _skipped(
+    pinned: PinnedPlaybook, state: Execution, event: e.StepSkipped, moment: Moment
+) -> Made:
     """Fail the execution if the skipped step was to handle a failure and no other step does."""
     if state.status != "running" or state.finished:
         return
     for step in event.failed_origins:
-        policy = fixed.plan.steps[step].step.spec.policy.failure
+        policy = pinned.plan.steps[step].step.spec.policy.failure
         if policy == "fail_fast" and is_unhandled(state, step):
             result = state.steps[step].result
             error = result.error if result is not None else None
@@ -569,29 +579,29 @@ def _skipped(fixed: PinnedPlaybook, state: Execution, event: e.StepSkipped, mome
 
 
 def _cancelling(
-    fixed: PinnedPlaybook, state: Execution, event: e.ExecutionCancelling, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.ExecutionCancelling, moment: Moment
 ) -> Made:
     yield from lifecycle.cancelling(state)
 
 
-def _resumed(fixed: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
+def _resumed(pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     """Continue everything that was held back, oldest first."""
-    yield from _resolved(fixed, state, event, moment)
-    busy = {live.activation for live in state.commands.values()}
+    yield from _resolved(pinned, state, event, moment)
+    busy = {command.activation for command in state.commands.values()}
     for activation in sorted(state.activations.values(), key=lambda activation: activation.order):
         if activation.phase == "loop" or activation.id not in busy:
-            yield from steps.proceed(fixed, state, activation, moment)
+            yield from steps.proceed(pinned, state, activation, moment)
 
 
 def _child_started(
-    fixed: PinnedPlaybook, state: Execution, event: e.ChildStarted, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.ChildStarted, moment: Moment
 ) -> Made:
     call = state.calls.get(event.call)
     if call is not None:
         stopped = call.command not in state.commands
         if stopped or state.status == "cancelling":
             yield lifecycle.cancel_child(state, event.child)
-    yield from _resolved(fixed, state, event, moment)
+    yield from _resolved(pinned, state, event, moment)
 
 
 def _stop_if_unwritten(state: Execution, activation_id: Any) -> Made:
@@ -605,12 +615,12 @@ def _stop_if_unwritten(state: Execution, activation_id: Any) -> Made:
 
 
 def _retry_started(
-    fixed: PinnedPlaybook, state: Execution, event: e.RetryStarted, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.RetryStarted, moment: Moment
 ) -> Made:
     yield from _stop_if_unwritten(state, event.activation)
 
 
-def _task_done(fixed: PinnedPlaybook, state: Execution, event: e.TaskDone, moment: Moment) -> Made:
+def _task_done(pinned: PinnedPlaybook, state: Execution, event: e.TaskDone, moment: Moment) -> Made:
     yield from _stop_if_unwritten(state, event.activation)
     if event.transparent and event.result.ok:
         yield e.SinkProcessed(
@@ -624,7 +634,7 @@ def _task_done(fixed: PinnedPlaybook, state: Execution, event: e.TaskDone, momen
 
 
 def _progress(
-    fixed: PinnedPlaybook, state: Execution, event: e.CommandProgress, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, event: e.CommandProgress, moment: Moment
 ) -> Made:
     yield from loops.part(event)
     activation = _on(state, event.activation)
@@ -632,7 +642,7 @@ def _progress(
         yield loops.stop(state, activation)
 
 
-def _page(fixed: PinnedPlaybook, state: Execution, event: e.CallPage, moment: Moment) -> Made:
+def _page(pinned: PinnedPlaybook, state: Execution, event: e.CallPage, moment: Moment) -> Made:
     if event.result.reference is not None:
         manifest = call_id(event.command_id, event.task, event.run)
         yield AddPart(manifest, event.page, 1, event.result.reference)

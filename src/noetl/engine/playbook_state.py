@@ -49,11 +49,11 @@ def shown(state: Execution) -> dict[str, dict[str, Any]]:
 
 
 def read(
-    fixed: PinnedPlaybook, state: Execution, stored: dict[str, StateValue], at: Micros
+    pinned: PinnedPlaybook, state: Execution, stored: dict[str, StateValue], at: Micros
 ) -> list[e.StateRead]:
     """Read the stored values of the names that the playbook uses and the execution does not know
     yet. `state_names` is None if the playbook may use every name."""
-    names = fixed.plan.state_names
+    names = pinned.plan.state_names
     if names is None:
         names = frozenset(stored)
     values = {
@@ -64,12 +64,12 @@ def read(
     return [e.StateRead(at=at, values=part) for part in _parts(values)]
 
 
-def inherit(fixed: PinnedPlaybook, retried: Execution, at: Micros) -> list[e.StateRead]:
+def inherit(pinned: PinnedPlaybook, retried: Execution, at: Micros) -> list[e.StateRead]:
     """Read the values that inherited steps have used, with the versions of that time. So a write
     that depends on them cannot overwrite a later value."""
     names: set[str] = set()
     for step in _inherited_steps(retried):
-        names.update(_used(fixed, retried, step))
+        names.update(_used(pinned, retried, step))
     values: dict[str, StateValue] = {}
     for name in sorted(names):
         known = retried.playbook_state[name]
@@ -86,9 +86,9 @@ def _inherited_steps(retried: Execution) -> list[str]:
     ]
 
 
-def _used(fixed: PinnedPlaybook, retried: Execution, step: str) -> list[str]:
+def _used(pinned: PinnedPlaybook, retried: Execution, step: str) -> list[str]:
     """The known state names that the step may have used: all of them if that is not known."""
-    plan = fixed.plan.steps.get(step)
+    plan = pinned.plan.steps.get(step)
     if plan is None or plan.uses.state is None:
         return list(retried.playbook_state)
     return [name for name in retried.playbook_state if name in plan.uses.state]

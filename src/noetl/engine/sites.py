@@ -1,7 +1,7 @@
 """Server-side expressions: evaluated from envelopes, workload and ctx. Workers evaluate the rest.
 
-`evaluate` answers with values, with a Failure, or with NEEDS_WORKER if an expression needs data.
-It counts operations to bound its work, and it knows no clock: `now()`, `uuid()` and `random()` are
+An answer is a list of values, a Failure, or NEEDS_WORKER if an expression needs data. Evaluation
+is bounded by counting operations, and it knows no clock: `now()`, `uuid()` and `random()` are
 derived from the event being handled, so that a replay gives the same values.
 """
 
@@ -53,7 +53,8 @@ from noetl.playbook.templates import (
 )
 from noetl.playbook.templates import evaluate as evaluate_template
 
-SAW_VALUES, SAW_BYTES = 8, 200
+SAW_VALUES = 8  # in one verdict of `next.evaluated`
+SAW_BYTES = 200  # of one value, as JSON
 
 
 class NeedsWorker:
@@ -113,7 +114,7 @@ class SelectionFailed(Exception):
 
 
 def evaluate(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     site: ExpressionSite,
@@ -124,11 +125,11 @@ def evaluate(
     A list or map by reference becomes a link. Data that looks like a link is wrapped, except in
     values for the playbook's state, which holds no links.
     """
-    return _each(fixed, state, activation, site, moment, _value)
+    return _each(pinned, state, activation, site, moment, _value)
 
 
 def verdicts(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     site: ExpressionSite,
@@ -136,11 +137,11 @@ def verdicts(
 ) -> Answer:
     """True, False or a Failure for each guard of the site; NEEDS_WORKER as soon as one needs
     data."""
-    return _each(fixed, state, activation, site, moment, _guard)
+    return _each(pinned, state, activation, site, moment, _guard)
 
 
 def value_of(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     template: Any,
@@ -148,7 +149,7 @@ def value_of(
     place: str,
 ) -> Any | Failure:
     """Render one template from workload, ctx and identity. A template that needs data fails."""
-    scope = names(fixed, state, activation, moment)
+    scope = names(pinned, state, activation, moment)
     try:
         return render_value(template, scope, functions=moment.functions(place))
     except NeedsData:
@@ -162,7 +163,7 @@ def value_of(
 
 
 def _each(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     site: ExpressionSite,
@@ -182,8 +183,8 @@ def _each(
         return NEEDS_WORKER
     if one is _guard and not any(isinstance(value, Template) for value in site.cut):
         return [verdict(value) for value in site.cut]
-    scope = names(fixed, state, activation, moment)
-    selected = _selected(fixed, state, activation)
+    scope = names(pinned, state, activation, moment)
+    selected = _selected(pinned, state, activation)
     places = zip(site.keys, site.cut, strict=True)
     try:
         values = [
@@ -232,7 +233,7 @@ def _guard(
 
 
 def reported(value: Selected, as_guard: bool = False, *, for_state: bool = False) -> Any:
-    """Convert a value that a worker evaluated into the answer that `evaluate` gives."""
+    """Convert a value that a worker evaluated into the answer of a server-side expression."""
     if value.error is not None:
         return Failure(code="EXPRESSION", kind="template", message=value.error)
     if value.missing is not None and value.absent and as_guard:
@@ -267,7 +268,7 @@ def failure(error: Exception) -> Failure:
 
 
 def names(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> dict[str, Value]:
     """The names that a server-side expression sees. Steps are not among them: every part of an
     expression that reads a step is a selection, cut out when the playbook is registered."""
@@ -276,8 +277,8 @@ def names(
     )
     output = view(activation.outcome, activation)
     scope: dict[str, Value] = {
-        **fixed.workload,
-        "workload": fixed.workload,
+        **pinned.workload,
+        "workload": pinned.workload,
         "ctx": ctx,
         "vars": ctx,
         "input": args,
@@ -297,10 +298,10 @@ def names(
     if state.parent is not None and state.parent.iter:
         outer = with_distant(state.parent.iter)
         scope |= {"iter": {"parent": outer, **scratch}, "_loop": outer_iteration(outer)}
-    if not fixed.plan.hides_state:
+    if not pinned.plan.hides_state:
         scope["state"] = visible(state)
     if output is not None:
-        if fixed.plan.steps[activation.step].step.loop is not None:
+        if pinned.plan.steps[activation.step].step.loop is not None:
             scope["loop"] = ended_loop(activation.event, activation.outcome)
         scope["output"] = scope["outcome"] = output
         scope["error"] = output.get("error", NO_ERROR)
@@ -331,7 +332,7 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
 
 
 def _selected(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation
+    pinned: PinnedPlaybook, state: Execution, activation: Activation
 ) -> Callable[[Selection], Value]:
     """A function that gives the value of a selection, as the worker of its step reported it."""
 
@@ -346,9 +347,9 @@ def _selected(
                 envelope = record.result
         selected = envelope.selected(selection.id) if envelope is not None else None
         if selected is None:
-            if _is_reported_in_parts(fixed, selection, envelope):
+            if _is_reported_in_parts(pinned, selection, envelope):
                 raise NeedsData(selection.source)
-            return _from_envelope(fixed, selection, envelope, args)
+            return _from_envelope(pinned, selection, envelope, args)
         if selected.error is not None:
             raise SelectionFailed(f"{selection.source}: {selected.error}")
         if selected.missing is not None:
@@ -362,24 +363,24 @@ def _selected(
 
 
 def _is_reported_in_parts(
-    fixed: PinnedPlaybook, selection: Selection, envelope: Envelope | None
+    pinned: PinnedPlaybook, selection: Selection, envelope: Envelope | None
 ) -> bool:
     """Whether a worker of an older release reported this result: it reported the parts of a list
     or map, not the whole."""
     if envelope is None or envelope.reference is None or selection.source[0] not in "[{":
         return False
-    return fixed.plan.steps[selection.step].step.loop is None
+    return pinned.plan.steps[selection.step].step.loop is None
 
 
 def _from_envelope(
-    fixed: PinnedPlaybook, selection: Selection, envelope: Envelope | None, args: dict[str, Any]
+    pinned: PinnedPlaybook, selection: Selection, envelope: Envelope | None, args: dict[str, Any]
 ) -> Value:
     """Evaluate a selection that no worker reported: of a loop, of a lost worker, or of a step that
     has not run. Only the envelope and the arguments are known."""
     arguments = with_distant(args)
     scope: dict[str, Value] = {
-        **fixed.workload,
-        "workload": fixed.workload,
+        **pinned.workload,
+        "workload": pinned.workload,
         "input": arguments,
         "args": arguments,
     }
@@ -396,7 +397,7 @@ def _from_envelope(
 
 
 def saw(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     site: ExpressionSite,
@@ -407,7 +408,7 @@ def saw(
     guard_template = site.cut[arc]
     if not isinstance(guard_template, Template) or site.needs_worker:
         return {}
-    resolve_selection = _selected(fixed, state, activation)
+    resolve_selection = _selected(pinned, state, activation)
     source = guard_template.source
     seen: dict[str, Any] = {}
     for selection in guard_template.selections[:SAW_VALUES]:

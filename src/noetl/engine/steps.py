@@ -1,7 +1,7 @@
 """The life of a step: admission, its call, its assignments, its router. One activation at a time.
 
-`proceed` decides what an activation does next, by its phase. Every event of an activation leads
-there, and so does resuming after a pause. If an expression needs data, a worker evaluates it
+The phase of an activation decides what it does next. Every event of an activation leads to that
+decision, and so does resuming after a pause. If an expression needs data, a worker evaluates it
 first. Its answer is an event; the expression then takes its value from the state.
 """
 
@@ -21,19 +21,19 @@ from noetl.playbook.plan import ADMIT, SET, WHEN, arc_site
 
 
 def proceed(
-    fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
 ) -> Made:
     match activation.phase:
         case "admit":
-            yield from _admit(fixed, state, activation, moment)
+            yield from _admit(pinned, state, activation, moment)
         case "plan":
-            yield from loops.plan(fixed, state, activation, moment)
+            yield from loops.plan(pinned, state, activation, moment)
         case "loop":
-            yield from loops.go_on(fixed, state, activation, moment)
+            yield from loops.go_on(pinned, state, activation, moment)
         case "set":
-            yield from _leave(fixed, state, activation, moment)
+            yield from _leave(pinned, state, activation, moment)
         case "when":
-            yield from _route(fixed, state, activation, moment)
+            yield from _route(pinned, state, activation, moment)
         case "call":
             return
 
@@ -41,22 +41,24 @@ def proceed(
 # ---- entering ---------------------------------------------------------------------------
 
 
-def _admit(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def _admit(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Made:
     if held(state):
         return
-    plan = fixed.plan.steps[activation.step]
+    plan = pinned.plan.steps[activation.step]
     if plan.step.spec.pool is not None:
-        pool = pool_for(fixed, state, activation, "run", moment)
+        pool = pool_for(pinned, state, activation, "run", moment)
         if isinstance(pool, Failure):
             yield call_error(activation, pool, moment)
             return
     site = plan.site.get(ADMIT)
     if site is None:
-        yield from _begin(fixed, state, activation, moment)
+        yield from _begin(pinned, state, activation, moment)
         return
-    answer = sites.verdicts(fixed, state, activation, site, moment)
+    answer = sites.verdicts(pinned, state, activation, site, moment)
     if isinstance(answer, NeedsWorker):
-        yield from ask(fixed, state, activation, "evaluate", ADMIT, moment)
+        yield from ask(pinned, state, activation, "evaluate", ADMIT, moment)
         return
     if isinstance(answer, Failure):
         yield call_error(activation, answer, moment)
@@ -73,7 +75,7 @@ def _admit(fixed: PinnedPlaybook, state: Execution, activation: Activation, mome
             break
         yield _make_step_skipped(state, activation, number, rule.then.next, moment)
         return
-    yield from _begin(fixed, state, activation, moment)
+    yield from _begin(pinned, state, activation, moment)
 
 
 def _make_step_skipped(
@@ -92,17 +94,19 @@ def _make_step_skipped(
     )
 
 
-def _begin(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def _begin(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Made:
     """Start the loop or the pipeline of an admitted step."""
-    step = fixed.plan.steps[activation.step].step
+    step = pinned.plan.steps[activation.step].step
     if step.loop is not None:
-        yield from loops.plan(fixed, state, activation, moment)
+        yield from loops.plan(pinned, state, activation, moment)
     elif not step.tool:
         yield e.CallDone(
             at=moment.at, step=step.step, activation=activation.id, result=Envelope(status="ok")
         )
     else:
-        yield from run(fixed, state, activation, moment)
+        yield from run(pinned, state, activation, moment)
 
 
 # ---- the call ---------------------------------------------------------------------------
@@ -141,13 +145,13 @@ def call_error(activation: Activation, failure: Failure, moment: Moment) -> e.Ca
     )
 
 
-def stopped_by(fixed: PinnedPlaybook, activation: Activation) -> Failure:
+def stopped_by(pinned: PinnedPlaybook, activation: Activation) -> Failure:
     """The failure because of which the step's command is stopped."""
-    return activation.unwritten or timed_out(fixed, activation)
+    return activation.unwritten or timed_out(pinned, activation)
 
 
-def timed_out(fixed: PinnedPlaybook, activation: Activation) -> Failure:
-    limit = fixed.plan.steps[activation.step].step.spec.timeout
+def timed_out(pinned: PinnedPlaybook, activation: Activation) -> Failure:
+    limit = pinned.plan.steps[activation.step].step.spec.timeout
     message = f"step {activation.step} ran longer than its timeout of {limit}"
     if activation.unclaimed:
         reason = waits.no_worker(activation)
@@ -158,16 +162,18 @@ def timed_out(fixed: PinnedPlaybook, activation: Activation) -> Failure:
 # ---- assignments ------------------------------------------------------------------------
 
 
-def _leave(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def _leave(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Made:
     """Evaluate the step's `set` and exit. A failed assignment fails the step."""
     outcome = activation.outcome or Envelope(status="ok")
-    site = fixed.plan.steps[activation.step].site.get(SET)
+    site = pinned.plan.steps[activation.step].site.get(SET)
     values: dict[str, Any] = {}
     result = outcome.bare()
     if site is not None and outcome.ok:
-        answer = sites.evaluate(fixed, state, activation, site, moment)
+        answer = sites.evaluate(pinned, state, activation, site, moment)
         if isinstance(answer, NeedsWorker):
-            yield from ask(fixed, state, activation, "evaluate", SET, moment)
+            yield from ask(pinned, state, activation, "evaluate", SET, moment)
             return
         assignments = _map_answer_to_keys(site.keys, answer)
         if isinstance(assignments, Failure):
@@ -200,8 +206,10 @@ def _map_answer_to_keys(
 # ---- the router -------------------------------------------------------------------------
 
 
-def _route(fixed: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
-    plan = fixed.plan.steps[activation.step]
+def _route(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Made:
+    plan = pinned.plan.steps[activation.step]
     router = plan.step.next
     if router is None or not router.arcs or activation.cause == FINAL:
         yield _evaluated(activation, moment, order=plan.order)
@@ -211,22 +219,22 @@ def _route(fixed: PinnedPlaybook, state: Execution, activation: Activation, mome
         untried = tuple(e.Verdict(arc.step, "untried") for arc in arcs)
         yield _evaluated(activation, moment, order=plan.order, verdicts=untried)
         return
-    answer = sites.verdicts(fixed, state, activation, plan.site[WHEN], moment)
+    answer = sites.verdicts(pinned, state, activation, plan.site[WHEN], moment)
     if isinstance(answer, NeedsWorker):
-        yield from ask(fixed, state, activation, "evaluate", WHEN, moment)
+        yield from ask(pinned, state, activation, "evaluate", WHEN, moment)
         return
     if isinstance(answer, Failure):
         yield _evaluated(activation, moment, order=plan.order, error=answer)
         return
-    taken, verdicts, failure = _choose(fixed, state, activation, arcs, answer, moment)
+    taken, verdicts, failure = _choose(pinned, state, activation, arcs, answer, moment)
     if failure is not None:
         yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=failure)
         return
-    yield from _follow(fixed, state, activation, taken, verdicts, moment)
+    yield from _follow(pinned, state, activation, taken, verdicts, moment)
 
 
 def _choose(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     arcs: list[Arc],
@@ -234,7 +242,7 @@ def _choose(
     moment: Moment,
 ) -> tuple[list[int], tuple[e.Verdict, ...], Failure | None]:
     """The numbers of the taken arcs, the verdict on each arc, and the failure of a guard."""
-    plan = fixed.plan.steps[activation.step]
+    plan = pinned.plan.steps[activation.step]
     router = plan.step.next
     exclusive = router is None or router.spec.mode == "exclusive"
     went_well = _went_well(activation)
@@ -249,7 +257,7 @@ def _choose(
         seen: dict[str, Any] = {}
         if arc.when is not None:
             verdict = answer[number]
-            seen = sites.saw(fixed, state, activation, plan.site[WHEN], number, moment)
+            seen = sites.saw(pinned, state, activation, plan.site[WHEN], number, moment)
         if isinstance(verdict, Failure):
             verdicts.append(e.Verdict(arc.step, "error", seen))
             message = f"guard of the arc to {arc.step}: {verdict.message}"
@@ -264,7 +272,7 @@ def _choose(
 
 
 def _follow(
-    fixed: PinnedPlaybook,
+    pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     taken: list[int],
@@ -272,16 +280,16 @@ def _follow(
     moment: Moment,
 ) -> Made:
     """Evaluate `set` and `args` of the taken arcs. Two arcs to one step become one choice."""
-    plan = fixed.plan.steps[activation.step]
+    plan = pinned.plan.steps[activation.step]
     assigned: dict[str, Any] = {}
     chosen: dict[str, e.Chosen] = {}
     for number in taken:
         site = plan.site.get(arc_site(number))
         values: dict[str, Any] = {}
         if site is not None:
-            answer = sites.evaluate(fixed, state, activation, site, moment)
+            answer = sites.evaluate(pinned, state, activation, site, moment)
             if isinstance(answer, NeedsWorker):
-                yield from ask(fixed, state, activation, "evaluate", site.name, moment)
+                yield from ask(pinned, state, activation, "evaluate", site.name, moment)
                 return
             evaluated = _map_answer_to_keys(site.keys, answer)
             if isinstance(evaluated, Failure):
@@ -303,7 +311,7 @@ def _follow(
     if refusal is not None:
         yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=refusal)
         return
-    error = _no_next(fixed, activation) if not chosen else None
+    error = _no_next(pinned, activation) if not chosen else None
     recovered = bool(chosen) and not _went_well(activation)
     yield _evaluated(
         activation,
@@ -326,8 +334,8 @@ def _arc(step: Step, number: int) -> Arc:
     return step.next.arcs[number]
 
 
-def _no_next(fixed: PinnedPlaybook, activation: Activation) -> Failure | None:
-    if not (_went_well(activation) and fixed.plan.playbook.executor.spec.no_next_is_error):
+def _no_next(pinned: PinnedPlaybook, activation: Activation) -> Failure | None:
+    if not (_went_well(activation) and pinned.plan.playbook.executor.spec.no_next_is_error):
         return None
     return Failure(
         code="NO_NEXT",

@@ -27,9 +27,9 @@ def issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
     return replace(loop, next=event.first + event.count)
 
 
-def progressed(loop: LoopState, live: OpenCommand, done: int, items: e.Items) -> LoopState:
-    low = max(live.journal.done, live.first)
-    return _count(loop, items, low + live.shift, done + live.shift)
+def progressed(loop: LoopState, command: OpenCommand, done: int, items: e.Items) -> LoopState:
+    low = max(command.journal.done, command.first)
+    return _count(loop, items, low + command.shift, done + command.shift)
 
 
 def sharded(loop: LoopState, items: e.Items) -> LoopState:
@@ -40,72 +40,72 @@ def sharded(loop: LoopState, items: e.Items) -> LoopState:
 
 
 def reported(
-    loop: LoopState, live: OpenCommand, event: e.CommandCompleted | e.CommandFailed
+    loop: LoopState, command: OpenCommand, event: e.CommandCompleted | e.CommandFailed
 ) -> LoopState:
-    loop = _released(loop, live)
+    loop = _released(loop, command)
     items = event.items
     if items is None and isinstance(event, e.CommandFailed):
         error = event.result.error or Failure(code="FAILED", message="the chunk failed")
-        return _rest_failed(loop, live, error)
-    items = items or e.Items(ok=_rest(live))
-    if live.kind == "frame":
+        return _rest_failed(loop, command, error)
+    items = items or e.Items(ok=_rest(command))
+    if command.kind == "frame":
         claimed = items.claimed or 0
         loop = replace(
             loop,
-            claimed=loop.claimed + _uncounted(live, claimed),
+            claimed=loop.claimed + _uncounted(command, claimed),
             drained=loop.drained or not claimed,
         )
         if isinstance(event, e.CommandFailed) and not claimed:
             loop = replace(loop, broken=event.result.error)
-    low = max(live.journal.done, live.first)
-    count = live.count if items.claimed is None else items.claimed
-    high = live.first + count
-    return _count(loop, items, low + live.shift, high + live.shift)
+    low = max(command.journal.done, command.first)
+    count = command.count if items.claimed is None else items.claimed
+    high = command.first + count
+    return _count(loop, items, low + command.shift, high + command.shift)
 
 
-def lost(loop: LoopState, live: OpenCommand, failure: Failure) -> LoopState:
-    return _rest_failed(_released(loop, live), live, failure)
+def lost(loop: LoopState, command: OpenCommand, failure: Failure) -> LoopState:
+    return _rest_failed(_released(loop, command), command, failure)
 
 
-def cancelled(loop: LoopState, live: OpenCommand) -> LoopState:
+def cancelled(loop: LoopState, command: OpenCommand) -> LoopState:
     """Release a cancelled command. Its items that did not run count as skipped when the loop
     closes."""
-    if live.kind == "frame":
-        rows = _uncounted(live, live.journal.frame_size or 0)
+    if command.kind == "frame":
+        rows = _uncounted(command, command.journal.frame_size or 0)
         loop = replace(loop, claimed=loop.claimed + rows)
-    return _released(loop, live)
+    return _released(loop, command)
 
 
-def _uncounted(live: OpenCommand, claimed: int) -> int:
+def _uncounted(command: OpenCommand, claimed: int) -> int:
     """The claimed rows that the loop has not counted yet. A claim counts its rows at once; states
     of older releases counted them at the end of the frame."""
-    return claimed if live.place is None else 0
+    return claimed if command.place is None else 0
 
 
-def _rest_failed(loop: LoopState, live: OpenCommand, failure: Failure) -> LoopState:
+def _rest_failed(loop: LoopState, command: OpenCommand, failure: Failure) -> LoopState:
     """Count the items that the journal of the command does not cover as failed."""
-    if live.kind == "frame":
-        size = live.journal.frame_size
-        loop = replace(loop, claimed=loop.claimed + _uncounted(live, size or 0))
+    if command.kind == "frame":
+        size = command.journal.frame_size
+        loop = replace(loop, claimed=loop.claimed + _uncounted(command, size or 0))
         if size is None:  # the claim failed, not its rows
             loop = replace(loop, broken=failure)
     if loop.mode == "spark":  # the job failed, not its items
         loop = replace(loop, broken=failure)
-    first = live.first + live.shift
-    items = e.Items(failed=_rest(live), first_error=failure, first_failed=first)
+    first = command.first + command.shift
+    items = e.Items(failed=_rest(command), first_error=failure, first_failed=first)
     return _count(loop, items, first, first)
 
 
-def _rest(live: OpenCommand) -> int:
+def _rest(command: OpenCommand) -> int:
     """The number of items of the command that its journal does not cover."""
-    size = live.count
-    if live.kind == "frame":
-        size = live.journal.frame_size or 0
-    return size - max(0, live.journal.done - live.first)
+    size = command.count
+    if command.kind == "frame":
+        size = command.journal.frame_size or 0
+    return size - max(0, command.journal.done - command.first)
 
 
-def _released(loop: LoopState, live: OpenCommand) -> LoopState:
-    return replace(loop, live=loop.live - 1, running=loop.running - live.together, ahead=0)
+def _released(loop: LoopState, command: OpenCommand) -> LoopState:
+    return replace(loop, live=loop.live - 1, running=loop.running - command.together, ahead=0)
 
 
 def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:

@@ -28,22 +28,24 @@ ANNOUNCED_WITHIN: Micros = 6_000_000  # a worker reports a long command as claim
 
 
 def parked(state: Execution, event: e.CommandParked) -> Execution:
-    live = state.commands[event.command_id]
+    command = state.commands[event.command_id]
     if event.reason == "retry":
-        journal = replace(live.journal, tries=event.tries, resolved=None)
-        return _with(state, replace(live, attempt=live.attempt + 1, journal=journal, worker=None))
-    wait = _make_parked_command(live, event)
-    state = _with(state, replace(live, parked=wait, worker=None))
+        journal = replace(command.journal, tries=event.tries, resolved=None)
+        return _with(
+            state, replace(command, attempt=command.attempt + 1, journal=journal, worker=None)
+        )
+    wait = _make_parked_command(command, event)
+    state = _with(state, replace(command, parked=wait, worker=None))
     timers = dict(state.timers)
     if wait.timer is not None:
-        timers[wait.timer] = TimerUse("wait", live.id)
+        timers[wait.timer] = TimerUse("wait", command.id)
     if wait.timeout is not None:
-        timers[wait.timeout] = TimerUse("wait.timeout", live.id)
+        timers[wait.timeout] = TimerUse("wait.timeout", command.id)
     state = replace(state, timers=timers)
     request = event.child
     waits_for_child = wait.call is not None and request is not None and request.wait
-    if waits_for_child and not being_stopped(state, live):
-        state = replace(state, calls={**state.calls, wait.call: ChildCall(live.id)})
+    if waits_for_child and not being_stopped(state, command):
+        state = replace(state, calls={**state.calls, wait.call: ChildCall(command.id)})
     if request is not None and request.pinned is not None:
         state = replace(state, pins={**state.pins, request.path: request.pinned})
     if wait.signal is None or wait.signal not in state.signals:
@@ -51,16 +53,16 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
     return _consume(state, wait.signal, state.signals[wait.signal], event.key)
 
 
-def _make_parked_command(live: OpenCommand, event: e.CommandParked) -> ParkedCommand:
+def _make_parked_command(command: OpenCommand, event: e.CommandParked) -> ParkedCommand:
     call = timer = timeout = until = None
     if event.reason == "child":
-        run = live.journal.runs.get(event.task, 0) + 1
-        call = call_id(live.id, event.task, run, event.tries)
+        run = command.journal.runs.get(event.task, 0) + 1
+        call = call_id(command.id, event.task, run, event.tries)
     if event.reason == "time":
-        timer = timer_id(live.id, f"wait:{event.attempt}")
+        timer = timer_id(command.id, f"wait:{event.attempt}")
         until = due_at(event)
     if event.timeout is not None:
-        timeout = timer_id(live.id, f"timeout:{event.attempt}")
+        timeout = timer_id(command.id, f"timeout:{event.attempt}")
     return ParkedCommand(
         reason=event.reason,
         task=event.task,
@@ -102,14 +104,14 @@ def signal_received(state: Execution, event: e.SignalReceived) -> Execution:
 def _consume(state: Execution, name: str, payloads: tuple[Any, ...], by: str) -> Execution:
     """Give the oldest signal of this name to the command that has waited longest for it."""
     waiting = [
-        live
-        for live in state.commands.values()
-        if live.parked and live.parked.signal == name and not live.parked.ready
+        command
+        for command in state.commands.values()
+        if command.parked and command.parked.signal == name and not command.parked.ready
     ]
-    waiting = [live for live in waiting if not being_stopped(state, live)]
+    waiting = [command for command in waiting if not being_stopped(state, command)]
     if not waiting or state.status != "running":
         return state
-    oldest = min(waiting, key=lambda live: live.order)
+    oldest = min(waiting, key=lambda command: command.order)
     signals = {**state.signals, name: payloads[1:]}
     if not signals[name]:
         del signals[name]
@@ -174,14 +176,17 @@ def _timed_out(activation: Activation, unclaimed: bool) -> Activation:
 
 def nobody_took(state: Execution, activation: Activation, at: Micros) -> bool:
     """Whether no worker has taken a command of the step, as far as workers have reported."""
-    commands = [live for live in state.commands.values() if live.activation == activation.id]
+    commands = [
+        command for command in state.commands.values() if command.activation == activation.id
+    ]
     loop = activation.loop
     if not commands or at - activation.entered_at < ANNOUNCED_WITHIN:
         return False
     if loop is not None and (loop.ok or loop.failed or loop.claimed):
         return False
     return all(
-        live.worker is None and live.attempt == 1 and live.parked is None for live in commands
+        command.worker is None and command.attempt == 1 and command.parked is None
+        for command in commands
     )
 
 
@@ -195,17 +200,17 @@ def child_started(state: Execution, event: e.ChildStarted) -> Execution:
     call = state.calls.get(event.call)
     if call is not None:
         state = replace(state, calls={**state.calls, event.call: replace(call, child=event.child)})
-    for live in state.commands.values():
-        wait = live.parked
+    for command in state.commands.values():
+        wait = command.parked
         if wait is not None and wait.call == event.call:
             break
     else:
         return state
-    live = replace(live, parked=replace(wait, child=event.child))
-    state = _with(state, live)
+    command = replace(command, parked=replace(wait, child=event.child))
+    state = _with(state, command)
     if wait.request is not None and not wait.request.wait:
         started = Envelope(status="ok", context={"value": {"execution_id": event.child}})
-        return resolve(state, live, started, event.key)
+        return resolve(state, command, started, event.key)
     return state
 
 
@@ -216,36 +221,36 @@ def child_ended(state: Execution, event: e.ChildEnded) -> Execution:
     calls = dict(state.calls)
     del calls[event.call]
     state = replace(state, calls=calls)
-    live = state.commands.get(call.command)
-    if live is None:
+    command = state.commands.get(call.command)
+    if command is None:
         return state
-    return resolve(state, live, event.result, event.key)
+    return resolve(state, command, event.result, event.key)
 
 
-def being_stopped(state: Execution, live: OpenCommand) -> bool:
+def being_stopped(state: Execution, command: OpenCommand) -> bool:
     """Whether the command is to stop: the execution is cancelling, its step timed out, or its loop
     stops early."""
     if state.status == "cancelling":
         return True
-    activation = state.activations[live.activation]
+    activation = state.activations[command.activation]
     if activation.phase not in ("call", "loop"):
         return False  # the command evaluates for the router: the step's own work is over
     return activation.stopped or (activation.loop is not None and activation.loop.stopping)
 
 
-def resolve(state: Execution, live: OpenCommand, answer: Envelope, by: str) -> Execution:
+def resolve(state: Execution, command: OpenCommand, answer: Envelope, by: str) -> Execution:
     """End the wait of a command, which becomes a new attempt. A command that is to stop stays
     parked until it has stopped."""
-    if live.parked is None or live.parked.ready or state.status != "running":
+    if command.parked is None or command.parked.ready or state.status != "running":
         return state
-    if being_stopped(state, live):
+    if being_stopped(state, command):
         return state
-    state = forget(state, live.parked)
-    still_parked = replace(live.parked, ready=True) if state.paused else None
+    state = forget(state, command.parked)
+    still_parked = replace(command.parked, ready=True) if state.paused else None
     resolved = replace(
-        live,
-        attempt=live.attempt + 1,
-        journal=replace(live.journal, resolved=answer),
+        command,
+        attempt=command.attempt + 1,
+        journal=replace(command.journal, resolved=answer),
         parked=still_parked,
         resolved_by=by,
     )
@@ -255,10 +260,10 @@ def resolve(state: Execution, live: OpenCommand, answer: Envelope, by: str) -> E
 def unpark_ready(state: Execution, by: str) -> Execution:
     """Unpark the commands that were resolved during the pause."""
     commands = dict(state.commands)
-    for command_id, live in state.commands.items():
-        if live.parked is None or not live.parked.ready or being_stopped(state, live):
+    for command_id, command in state.commands.items():
+        if command.parked is None or not command.parked.ready or being_stopped(state, command):
             continue
-        commands[command_id] = replace(live, parked=None, resolved_by=by)
+        commands[command_id] = replace(command, parked=None, resolved_by=by)
     return replace(state, commands=commands)
 
 
@@ -267,7 +272,7 @@ def expected(state: Execution, call: str) -> bool:
     if call in state.calls:
         return True
     commands = state.commands.values()
-    return any(live.parked is not None and live.parked.call == call for live in commands)
+    return any(command.parked is not None and command.parked.call == call for command in commands)
 
 
 def forget(state: Execution, wait: ParkedCommand) -> Execution:
@@ -292,5 +297,5 @@ def _activation(use: TimerUse) -> Any:
     return use.subject
 
 
-def _with(state: Execution, live: OpenCommand) -> Execution:
-    return replace(state, commands={**state.commands, live.id: live})
+def _with(state: Execution, command: OpenCommand) -> Execution:
+    return replace(state, commands={**state.commands, command.id: command})

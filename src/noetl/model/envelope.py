@@ -33,8 +33,8 @@ NOT_WRITTEN = Selected(missing="")  # the value of a reducer that no item has wr
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether an event may carry this value of a payload: a number, a boolean, null, or a text of
-    at most SCALAR_LIMIT bytes. Lists, maps and longer texts always travel by reference."""
+    """Whether an event may carry this value of a payload: a number, a boolean, null, or a short
+    text. Lists, maps and longer texts always travel by reference."""
     if isinstance(value, str):
         if len(value) > SCALAR_LIMIT:
             return False

@@ -118,7 +118,7 @@ def member_label(label: str, name: str) -> str:
 
 
 def is_member_uri(uri: str, name: str, of_member: Any) -> bool:
-    """Whether `of_member` is the address that `member_label` gives a member of the value at `uri`.
+    """Whether `of_member` is the address of the member `name` of the value at `uri`.
     A further launch of the same attempt appends its number to the label: `-l2`."""
     if of_member == member_label(uri, name):
         return True
@@ -138,7 +138,7 @@ class PayloadOrigin(Struct, frozen=True):
 
 
 def made_by(key: str) -> PayloadOrigin | None:
-    """Parse a key of `result_key`. None if it is another key."""
+    """Parse the key of a result. None if it is another key."""
     found = _KEY.fullmatch(key)
     if found is None:
         return None

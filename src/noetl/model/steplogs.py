@@ -40,7 +40,7 @@ def part_key(command: str, attempt: int, launch: int, part: int) -> str:
 
 
 def made_by(key: str) -> LogPartKey | None:
-    """Parse a key of `part_key`. None if it is another key."""
+    """Parse the key of a log part. None if it is another key."""
     found = _KEY.fullmatch(key)
     if found is None:
         return None
