@@ -25,8 +25,8 @@ class CatalogPostgres:
         if latest is not None and latest.hash == content:
             return latest
         async with self._pool.transaction() as session:
-            alone, register = _SQL["alone"], _SQL["register"]
-            await session.fetch(alone.text, *alone.bind(tenant=tenant, path=path))
+            lock, register = _SQL["alone"], _SQL["register"]
+            await session.fetch(lock.text, *lock.bind(tenant=tenant, path=path))
             values = register.bind(tenant=tenant, path=path, hash=content, text=text)
             added = await session.fetch(register.text, *values)
             if added:
@@ -43,14 +43,14 @@ class CatalogPostgres:
         return await self._finds((tenant, path, version))
 
     async def _find_all(
-        self, wanted: list[tuple[Tenant, str, int | None]]
+        self, requests: list[tuple[Tenant, str, int | None]]
     ) -> list[CatalogEntry | None]:
         """Find many entries in one statement. Equal requests are read once."""
-        keys = list(dict.fromkeys(wanted))
+        keys = list(dict.fromkeys(requests))
         tenants, paths, versions = (list(column) for column in zip(*keys, strict=True))
         rows = await self._pool.read(_SQL["find"], tenants=tenants, paths=paths, versions=versions)
         entries = {keys[number - 1]: CatalogEntry(*entry) for number, *entry in rows}
-        return [entries.get(key) for key in wanted]
+        return [entries.get(key) for key in requests]
 
     async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         if tenant is None:

@@ -1,4 +1,5 @@
-"""Finds the programs of Postgres: of `NOETL_POSTGRES_BIN`, of a Python package, or of the system."""
+"""Finds the programs of Postgres: of `NOETL_POSTGRES_BIN`, of a Python package, or of the
+system."""
 
 import errno
 import hashlib
@@ -52,7 +53,8 @@ class Candidate:
 
 
 def find(account: Account | None, major: int | None = None) -> PostgresBinaries:
-    """The first Postgres that runs as `account`. Existing data need one of their `major` version."""
+    """The first Postgres that runs as `account`. Existing data need one of their `major`
+    version."""
     other_versions: list[PostgresBinaries] = []
     refusals: list[str] = []
     for candidate in candidates():
@@ -198,8 +200,10 @@ def shelf() -> Path:
         if directory.stat().st_uid == os.geteuid() and os.access(directory, os.W_OK):
             return directory
     raise Unavailable(
-        "the Postgres of this environment lies in a directory closed to other users, and there is no place for a copy",
-        hint=f"make one of {', '.join(SHELVES)} writable, run noetl as an ordinary user, or set NOETL_DB_URL",
+        "the Postgres of this environment lies in a directory closed to other users,"
+        " and there is no place for a copy",
+        hint=f"make one of {', '.join(SHELVES)} writable, run noetl as an ordinary user,"
+        " or set NOETL_DB_URL",
     )
 
 

@@ -113,22 +113,24 @@ class PostgresCluster:
         """Run `initdb`, then create the roles and databases in the stand-alone server."""
         data.mkdir(mode=0o700)
         own(data, account)
-        opened = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            place = ["-D", directory_name(data, opened, account)]
-            self.do([runtime.program("initdb"), *place, *INITDB_OPTIONS], account, opened)
+            place = ["-D", directory_name(data, descriptor, account)]
+            self.do([runtime.program("initdb"), *place, *INITDB_OPTIONS], account, descriptor)
 
             access = data / "pg_hba.conf"
             access.write_text(ACCESS)
             own(access, account)
             command = [runtime.program("postgres"), "--single", *place, *SINGLE_OPTIONS]
-            self.do(command, account, opened, statements(passwords, runtime.major))
+            self.do(command, account, descriptor, statements(passwords, runtime.major))
         finally:
-            os.close(opened)
+            os.close(descriptor)
 
-    def do(self, command: list[str], account: Account | None, opened: int, text: str = "") -> None:
+    def do(
+        self, command: list[str], account: Account | None, descriptor: int, text: str = ""
+    ) -> None:
         """Run a program of Postgres. Raises HomeFull or Unavailable if it fails."""
-        finished = run(command, account, opened=opened, text=text)
+        finished = run(command, account, descriptor=descriptor, text=text)
         if finished.code == 0:
             return
         complaint = finished.errors.strip() or finished.output.strip()
@@ -137,7 +139,8 @@ class PostgresCluster:
                 raise full(self.home, line)
         raise Unavailable(
             f"could not make a database in {self.home}: {complaint}",
-            hint="set NOETL_POSTGRES_BIN to another Postgres, or NOETL_DB_URL to a database of yours",
+            hint="set NOETL_POSTGRES_BIN to another Postgres,"
+            " or NOETL_DB_URL to a database of yours",
         )
 
 
@@ -176,11 +179,11 @@ def sync_tree(directory: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def own(path: Path, account: Account | None) -> None:

@@ -107,11 +107,13 @@ class PostgresProcess:
     own forks the server and waits for its end.
     """
 
-    def __init__(self, command: list[str], account: Account | None, opened: int, log: Path) -> None:
+    def __init__(
+        self, command: list[str], account: Account | None, descriptor: int, log: Path
+    ) -> None:
         self.owner = os.getpid()
         self.ended = threading.Event()
         started: Future[Popen[bytes]] = Future()
-        arguments = (command, account, opened, log, started)
+        arguments = (command, account, descriptor, log, started)
         thread = threading.Thread(target=self.keep, args=arguments, name="postgres", daemon=True)
         thread.start()
         self.process = started.result()
@@ -120,7 +122,7 @@ class PostgresProcess:
         self,
         command: list[str],
         account: Account | None,
-        opened: int,
+        descriptor: int,
         log: Path,
         started: Future[Popen[bytes]],
     ) -> None:
@@ -130,7 +132,12 @@ class PostgresProcess:
             log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(log_file, "ab") as file:
                 process = spawn(
-                    command, account, opened=opened, last=signal.SIGINT, stdout=file, stderr=file
+                    command,
+                    account,
+                    descriptor=descriptor,
+                    death_signal=signal.SIGINT,
+                    stdout=file,
+                    stderr=file,
                 )
             if not LINUX:
                 guard = watcher(process.pid)
@@ -191,7 +198,7 @@ class Embedded:
         account = server_account(self.cluster.data)
         self.cluster.create(find(account), account, synced=self.settings["fsync"] == "on")
 
-    def start(self, opened: int) -> int:
+    def start(self, descriptor: int) -> int:
         """Start the server on a free port. Returns the port."""
         account = server_account(self.cluster.data)
         runtime = find(account, self.cluster.major())
@@ -199,8 +206,8 @@ class Embedded:
         rotate(self.log)
         for port in free_ports(self.cluster.last_port()):
             log_size = self.log.stat().st_size if self.log.exists() else 0
-            command = self.command(runtime, account, opened, port)
-            server = PostgresProcess(command, account, opened, self.log)
+            command = self.command(runtime, account, descriptor, port)
+            server = PostgresProcess(command, account, descriptor, self.log)
             if self.comes_up(server):
                 self.server = server
                 self.cluster.keep_port(port)
@@ -214,14 +221,14 @@ class Embedded:
         )
 
     def command(
-        self, runtime: PostgresBinaries, account: Account | None, opened: int, port: int
+        self, runtime: PostgresBinaries, account: Account | None, descriptor: int, port: int
     ) -> list[str]:
         settings: dict[str, str] = {}
         if runtime.major >= 18:
             settings.update(SINCE_18)
         settings.update(self.settings)
         settings["port"] = str(port)
-        directory = directory_name(self.cluster.data, opened, account)
+        directory = directory_name(self.cluster.data, descriptor, account)
         command = [runtime.program("postgres"), "-D", directory]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
@@ -270,10 +277,10 @@ class Embedded:
 def held(lock: Path) -> Iterator[None]:
     """Hold the lock for looking, creating and starting. A process that had to wait here usually
     finds the server running."""
-    opened = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         end = time.monotonic() + PATIENCE_SEC
-        while not try_lock(opened, lock):
+        while not try_lock(descriptor, lock):
             if time.monotonic() > end:
                 home = lock.parent
                 raise Unavailable(
@@ -284,17 +291,17 @@ def held(lock: Path) -> Iterator[None]:
             time.sleep(0.01)
         yield
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 @contextmanager
 def claimed(data: Path) -> Iterator[int | Postmaster]:
     """Yield the locked data directory as an open file, which a new server inherits. If a server has
     it and answers, yield that server instead."""
-    opened = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     try:
         end = time.monotonic() + ORPHANS_SEC
-        while not try_lock(opened, data):
+        while not try_lock(descriptor, data):
             postmaster = read_postmaster(data)
             if postmaster is not None and postmaster.ready:
                 if serves(postmaster.pid, data) and answers(postmaster.port):
@@ -304,17 +311,18 @@ def claimed(data: Path) -> Iterator[int | Postmaster]:
             if time.monotonic() > end:
                 raise Unavailable(
                     f"{data} is in use by a Postgres that does not answer here",
-                    hint="end what uses it (another container with this NOETL_HOME?), or set another NOETL_HOME",
+                    hint="end what uses it (another container with this NOETL_HOME?),"
+                    " or set another NOETL_HOME",
                 )
             time.sleep(0.01)
-        yield opened
+        yield descriptor
     finally:
-        os.close(opened)  # does not unlock: a server that inherited the file keeps the lock
+        os.close(descriptor)  # does not unlock: a server that inherited the file keeps the lock
 
 
-def try_lock(opened: int, path: Path) -> bool:
+def try_lock(descriptor: int, path: Path) -> bool:
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
@@ -352,11 +360,11 @@ def forget_leftover(data: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def free_ports(last: int | None) -> Iterator[int]:
-    """Yield a few free ports, first the `last` one, so that addresses of clients stay valid."""
+def free_ports(last_port: int | None) -> Iterator[int]:
+    """Yield a few free ports, first the last one, so that addresses of clients stay valid."""
     choices = random.sample(PORTS, 64)
-    if last:
-        choices.insert(0, last)
+    if last_port:
+        choices.insert(0, last_port)
     return islice((port for port in choices if is_free(port)), PORT_TRIES)
 
 

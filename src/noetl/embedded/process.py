@@ -68,24 +68,24 @@ def server_account(data: Path) -> Account | None:
     return Account(nobody.pw_uid, nobody.pw_gid)
 
 
-def directory_name(directory: Path, opened: int, account: Account | None) -> str:
-    """The path of the `opened` directory for a program that runs as `account`."""
+def directory_name(directory: Path, descriptor: int, account: Account | None) -> str:
+    """The path of the `descriptor` directory for a program that runs as `account`."""
     if account is None:
         return str(directory)
-    return f"/proc/self/fd/{opened}"
+    return f"/proc/self/fd/{descriptor}"
 
 
 def spawn(
     command: Sequence[str],
     account: Account | None,
     *,
-    opened: int | None = None,
-    last: signal.Signals = signal.SIGKILL,
+    descriptor: int | None = None,
+    death_signal: signal.Signals = signal.SIGKILL,
     stdin: int = DEVNULL,
     stdout: int | IO[bytes] = PIPE,
     stderr: int | IO[bytes] = PIPE,
 ) -> Popen[bytes]:
-    """Start `command`. It gets the signal `last` when the calling thread ends, also by a kill.
+    """Start `command`. It gets `death_signal` when the calling thread ends, also by a kill.
 
     The program has a session of its own, so that Ctrl-C reaches only noetl, which then stops the
     server in order.
@@ -93,7 +93,7 @@ def spawn(
     user: dict[str, Any] = {}
     if account is not None:
         user = {"user": account.uid, "group": account.gid, "extra_groups": []}
-    inherited = () if opened is None else (opened,)
+    inherited = () if descriptor is None else (descriptor,)
     try:
         return Popen(  # noqa: S603 (our own argument list, no shell)
             command,
@@ -104,7 +104,7 @@ def spawn(
             stderr=stderr,
             pass_fds=inherited,
             start_new_session=True,
-            preexec_fn=tied_to_us(last),
+            preexec_fn=tied_to_us(death_signal),
             **user,
         )
     except PermissionError:
@@ -113,22 +113,27 @@ def spawn(
         as_user = "" if account is None else f" as user {account.uid}"
         raise Unavailable(
             f"cannot run {command[0]}{as_user}: {error.strerror}",
-            hint="set NOETL_POSTGRES_BIN to another Postgres, or NOETL_DB_URL to a database of yours",
+            hint="set NOETL_POSTGRES_BIN to another Postgres,"
+            " or NOETL_DB_URL to a database of yours",
         ) from error
 
 
 def run(
-    command: Sequence[str], account: Account | None, *, opened: int | None = None, text: str = ""
+    command: Sequence[str],
+    account: Account | None,
+    *,
+    descriptor: int | None = None,
+    text: str = "",
 ) -> Finished:
     """Run `command` with `text` as its input, and wait for its end."""
-    process = spawn(command, account, opened=opened, stdin=PIPE)
+    process = spawn(command, account, descriptor=descriptor, stdin=PIPE)
     output, errors = process.communicate(text.encode())
     return Finished(
         process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
     )
 
 
-def tied_to_us(last: signal.Signals) -> Callable[[], None] | None:
+def tied_to_us(death_signal: signal.Signals) -> Callable[[], None] | None:
     """A `preexec_fn` that ties the child to the calling thread. It runs after the change of user,
     which would clear the setting."""
     if not LINUX:
@@ -136,7 +141,7 @@ def tied_to_us(last: signal.Signals) -> Callable[[], None] | None:
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
     def tie() -> None:
-        prctl(PR_SET_PDEATHSIG, int(last))
+        prctl(PR_SET_PDEATHSIG, int(death_signal))
         if os.getppid() != parent:  # the parent died before the line above
             os._exit(1)
 
@@ -161,8 +166,8 @@ def alive(pid: int) -> bool:
 
 
 def serves(pid: int, data: Path) -> bool:
-    """Whether the process is the server of `data`, as far as can be seen. The pid in a file may belong
-    to another program now.
+    """Whether the process is the server of `data`, as far as can be seen. The pid in a file may
+    belong to another program now.
 
     A process that is ending does not count: clients that lose their session ask at once, before the
     pid is free.

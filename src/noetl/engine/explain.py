@@ -80,8 +80,9 @@ def _waits_for(state: Execution, command: OpenCommand) -> str | None:
             )
             return f"task {command.parked.task} waits for an approval: {remedy}"
         case "signal":
-            remedy = f"`noetl signal {state.execution_id} {command.parked.signal}` sends it"
-            return f"task {command.parked.task} waits for the signal {command.parked.signal!r}: {remedy}"
+            signal = command.parked.signal
+            remedy = f"`noetl signal {state.execution_id} {signal}` sends it"
+            return f"task {command.parked.task} waits for the signal {signal!r}: {remedy}"
         case "child":
             child = command.parked.child or "which has not started yet"
             return f"task {command.parked.task} waits for its child {child}"

@@ -36,11 +36,11 @@ FAILED_EVENT = "call.error"  # `event` for the router of a failed step, loop or 
 
 
 def evolve(state: Execution, event: e.Event) -> Execution:
-    folded = FOLDS[type(event)](state, event)
-    assigned = getattr(event, "set", None)
-    if assigned and playbook_state.writes_state(assigned):
-        folded = playbook_state.fold_writes(folded, event)
-    return replace(folded, last_at=event.at, events=state.events + 1)
+    new_state = FOLDS[type(event)](state, event)
+    assignments = getattr(event, "set", None)
+    if assignments and playbook_state.writes_state(assignments):
+        new_state = playbook_state.fold_writes(new_state, event)
+    return replace(new_state, last_at=event.at, events=state.events + 1)
 
 
 # ---- the execution ----------------------------------------------------------------------

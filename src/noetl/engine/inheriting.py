@@ -33,26 +33,26 @@ class Repeat(Struct, frozen=True, kw_only=True):
     writes_again: dict[str, tuple[str, ...]] = {}  # by step: names with a value that it reassigns
 
 
-def preview(plan: Plan, old: Execution) -> Repeat:
+def preview(plan: Plan, retried: Execution) -> Repeat:
     """Compute what a retry would do, without starting it."""
-    begins = tuple(dict.fromkeys(start.step for start in start_at(plan, old))) or (plan.entry,)
+    begins = tuple(dict.fromkeys(start.step for start in start_at(plan, retried))) or (plan.entry,)
     inherited_steps = [
         event.step
-        for event in inherited(plan, old, 0)
+        for event in inherited(plan, retried, 0)
         if isinstance(event, e.StepInherited) and event.loop is None
     ]
     following = plan.steps_after(*(step for step in begins if step in plan.steps))
     again = [step for step in plan.steps if step in following or step in begins]
     items: dict[str, tuple[int, int]] = {}
     for step in begins:
-        loop = old.steps[step].loop if step in old.steps else None
+        loop = retried.steps[step].loop if step in retried.steps else None
         if loop is not None:
             items[step] = (loop.failed + loop.skipped, loop.total)
     writes_again: dict[str, tuple[str, ...]] = {}
     for step in again:
-        if step not in old.steps:
+        if step not in retried.steps:
             continue
-        names = _writes_again(plan.steps[step].step, old)
+        names = _writes_again(plan.steps[step].step, retried)
         if names:
             writes_again[step] = names
     return Repeat(
@@ -64,10 +64,10 @@ def preview(plan: Plan, old: Execution) -> Repeat:
     )
 
 
-def changed_loops(before: Plan, plan: Plan, old: Execution) -> tuple[str, ...]:
+def changed_loops(before: Plan, plan: Plan, retried: Execution) -> tuple[str, ...]:
     """Loops that run some of their items again although the new version of the playbook has
     another `in` for them."""
-    again = preview(plan, old).items
+    again = preview(plan, retried).items
     return tuple(
         step
         for step in again
@@ -82,38 +82,38 @@ def _collection(plan: Plan, step: str) -> object:
     return loop.in_
 
 
-def _writes_again(step: Step, old: Execution) -> tuple[str, ...]:
+def _writes_again(step: Step, retried: Execution) -> tuple[str, ...]:
     """The names of ctx and state that have a value and that the step assigns again.
 
     Names with a reducer are left out: they take in only the items that run again. A rewound
     execution has none, because it begins with the values of the moment when the step was entered.
     """
-    if old.status == "running":
+    if retried.status == "running":
         return ()
-    assigned = list(step.set)
+    assigned_names = list(step.set)
     for task in step.tool:
-        assigned += task.set
+        assigned_names += task.set
     reduced: set[str] = set()
     if step.loop is not None:
         reduced = {full_name(name) for name in step.loop.spec.reduce}
-    names = dict.fromkeys(full_name(name) for name in assigned)
-    return tuple(name for name in names if name not in reduced and _has_value(name, old))
+    names = dict.fromkeys(full_name(name) for name in assigned_names)
+    return tuple(name for name in names if name not in reduced and _has_value(name, retried))
 
 
-def _has_value(name: str, old: Execution) -> bool:
+def _has_value(name: str, retried: Execution) -> bool:
     root, path = root_of(name)
-    values = {"ctx": old.ctx, "state": old.playbook_state}.get(root, {})
+    values = {"ctx": retried.ctx, "state": retried.playbook_state}.get(root, {})
     return path[0] in values
 
 
-def misfits(plan: Plan, old: Execution) -> list[str]:
+def misfits(plan: Plan, retried: Execution) -> list[str]:
     """Why this version of the playbook cannot continue the execution; empty if it can."""
     problems = [
         f"it has no step {start.step!r}, where the retry begins"
-        for start in start_at(plan, old)
+        for start in start_at(plan, retried)
         if start.step not in plan.steps
     ]
-    for event in inherited(plan, old, 0):
+    for event in inherited(plan, retried, 0):
         if not isinstance(event, e.StepInherited):
             continue
         step = plan.steps.get(event.step)
@@ -132,19 +132,21 @@ def misfits(plan: Plan, old: Execution) -> list[str]:
     return problems
 
 
-def start_at(plan: Plan, old: Execution) -> tuple[e.StartAt, ...]:
+def start_at(plan: Plan, retried: Execution) -> tuple[e.StartAt, ...]:
     """Every arrival at a step that failed or was cut off. A step with `join: each` runs for each
     arrival; any other step runs once, with the arguments of all."""
-    if old.status == "completed":
-        return tuple(e.StartAt(step, loop.args) for step, loop in _first_loops(plan, old).items())
-    return tuple(e.StartAt(unfinished.step, unfinished.args) for unfinished in old.unfinished)
+    if retried.status == "completed":
+        return tuple(
+            e.StartAt(step, loop.args) for step, loop in _first_loops(plan, retried).items()
+        )
+    return tuple(e.StartAt(unfinished.step, unfinished.args) for unfinished in retried.unfinished)
 
 
-def start_parts(plan: Plan, old: Execution) -> list[tuple[e.StartAt, ...]]:
+def start_parts(plan: Plan, retried: Execution) -> list[tuple[e.StartAt, ...]]:
     """Split the starts into parts that fit into events. The first part may be empty."""
     parts: list[tuple[e.StartAt, ...]] = [()]
     size = 0
-    for start in start_at(plan, old):
+    for start in start_at(plan, retried):
         added = len(json.encode(start))
         if parts[-1] and size + added > START_BYTES:
             parts.append(())
@@ -154,10 +156,10 @@ def start_parts(plan: Plan, old: Execution) -> list[tuple[e.StartAt, ...]]:
     return parts
 
 
-def loops_with_failed_items(old: Execution) -> dict[str, e.LoopInherited]:
+def loops_with_failed_items(retried: Execution) -> dict[str, e.LoopInherited]:
     """The loops of a completed execution that completed with failed items, in order of their
     end."""
-    in_order = sorted(old.steps.items(), key=lambda entry: entry[1].order)
+    in_order = sorted(retried.steps.items(), key=lambda entry: entry[1].order)
     return {
         step: record.loop
         for step, record in in_order
@@ -165,11 +167,11 @@ def loops_with_failed_items(old: Execution) -> dict[str, e.LoopInherited]:
     }
 
 
-def _first_loops(plan: Plan, old: Execution) -> dict[str, e.LoopInherited]:
+def _first_loops(plan: Plan, retried: Execution) -> dict[str, e.LoopInherited]:
     """The loops with failed items that no other such loop leads to. Of two that lead to each
     other, the one that ended first."""
     loops = {
-        step: loop for step, loop in loops_with_failed_items(old).items() if step in plan.steps
+        step: loop for step, loop in loops_with_failed_items(retried).items() if step in plan.steps
     }
     first: dict[str, e.LoopInherited] = {}
     for step, loop in loops.items():
@@ -191,24 +193,24 @@ def _follows(plan: Plan, step: str, loops: Iterable[str]) -> bool:
     return any(_leads_to(plan, loop, step) and not _leads_to(plan, step, loop) for loop in loops)
 
 
-def inherited(plan: Plan, old: Execution, at: Micros) -> list[e.Event]:
+def inherited(plan: Plan, retried: Execution, at: Micros) -> list[e.Event]:
     """The events of what the new execution inherits: variables in parts that fit into events, then
     results by reference."""
-    again = {start.step for start in start_at(plan, old)}
-    loops = again if old.status == "completed" else frozenset()
+    again = {start.step for start in start_at(plan, retried)}
+    loops = again if retried.status == "completed" else frozenset()
     events: list[e.Event] = []
     part: dict[str, object] = {}
-    for name in sorted(old.ctx):
-        if part and len(json.encode({**part, name: old.ctx[name]})) > CTX_BYTES:
+    for name in sorted(retried.ctx):
+        if part and len(json.encode({**part, name: retried.ctx[name]})) > CTX_BYTES:
             events.append(e.CtxInherited(at=at, set=part, part=len(events)))
             part = {}
-        part[name] = old.ctx[name]
+        part[name] = retried.ctx[name]
     if part:
         events.append(e.CtxInherited(at=at, set=part, part=len(events)))
-    for step, record in sorted(old.steps.items(), key=lambda entry: entry[1].order):
+    for step, record in sorted(retried.steps.items(), key=lambda entry: entry[1].order):
         if step not in again and _follows(plan, step, loops):
             continue
-        begins_again = step in again and (record.loop is not None or old.status != "running")
+        begins_again = step in again and (record.loop is not None or retried.status != "running")
         event = _step(step, record, begins_again, at)
         if event is not None:
             events.append(event)

@@ -31,11 +31,11 @@ def release(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
             at=moment.at, reason="failed", error=runaway, step=min(state.tokens)
         )
         return
-    held = sorted(state.tokens, key=lambda step: (state.tokens[step][0].arrival, step))
+    held_steps = sorted(state.tokens, key=lambda step: (state.tokens[step][0].arrival, step))
     live = _live(pinned, state)
-    free = [step for step in held if _each(pinned, step) or not _blocked(pinned, live, step)]
+    free = [step for step in held_steps if _each(pinned, step) or not _blocked(pinned, live, step)]
     if not free and not state.running:
-        free = held[:1]
+        free = held_steps[:1]
     for step in free:
         yield from _enter(pinned, state, step, moment)
 

@@ -320,11 +320,11 @@ def _chunk_size(loop: LoopState, together: int, share: int) -> int:
     if not loop.timed or loop.micros > SLOW_ITEM * loop.timed:
         return 1
     micros = max(1, loop.micros)
-    full = CHUNK_TIME * together * loop.timed // micros
-    short = SHORT_TIME * together * loop.timed // micros
+    full_chunk = CHUNK_TIME * together * loop.timed // micros
+    short_chunk = SHORT_TIME * together * loop.timed // micros
     if loop.window >= LANES and loop.micros < CHEAP_ITEM * loop.timed:
-        full = max(full // 4, min(full, CHEAP_CHUNK))
-    return max(1, min(LARGEST_CHUNK, full, max(share, short)))
+        full_chunk = max(full_chunk // 4, min(full_chunk, CHEAP_CHUNK))
+    return max(1, min(LARGEST_CHUNK, full_chunk, max(share, short_chunk)))
 
 
 def _chunk(

@@ -269,19 +269,24 @@ def _stopped(state: Execution, stopped: m.Stopped, at: Micros) -> tuple[e.Event,
 
 
 def with_conflicts(
-    state: Execution, given: tuple[e.Event, ...], found: dict[str, e.StateConflict], at: Micros
+    state: Execution,
+    initial_events: tuple[e.Event, ...],
+    conflicts_found: dict[str, e.StateConflict],
+    at: Micros,
 ) -> tuple[e.Event, ...]:
     """Add the conflicts that the last append found to the events of a message.
 
     Conflicts come before a report, because the report may write state. They come after the events
     that begin an execution, because those read values that may be newer.
     """
-    begins = isinstance(given[0], e.PlaybookInitialized | e.WorkflowInitialized | e.StateRead)
+    begins = isinstance(
+        initial_events[0], e.PlaybookInitialized | e.WorkflowInitialized | e.StateRead
+    )
     if not begins:
-        return (*playbook_state.conflicts(state, found, at), *given)
-    for event in given:
+        return (*playbook_state.conflicts(state, conflicts_found, at), *initial_events)
+    for event in initial_events:
         state = evolve(state, event)
-    return (*given, *playbook_state.conflicts(state, found, at))
+    return (*initial_events, *playbook_state.conflicts(state, conflicts_found, at))
 
 
 # ---- decisions --------------------------------------------------------------------------
@@ -295,10 +300,10 @@ def decide(pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: Mom
     return rule(pinned, state, event, moment)
 
 
-def advance(pinned: PinnedPlaybook, state: Execution, *given: e.Event) -> Advance:
+def advance(pinned: PinnedPlaybook, state: Execution, *initial_events: e.Event) -> Advance:
     """Fold and decide until nothing follows. Events are listed in the order of folding, which is
     the order of the log."""
-    queue: deque[e.Event] = deque(given)
+    queue: deque[e.Event] = deque(initial_events)
     events: list[e.Event] = []
     effects: list[Effect] = []
 
@@ -508,8 +513,8 @@ def _timer(pinned: PinnedPlaybook, state: Execution, event: e.TimerFired, moment
             message = (
                 f"the execution ran longer than its timeout of {limit}{_not_begun(state, moment)}"
             )
-            late = Failure(code="TIMEOUT", kind="timeout", message=message)
-            yield e.ExecutionCancelling(at=moment.at, reason="timeout", error=late)
+            failure = Failure(code="TIMEOUT", kind="timeout", message=message)
+            yield e.ExecutionCancelling(at=moment.at, reason="timeout", error=failure)
         return
     timed_out = [
         activation
@@ -587,9 +592,9 @@ def _cancelling(
 def _resumed(pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Made:
     """Continue everything that was held back, oldest first."""
     yield from _resolved(pinned, state, event, moment)
-    busy = {command.activation for command in state.commands.values()}
+    busy_activations = {command.activation for command in state.commands.values()}
     for activation in sorted(state.activations.values(), key=lambda activation: activation.order):
-        if activation.phase == "loop" or activation.id not in busy:
+        if activation.phase == "loop" or activation.id not in busy_activations:
             yield from steps.proceed(pinned, state, activation, moment)
 
 

@@ -40,16 +40,16 @@ def without_arc(state: Execution, step: str) -> Execution:
     return replace(state, recovered=max(state.recovered - 1, 0), recoveries=left)
 
 
-def by_rule(state: Execution, step: str, found: e.Recovered | None) -> Execution:
-    if found is None:
+def by_rule(state: Execution, step: str, recovered: e.Recovered | None) -> Execution:
+    if recovered is None:
         return state
     recovery = Recovery(
         step=step,
-        by=f"rule: {found.by}",
-        code=found.code,
-        message=found.message,
-        task=found.task,
-        count=found.count,
+        by=f"rule: {recovered.by}",
+        code=recovered.code,
+        message=recovered.message,
+        task=recovered.task,
+        count=recovered.count,
     )
     return _count(state, recovery)
 

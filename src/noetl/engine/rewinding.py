@@ -52,9 +52,9 @@ class Rewinding:
             self._add_beside(before, event)
 
     def _add_beside(self, before: Execution, event: e.Event) -> None:
-        assigned = getattr(event, "set", {})
+        assignments = getattr(event, "set", {})
         if self._now.ctx is not before.ctx:
-            self._then = replace(self._then, ctx=assign_ctx(self._then.ctx, assigned))
+            self._then = replace(self._then, ctx=assign_ctx(self._then.ctx, assignments))
         if self._now.playbook_state is not before.playbook_state:
             self._then = playbook_state.fold_writes(self._then, event)
         if isinstance(event, e.NextEvaluated):
@@ -96,7 +96,7 @@ class Rewinding:
                 records[step] = _as_seen(record)
         return records
 
-    def _starts(self, entered: e.StepEnter) -> tuple[Unfinished, ...]:
+    def _starts(self, entry: e.StepEnter) -> tuple[Unfinished, ...]:
         """Where the rerun begins: at the step itself, then at other live steps that run again."""
         live: list[Activation] = sorted(
             self._then.activations.values(), key=lambda activation: activation.order
@@ -106,16 +106,16 @@ class Rewinding:
             for activation in live
             if activation.step in self._again
         ]
-        held: list[tuple[tuple[int, int], Unfinished]] = []
+        held_arrivals: list[tuple[tuple[int, int], Unfinished]] = []
         for step, tokens in self._then.tokens.items():
-            if step in self._again and step != entered.step:
-                held += [(token.order, Unfinished(step, token.args)) for token in tokens]
-        held.sort(key=lambda entry: entry[0])
+            if step in self._again and step != entry.step:
+                held_arrivals += [(token.order, Unfinished(step, token.args)) for token in tokens]
+        held_arrivals.sort(key=lambda pair: pair[0])
         cut_off = [start for start in self._now.unfinished if start.step not in self._again]
         return (
-            Unfinished(entered.step, entered.args),
+            Unfinished(entry.step, entry.args),
             *running,
-            *(arrival for _, arrival in held),
+            *(arrival for _, arrival in held_arrivals),
             *self._arrivals,
             *cut_off,
         )

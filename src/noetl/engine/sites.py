@@ -168,7 +168,7 @@ def _each(
     activation: Activation,
     site: ExpressionSite,
     moment: Moment,
-    one: "Callable[[Any, dict[str, Value], Seeded, Callable[[Selection], Value]], Any]",
+    evaluate_one: "Callable[[Any, dict[str, Value], Seeded, Callable[[Selection], Value]], Any]",
 ) -> Answer:
     if activation.broken is not None:
         return activation.broken
@@ -176,19 +176,19 @@ def _each(
     if evaluated is not None:
         keys_and_values = zip(site.keys, evaluated, strict=True)
         return [
-            reported(value, one is _guard, for_state=_for_state(key))
+            reported(value, evaluate_one is _guard, for_state=_for_state(key))
             for key, value in keys_and_values
         ]
     if site.needs_worker:
         return NEEDS_WORKER
-    if one is _guard and not any(isinstance(value, Template) for value in site.cut):
+    if evaluate_one is _guard and not any(isinstance(value, Template) for value in site.cut):
         return [verdict(value) for value in site.cut]
     scope = names(pinned, state, activation, moment)
     selected = _selected(pinned, state, activation)
     places = zip(site.keys, site.cut, strict=True)
     try:
         values = [
-            one(value, scope, moment.functions(f"{site.name}.{key}"), selected)
+            evaluate_one(value, scope, moment.functions(f"{site.name}.{key}"), selected)
             for key, value in places
         ]
     except NeedsData:
@@ -313,22 +313,22 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
     if outcome is None:
         return None
     context = {name: value for name, value in outcome.context.items() if name != "selections"}
-    shown: dict[str, Value] = {
+    output: dict[str, Value] = {
         name: context[name] for name in ("http", "pg", "py", "stats") if name in context
     }
-    shown["row_count"] = context.get("row_count")
-    shown["columns"] = context.get("columns")
-    shown["status"] = "ok" if outcome.ok else "error"
-    shown["context"] = context
-    shown["ref"] = outcome.reference.uri if outcome.reference is not None else None
-    shown["meta"] = msgspec.to_builtins(outcome.meta) if outcome.meta is not None else {}
+    output["row_count"] = context.get("row_count")
+    output["columns"] = context.get("columns")
+    output["status"] = "ok" if outcome.ok else "error"
+    output["context"] = context
+    output["ref"] = outcome.reference.uri if outcome.reference is not None else None
+    output["meta"] = msgspec.to_builtins(outcome.meta) if outcome.meta is not None else {}
     if outcome.error is not None:
-        shown["error"] = outcome.error.shown()
+        output["error"] = outcome.error.shown()
     undefined = NONE_UNDEFINED
     because = outcome.why_no_value("the step")
     if because:
         undefined = {"data": without_value("output.data", because, {})}
-    return OptionalMap(shown, "error", undefined=undefined)
+    return OptionalMap(output, "error", undefined=undefined)
 
 
 def _selected(

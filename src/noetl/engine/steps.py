@@ -226,11 +226,11 @@ def _route(
     if isinstance(answer, Failure):
         yield _evaluated(activation, moment, order=plan.order, error=answer)
         return
-    taken, verdicts, failure = _choose(pinned, state, activation, arcs, answer, moment)
+    taken_arcs, verdicts, failure = _choose(pinned, state, activation, arcs, answer, moment)
     if failure is not None:
         yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=failure)
         return
-    yield from _follow(pinned, state, activation, taken, verdicts, moment)
+    yield from _follow(pinned, state, activation, taken_arcs, verdicts, moment)
 
 
 def _choose(
@@ -246,11 +246,11 @@ def _choose(
     router = plan.step.next
     exclusive = router is None or router.spec.mode == "exclusive"
     went_well = _went_well(activation)
-    taken: list[int] = []
+    taken_arcs: list[int] = []
     verdicts: list[e.Verdict] = []
     for number, arc in enumerate(arcs):
         handles_outcome = went_well or number in plan.error_arcs
-        if (exclusive and taken) or not handles_outcome:
+        if (exclusive and taken_arcs) or not handles_outcome:
             verdicts.append(e.Verdict(arc.step, "untried"))
             continue
         verdict: Any = True
@@ -265,25 +265,25 @@ def _choose(
             return [], tuple(verdicts), failure
         if verdict:
             verdicts.append(e.Verdict(arc.step, "taken", seen))
-            taken.append(number)
+            taken_arcs.append(number)
         else:
             verdicts.append(e.Verdict(arc.step, "false", seen))
-    return taken, tuple(verdicts), None
+    return taken_arcs, tuple(verdicts), None
 
 
 def _follow(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
-    taken: list[int],
+    taken_arcs: list[int],
     verdicts: tuple[e.Verdict, ...],
     moment: Moment,
 ) -> Made:
     """Evaluate `set` and `args` of the taken arcs. Two arcs to one step become one choice."""
     plan = pinned.plan.steps[activation.step]
-    assigned: dict[str, Any] = {}
+    assigned_values: dict[str, Any] = {}
     chosen: dict[str, e.Chosen] = {}
-    for number in taken:
+    for number in taken_arcs:
         site = plan.site.get(arc_site(number))
         values: dict[str, Any] = {}
         if site is not None:
@@ -299,7 +299,9 @@ def _follow(
                 return
             values = evaluated
         args = {key[5:]: value for key, value in values.items() if key.startswith("args:")}
-        assigned |= {key[4:]: value for key, value in values.items() if key.startswith("set:")}
+        assigned_values |= {
+            key[4:]: value for key, value in values.items() if key.startswith("set:")
+        }
         target = _arc(plan.step, number).step
         first_arc = number
         earlier = chosen.get(target)
@@ -307,7 +309,7 @@ def _follow(
             first_arc = earlier.arc
             args = {**earlier.args, **args}
         chosen[target] = e.Chosen(arc=first_arc, step=target, args=args)
-    refusal = playbook_state.refusal(state, assigned)
+    refusal = playbook_state.refusal(state, assigned_values)
     if refusal is not None:
         yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=refusal)
         return
@@ -319,7 +321,7 @@ def _follow(
         order=plan.order,
         verdicts=verdicts,
         chosen=tuple(chosen.values()),
-        set=assigned,
+        set=assigned_values,
         error=error,
         recovered=recovered,
     )
@@ -348,17 +350,17 @@ def _evaluated(
     activation: Activation, moment: Moment, *, error: Failure | None = None, **fields: Any
 ) -> e.NextEvaluated:
     """The event of the router. `failure` joins both errors if the router fails after the step."""
-    both = None
+    joined_failure = None
     if error is not None and activation.outcome is not None:
         step_error = activation.outcome.error
         if step_error is not None:
-            both = step_error.followed_by(error)
+            joined_failure = step_error.followed_by(error)
     return e.NextEvaluated(
         at=moment.at,
         step=activation.step,
         activation=activation.id,
         event=activation.event,
         error=error,
-        failure=both,
+        failure=joined_failure,
         **fields,
     )

@@ -187,16 +187,16 @@ def stats(loop: LoopState | None) -> e.Stats | None:
     )
 
 
-def with_inherited(counted: e.Stats, collection: e.Collection) -> e.Stats:
+def with_inherited(counts: e.Stats, collection: e.Collection) -> e.Stats:
     """The counts of all items of the loop, with those that a retry did not run again."""
     if collection.total is None:
-        return counted
+        return counts
     inherited_ok = collection.total - collection.size - collection.skipped
     return replace(
-        counted,
+        counts,
         total=collection.total,
-        ok=counted.ok + inherited_ok,
-        skipped=counted.skipped + collection.skipped,
+        ok=counts.ok + inherited_ok,
+        skipped=counts.skipped + collection.skipped,
     )
 
 

@@ -148,12 +148,12 @@ def timer_fired(state: Execution, event: e.TimerFired) -> Execution:
     state = replace(state, timers=timers)
     match use.purpose:
         case "wait":
-            over = Envelope(status="ok", context={"value": None})
-            return resolve(state, state.commands[_command(use)], over, event.key)
+            answer = Envelope(status="ok", context={"value": None})
+            return resolve(state, state.commands[_command(use)], answer, event.key)
         case "wait.timeout":
             message = "nothing came before the wait's timeout"
-            late = failed(Failure(code="TIMEOUT", kind="timeout", message=message))
-            return resolve(state, state.commands[_command(use)], late, event.key)
+            answer = failed(Failure(code="TIMEOUT", kind="timeout", message=message))
+            return resolve(state, state.commands[_command(use)], answer, event.key)
         case "step":
             activation = state.activations[_activation(use)]
             activation = _timed_out(activation, nobody_took(state, activation, event.at))

@@ -1,9 +1,9 @@
-"""The events: one frozen struct per type, one closed union. `docs/events.md` is generated from this.
+"""The events: one frozen struct per type, one closed union. They generate `docs/events.md`.
 
 Every event has `at`, read from the owner's clock and never earlier than the last event of the
-execution, and a `key`, derived from the event and unique within its execution. The database
-refuses a second event with the same key, so a fact that is reported twice is recorded once. Events
-carry all data that later decisions need: envelopes, never payloads.
+execution, and a `key`, derived from the event and unique within its execution. The database refuses
+a second event with the same key, so a fact that is reported twice is recorded once. Events carry
+all data that later decisions need: envelopes, never payloads.
 """
 
 from typing import Any, ClassVar, Literal, Union
@@ -56,7 +56,8 @@ class StartAt(Struct, frozen=True, omit_defaults=True):
 
 
 class PlaybookInitialized(Base, frozen=True, tag="playbook.initialized"):
-    """The execution exists. Its playbook is pinned by content hash; its workload is merged and stored."""
+    """The execution exists. Its playbook is pinned by content hash; its workload is merged and
+    stored."""
 
     older = ("playbook.execution.requested", "playbook.request.evaluated", "execution_start")
 
@@ -93,7 +94,8 @@ class WorkflowInitialized(Base, frozen=True, tag="workflow.initialized"):
 
 
 class LoopInherited(Struct, frozen=True, omit_defaults=True):
-    """A loop with failed items of the execution that is retried. Only the failed items run again."""
+    """A loop with failed items of the execution that is retried. Only the failed items run
+    again."""
 
     collection: "Collection"
     manifest: Reference | None
@@ -120,7 +122,8 @@ class StepInherited(Base, frozen=True, tag="step.inherited"):
 
 
 class ArrivalsInherited(Base, frozen=True, tag="arrivals.inherited"):
-    """More steps that the execution begins with, if they do not all fit into `playbook.initialized`."""
+    """More steps that the execution begins with, if they do not all fit into
+    `playbook.initialized`."""
 
     start_at: tuple[StartAt, ...]
     part: int = 0
@@ -304,7 +307,8 @@ class StepSkipped(Base, frozen=True, tag="step.skipped"):
 
 
 class CallDone(Base, frozen=True, tag="call.done"):
-    """The step's call has succeeded. The `command.completed` before it has the envelope's context."""
+    """The step's call has succeeded. The `command.completed` before it has the envelope's
+    context."""
 
     older = ("step.done",)
 
@@ -367,7 +371,8 @@ class Chosen(Struct, frozen=True, omit_defaults=True):
 
 class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
     """The router's verdict on every arc, and the arcs that it chose. `error` is set if a guard
-    failed. `failure` is set if the step had failed before: it joins both errors, the step's first."""
+    failed. `failure` is set if the step had failed before: it joins both errors, the step's
+    first."""
 
     older = ("case.started", "case.evaluated", "next.evaluated")
 
@@ -388,7 +393,8 @@ class NextEvaluated(Base, frozen=True, tag="next.evaluated"):
 
 
 class ExpressionEvaluated(Base, frozen=True, tag="expression.evaluated"):
-    """A worker evaluated expressions that need data. `values` are in the order of the expressions."""
+    """A worker evaluated expressions that need data. `values` are in the order of the
+    expressions."""
 
     emitter = "worker"
 
@@ -517,7 +523,8 @@ class CommandStarted(Base, frozen=True, tag="command.started"):
 
 
 class Deferred(Struct, frozen=True, omit_defaults=True):
-    """An item that leaves its chunk and is issued again later, because its retry has a long delay."""
+    """An item that leaves its chunk and is issued again later, because its retry has a long
+    delay."""
 
     index: int
     attempts: int
@@ -637,7 +644,8 @@ class ChildRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class CommandParked(Base, frozen=True, tag="command.parked"):
-    """The command waits without a worker: for a retry, a moment, a signal, an approval or a child."""
+    """The command waits without a worker: for a retry, a moment, a signal, an approval or a
+    child."""
 
     emitter = "worker"
 
@@ -768,7 +776,8 @@ class CallPage(Base, frozen=True, tag="call.page"):
 
 
 class RetryStarted(Base, frozen=True, tag="retry.started"):
-    """Journal: a try failed and is retried. The entry keeps the count of tries over a lost lease."""
+    """Journal: a try failed and is retried. The entry keeps the count of tries over a lost
+    lease."""
 
     emitter = "worker"
     older = ("retry.started", "retry.processed")
@@ -791,8 +800,8 @@ class RetryStarted(Base, frozen=True, tag="retry.started"):
 
 
 class CommandProgress(Base, frozen=True, tag="command.progress"):
-    """Journal of a chunk, at most once a second: items before index `done` are finished. `items` and
-    `result` cover the items since the previous entry; the final report covers the rest."""
+    """Journal of a chunk, at most once a second: items before index `done` are finished. `items`
+    and `result` cover the items since the previous entry; the final report covers the rest."""
 
     emitter = "worker"
 
@@ -810,7 +819,8 @@ class CommandProgress(Base, frozen=True, tag="command.progress"):
 
 
 class FrameClaimed(Base, frozen=True, tag="frame.claimed"):
-    """Journal of a cursor loop: the claimed rows are stored, before the first of them is processed."""
+    """Journal of a cursor loop: the claimed rows are stored, before the first of them is
+    processed."""
 
     emitter = "worker"
 

@@ -153,8 +153,8 @@ class StoredRef(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="report"):
-    """A worker's report on a command that it holds as `attempt`. The owner of the execution fills in
-    `at`, step and activation."""
+    """A worker's report on a command that it holds as `attempt`. The owner of the execution fills
+    in `at`, step and activation."""
 
     execution_id: ExecutionId
     command_id: CommandId

@@ -122,8 +122,8 @@ def is_member_uri(uri: str, name: str, of_member: Any) -> bool:
     A further launch of the same attempt appends its number to the label: `-l2`."""
     if of_member == member_label(uri, name):
         return True
-    found = _LAUNCH.fullmatch(uri)
-    return found is not None and of_member == member_label(found[1], name) + found[2]
+    match = _LAUNCH.fullmatch(uri)
+    return match is not None and of_member == member_label(match[1], name) + match[2]
 
 
 class PayloadOrigin(Struct, frozen=True):
@@ -139,9 +139,9 @@ class PayloadOrigin(Struct, frozen=True):
 
 def made_by(key: str) -> PayloadOrigin | None:
     """Parse the key of a result. None if it is another key."""
-    found = _KEY.fullmatch(key)
-    if found is None:
+    match = _KEY.fullmatch(key)
+    if match is None:
         return None
     return PayloadOrigin(
-        CommandId(found[1]), int(found[2]), found[3], int(found[4] or 1), int(found[5] or 0)
+        CommandId(match[1]), int(match[2]), match[3], int(match[4] or 1), int(match[5] or 0)
     )

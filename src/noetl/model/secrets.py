@@ -3,7 +3,10 @@
 from typing import Any
 
 KEYS = frozenset(
-    "password secret api_key authorization access_token refresh_token private_key client_secret cookie".split()
+    """
+    password secret api_key authorization access_token refresh_token private_key client_secret
+    cookie
+    """.split()
 )
 DEEPEST = 100  # levels of nesting that are shown
 

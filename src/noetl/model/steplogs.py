@@ -11,8 +11,8 @@ _KEY = re.compile(r"(\w+)-([0-9]{1,9})-([0-9]{1,9})(?:-l[0-9]+)?", re.ASCII)
 
 
 class Line(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A printed line. `seq` counts the lines of the attempt. A gap in it means omitted lines; a line
-    of the stream `noetl` says how many."""
+    """A printed line. `seq` counts the lines of the attempt. A gap in it means omitted lines; a
+    line of the stream `noetl` says how many."""
 
     seq: int
     at: Micros
@@ -41,10 +41,10 @@ def part_key(command: str, attempt: int, launch: int, part: int) -> str:
 
 def made_by(key: str) -> LogPartKey | None:
     """Parse the key of a log part. None if it is another key."""
-    found = _KEY.fullmatch(key)
-    if found is None:
+    match = _KEY.fullmatch(key)
+    if match is None:
         return None
-    return LogPartKey(CommandId(found[1]), int(found[2]), int(found[3]))
+    return LogPartKey(CommandId(match[1]), int(match[2]), int(match[3]))
 
 
 encode = msgspec.json.encode
