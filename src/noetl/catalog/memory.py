@@ -23,7 +23,10 @@ class CatalogMemory:
         return entry
 
     async def find(
-        self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT
+        self,
+        path: str,
+        version: int | None = None,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> CatalogEntry | None:
         versions = self._paths.get((tenant, path), [])
         if version is None:
@@ -39,14 +42,22 @@ class CatalogMemory:
         return None
 
     async def latest(
-        self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
+        self,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> list[CatalogEntry]:
         paths = sorted(path for owner, path in self._paths if owner == tenant)
         matching = [path for path in paths if path.startswith(prefix) and path > after]
         return [self._paths[tenant, path][-1] for path in matching[:limit]]
 
     async def versions(
-        self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
+        self,
+        path: str,
+        before: int | None = None,
+        limit: int = 50,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> list[CatalogEntry]:
         versions = self._paths.get((tenant, path), [])
         if before is not None:

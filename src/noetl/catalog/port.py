@@ -26,7 +26,10 @@ class Catalog(Protocol):
         ...
 
     async def find(
-        self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT
+        self,
+        path: str,
+        version: int | None = None,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> CatalogEntry | None:
         """The entry of a version; of the latest if `version` is None."""
         ...
@@ -36,14 +39,22 @@ class Catalog(Protocol):
         ...
 
     async def latest(
-        self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
+        self,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> list[CatalogEntry]:
         """The latest version of each path with this prefix, ordered by path, after the path
         `after`."""
         ...
 
     async def versions(
-        self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
+        self,
+        path: str,
+        before: int | None = None,
+        limit: int = 50,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> list[CatalogEntry]:
         """The versions of the path before `before`, newest first."""
         ...

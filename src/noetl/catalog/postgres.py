@@ -38,7 +38,10 @@ class CatalogPostgres:
             return CatalogEntry(*entry)
 
     async def find(
-        self, path: str, version: int | None = None, tenant: Tenant = DEFAULT_TENANT
+        self,
+        path: str,
+        version: int | None = None,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> CatalogEntry | None:
         return await self._finds((tenant, path, version))
 
@@ -60,18 +63,34 @@ class CatalogPostgres:
         return _first(rows)
 
     async def latest(
-        self, prefix: str = "", after: str = "", limit: int = 100, tenant: Tenant = DEFAULT_TENANT
+        self,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> list[CatalogEntry]:
         rows = await self._pool.read(
-            _SQL["latest"], tenant=tenant, prefix=prefix, after=after, limit=limit
+            _SQL["latest"],
+            tenant=tenant,
+            prefix=prefix,
+            after=after,
+            limit=limit,
         )
         return [CatalogEntry(*row) for row in rows]
 
     async def versions(
-        self, path: str, before: int | None = None, limit: int = 50, tenant: Tenant = DEFAULT_TENANT
+        self,
+        path: str,
+        before: int | None = None,
+        limit: int = 50,
+        tenant: Tenant = DEFAULT_TENANT,
     ) -> list[CatalogEntry]:
         rows = await self._pool.read(
-            _SQL["versions"], tenant=tenant, path=path, before=before, limit=limit
+            _SQL["versions"],
+            tenant=tenant,
+            path=path,
+            before=before,
+            limit=limit,
         )
         return [CatalogEntry(*row) for row in rows]
 
@@ -88,7 +107,11 @@ class VaultPostgres:
 
     async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> Sealed:
         (row,) = await self._pool.write(
-            _VAULT["put"], tenant=tenant, name=name, kind=kind, data=data
+            _VAULT["put"],
+            tenant=tenant,
+            name=name,
+            kind=kind,
+            data=data,
         )
         return Sealed(*row)
 

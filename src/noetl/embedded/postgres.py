@@ -108,7 +108,11 @@ class PostgresProcess:
     """
 
     def __init__(
-        self, command: list[str], account: Account | None, descriptor: int, log: Path
+        self,
+        command: list[str],
+        account: Account | None,
+        descriptor: int,
+        log: Path,
     ) -> None:
         self.owner = os.getpid()
         self.ended = threading.Event()
@@ -221,7 +225,11 @@ class Embedded:
         )
 
     def command(
-        self, runtime: PostgresBinaries, account: Account | None, descriptor: int, port: int
+        self,
+        runtime: PostgresBinaries,
+        account: Account | None,
+        descriptor: int,
+        port: int,
     ) -> list[str]:
         settings: dict[str, str] = {}
         if runtime.major >= 18:

@@ -75,7 +75,10 @@ def _admitted(state: Execution, event: e.WorkflowInitialized) -> Execution:
     tokens: dict[str, tuple[Arrival, ...]] = {}
     for number, start in enumerate(state.start_at):
         token = Arrival(
-            cause=f"{event.key}:{number}", order=(-1, number), arrival=number, args=start.args
+            cause=f"{event.key}:{number}",
+            order=(-1, number),
+            arrival=number,
+            args=start.args,
         )
         tokens[start.step] = (*tokens.get(start.step, ()), token)
     return replace(state, status="running", tokens=tokens, start_at=())
@@ -344,7 +347,10 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
 
 
 def _happened(
-    outcome: int, activation: Activation, result: Envelope, event: e.NextEvaluated
+    outcome: int,
+    activation: Activation,
+    result: Envelope,
+    event: e.NextEvaluated,
 ) -> int:
     """Add the end of an activation to the hash of the outcome."""
     payload: str | None = ""
@@ -356,7 +362,14 @@ def _happened(
         counts = (stats.total, stats.ok, stats.failed, stats.skipped)
     arcs = ",".join(chosen.step for chosen in event.chosen)
     return mark(
-        outcome, "step", event.step, activation.run, result.status, payload or "", arcs, *counts
+        outcome,
+        "step",
+        event.step,
+        activation.run,
+        result.status,
+        payload or "",
+        arcs,
+        *counts,
     )
 
 
@@ -561,7 +574,11 @@ def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
     state = recoveries.by_loop(state, event)
     router_event = event.type if event.result.ok else FAILED_EVENT
     activation = replace(
-        activation, phase="set", outcome=event.result, event=router_event, timer=None
+        activation,
+        phase="set",
+        outcome=event.result,
+        event=router_event,
+        timer=None,
     )
     return _with(state, activation)
 

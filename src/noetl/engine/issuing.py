@@ -131,7 +131,10 @@ def pool_for(
 
 
 def _rendered_pool(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> str | Failure:
     template = pinned.plan.steps[activation.step].step.spec.pool
     value = sites.value_of(pinned, state, activation, template, moment, "pool")
@@ -186,7 +189,10 @@ def _state(state: Execution, uses: Uses) -> dict[str, Any]:
 
 
 def scope_for(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, uses: Uses
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    uses: Uses,
 ) -> Scope:
     """The scope of a command: only the names that its templates use."""
     workload = pinned.workload

@@ -28,7 +28,10 @@ def release(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
         )
         runaway = Failure(code="RUNAWAY", kind="runaway", message=message)
         yield e.ExecutionCancelling(
-            at=moment.at, reason="failed", error=runaway, step=min(state.tokens)
+            at=moment.at,
+            reason="failed",
+            error=runaway,
+            step=min(state.tokens),
         )
         return
     held_steps = sorted(state.tokens, key=lambda step: (state.tokens[step][0].arrival, step))

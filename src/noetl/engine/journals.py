@@ -49,7 +49,10 @@ def page(state: Execution, event: e.CallPage) -> Execution:
 def retried(state: Execution, event: e.RetryStarted) -> Execution:
     command = state.commands[event.command_id]
     journal = replace(
-        command.journal, tries=event.tries, resolved=None, set={**command.journal.set, **event.set}
+        command.journal,
+        tries=event.tries,
+        resolved=None,
+        set={**command.journal.set, **event.set},
     )
     return _assigned(_with(state, command, journal), command, event.set)
 

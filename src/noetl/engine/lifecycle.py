@@ -18,7 +18,10 @@ from noetl.model.messages import Cancel, Notice
 
 
 def begin(
-    pinned: PinnedPlaybook, state: Execution, event: e.PlaybookInitialized, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.PlaybookInitialized,
+    moment: Moment,
 ) -> Made:
     """Admit the execution at once, or ask for one of the `max_concurrent` places."""
     if event.timeout is not None:

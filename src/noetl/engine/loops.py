@@ -60,14 +60,20 @@ def plan(pinned: PinnedPlaybook, state: Execution, activation: Activation, momen
     elif isinstance(collection, Failure):
         result = failed(collection)
         yield e.CallError(
-            at=moment.at, step=activation.step, activation=activation.id, result=result
+            at=moment.at,
+            step=activation.step,
+            activation=activation.id,
+            result=result,
         )
     elif not held(state):
         yield from _start(pinned, state, activation, collection, moment)
 
 
 def _collection(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> e.Collection | Failure | NeedsWorker:
     step = pinned.plan.steps[activation.step]
     loop = _loop(pinned, activation)
@@ -190,7 +196,10 @@ def _choose_mode(loop: Loop) -> Literal["sequential", "parallel", "cursor", "spa
 
 
 def _make_manifest_reference(
-    execution_id: str, step: str, manifest: str, rows: int | None = None
+    execution_id: str,
+    step: str,
+    manifest: str,
+    rows: int | None = None,
 ) -> Reference:
     uri = str(address(execution_id, "manifest", step, manifest))
     return Reference(ref_id=RefId(manifest), type="db", uri=uri, rows=rows, format="manifest")
@@ -283,7 +292,16 @@ def _fill(
     for index, attempts, delay in loop.deferred:
         if running < loop.window:
             yield from _chunk(
-                pinned, state, activation, loop, moment, index, 1, 1, attempts, moment.at + delay
+                pinned,
+                state,
+                activation,
+                loop,
+                moment,
+                index,
+                1,
+                1,
+                attempts,
+                moment.at + delay,
             )
             running += 1
     if loop.mode == "spark":
@@ -440,12 +458,21 @@ def _close(
     if loop.gathered and error is None and not is_joined:
         inline = [[segment.low, segment.partial] for segment in loop.segments]
         yield from ask(
-            pinned, state, activation, "evaluate", REDUCE, moment, site_args={"segments": inline}
+            pinned,
+            state,
+            activation,
+            "evaluate",
+            REDUCE,
+            moment,
+            site_args={"segments": inline},
         )
         return
     if loop.mode == "spark":
         yield e.LoopFaninCompleted(
-            at=moment.at, step=activation.step, activation=activation.id, shards=loop.shards
+            at=moment.at,
+            step=activation.step,
+            activation=activation.id,
+            shards=loop.shards,
         )
     yield _done(state, activation, loop, stats, error or activation.broken, moment)
 
@@ -470,7 +497,10 @@ def _done(
     totals = tallies.with_inherited(stats, loop.collection)
     context = {"row_count": totals.total, "stats": msgspec.to_builtins(totals)}
     manifest = _make_manifest_reference(
-        state.execution_id, activation.step, activation.id, totals.total
+        state.execution_id,
+        activation.step,
+        activation.id,
+        totals.total,
     )
     return e.LoopDone(
         at=moment.at,
@@ -484,7 +514,10 @@ def _done(
 
 
 def _verdict(
-    pinned: PinnedPlaybook, activation: Activation, loop: LoopState, stats: e.Stats
+    pinned: PinnedPlaybook,
+    activation: Activation,
+    loop: LoopState,
+    stats: e.Stats,
 ) -> Failure | None:
     """The failure of the loop by its failure policy. None if the loop succeeded."""
     if loop.broken is not None:

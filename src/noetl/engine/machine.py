@@ -158,7 +158,10 @@ def _start(
 
 
 def _request(
-    pinned: PinnedPlaybook, state: Execution, request: m.Request, at: Micros
+    pinned: PinnedPlaybook,
+    state: Execution,
+    request: m.Request,
+    at: Micros,
 ) -> tuple[e.Event, ...] | Refusal:
     match request:
         case m.Cancel():
@@ -340,7 +343,10 @@ def _circles(event: e.Event) -> e.ExecutionCancelling:
     )
     runaway = Failure(code="RUNAWAY", kind="runaway", message=message)
     return e.ExecutionCancelling(
-        at=event.at, reason="failed", error=runaway, step=getattr(event, "step", None)
+        at=event.at,
+        reason="failed",
+        error=runaway,
+        step=getattr(event, "step", None),
     )
 
 
@@ -403,7 +409,10 @@ def _dead(pinned: PinnedPlaybook, state: Execution, event: e.CommandDead, moment
 
 
 def _cancelled(
-    pinned: PinnedPlaybook, state: Execution, event: e.CommandCancelled, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.CommandCancelled,
+    moment: Moment,
 ) -> Made:
     yield Finish(event.command_id, "cancelled")
     activation = _on(state, event.activation)
@@ -417,20 +426,29 @@ def _cancelled(
 
 
 def _expression(
-    pinned: PinnedPlaybook, state: Execution, event: e.ExpressionEvaluated, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.ExpressionEvaluated,
+    moment: Moment,
 ) -> Made:
     yield Finish(event.command_id)
     yield from _entered(pinned, state, event, moment)
 
 
 def _reclaimed(
-    pinned: PinnedPlaybook, state: Execution, event: e.CommandReclaimed, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.CommandReclaimed,
+    moment: Moment,
 ) -> Made:
     yield requeue(state.commands[event.command_id])
 
 
 def _returned(
-    pinned: PinnedPlaybook, state: Execution, event: e.CommandReturned, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.CommandReturned,
+    moment: Moment,
 ) -> Made:
     command = state.commands[event.command_id]
     yield Park(command.id)
@@ -441,7 +459,10 @@ def _returned(
 
 
 def _parked(
-    pinned: PinnedPlaybook, state: Execution, event: e.CommandParked, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.CommandParked,
+    moment: Moment,
 ) -> Made:
     command = state.commands[event.command_id]
     yield Park(command.id)
@@ -463,7 +484,11 @@ def _parked(
 
 
 def _child(
-    pinned: PinnedPlaybook, state: Execution, call: str, request: e.ChildRequest, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    call: str,
+    request: e.ChildRequest,
+    moment: Moment,
 ) -> Effect:
     if state.depth + 1 > pinned.limits.depth:
         limit = pinned.limits.depth
@@ -542,7 +567,10 @@ def _not_begun(state: Execution, moment: Moment) -> str:
 
 
 def _step_timeout(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> Made:
     """Stop the commands of a step, and their children, if no worker has enforced its timeout."""
     if any(command.activation == activation.id for command in state.commands.values()):
@@ -554,7 +582,10 @@ def _step_timeout(
 
 
 def _routed(
-    pinned: PinnedPlaybook, state: Execution, event: e.NextEvaluated, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.NextEvaluated,
+    moment: Moment,
 ) -> Made:
     """Cancel the execution if no arc handles the failure of a step with the policy `fail_fast`."""
     result = state.steps[event.step].result
@@ -569,7 +600,10 @@ def _routed(
 
 
 def _skipped(
-    pinned: PinnedPlaybook, state: Execution, event: e.StepSkipped, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.StepSkipped,
+    moment: Moment,
 ) -> Made:
     """Fail the execution if the skipped step was to handle a failure and no other step does."""
     if state.status != "running" or state.finished:
@@ -584,7 +618,10 @@ def _skipped(
 
 
 def _cancelling(
-    pinned: PinnedPlaybook, state: Execution, event: e.ExecutionCancelling, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.ExecutionCancelling,
+    moment: Moment,
 ) -> Made:
     yield from lifecycle.cancelling(state)
 
@@ -599,7 +636,10 @@ def _resumed(pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: M
 
 
 def _child_started(
-    pinned: PinnedPlaybook, state: Execution, event: e.ChildStarted, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.ChildStarted,
+    moment: Moment,
 ) -> Made:
     call = state.calls.get(event.call)
     if call is not None:
@@ -620,7 +660,10 @@ def _stop_if_unwritten(state: Execution, activation_id: Any) -> Made:
 
 
 def _retry_started(
-    pinned: PinnedPlaybook, state: Execution, event: e.RetryStarted, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.RetryStarted,
+    moment: Moment,
 ) -> Made:
     yield from _stop_if_unwritten(state, event.activation)
 
@@ -639,7 +682,10 @@ def _task_done(pinned: PinnedPlaybook, state: Execution, event: e.TaskDone, mome
 
 
 def _progress(
-    pinned: PinnedPlaybook, state: Execution, event: e.CommandProgress, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.CommandProgress,
+    moment: Moment,
 ) -> Made:
     yield from loops.part(event)
     activation = _on(state, event.activation)

@@ -49,7 +49,10 @@ def shown(state: Execution) -> dict[str, dict[str, Any]]:
 
 
 def read(
-    pinned: PinnedPlaybook, state: Execution, stored: dict[str, StateValue], at: Micros
+    pinned: PinnedPlaybook,
+    state: Execution,
+    stored: dict[str, StateValue],
+    at: Micros,
 ) -> list[e.StateRead]:
     """Read the stored values of the names that the playbook uses and the execution does not know
     yet. `state_names` is None if the playbook may use every name."""
@@ -113,7 +116,10 @@ def fold_read(state: Execution, event: e.StateRead) -> Execution:
     entries = dict(state.playbook_state)
     for name, stored in event.values.items():
         entries[name] = KnownState(
-            value=stored.value, version=stored.version, unset=stored.unset, read=stored.version
+            value=stored.value,
+            version=stored.version,
+            unset=stored.unset,
+            read=stored.version,
         )
     return replace(state, playbook_state=entries)
 
@@ -122,7 +128,9 @@ def fold_read(state: Execution, event: e.StateRead) -> Execution:
 
 
 def conflicts(
-    state: Execution, found: dict[str, e.StateConflict], at: Micros
+    state: Execution,
+    found: dict[str, e.StateConflict],
+    at: Micros,
 ) -> list[e.StateConflict]:
     """The conflicts of the last append that are new to this execution. A version that it knows is
     its own write, not a conflict."""
@@ -202,7 +210,11 @@ def fold_writes(state: Execution, event: Any) -> Execution:
         if known.writes and _same(known.value, value):
             continue  # the journal entries of a retry repeat the assignments
         entries[name] = replace(
-            known, value=value, unset=False, version=known.version + 1, writes=known.writes + 1
+            known,
+            value=value,
+            unset=False,
+            version=known.version + 1,
+            writes=known.writes + 1,
         )
     return replace(state, playbook_state=entries)
 

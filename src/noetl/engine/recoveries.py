@@ -24,7 +24,10 @@ def by_arc(state: Execution, event: e.NextEvaluated, outcome: Envelope) -> Execu
     targets = ", ".join(chosen.step for chosen in event.chosen)
     error = outcome.error
     recovery = Recovery(
-        step=event.step, by=f"{ARC}{targets}", code=error.code, message=error.message
+        step=event.step,
+        by=f"{ARC}{targets}",
+        code=error.code,
+        message=error.message,
     )
     return _count(state, recovery)
 

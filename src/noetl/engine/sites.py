@@ -207,7 +207,10 @@ def _for_state(key: str) -> bool:
 
 
 def _value(
-    value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]
+    value: Any,
+    scope: dict[str, Value],
+    functions: Seeded,
+    selected: Callable[[Selection], Value],
 ) -> Any:
     try:
         if isinstance(value, Template) and value.expression is not None:
@@ -224,7 +227,10 @@ def _value(
 
 
 def _guard(
-    value: Any, scope: dict[str, Value], functions: Seeded, selected: Callable[[Selection], Value]
+    value: Any,
+    scope: dict[str, Value],
+    functions: Seeded,
+    selected: Callable[[Selection], Value],
 ) -> Any:
     try:
         return guard(value, scope, functions=functions, selected=selected)
@@ -268,7 +274,10 @@ def failure(error: Exception) -> Failure:
 
 
 def names(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> dict[str, Value]:
     """The names that a server-side expression sees. Steps are not among them: every part of an
     expression that reads a step is a selection, cut out when the playbook is registered."""
@@ -332,7 +341,9 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
 
 
 def _selected(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
 ) -> Callable[[Selection], Value]:
     """A function that gives the value of a selection, as the worker of its step reported it."""
 
@@ -363,7 +374,9 @@ def _selected(
 
 
 def _is_reported_in_parts(
-    pinned: PinnedPlaybook, selection: Selection, envelope: Envelope | None
+    pinned: PinnedPlaybook,
+    selection: Selection,
+    envelope: Envelope | None,
 ) -> bool:
     """Whether a worker of an older release reported this result: it reported the parts of a list
     or map, not the whole."""
@@ -373,7 +386,10 @@ def _is_reported_in_parts(
 
 
 def _from_envelope(
-    pinned: PinnedPlaybook, selection: Selection, envelope: Envelope | None, args: dict[str, Any]
+    pinned: PinnedPlaybook,
+    selection: Selection,
+    envelope: Envelope | None,
+    args: dict[str, Any],
 ) -> Value:
     """Evaluate a selection that no worker reported: of a loop, of a lost worker, or of a step that
     has not run. Only the envelope and the arguments are known."""

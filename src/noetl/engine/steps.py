@@ -21,7 +21,10 @@ from noetl.playbook.plan import ADMIT, SET, WHEN, arc_site
 
 
 def proceed(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> Made:
     match activation.phase:
         case "admit":
@@ -42,7 +45,10 @@ def proceed(
 
 
 def _admit(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> Made:
     if held(state):
         return
@@ -79,7 +85,11 @@ def _admit(
 
 
 def _make_step_skipped(
-    state: Execution, activation: Activation, rule: int, next_step: str | None, moment: Moment
+    state: Execution,
+    activation: Activation,
+    rule: int,
+    next_step: str | None,
+    moment: Moment,
 ) -> e.StepSkipped:
     unhandled: tuple[str, ...] = ()
     if next_step is None:
@@ -95,7 +105,10 @@ def _make_step_skipped(
 
 
 def _begin(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> Made:
     """Start the loop or the pipeline of an admitted step."""
     step = pinned.plan.steps[activation.step].step
@@ -103,7 +116,10 @@ def _begin(
         yield from loops.plan(pinned, state, activation, moment)
     elif not step.tool:
         yield e.CallDone(
-            at=moment.at, step=step.step, activation=activation.id, result=Envelope(status="ok")
+            at=moment.at,
+            step=step.step,
+            activation=activation.id,
+            result=Envelope(status="ok"),
         )
     else:
         yield from run(pinned, state, activation, moment)
@@ -141,7 +157,10 @@ def called(
 
 def call_error(activation: Activation, failure: Failure, moment: Moment) -> e.CallError:
     return e.CallError(
-        at=moment.at, step=activation.step, activation=activation.id, result=failed(failure)
+        at=moment.at,
+        step=activation.step,
+        activation=activation.id,
+        result=failed(failure),
     )
 
 
@@ -163,7 +182,10 @@ def timed_out(pinned: PinnedPlaybook, activation: Activation) -> Failure:
 
 
 def _leave(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> Made:
     """Evaluate the step's `set` and exit. A failed assignment fails the step."""
     outcome = activation.outcome or Envelope(status="ok")
@@ -184,7 +206,11 @@ def _leave(
         if failure is not None:
             values, result = {}, failed(failure)
     yield e.StepExit(
-        at=moment.at, step=activation.step, activation=activation.id, result=result, set=values
+        at=moment.at,
+        step=activation.step,
+        activation=activation.id,
+        result=result,
+        set=values,
     )
 
 
@@ -207,7 +233,10 @@ def _map_answer_to_keys(
 
 
 def _route(
-    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+    pinned: PinnedPlaybook,
+    state: Execution,
+    activation: Activation,
+    moment: Moment,
 ) -> Made:
     plan = pinned.plan.steps[activation.step]
     router = plan.step.next
@@ -294,7 +323,11 @@ def _follow(
             evaluated = _map_answer_to_keys(site.keys, answer)
             if isinstance(evaluated, Failure):
                 yield _evaluated(
-                    activation, moment, order=plan.order, verdicts=verdicts, error=evaluated
+                    activation,
+                    moment,
+                    order=plan.order,
+                    verdicts=verdicts,
+                    error=evaluated,
                 )
                 return
             values = evaluated
@@ -347,7 +380,11 @@ def _no_next(pinned: PinnedPlaybook, activation: Activation) -> Failure | None:
 
 
 def _evaluated(
-    activation: Activation, moment: Moment, *, error: Failure | None = None, **fields: Any
+    activation: Activation,
+    moment: Moment,
+    *,
+    error: Failure | None = None,
+    **fields: Any,
 ) -> e.NextEvaluated:
     """The event of the router. `failure` joins both errors if the router fails after the step."""
     joined_failure = None

@@ -40,7 +40,9 @@ def sharded(loop: LoopState, items: e.Items) -> LoopState:
 
 
 def reported(
-    loop: LoopState, command: OpenCommand, event: e.CommandCompleted | e.CommandFailed
+    loop: LoopState,
+    command: OpenCommand,
+    event: e.CommandCompleted | e.CommandFailed,
 ) -> LoopState:
     loop = _released(loop, command)
     items = event.items
@@ -157,7 +159,9 @@ def _joined(loop: LoopState, new: Segment) -> tuple[Segment, ...]:
 
 
 def combine(
-    reduce: dict[str, str], left: dict[str, object], right: dict[str, object]
+    reduce: dict[str, str],
+    left: dict[str, object],
+    right: dict[str, object],
 ) -> dict[str, object]:
     """Join two reductions. The items of `left` come before those of `right`."""
     combined = dict(left)
@@ -183,7 +187,10 @@ def stats(loop: LoopState | None) -> e.Stats | None:
     if loop is None:
         return None
     return e.Stats(
-        total=loop.size, ok=loop.ok, failed=loop.failed, skipped=loop.size - loop.ok - loop.failed
+        total=loop.size,
+        ok=loop.ok,
+        failed=loop.failed,
+        skipped=loop.size - loop.ok - loop.failed,
     )
 
 

@@ -143,5 +143,9 @@ def made_by(key: str) -> PayloadOrigin | None:
     if match is None:
         return None
     return PayloadOrigin(
-        CommandId(match[1]), int(match[2]), match[3], int(match[4] or 1), int(match[5] or 0)
+        CommandId(match[1]),
+        int(match[2]),
+        match[3],
+        int(match[4] or 1),
+        int(match[5] or 0),
     )
