@@ -247,6 +247,7 @@ def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Mad
 
 
 def go_on(pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+    """Close the loop, stop its commands, or issue the next ones."""
     loop = activation.loop
     assert loop is not None, "the phase is loop"
     if over(loop):
@@ -262,6 +263,7 @@ def go_on(pinned: PinnedPlaybook, state: Execution, activation: Activation, mome
 
 
 def over(loop: LoopState) -> bool:
+    """Whether no command of the loop is live and nothing is left to issue."""
     if loop.live:
         return False
     if loop.stopping:
@@ -297,11 +299,11 @@ def _fill(
                 activation,
                 loop,
                 moment,
-                index,
-                1,
-                1,
-                attempts,
-                moment.at + delay,
+                first=index,
+                count=1,
+                together=1,
+                attempts=attempts,
+                available_at=moment.at + delay,
             )
             running += 1
     if loop.mode == "spark":

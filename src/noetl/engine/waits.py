@@ -44,7 +44,7 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
     state = replace(state, timers=timers)
     request = event.child
     waits_for_child = wait.call is not None and request is not None and request.wait
-    if waits_for_child and not being_stopped(state, command):
+    if waits_for_child and not being_stopped(state, command):  # a stopped one starts no child
         state = replace(state, calls={**state.calls, wait.call: ChildCall(command.id)})
     if request is not None and request.pinned is not None:
         state = replace(state, pins={**state.pins, request.path: request.pinned})
