@@ -12,8 +12,10 @@ def main() -> None:
 
 
 def keep_compiled() -> None:
-    """Where Python is told to leave no compiled modules beside their sources, they go to the user's cache: a command that
-    compiles everything anew takes twice as long."""
+    """Write compiled modules to the user's cache if Python must not write them beside the sources.
+
+    Without compiled modules a command takes twice as long.
+    """
     if sys.dont_write_bytecode and sys.pycache_prefix is None:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         sys.pycache_prefix = os.path.join(cache, "noetl", "python")

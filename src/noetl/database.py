@@ -1,8 +1,9 @@
-"""Connections to Postgres: two pools, and one place that says what a broken one means.
+"""Connections to Postgres: two pools, and the translation of driver errors into ours.
 
-Every call here is one statement in its own transaction. `write` distinguishes what the ports promise: `StoreUnavailable`
-(nothing happened) and `OutcomeUnknown` (it was sent, and no answer came). A read that fails has simply not happened.
-Constraint violations and exceptions raised by our own functions are bugs of the caller: they pass as they are.
+Every call is one statement in its own transaction. A failed write raises `StoreUnavailable` if
+nothing happened, or `OutcomeUnknown` if the statement was sent and no answer came. A failed read
+always raises `StoreUnavailable`. Constraint violations and exceptions raised by our own SQL
+functions are bugs of the caller, so they pass unchanged.
 """
 
 import asyncio
@@ -22,20 +23,24 @@ Given = TypeVar("Given")
 Got = TypeVar("Got")
 
 UniqueViolation: type[Any] = asyncpg.UniqueViolationError
-Raised: type[Exception] = asyncpg.RaiseError  # by `raise exception` in a function of ours
+Raised: type[Exception] = asyncpg.RaiseError  # from `raise exception` in our SQL functions
 
+# Timeouts on the side of Postgres.
 GaveUp: tuple[type[Exception], ...] = (
     asyncpg.QueryCanceledError,
     asyncpg.LockNotAvailableError,
-)  # a timeout over there
+)
 
+# seconds
 CONNECT_TIMEOUT = 5.0
 ACQUIRE_TIMEOUT = 10.0
 STATEMENT_TIMEOUT = 30.0
 IDLE = 60.0
-DEADLOCKS = 3  # tries; the transaction that lost has done nothing
 
-# Every statement is fixed and made for its index: plans must not depend on statistics that a young table does not have.
+DEADLOCKS = 3  # tries of a statement; a transaction that loses a deadlock has changed nothing
+
+# Every statement is fixed and written for its index. Its plan must not depend on statistics,
+# because a new table has none.
 SETTINGS = {
     "synchronous_commit": "on",
     "plan_cache_mode": "force_generic_plan",
@@ -46,14 +51,15 @@ SETTINGS = {
     "jit": "off",
     "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
     "idle_in_transaction_session_timeout": "30s",
-    # a client that is gone without a word must not keep its locks
+    # a client that disappears without closing its connection must not keep its locks
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "10s",
 }
 
-# Arrays that our statements use. The driver would ask every new connection about them, which takes longer than connecting.
+# The array types of our statements. Without them the driver looks the types up on every new
+# connection, which takes longer than connecting.
 _ARRAYS = [
     {
         "oid": oid,
@@ -77,6 +83,7 @@ _ARRAYS = [
     )
 ]
 
+# The connection broke: the statement may have run.
 _LOST = (
     OSError,
     EOFError,
@@ -84,8 +91,9 @@ _LOST = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.IdleSessionTimeoutError,
-    asyncpg.InternalClientError,  # used again before its end was noticed
+    asyncpg.InternalClientError,  # the connection was used before its end was noticed
 )
+# The statement was not executed.
 _NOT_DONE = (
     asyncpg.CannotConnectNowError,
     asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
@@ -93,10 +101,11 @@ _NOT_DONE = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.PostgresIOError,
 )
+# The statement failed; the connection is still good.
 _ANSWERED = (
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.RaiseError,
-)  # the statement failed, nothing else did
+)
 _DEADLOCK = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
@@ -119,7 +128,7 @@ def _unknown(error: BaseException) -> OutcomeUnknown:
 
 
 async def connect(dsn: str, settings: Mapping[str, str] | None = None) -> Connection:
-    """One connection of its own. StoreUnavailable when there is none to be had."""
+    """Open a connection outside the pools. Raises StoreUnavailable if that fails."""
     try:
         connection: Connection = await asyncpg.connect(
             dsn,
@@ -136,19 +145,26 @@ async def connect(dsn: str, settings: Mapping[str, str] | None = None) -> Connec
 
 @asynccontextmanager
 async def translated(*, writes: bool) -> AsyncIterator[None]:
-    """The border: library exceptions become ours. A closed connection is noticed before anything is sent."""
+    """Translate exceptions of the driver into ours.
+
+    An `InterfaceError` means that nothing happened: the driver notices a closed connection before
+    it sends anything.
+    """
     try:
         yield
     except (*_NOT_DONE, *_DEADLOCK, asyncpg.InterfaceError) as error:
         raise _unavailable(error) from error
     except (*_LOST, TimeoutError) as error:
-        raise (_unknown(error) if writes else _unavailable(error)) from error
+        if writes:
+            raise _unknown(error) from error
+        raise _unavailable(error) from error
 
 
 class ConnectionPool:
-    """Connections in a stack: the warmest is used first, the coldest is closed when nobody has needed it for a while.
+    """A stack of connections: the last used is taken first, the least used is closed after `IDLE`.
 
-    Taking and giving back cost nothing while one is idle; no session state is ever changed, so there is nothing to reset.
+    Nothing is sent to take or return an idle connection. No caller changes session state, so there
+    is nothing to reset.
     """
 
     def __init__(self, dsn: str, size: int, settings: Mapping[str, str]) -> None:
@@ -163,7 +179,11 @@ class ConnectionPool:
             return rows
 
     async def write(self, query: Query, *arguments: Any, **values: Any) -> list[Record]:
-        """By position when there are many: `arguments` as the query numbers them."""
+        """Run a statement that writes; repeat it after a deadlock.
+
+        Statements with many parameters take `arguments`, in the order in which the query numbers
+        them, instead of values by name.
+        """
         bound = arguments or query.bind(**values)
         for _ in range(DEADLOCKS - 1):
             try:
@@ -183,7 +203,7 @@ class ConnectionPool:
             yield connection
 
     async def close(self) -> None:
-        """Connections in use are closed when they are given back."""
+        """Close idle connections. Connections in use are closed when they are returned."""
         self._settings = {}
         while self._idle:
             _, connection = self._idle.pop()
@@ -207,9 +227,8 @@ class ConnectionPool:
             except _ANSWERED:
                 self._give_back(connection)
                 raise
-            except (
-                BaseException
-            ):  # cancelled or broken in the middle: what it is doing now is anyone's guess
+            except BaseException:
+                # cancelled or broken in the middle: the state of the connection is unknown
                 connection.terminate()
                 raise
             self._give_back(connection)
@@ -237,17 +256,22 @@ class ConnectionPool:
 
     def _give_back(self, connection: Connection) -> None:
         now = asyncio.get_running_loop().time()
-        if connection.is_closed() or connection.is_in_transaction() or not self._settings:
+        pool_is_closed = not self._settings
+        if connection.is_closed() or connection.is_in_transaction() or pool_is_closed:
             connection.terminate()
         else:
             self._idle.append((now, connection))
         if len(self._idle) > 1 and now - self._idle[0][0] > IDLE:
-            self._idle.popleft()[1].terminate()
+            _, coldest = self._idle.popleft()
+            coldest.terminate()
 
 
 class Grouped(Generic[Given, Got]):
-    """Calls of one kind, made together: those that arrive while one statement is under way share the next. `limit` bounds the
-    weight of one statement. When it is refused, each is tried alone: one bad call is not the others' fault."""
+    """Batches calls of one kind: calls that arrive while a statement runs share the next one.
+
+    `limit` bounds the weight of one statement. If a shared statement fails, each call is tried
+    alone, so that one bad call does not fail the others.
+    """
 
     def __init__(self, run: Callable[[list[Given]], Awaitable[list[Got]]], limit: int) -> None:
         self._run = run
@@ -265,25 +289,26 @@ class Grouped(Generic[Given, Got]):
     async def _run_all(self) -> None:
         try:
             while self._waiting:
-                if not (batch := self._next()):
+                batch = self._next()
+                if not batch:
                     continue
                 try:
                     await self._answer(batch)
-                except BaseException as error:
-                    for _, answer in batch:
-                        if not answer.done():
-                            answer.set_exception(
-                                error
-                                if isinstance(error, Exception)
-                                else OutcomeUnknown("interrupted")
-                            )
-                    if not isinstance(error, Exception):
-                        raise
+                except Exception as error:
+                    self._fail(batch, error)
+                except BaseException:
+                    self._fail(batch, OutcomeUnknown("interrupted"))
+                    raise
         finally:
             self._task = None
             for _, _, answer in self._waiting:
                 answer.cancel()
             self._waiting.clear()
+
+    def _fail(self, batch: list[tuple[Given, "asyncio.Future[Got]"]], error: Exception) -> None:
+        for _, answer in batch:
+            if not answer.done():
+                answer.set_exception(error)
 
     def _next(self) -> list[tuple[Given, "asyncio.Future[Got]"]]:
         room = self._limit
@@ -291,34 +316,36 @@ class Grouped(Generic[Given, Got]):
         while self._waiting and (not batch or self._waiting[0][1] <= room):
             given, weight, answer = self._waiting.popleft()
             room -= weight
-            if not answer.done():  # else nobody waits for it any more
+            if not answer.done():  # a cancelled caller no longer waits
                 batch.append((given, answer))
         return batch
 
     async def _answer(self, batch: list[tuple[Given, "asyncio.Future[Got]"]]) -> None:
         try:
-            found = await self._run([given for given, _ in batch])
+            results = await self._run([given for given, _ in batch])
         except Unavailable:
             raise
         except Exception:
             if len(batch) < 2:
                 raise
-            for each in batch:
-                try:
-                    await self._answer([each])
-                except Unavailable:
-                    raise
-                except Exception as error:
-                    if not each[1].done():
-                        each[1].set_exception(error)
+            await self._answer_one_by_one(batch)
             return
-        for (_, answer), got in zip(batch, found, strict=True):
+        for (_, answer), result in zip(batch, results, strict=True):
             if not answer.done():
-                answer.set_result(got)
+                answer.set_result(result)
+
+    async def _answer_one_by_one(self, batch: list[tuple[Given, "asyncio.Future[Got]"]]) -> None:
+        for call in batch:
+            try:
+                await self._answer([call])
+            except Unavailable:
+                raise
+            except Exception as error:
+                self._fail([call], error)
 
 
 class Database:
-    """`main` for what someone waits for, `background` for duties: neither can starve the other."""
+    """Two pools, so that neither starves the other: `main` for callers, `background` for duties."""
 
     def __init__(
         self,
@@ -334,7 +361,7 @@ class Database:
         self.background = ConnectionPool(dsn, background_size, self.settings)
 
     async def __aenter__(self) -> Self:
-        """Raises StoreUnavailable when the database is not there. It is not asked again: every call says so itself."""
+        """Raises StoreUnavailable if the database cannot be reached. Later losses show per call."""
         try:
             await self._check_durability()
         except BaseException:
@@ -353,12 +380,13 @@ class Database:
         return await connect(self.dsn, {**self.settings, **(settings or {})})
 
     async def _check_durability(self) -> None:
-        """A commit that is acknowledged and may still be lost breaks every promise of the log."""
+        """Refuse a database that may lose acknowledged commits: the log promises durability."""
         rows = await self.main.read(
             Query("durability", "select current_setting('synchronous_commit') as commit")
         )
-        if rows[0]["commit"] not in ("on", "remote_apply"):
+        synchronous_commit = rows[0]["commit"]
+        if synchronous_commit not in ("on", "remote_apply"):
             raise NoetlError(
-                f"synchronous_commit is {rows[0]['commit']}",
+                f"synchronous_commit is {synchronous_commit}",
                 hint="the log needs `on`: remove what overrides it",
             )

@@ -1,7 +1,8 @@
-"""Every metric, with the names of the specification. One object per process, passed to whoever measures."""
+"""Every metric, named as in the specification. Each process makes one `Metrics` and passes it on."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+# Histogram buckets: milliseconds, bytes, counts.
 MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 SIZES = (64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384)
 COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -83,4 +84,5 @@ class Metrics:
         self.streams = Gauge("noetl_event_streams", "Clients that follow events", registry=registry)
 
     def text(self) -> bytes:
+        """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)

@@ -1,6 +1,7 @@
-"""Every `NOETL_*`: one class per concern, each field with its unit, its default and a sentence.
+"""Every `NOETL_*` setting: one class per concern; each field has a unit, a default and a sentence.
 
-Read once, where a process is wired; plain values travel from there. `docs/settings.md` is generated from this file.
+A process reads its settings once, where it is wired, and passes plain values on.
+`docs/settings.md` is generated from this file.
 """
 
 from collections.abc import Iterable
@@ -15,9 +16,9 @@ from noetl.model.errors import InvalidInput
 
 
 class _Concern(BaseSettings):
-    """`unit` of a field stands in the table of the docs."""
+    """Settings that belong together. The table in the docs shows the `unit` of each field."""
 
-    # An empty variable is one that is not set: `NOETL_SERVER_URL= noetl run …` means this process.
+    # An empty variable counts as unset: `NOETL_SERVER_URL= noetl run …` uses no server.
     model_config = SettingsConfigDict(
         frozen=True, env_prefix="NOETL_", env_ignore_empty=True, extra="ignore"
     )
@@ -57,9 +58,8 @@ class HomeSettings(_Concern):
 
     @property
     def servers(self) -> list[str]:
-        return [
-            url.strip().rstrip("/") for url in (self.server_url or "").split(",") if url.strip()
-        ]
+        urls = (self.server_url or "").split(",")
+        return [url.strip().rstrip("/") for url in urls if url.strip()]
 
 
 class Store(_Concern):
@@ -369,20 +369,20 @@ Concern = TypeVar("Concern", bound=_Concern)
 
 
 def read(concern: type[Concern], **given: Any) -> Concern:
-    """From the environment; what was `given` on the command line wins, unless it is None."""
+    """Read settings from the environment. Values `given` on the command line win, unless None."""
     chosen = {name: value for name, value in given.items() if value is not None}
     try:
         return concern(**chosen)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = variable(concern, str(first["loc"][0]))
+        problem = error.errors()[0]
+        name = variable(concern, str(problem["loc"][0]))
         raise InvalidInput(
-            f"{name}: {first['msg'].lower()}", hint=f"docs/settings.md says what {name} means"
+            f"{name}: {problem['msg'].lower()}", hint=f"docs/settings.md says what {name} means"
         ) from error
 
 
-# Variables that are not settings of a process: what playbooks may read, credentials and secrets by name, test runs, and what
-# a shell task gives its commands.
+# Prefixes of variables that are not settings of a process: values for playbooks, credentials and
+# secrets by name, test runs, and the environment of a shell task's commands.
 OTHER_VARIABLES = (
     "NOETL_ENV_",
     "NOETL_CREDENTIAL_",
@@ -394,19 +394,19 @@ OTHER_VARIABLES = (
 
 
 def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
-    """`NOETL_*` variables that nothing reads, each with the setting that was probably meant."""
-    known = [variable(concern, field) for concern in CONCERNS for field in concern.model_fields]
-    unknown = [
-        name
-        for name in sorted(environment)
-        if name.startswith("NOETL_")
-        and name.upper() not in known
-        and not name.startswith(OTHER_VARIABLES)
-    ]
-    return {
-        name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.8)), None)
-        for name in unknown
-    }
+    """`NOETL_*` variables that nothing reads, each with the most similar setting, if there is one."""
+    known: list[str] = []
+    for concern in CONCERNS:
+        known += [variable(concern, field) for field in concern.model_fields]
+    similar: dict[str, str | None] = {}
+    for name in sorted(environment):
+        if not name.startswith("NOETL_") or name.startswith(OTHER_VARIABLES):
+            continue
+        if name.upper() in known:
+            continue
+        matches = get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+        similar[name] = next(iter(matches), None)
+    return similar
 
 
 def variable(concern: type[_Concern], field: str) -> str:

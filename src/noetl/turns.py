@@ -1,21 +1,23 @@
-"""Turns of the event loop: who computes for long lets those who wait for an answer go between."""
+"""Cooperative yielding: long computations give waiting requests a turn of the event loop."""
 
 import asyncio
 from collections import deque
 from time import perf_counter
 
-AT_A_STRETCH = (
-    0.0005  # seconds of computing until others get a turn, where somebody may wait for an answer
-)
-IN_A_TURN = 4  # of many that come at once
+# Seconds that a server computes before it yields, because clients may wait for an answer.
+AT_A_STRETCH = 0.0005
+IN_A_TURN = 4  # callers that the gate admits in one turn of the loop
 
 
 class TimeSlice:
-    """`seconds` of computing; None: as long as it takes. Where others only work, to let them between makes everything later."""
+    """A budget of `seconds` to compute before yielding. None means no limit.
+
+    A process that answers no clients uses None: yielding between its own tasks only delays them.
+    """
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
-        self._since = perf_counter()  # the loop's own clock counts milliseconds
+        self._since = perf_counter()  # the loop's own clock has only milliseconds
 
     @property
     def over(self) -> bool:
@@ -31,7 +33,10 @@ class TimeSlice:
 
 
 class AdmissionGate:
-    """Lets few in at each turn of the loop, in their order: when hundreds come at once, others are still answered between."""
+    """Admits a few callers per turn of the event loop, in order of arrival.
+
+    When hundreds of requests arrive at once, other clients still get answers in between.
+    """
 
     def __init__(self) -> None:
         self._let_in = 0
@@ -51,7 +56,7 @@ class AdmissionGate:
         self._let_in = 0
         while self._waiting and self._let_in < IN_A_TURN:
             turn = self._waiting.popleft()
-            if not turn.done():  # who waited may have gone
+            if not turn.done():  # the caller may have been cancelled
                 turn.set_result(None)
                 self._let_in += 1
         if self._let_in:

@@ -1,4 +1,4 @@
-"""What the memory twins of the log and of the leases share: the shard rows, fence and sequence in one place."""
+"""The shard rows that the memory twins of the log and of the leases share."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class ShardRow:
     shard: int
-    epoch: int = 0  # grows with every takeover: the fence
+    epoch: int = 0  # the fence: it grows with every takeover
     last_seq: int = 0
     owner: int | None = None
 

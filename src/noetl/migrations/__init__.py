@@ -1,7 +1,8 @@
-"""The schema: numbered SQL files beside this one, forward only, and the function that applies what is missing.
+"""The database schema: numbered SQL files in this folder, and the function that applies them.
 
-A file that was applied never changes again: its checksum stands in `noetl.schema_version`. Everything missing is applied in
-one transaction under an advisory lock, so that any number of processes may start at once.
+Migrations go forward only. An applied file never changes again: its checksum is in
+`noetl.schema_version`. One transaction under an advisory lock applies all missing files, so any
+number of processes may start at once. Every process that opens the database calls it.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from noetl.model.errors import NoetlError
 
 DEFAULT_SHARDS = 16
 PARTITIONS_AHEAD = 2
-_LOCK = (1852794997, 1)  # not the class of leases
+_LOCK = (1852794997, 1)  # class and object of the advisory lock; leases use another class
 
 
 class SchemaMismatch(NoetlError):
@@ -31,11 +32,11 @@ class Migration:
 
 
 def migrations() -> list[Migration]:
-    found = [_migration(path) for path in sorted(Path(__file__).parent.glob("[0-9]*.sql"))]
-    assert [each.version for each in found] == list(range(1, len(found) + 1)), (
-        "migrations are numbered without gaps"
-    )
-    return found
+    files = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
+    known = [_migration(path) for path in files]
+    versions = [migration.version for migration in known]
+    assert versions == list(range(1, len(known) + 1)), "migrations are numbered without gaps"
+    return known
 
 
 def _migration(path: Path) -> Migration:
@@ -45,7 +46,10 @@ def _migration(path: Path) -> Migration:
 
 
 async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> int:
-    """Bring the schema up to date; the number of shards, which is fixed when the database is made."""
+    """Bring the schema up to date. Returns the number of shards of the database.
+
+    `shards` counts only for a new database: the number is fixed when the database is made.
+    """
     known = migrations()
     if not _missing(await _applied(connection), known):
         return await shard_count(connection)
@@ -53,13 +57,13 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
         await connection.execute("set local statement_timeout = 0")
         await connection.execute("select pg_advisory_xact_lock($1, $2)", *_LOCK)
         missing = _missing(await _applied(connection), known)
-        for each in missing:
-            if each.version == 1:
+        for migration in missing:
+            if migration.version == 1:
                 await connection.execute(_FIRST)
-            await connection.execute(each.text)
+            await connection.execute(migration.text)
         await connection.executemany(
             "insert into noetl.schema_version (version, name, sha256, applied_at) values ($1, $2, $3, now())",
-            [(each.version, each.name, each.sha256) for each in missing],
+            [(migration.version, migration.name, migration.sha256) for migration in missing],
         )
         await connection.execute("select noetl.make_partitions($1)", PARTITIONS_AHEAD)
         await connection.execute(
@@ -90,16 +94,18 @@ async def _applied(connection: Connection) -> dict[int, str]:
 
 
 def _missing(applied: dict[int, str], known: list[Migration]) -> list[Migration]:
+    """The known migrations that the database lacks. Raises if it has others than this version."""
     newest = max(applied, default=0)
     if newest > len(known):
         raise SchemaMismatch(
             f"the database has schema version {newest}, this NoETL knows {len(known)}",
             hint="use the newer NoETL that upgraded it, or another database",
         )
-    for each in known:
-        if each.version in applied and applied[each.version] != each.sha256:
+    for migration in known:
+        checksum = applied.get(migration.version, migration.sha256)
+        if checksum != migration.sha256:
             raise SchemaMismatch(
-                f"migration {each.version} ({each.name}) is not the one that this database was made with",
+                f"migration {migration.version} ({migration.name}) is not the one that this database was made with",
                 hint="a released migration never changes; restore the file, or use another database",
             )
-    return [each for each in known if each.version not in applied]
+    return [migration for migration in known if migration.version not in applied]
