@@ -1,6 +1,7 @@
-"""The `noetl` command: one module per group of commands. Stands on top of everything; nothing imports it.
+"""The `noetl` command: one module per group of commands.
 
-What a user did wrong is answered with one line and a hint, never a stack trace; `NOETL_DEBUG=1` shows it.
+It runs in the user's process and may import every other package; no package imports it.
+A user's mistake is answered with one line and a hint. `NOETL_DEBUG=1` shows the stack trace.
 """
 
 import os
@@ -42,16 +43,17 @@ def main() -> None:
         application()()
     except KeyboardInterrupt:
         sys.exit(LEFT)
-    except BrokenPipeError:  # `noetl exec list | head`: nobody reads any more
+    except BrokenPipeError:  # `noetl exec list | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except Exception as error:  # the outermost border: whatever it is, it is said in words
+    except Exception as error:  # the outermost border: users get words, not a stack trace
         if os.environ.get("NOETL_DEBUG"):
             raise
         sys.exit(complain(error))
 
 
 def application() -> typer.Typer:
+    """The Typer application with the commands of all modules."""
     from noetl.cli import (
         catalog,
         credentials,

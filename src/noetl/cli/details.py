@@ -1,17 +1,19 @@
-"""How details of an execution look on the screen: durations, loop progress, workload, children, the cause of a failure."""
+"""Prints details of an execution: durations, loops, workload, children, the cause of a failure."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from noetl.cli.client import Row
-from noetl.cli.output import coloured, columns, dim, say, status_text, to_json
+from noetl.cli.output import coloured, columns, dim, say, shorten, status_text, to_json
 
 SHOWN_WORKLOAD = 1_000  # characters
 SHOWN_CHILDREN = 10
+# Details of a failure that are printed, with their titles.
 TEXTS = {"trace": "traceback", "stderr": "stderr", "stdout": "stdout", "data": "response"}
 
 
 def seconds_text(seconds: float | None) -> str:
-    """As people read it: 0.12 s, 3.4 s, 2 m 05 s, 3 h 12 m."""
+    """A duration as people read it: 0.12 s, 30.4 s, 2 m 05 s, 3 h 12 m."""
     if seconds is None:
         return ""
     if seconds < 10:
@@ -26,39 +28,45 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def loop_text(loop: Row | None) -> str:
-    """`7 of 10, 2 failed`."""
+    """The progress of a loop: `7 of 10, 2 failed`."""
     if loop is None:
         return ""
     total = "…" if loop["total"] is None else loop["total"]
-    counted = "".join(f", {loop[name]} {name}" for name in ("failed", "skipped") if loop[name])
-    return f"{loop['done']} of {total}{counted}"
+    text = f"{loop['done']} of {total}"
+    for name in ("failed", "skipped"):
+        if loop[name]:
+            text += f", {loop[name]} {name}"
+    return text
 
 
 def print_state(state: Row) -> None:
-    """What the execution read and wrote of its playbook's state, a line for each name."""
-    for number, (name, known) in enumerate(state.items()):
+    """Print the values that the execution read and wrote in its playbook's state, one per line."""
+    for number, (name, entry) in enumerate(state.items()):
         label = "state" if number == 0 else ""
-        value = "not set" if known["unset"] else to_json(known["value"])
-        facts = [f"read version {known['read_version']}"] if known["read_version"] else []
-        facts += [f"wrote version {known['version']}"] if known["writes"] else []
-        facts += (
-            [f"version {known['conflict_version']} was written since"]
-            if known["conflict_version"]
-            else []
-        )
-        more = f"  {dim(', '.join(facts))}" if facts else ""
-        say(f"{label:<10} {name}: {value[:200]}{more}")
+        value = "not set" if entry["unset"] else to_json(entry["value"])
+        line = f"{label:<10} {name}: {value[:200]}"
+        facts = ", ".join(_state_facts(entry))
+        if facts:
+            line += f"  {dim(facts)}"
+        say(line)
+
+
+def _state_facts(entry: Row) -> Iterator[str]:
+    if entry["read_version"]:
+        yield f"read version {entry['read_version']}"
+    if entry["writes"]:
+        yield f"wrote version {entry['version']}"
+    if entry["conflict_version"]:
+        yield f"version {entry['conflict_version']} was written since"
 
 
 def print_workload(workload: Row | None) -> None:
-    """On one line, cut when it is long: `--json` has it whole."""
+    """Print the workload on one line, cut if it is long. `--json` prints all of it."""
     if workload is None:
         say("workload   larger than 64 KB")
         return
-    text = to_json(workload) if not workload else _one_line(workload)
-    if len(text) > SHOWN_WORKLOAD:
-        text = text[: SHOWN_WORKLOAD - 1] + "…"
-    say(f"workload   {text}")
+    text = _one_line(workload)
+    say(f"workload   {shorten(text, SHOWN_WORKLOAD)}")
 
 
 def _one_line(value: Any) -> str:
@@ -68,10 +76,11 @@ def _one_line(value: Any) -> str:
 
 
 def print_children(children: Row) -> None:
-    """`counts` by status, and the first of `newest`."""
+    """Print the number of children by status, and the newest of them."""
     if not children["total"]:
         return
-    counts = ", ".join(f"{count} {status}" for status, count in sorted(children["counts"].items()))
+    by_status = sorted(children["counts"].items())
+    counts = ", ".join(f"{count} {status}" for status, count in by_status)
     say(f"\nchildren: {counts}")
     rows = [
         (
@@ -83,28 +92,28 @@ def print_children(children: Row) -> None:
         for child in children["newest"][:SHOWN_CHILDREN]
     ]
     columns(("EXECUTION", "STATUS", "PLAYBOOK", "ERROR"), rows)
-    if children["total"] > len(rows):
-        say(dim(f"… {children['total'] - len(rows)} more: exec list --parent ID shows them"))
+    more = children["total"] - len(rows)
+    if more > 0:
+        say(dim(f"… {more} more: exec list --parent ID shows them"))
 
 
 def print_cause(cause: Row | None, execution_id: str) -> None:
-    """Where the failure began, when that is another place, and what was printed or answered there."""
+    """Print where the failure began, unless it is the failed step itself, and its output there."""
     if cause is None:
         return
-    item = "" if cause["item"] is None else f", item {cause['item']}"
-    if cause["execution_id"] != execution_id:
-        where = f"child {cause['execution_id']} ({cause['path']}), step {cause['step']}{item}"
-        say(coloured("failed", f"cause: {where}: {cause['code']}: {cause['message']}"))
-    elif item:
-        say(
-            coloured(
-                "failed", f"cause: step {cause['step']}{item}: {cause['code']}: {cause['message']}"
-            )
-        )
+    place = f"step {cause['step']}"
+    if cause["item"] is not None:
+        place += f", item {cause['item']}"
+    in_child = cause["execution_id"] != execution_id
+    if in_child:
+        place = f"child {cause['execution_id']} ({cause['path']}), {place}"
+    if in_child or cause["item"] is not None:
+        say(coloured("failed", f"cause: {place}: {cause['code']}: {cause['message']}"))
     for name, title in TEXTS.items():
         value = cause["detail"].get(name)
         if value in (None, "", {}):
             continue
         text = value if isinstance(value, str) else to_json(value)
+        lines = [f"  {line}" for line in text.rstrip().splitlines()]
         say(f"{title}:")
-        say("\n".join(f"  {line}" for line in text.rstrip().splitlines()))
+        say("\n".join(lines))

@@ -1,4 +1,4 @@
-"""`noetl run --dry-run`: what an execution would do and need, said without doing any of it."""
+"""`noetl run --dry-run`: describes what an execution would do and need, and runs nothing."""
 
 import json
 import os
@@ -36,12 +36,18 @@ MISSING_HINTS = {
 
 
 def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
-    """`uses` names what must be there when it runs: kinds of tools, pools of workers, credentials, playbooks it calls."""
+    """The plan of an execution, as `--json` prints it.
+
+    `uses` names what must exist when it runs: kinds of tools, pools of workers, credentials and
+    child playbooks.
+    """
     workbook = {entry.name: entry.tool for entry in playbook.workbook}
     spec = playbook.executor.spec
     path = playbook.metadata.path or playbook.metadata.name
     workload = merge(playbook, payload, Beginning(path=path, env=readable_environment(os.environ)))
-    tasks = [task for step in playbook.workflow for task in _tasks(step, workbook)]
+    tasks: list[Task] = []
+    for step in playbook.workflow:
+        tasks += _tasks(step, workbook)
     return {
         "path": path,
         "workload": workload,
@@ -60,50 +66,60 @@ def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
 
 
 def _state(playbook: Playbook) -> Shape:
-    """Names of the playbook's state that an execution reads when it begins (null: all of them, a name is computed), and those
-    that its steps may write."""
+    """The names of the playbook's state that an execution may read and write.
+
+    `reads` is None if a name is computed: then the execution reads all of them.
+    """
     plan = compile_plan(playbook, "")
     if plan.hides_state:
         return {"reads": [], "writes": []}
-    written = {target.split(".")[1] for target in _targets(playbook) if is_state(target)}
-    return {
-        "reads": None if plan.state_names is None else sorted(plan.state_names),
-        "writes": sorted(written),
-    }
+    reads = None
+    if plan.state_names is not None:
+        reads = sorted(plan.state_names)
+    targets = filter(is_state, _targets(playbook))
+    writes = sorted({target.split(".")[1] for target in targets})
+    return {"reads": reads, "writes": writes}
 
 
 def _targets(playbook: Playbook) -> Iterator[str]:
-    """Everything that a `set` of the playbook assigns."""
+    """Every name that a `set` of the playbook assigns."""
     for step in playbook.workflow:
         yield from step.set
-        yield from (
-            target
-            for arc in (step.next.arcs if step.next is not None else [])
-            for target in arc.set
-        )
+        for arc in _arcs(step):
+            yield from arc.set
         for task in step.tool:
             yield from task.set
-            yield from (target for rule in task.spec.policy.rules for target in rule.then.set)
+            for rule in task.spec.policy.rules:
+                yield from rule.then.set
+
+
+def _arcs(step: Step) -> list[Arc]:
+    if step.next is None:
+        return []
+    return step.next.arcs
 
 
 def _step(step: Step, workbook: Mapping[str, Task], workload: Shape) -> Shape:
+    loop = None if step.loop is None else _loop(step.loop)
     return {
         "step": step.step,
         "tasks": [_task(task) for task in _tasks(step, workbook)],
         "pool": _pool(step, workbook, workload),
         "timeout": step.spec.timeout,
-        "loop": None if step.loop is None else _loop(step.loop),
-        "next": [_arc(arc) for arc in step.next.arcs] if step.next is not None else [],
+        "loop": loop,
+        "next": [_arc(arc) for arc in _arcs(step)],
     }
 
 
 def _task(task: Task) -> Shape:
-    shown = {"task": task.name, "kind": _kind(task), "auth": _auth(task), "timeout": task.timeout}
-    return {**shown, "spark": _spark(task)} if isinstance(task, SparkTask) else shown
+    shape = {"task": task.name, "kind": _kind(task), "auth": _auth(task), "timeout": task.timeout}
+    if isinstance(task, SparkTask):
+        return {**shape, "spark": _spark(task)}
+    return shape
 
 
 def _spark(task: SparkTask) -> Shape:
-    """What it reads, where its rows go, and which Spark does it; templates as they are written."""
+    """The inputs, output and profile of a Spark task. Templates stay unrendered."""
     return {
         "profile": task.spec.profile,
         "inputs": {name: _input_place(given) for name, given in task.inputs.items()},
@@ -121,24 +137,28 @@ def _input_place(given: Any) -> str:
 
 
 def _output_place(output: Output) -> Shape:
-    """The mode that is in force; without a place, the rows are the step's result."""
-    if output.path is None and output.kind is None:
+    """Where the rows go and how. Without a place they are the step's result."""
+    if output.path is not None:
+        to, default_mode = output.path, "overwrite"
+    elif output.kind is not None:
+        to, default_mode = f"{output.kind} table {output.table}", "insert"
+    else:
         return {"to": "result", "mode": None, "partition_by": output.partition_by, "key": []}
-    to = output.path if output.path is not None else f"{output.kind} table {output.table}"
-    mode = output.mode or ("overwrite" if output.path is not None else "insert")
+    mode = output.mode or default_mode
     return {"to": to, "mode": mode, "partition_by": output.partition_by, "key": output.key}
 
 
 def _loop(loop: Loop) -> Shape:
     source = loop.in_ if loop.cursor is None else f"cursor of {loop.cursor.kind}"
-    window = loop.spec.max_in_flight
-    shown = {
+    shape = {
         "in": source,
         "iterator": loop.iterator,
         "mode": loop.spec.mode,
-        "max_in_flight": window,
+        "max_in_flight": loop.spec.max_in_flight,
     }
-    return {**shown, "exec": "spark"} if loop.spec.policy.exec == "spark" else shown
+    if loop.spec.policy.exec == "spark":
+        return {**shape, "exec": "spark"}
+    return shape
 
 
 def _arc(arc: Arc) -> Shape:
@@ -146,40 +166,57 @@ def _arc(arc: Arc) -> Shape:
 
 
 def _tasks(step: Step, workbook: Mapping[str, Task]) -> Iterator[Task]:
+    """The tasks of a step. A workbook call becomes its entry, a sink of pages a task of its own."""
     for task in step.tool:
-        yield workbook.get(task.task, task) if isinstance(task, WorkbookCall) else task
-        if task.spec.paginate is not None and task.spec.paginate.sink is not None:
-            sink = task.spec.paginate.sink
+        if isinstance(task, WorkbookCall):
+            yield workbook.get(task.task, task)
+        else:
+            yield task
+        paginate = task.spec.paginate
+        if paginate is not None and paginate.sink is not None:
+            sink = paginate.sink
             yield SinkTask(name=task.name, target=sink.target, data=sink.data)
 
 
 def _kind(task: Task) -> str:
-    return f"sink ({task.target.kind})" if isinstance(task, SinkTask) else task.kind
+    if isinstance(task, SinkTask):
+        return f"sink ({task.target.kind})"
+    return task.kind
+
+
+def _given_auth(task: Task) -> Any:
+    if isinstance(task, SinkTask):
+        return task.target.auth
+    return task.auth
 
 
 def _auth(task: Task) -> str | None:
-    """A name. What stands in the playbook itself is not repeated."""
-    given = task.target.auth if isinstance(task, SinkTask) else task.auth
-    return given if isinstance(given, str) or given is None else "what stands in the playbook"
+    """The name of the task's credential. Credentials written in the playbook are not repeated."""
+    auth = _given_auth(task)
+    if isinstance(auth, str) or auth is None:
+        return auth
+    return "what stands in the playbook"
 
 
 def _pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str:
-    """As it would be rendered; as it is written where that depends on what happens before."""
+    """The pool of a step. A template that needs more than the workload stays unrendered."""
     if step.spec.pool is not None:
         try:
             return str(render_value(step.spec.pool, {**workload, "workload": workload}))
         except TemplateError:
             return step.spec.pool
-    on_spark = step.loop is not None and step.loop.spec.policy.exec == "spark"
-    return (
-        "spark"
-        if on_spark or any(task.kind == "spark" for task in _tasks(step, workbook))
-        else DEFAULT_POOL
-    )
+    if step.loop is not None and step.loop.spec.policy.exec == "spark":
+        return "spark"
+    if any(task.kind == "spark" for task in _tasks(step, workbook)):
+        return "spark"
+    return DEFAULT_POOL
 
 
 def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
-    """Stored ones, by name. An `auth` may name an entry of the keychain instead, which names its own."""
+    """The names of the stored credentials that the playbook needs.
+
+    An `auth` that names an entry of the keychain counts as the credential of that entry.
+    """
     entries = {entry.name for entry in playbook.keychain}
     for entry in playbook.keychain:
         name = entry.credential or entry.auth
@@ -188,48 +225,49 @@ def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
         elif isinstance(name, str):
             yield name
     for task in tasks:
-        auth = task.target.auth if isinstance(task, SinkTask) else task.auth
-        auths = [auth, *_spark_auths(task)] if isinstance(task, SparkTask) else [auth]
-        yield from (name for name in auths if isinstance(name, str) and name not in entries)
+        for auth in _task_auths(task):
+            if isinstance(auth, str) and auth not in entries:
+                yield auth
         if task.kind == "secrets":
             yield str(task.config["secret"])
     for step in playbook.workflow:
-        if (
-            step.loop is not None
-            and step.loop.cursor is not None
-            and isinstance(step.loop.cursor.auth, str)
-        ):
-            yield step.loop.cursor.auth
+        cursor = None if step.loop is None else step.loop.cursor
+        if cursor is not None and isinstance(cursor.auth, str):
+            yield cursor.auth
 
 
-def _spark_auths(task: SparkTask) -> list[Any]:
-    return [
-        task.output.auth,
-        *(given.get("auth") for given in task.inputs.values() if isinstance(given, dict)),
-    ]
+def _task_auths(task: Task) -> Iterator[Any]:
+    yield _given_auth(task)
+    if not isinstance(task, SparkTask):
+        return
+    yield task.output.auth
+    for given in task.inputs.values():
+        if isinstance(given, dict):
+            yield given.get("auth")
 
 
 async def find_missing(uses: Shape, client: Client) -> Shape:
-    """Of what `uses` names, what is not there now. Names with templates are not known before it runs."""
+    """The names in `uses` that do not exist now. Names with templates are unknown until it runs."""
     stored = {row["name"] for row in await client.credentials()} | {"local"}
     registered = {row["path"] for row in await client.playbooks()}
-    served = {pool for worker in await client.workers() for pool in worker["pools"]}
-    variables = tuple(
-        name for name in uses["credentials"] if name.startswith("environment variable ")
-    )
-    credentials = _absent(set(uses["credentials"]) - {*variables}, stored)
-    pools = (
-        _absent(uses["pools"], served) if client.runs else []
-    )  # here this command brings a worker
+    served: set[str] = set()
+    for worker in await client.workers():
+        served.update(worker["pools"])
+    credentials = [
+        name for name in uses["credentials"] if not name.startswith("environment variable ")
+    ]
+    pools: list[str] = []
+    if client.runs:  # on this machine the command brings a worker for every pool
+        pools = _absent(uses["pools"], served)
     return {
-        "credentials": credentials,
+        "credentials": _absent(credentials, stored),
         "playbooks": _absent(uses["playbooks"], registered),
         "pools": pools,
     }
 
 
 async def current_state(state: Shape, path: str, client: Client) -> Shape:
-    """What the state that is read holds now, by name; names that nobody has set are left out."""
+    """The current values of the state that the execution reads, by name, without unset names."""
     names = state["reads"]
     if names == []:
         return {}
@@ -238,16 +276,15 @@ async def current_state(state: Shape, path: str, client: Client) -> Shape:
 
 
 def _absent(names: Iterable[str], there: set[str]) -> list[str]:
-    return sorted(
-        name for name in names if name not in there and "{{" not in name and "{%" not in name
-    )
+    literal = (name for name in names if "{{" not in name and "{%" not in name)
+    return sorted(name for name in literal if name not in there)
 
 
 # ---- on the screen -----------------------------------------------------------------------------------------------------
 
 
 def print_plan(plan: Shape, playbook: Playbook, here: tuple[str, ...]) -> None:
-    """`here`: the kinds of tools that this machine has."""
+    """Print a plan. `here` are the kinds of tools that this machine has."""
     say(f"playbook     {plan['path']}")
     for name, value in plan["workload"].items():
         say(f"workload     {name}: {json.dumps(value, ensure_ascii=False)}")
@@ -258,8 +295,22 @@ def print_plan(plan: Shape, playbook: Playbook, here: tuple[str, ...]) -> None:
         for line in _said(step):
             say(line)
     say()
-    uses = plan["uses"]
-    absent = [kind for kind in uses["tools"] if kind.partition(" ")[0] not in (*here, "workbook")]
+    _print_uses(plan["uses"], here)
+    for line in _state_lines(plan["state"]):
+        say(line)
+    for name, value in plan["limits"].items():
+        if value is not None:
+            say(f"{name:<12} {value}")
+    missing = plan.get("missing", {})
+    for kind, hint in MISSING_HINTS.items():
+        for name in missing.get(kind, []):
+            say(f"missing      {kind.removesuffix('s')} {name}: {hint.format(name)}")
+    say("\nnothing was run")
+
+
+def _print_uses(uses: Shape, here: tuple[str, ...]) -> None:
+    known = (*here, "workbook")
+    absent = [kind for kind in uses["tools"] if kind.partition(" ")[0] not in known]
     say(f"tools        {', '.join(uses['tools'])}")
     if absent:
         say(f"             not on this machine: {', '.join(absent)}")
@@ -267,57 +318,68 @@ def print_plan(plan: Shape, playbook: Playbook, here: tuple[str, ...]) -> None:
     for name in ("credentials", "playbooks"):
         if uses[name]:
             say(f"{name:<12} {', '.join(uses[name])}")
-    for line in _state_lines(plan["state"]):
-        say(line)
-    for name, value in plan["limits"].items():
-        if value is not None:
-            say(f"{name:<12} {value}")
-    for kind, hint in MISSING_HINTS.items():
-        for name in plan.get("missing", {}).get(kind, []):
-            say(f"missing      {kind.removesuffix('s')} {name}: {hint.format(name)}")
-    say("\nnothing was run")
 
 
 def _state_lines(state: Shape) -> Iterator[str]:
-    """`now` is there when somebody could be asked."""
+    """The state that is read and written. Values are known only if a server or database answered."""
     if state["reads"] is None:
         yield "state        reads every name: one of them is computed"
     now = state.get("now", {})
     for name in state["reads"] or sorted(now):
-        value = json.dumps(now[name], ensure_ascii=False)[:200] if name in now else "not set"
-        yield f"state        reads {name}" + (f": {value}" if "now" in state else "")
+        line = f"state        reads {name}"
+        if name in now:
+            value = json.dumps(now[name], ensure_ascii=False)
+            line += f": {value[:200]}"
+        elif "now" in state:
+            line += ": not set"
+        yield line
     if state["writes"]:
         yield f"state        writes {', '.join(state['writes'])}"
 
 
 def _said(step: Shape) -> Iterator[str]:
-    tasks = " → ".join(
-        f"{task['kind']}" + (f" (as {task['auth']})" if task["auth"] else "")
-        for task in step["tasks"]
-    )
-    yield f"{step['step']:<12} {tasks or 'noop'}" + (
-        "" if step["pool"] == DEFAULT_POOL else f"   in pool {step['pool']}"
-    )
-    if (loop := step["loop"]) is not None:
-        where = ", on Spark" if loop.get("exec") == "spark" else ""
-        window = f", {loop['max_in_flight']} at once" if loop["max_in_flight"] else ""
-        yield f"             for each {loop['iterator']} in {loop['in']}, {loop['mode']}{window}{where}"
+    tasks = " → ".join(map(_task_text, step["tasks"]))
+    line = f"{step['step']:<12} {tasks or 'noop'}"
+    if step["pool"] != DEFAULT_POOL:
+        line += f"   in pool {step['pool']}"
+    yield line
+    if step["loop"] is not None:
+        yield _loop_line(step["loop"])
     for task in step["tasks"]:
         if "spark" in task:
             yield from _spark_lines(task["spark"])
     for arc in step["next"]:
-        yield f"             → {arc['step']}" + (
-            f"  when {arc['when']}" if arc["when"] not in (None, True) else ""
-        )
+        line = f"             → {arc['step']}"
+        if arc["when"] not in (None, True):
+            line += f"  when {arc['when']}"
+        yield line
+
+
+def _task_text(task: Shape) -> str:
+    text = str(task["kind"])
+    if task["auth"]:
+        text += f" (as {task['auth']})"
+    return text
+
+
+def _loop_line(loop: Shape) -> str:
+    line = f"             for each {loop['iterator']} in {loop['in']}, {loop['mode']}"
+    if loop["max_in_flight"]:
+        line += f", {loop['max_in_flight']} at once"
+    if loop.get("exec") == "spark":
+        line += ", on Spark"
+    return line
 
 
 def _spark_lines(spark: Shape) -> Iterator[str]:
     for name, place in spark["inputs"].items():
         yield f"             reads {name}: {place}"
     output = spark["output"]
-    by = f", partitions by {', '.join(output['partition_by'])}" if output["partition_by"] else ""
     key = f", key {', '.join(output['key'])}" if output["key"] else ""
-    mode = f" ({output['mode']}{key}{by})" if output["mode"] else by
+    partitions = ""
+    if output["partition_by"]:
+        partitions = f", partitions by {', '.join(output['partition_by'])}"
+    mode = f" ({output['mode']}{key}{partitions})" if output["mode"] else partitions
     yield f"             writes {output['to']}{mode}"
     if spark["profile"]:
         yield f"             on the Spark of profile {spark['profile']}"

@@ -1,4 +1,4 @@
-"""What the command says: columns for people, JSON for programs, and errors as a sentence with a hint."""
+"""Output of the commands: columns for people, JSON for programs, errors as sentences with hints."""
 
 import errno
 import json
@@ -11,7 +11,9 @@ from typing import Any, TextIO
 
 from noetl.model.errors import InvalidInput, NoetlError
 
+# Exit codes.
 FAILED, WRONG_USE, LEFT = 1, 2, 130
+# ANSI codes by status.
 COLOURS = {
     "completed": 32,
     "ok": 32,
@@ -30,9 +32,9 @@ COLOURS = {
 
 
 def to_json(value: Any) -> str:
-    return json.dumps(
-        value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str
-    )
+    """JSON for stdout: indented on a terminal, on one line elsewhere."""
+    indent = 2 if sys.stdout.isatty() else None
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
 
 
 def say(text: str = "") -> None:
@@ -43,17 +45,31 @@ def say_json(value: Any) -> None:
     print(to_json(value))
 
 
+def say_row(row: Any, sentence: str, *, as_json: bool) -> None:
+    """Print the row as JSON, or the sentence that tells a person the same."""
+    if as_json:
+        say_json(row)
+    else:
+        say(sentence)
+
+
 def lines_of(rows: Iterable[Any]) -> None:
-    """One JSON value per line."""
+    """Print each row as one line of JSON."""
     for row in rows:
         sys.stdout.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     sys.stdout.flush()
 
 
 def log_line(row: dict[str, Any]) -> str:
-    """What a step printed: `step | out`, `step ! error`; `step[3]` is the fourth item of a loop."""
-    of = row["step"] if row["item"] is None else f"{row['step']}[{row['item']}]"
-    return f"{of} {'!' if row['stream'] == 'stderr' else '|'} {row['line']}"
+    """A line that a step printed: `step | out` or `step ! error`.
+
+    `step[3]` is the fourth item of a loop.
+    """
+    source = row["step"]
+    if row["item"] is not None:
+        source = f"{source}[{row['item']}]"
+    sign = "!" if row["stream"] == "stderr" else "|"
+    return f"{source} {sign} {row['line']}"
 
 
 def log_lines(rows: Iterable[dict[str, Any]], *, to: TextIO | None = None) -> None:
@@ -63,7 +79,7 @@ def log_lines(rows: Iterable[dict[str, Any]], *, to: TextIO | None = None) -> No
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """As wide as its values, whatever the terminal's width: it may be a pipe."""
+    """Print a table. Its columns are as wide as their values: the output may be a pipe."""
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]
     print(_row(header, widths).rstrip())
@@ -81,23 +97,39 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     text = str(value).replace("\n", " ")
-    return text if len(text) <= 100 else text[:99] + "…"
+    return shorten(text, 100)
+
+
+def shorten(text: str, length: int) -> str:
+    """The text, cut to `length` characters and ended with `…` if it is longer."""
+    if len(text) <= length:
+        return text
+    return text[: length - 1] + "…"
 
 
 def coloured(word: str, text: str | None = None) -> str:
-    """`text` in the colour of a status word, on a terminal."""
-    return _painted(word if text is None else text, COLOURS.get(word))
+    """`text`, or the word itself, in the colour of a status word. No colour outside a terminal."""
+    if text is None:
+        text = word
+    return _painted(text, COLOURS.get(word))
 
 
 def status_text(status: str, recovered: int) -> str:
-    """With how many failures the execution recovered from: `completed` alone would not say it."""
-    return f"{status} (recovered: {recovered})" if recovered else status
+    """The status and the number of failures that the execution recovered from, if there are any."""
+    if not recovered:
+        return status
+    return f"{status} (recovered: {recovered})"
 
 
 def recovery_line(recovery: dict[str, Any]) -> str:
-    task = f", task {recovery['task']}" if recovery["task"] else ""
-    count = f" ({recovery['count']} times)" if recovery["count"] > 1 else ""
-    return f"step {recovery['step']}{task}: {recovery['code']}: {recovery['message']}{count}, handled by {recovery['by']}"
+    """A failure that the playbook handled, in one line."""
+    place = f"step {recovery['step']}"
+    if recovery["task"]:
+        place += f", task {recovery['task']}"
+    problem = f"{recovery['code']}: {recovery['message']}"
+    if recovery["count"] > 1:
+        problem += f" ({recovery['count']} times)"
+    return f"{place}: {problem}, handled by {recovery['by']}"
 
 
 def dim(text: str) -> str:
@@ -105,23 +137,33 @@ def dim(text: str) -> str:
 
 
 def _painted(text: str, colour: int | None) -> str:
-    plain = colour is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ
-    return text if plain else f"\x1b[{colour}m{text}\x1b[0m"
+    if colour is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
 
 
 # ---- hints -------------------------------------------------------------------------------------------------------------
 
 
 def as_called(hint: str) -> str:
-    """A hint whose commands begin as the user's did: `uv run noetl exec get …`, `python -m noetl exec get …`."""
-    called = command_called(sys.argv[0], os.environ)
-    return hint if called == NAME else _COMMAND.sub(called, hint)
+    """The hint with its commands written as the user called this one.
+
+    `noetl exec get …` becomes `uv run noetl exec get …` or `python -m noetl exec get …`.
+    """
+    command = command_called(sys.argv[0], os.environ)
+    if command == NAME:
+        return hint
+    return _COMMAND.sub(command, hint)
 
 
 def command_called(program: str, environment: Mapping[str, str]) -> str:
-    """`program` is what runs: a script, or the module when it was started by `python -m`."""
-    called = "python -m noetl" if os.path.basename(program) == "__main__.py" else NAME
-    return f"uv run {called}" if "UV_RUN_RECURSION_DEPTH" in environment else called
+    """How the user called NoETL. `program` is the script, or the module after `python -m`."""
+    command = NAME
+    if os.path.basename(program) == "__main__.py":
+        command = "python -m noetl"
+    if "UV_RUN_RECURSION_DEPTH" in environment:
+        command = f"uv run {command}"
+    return command
 
 
 NAME = "noetl"
@@ -132,28 +174,30 @@ _COMMAND = re.compile(r"(?<![\w./-])noetl(?= [a-z])")
 
 
 def complain(error: BaseException) -> int:
-    """Say it on stderr; the exit code that it means."""
-    told = cause(error)
-    if isinstance(told, NoetlError):
-        print(explain(told), file=sys.stderr)
-        return WRONG_USE if isinstance(told, InvalidInput) else FAILED
-    if isinstance(told, OSError) and told.errno in (errno.ENOSPC, errno.EDQUOT):
-        print(f"error: the disk is full: {told.filename or told}", file=sys.stderr)
+    """Print the error on stderr. Returns the exit code of the command."""
+    first = cause(error)
+    if isinstance(first, NoetlError):
+        print(explain(first), file=sys.stderr)
+        return WRONG_USE if isinstance(first, InvalidInput) else FAILED
+    if isinstance(first, OSError) and first.errno in (errno.ENOSPC, errno.EDQUOT):
+        print(f"error: the disk is full: {first.filename or first}", file=sys.stderr)
         print(
             "hint: free some space, or set NOETL_HOME to a directory on another disk",
             file=sys.stderr,
         )
         return FAILED
-    print(f"error: {type(told).__name__}: {told}", file=sys.stderr)
+    print(f"error: {type(first).__name__}: {first}", file=sys.stderr)
     print("hint: this is a bug in NoETL; NOETL_DEBUG=1 shows where it happened", file=sys.stderr)
     return FAILED
 
 
 def refusal(error: NoetlError) -> dict[str, Any]:
-    """What `noetl run --json` prints when no execution began, in the shape of any other end."""
+    """The output of `noetl run --json` if no execution began. It has the fields of every end."""
     findings = [finding.to_dict() for finding in getattr(error, "findings", ())]
-    message = str(error).partition("\n")[0] if findings else str(error)
-    told = {
+    message = str(error)
+    if findings:
+        message = message.partition("\n")[0]
+    reason = {
         "code": error.code,
         "message": message,
         "step": None,
@@ -163,7 +207,7 @@ def refusal(error: NoetlError) -> dict[str, Any]:
     return {
         "execution_id": None,
         "status": "failed",
-        "error": told,
+        "error": reason,
         "result": None,
         "ctx": {},
         "steps": {},
@@ -174,16 +218,18 @@ def refusal(error: NoetlError) -> dict[str, Any]:
 
 
 def explain(error: NoetlError) -> str:
-    """The error in words; its hint on a line of its own."""
-    return f"error: {error}" + (f"\nhint: {as_called(error.hint)}" if error.hint else "")
+    """The error in words. Its hint is on a second line."""
+    text = f"error: {error}"
+    if error.hint:
+        text += f"\nhint: {as_called(error.hint)}"
+    return text
 
 
 def cause(error: BaseException) -> BaseException:
-    """Of several that ended together, the first that says something."""
+    """The first NoetlError of an exception group, or the first of its errors. Else the error."""
     while isinstance(error, BaseExceptionGroup):
-        error = next(
-            (each for each in error.exceptions if isinstance(each, NoetlError)), error.exceptions[0]
-        )
+        ours = (member for member in error.exceptions if isinstance(member, NoetlError))
+        error = next(ours, error.exceptions[0])
     return error
 
 
@@ -191,20 +237,25 @@ def cause(error: BaseException) -> BaseException:
 
 
 def warn(message: str, hint: str | None = None) -> None:
-    """On stderr: what a program prints stays what it is."""
-    print(f"warning: {message}" + (f"\n    {hint}" if hint else ""), file=sys.stderr)
+    """Print a warning on stderr, because programs read stdout."""
+    text = f"warning: {message}"
+    if hint:
+        text += f"\n    {hint}"
+    print(text, file=sys.stderr)
 
 
 def warn_of_unknown_settings() -> None:
-    """A variable that nothing reads is a slip that would change nothing, silently."""
-    if not any(name.startswith("NOETL_") and name not in _USUAL_VARIABLES for name in os.environ):
+    """Warn of `NOETL_*` variables that nothing reads: they are most likely misspelt."""
+    ours = [name for name in os.environ if name.startswith("NOETL_")]
+    if _USUAL_VARIABLES.issuperset(ours):
         return
-    from noetl.settings import (
-        unknown_variables,  # takes time to load, and most environments need no look at it
-    )
+    # The settings take time to load, so most environments are checked without them.
+    from noetl.settings import unknown_variables
 
-    for name, meant in unknown_variables(os.environ).items():
-        hint = f"did you mean {meant}?" if meant else "docs/settings.md lists the settings"
+    for name, similar in unknown_variables(os.environ).items():
+        hint = "docs/settings.md lists the settings"
+        if similar:
+            hint = f"did you mean {similar}?"
         warn(f"{name} is set, and no setting has that name", hint)
 
 
@@ -219,25 +270,27 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class Fields(logging.Formatter):
-    """The message and its fields: `12:00:01 INFO noetl.server.app server listens address=http://…`."""
+    """A log message and its fields.
+
+    `12:00:01 INFO noetl.server.app server listens address=http://…`
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(
-            f" {name}={value}" for name, value in vars(record).items() if name not in _STANDARD
-        )
+        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        fields = "".join(f" {name}={value}" for name, value in extra.items())
         head, newline, trace = super().format(record).partition("\n")
         return head + fields + newline + trace
 
 
 def log_to_stderr(level: str) -> None:
-    """From `level` on, unless NOETL_LOG_LEVEL says otherwise."""
+    """Log messages of `level` and above to stderr. NOETL_LOG_LEVEL overrides the level."""
     level = os.environ.get("NOETL_LOG_LEVEL") or level
     if level.upper() not in logging.getLevelNamesMapping():
         raise InvalidInput(
             f"NOETL_LOG_LEVEL: no level {level!r}", hint="debug, info, warning, error or critical"
         )
-    shown = logging.StreamHandler()
-    shown.setFormatter(Fields("%(asctime)s %(levelname)s %(name)s %(message)s", "%H:%M:%S"))
-    logging.basicConfig(level=level.upper(), handlers=[shown], force=True)
+    stderr = logging.StreamHandler()
+    stderr.setFormatter(Fields("%(asctime)s %(levelname)s %(name)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[stderr], force=True)
     for noisy in ("httpx", "httpcore", "asyncio", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
