@@ -1,4 +1,4 @@
-"""What an execution's events tell a person: its steps as they go, and how it ended. Folded by the engine, like everything."""
+"""An execution for people: its steps while it runs, and how it ended. The engine folds its events."""
 
 import sys
 from collections import Counter, deque
@@ -18,6 +18,7 @@ from noetl.cli.output import (
     log_line,
     log_lines,
     recovery_line,
+    shorten,
     status_text,
 )
 from noetl.engine import playbook_state
@@ -32,11 +33,11 @@ from noetl.playbook.assignments import is_reference, linked, unwrapped
 from noetl.server.services.details import CHILDREN_LISTED
 from noetl.server.steps import LoopProgress, StepSeen, steps_of
 
-KEPT = 1_000  # lines that steps printed, on a terminal
-BELOW = 12  # of them, below the list of steps
-PREVIEW = 64 * 1024  # a larger result is shown by reference
-ITEMS = 1_000  # of a loop: whose result has no size of its own
-TABLE = 50  # rows of a result, at the end
+KEPT = 1_000  # lines printed by steps that a terminal keeps
+BELOW = 12  # of these lines, the number shown below the list of steps
+PREVIEW = 64 * 1024  # bytes; a larger result is shown by reference
+ITEMS = 1_000  # rows; the limit for the result of a loop, which has no size in bytes
+TABLE = 50  # rows of a result shown at the end
 
 _SIGNS = {
     "completed": "✓",
@@ -55,22 +56,21 @@ _REASONS = {
 }
 
 Resolve = Callable[[Reference], Awaitable[Any]]
-Look = Callable[
-    [ExecutionId, str, int], Awaitable[dict[str, Any]]
-]  # into the result of a step: so many of its rows
+# Takes a step and a number of rows; returns these first rows of its result.
+Look = Callable[[ExecutionId, str, int], Awaitable[dict[str, Any]]]
 
 
 class Story:
-    """One execution, as far as it is recorded."""
+    """The recorded part of one execution."""
 
     def __init__(self, execution_id: ExecutionId) -> None:
         self.state: Execution = empty(execution_id)
         self.last_seq = 0
-        self.new: list[Event] = []  # what the last `add` brought
+        self.new: list[Event] = []  # events added last
         self.began = 0
         self.result: Any = None
         self.ctx: dict[str, Any] = {}
-        self.said: dict[str, str] = {}  # by tools, of how far they are, by step
+        self.said: dict[str, str] = {}  # progress reported by tools, by step
         self.workload: dict[str, Any] = {}
         self.cause: dict[str, Any] | None = None
         self.children: dict[str, dict[str, Any]] = {}  # by the call that started them
@@ -85,35 +85,31 @@ class Story:
             self.last_seq, self._last = row.seq, row.event
 
     def _add_child(self, event: Event) -> None:
-        """Before it is folded: then the state still says what was asked for."""
+        """Called before the event is folded: the state still has the request of the child."""
         if isinstance(event, ChildStarted):
-            asked = (
-                live.parked for live in self.state.commands.values() if live.parked is not None
-            )
-            request = next((wait.request for wait in asked if wait.call == event.call), None)
-            path = None if request is None else request.path
-            child = {
+            self.children[event.call] = {
                 "execution_id": event.child,
-                "path": path,
+                "path": self._requested_path(event.call),
                 "status": "running",
                 "recovered": 0,
                 "error": None,
             }
-            self.children[event.call] = child
         elif isinstance(event, ChildEnded) and event.call in self.children:
-            error = event.result.error
-            status = "completed" if error is None else "failed"
-            if error is not None and error.code == "CHILD_CANCELLED":
-                status = "cancelled"
-            told = None if error is None else error.message
             self.children[event.call] |= {
-                "status": status,
+                "status": _child_status(event),
                 "recovered": event.recovered,
-                "error": told,
+                "error": event.result.error and event.result.error.message,
             }
 
+    def _requested_path(self, call: str) -> str | None:
+        for command in self.state.commands.values():
+            wait = command.parked
+            if wait is not None and wait.call == call:
+                return None if wait.request is None else wait.request.path
+        return None
+
     def children_seen(self) -> dict[str, Any]:
-        """As the API has them."""
+        """The children in the shape of the API."""
         newest = list(reversed(self.children.values()))
         counts = Counter(child["status"] for child in newest)
         return {"total": len(newest), "counts": dict(counts), "newest": newest[:CHILDREN_LISTED]}
@@ -133,51 +129,56 @@ class Story:
         return self.state.failure if self.status == "failed" else None
 
     def steps(self) -> dict[str, tuple[str, int, str]]:
-        """By name, in the order they began: status, number of activations, progress of a loop."""
-        progress = {name: _stats(step.loop) for name, step in steps_of(self.state).items()}
+        """Status, number of activations and progress by step, in the order in which steps began."""
+        steps = steps_of(self.state)
+        progress = {name: _stats(step.loop) for name, step in steps.items()}
         for activation in self.state.activations.values():
-            loop = activation.loop
-            told = "" if loop is None else self._progress(activation.entered_at, loop)
-            words = (told or self._waits_for(activation.id), self.said.get(activation.step, ""))
+            counts = self._progress(activation.entered_at, activation.loop)
+            words = (counts or self._waits_for(activation.id), self.said.get(activation.step, ""))
             progress[activation.step] = ", ".join(filter(None, words))
-        return {
-            name: (step.status, step.runs, progress[name])
-            for name, step in steps_of(self.state).items()
-        }
+        return {name: (step.status, step.runs, progress[name]) for name, step in steps.items()}
 
-    def _progress(self, since: int, loop: LoopState) -> str:
-        """How many of how many, and how many a second."""
+    def _progress(self, since: int, loop: LoopState | None) -> str:
+        """The done items of a loop, its size, and the items per second."""
+        if loop is None:
+            return ""
         done = loop.ok + loop.failed + loop.skipped + loop.ahead
         seconds = (self.state.last_at - since) / 1e6
-        rate = f", {done / seconds:.0f}/s" if done and seconds > 0.5 else ""
-        return f"{done} of {loop.size or '…'}{rate}" + (
-            f", {loop.failed} failed" if loop.failed else ""
-        )
+        text = f"{done} of {loop.size or '…'}"
+        if done and seconds > 0.5:
+            text += f", {done / seconds:.0f}/s"
+        if loop.failed:
+            text += f", {loop.failed} failed"
+        return text
 
     def _waits_for(self, activation: ActivationId) -> str:
         for command in self.state.commands.values():
-            if command.activation == activation and command.parked is not None:
-                named = f" {command.parked.signal}" if command.parked.signal else ""
-                return (
-                    f"waits for {_REASONS.get(command.parked.reason, command.parked.reason)}{named}"
-                )
+            wait = command.parked
+            if command.activation != activation or wait is None:
+                continue
+            reason = _REASONS.get(wait.reason, wait.reason)
+            signal = f" {wait.signal}" if wait.signal else ""
+            return f"waits for {reason}{signal}"
         return ""
 
     async def settle(self, resolve: Resolve, look: Look | None = None) -> None:
-        """Bring in the data that the end is told with: the last result, or its first rows, and ctx values kept by reference."""
+        """Read the data for the last lines: the last result or its rows, and `ctx` references."""
         ended = self._last
-        if (
-            isinstance(ended, PlaybookCompleted)
-            and ended.result is not None
-            and ended.result.reference is not None
-        ):
-            self.result = await _value(ended.result.reference, resolve)
-            if look is not None and ended.step is not None and _large(ended.result.reference):
-                preview = (await look(self.state.execution_id, ended.step, TABLE))["preview"]
-                self.result["preview"] = preview if preview is None else preview["rows"]
+        if isinstance(ended, PlaybookCompleted) and ended.result is not None:
+            reference = ended.result.reference
+            if reference is not None:
+                self.result = await _value(reference, resolve)
+                if look is not None and ended.step is not None and _large(reference):
+                    self.result["preview"] = await self._preview(look, ended.step)
         self.ctx = {name: await _settled(value, resolve) for name, value in self.state.ctx.items()}
 
+    async def _preview(self, look: Look, step: str) -> Any:
+        result = await look(self.state.execution_id, step, TABLE)
+        preview = result["preview"]
+        return None if preview is None else preview["rows"]
+
     def to_dict(self) -> dict[str, Any]:
+        """The output of `noetl run --json`."""
         failure = self.failure
         return {
             "execution_id": self.state.execution_id,
@@ -195,8 +196,19 @@ class Story:
         }
 
 
+def _child_status(event: ChildEnded) -> str:
+    error = event.result.error
+    if error is None:
+        return "completed"
+    if error.code == "CHILD_CANCELLED":
+        return "cancelled"
+    return "failed"
+
+
 def _stats(loop: LoopProgress | None) -> str:
-    return "" if loop is None else loop_text(asdict(loop))
+    if loop is None:
+        return ""
+    return loop_text(asdict(loop))
 
 
 async def _settled(value: Any, resolve: Resolve) -> Any:
@@ -206,7 +218,9 @@ async def _settled(value: Any, resolve: Resolve) -> Any:
 
 
 def _large(reference: Reference) -> bool:
-    return (reference.rows or 0) > ITEMS if reference.bytes is None else reference.bytes > PREVIEW
+    if reference.bytes is None:
+        return (reference.rows or 0) > ITEMS
+    return reference.bytes > PREVIEW
 
 
 async def _value(reference: Reference, resolve: Resolve) -> Any:
@@ -222,7 +236,7 @@ async def _value(reference: Reference, resolve: Resolve) -> Any:
 
 
 class Silent:
-    """Nothing of the execution; what its steps print goes where it disturbs nobody who reads the output."""
+    """Shows nothing of the execution. Lines of its steps go to stderr, since stdout is JSON."""
 
     live = False
 
@@ -239,16 +253,17 @@ class Silent:
 
 
 class StepDisplay:
-    """The list of steps, drawn again as it changes, with the last lines they printed below it. On anything but a terminal,
-    the lines as they come and the list at the end."""
+    """Draws the list of steps again as it changes, with the last lines they printed below it.
+
+    Outside a terminal it prints the lines as they come, and the list at the end.
+    """
 
     def __init__(self, logs: bool) -> None:
         self.logs = logs
         self._screen: Any = None
         if sys.stdout.isatty():
-            from rich.live import (
-                Live as Screen,  # it takes as long to load as a short playbook to run
-            )
+            # It takes as long to load as a short playbook takes to run.
+            from rich.live import Live as Screen
 
             self._screen = Screen(transient=True, refresh_per_second=8)
         self._lines: deque[str] = deque(maxlen=KEPT)
@@ -278,13 +293,12 @@ class StepDisplay:
         return self._screen is not None
 
     def left(self) -> Sequence[str]:
-        """On a terminal, under the list: what was drawn is gone."""
-        before = (
-            [f"({self._left_out} lines before these: noetl exec logs shows them)"]
-            if self._left_out
-            else []
-        )
-        return [*before, *self._lines]
+        """The kept lines, to print below the list again: the drawn ones are erased at the end."""
+        lines = list(self._lines)
+        if self._left_out:
+            note = f"({self._left_out} lines before these: noetl exec logs shows them)"
+            lines.insert(0, note)
+        return lines
 
     def _draw(self) -> None:
         if self._screen is None or self._story is None:
@@ -296,7 +310,7 @@ class StepDisplay:
 
 
 class EventLines:
-    """One line per event, and what steps print as it comes."""
+    """Prints one line per event, and the lines of steps as they come."""
 
     live = False
 
@@ -311,89 +325,94 @@ class EventLines:
 
     def __call__(self, story: Story) -> None:
         for event in story.new:
-            print(
-                f"{dim(f'{(event.at - story.began) / 1e6:8.3f}')}  {event.type:<24}{describe(event)}",
-                flush=True,
-            )
+            seconds = (event.at - story.began) / 1e6
+            print(f"{dim(f'{seconds:8.3f}')}  {event.type:<24}{describe(event)}", flush=True)
 
 
 def describe(event: Event) -> str:
-    """The few words of an event that help to read a list of them."""
+    """The fields of an event that help to read a list of events."""
     values = msgspec.to_builtins(event)
     result = values.get("result") or {}
-    told = {
+    reference = result.get("reference") or {}
+    collection = values.get("collection") or {}
+    fields = {
         "step": values.get("step"),
         "task": values.get("task"),
         "kind": values.get("kind"),
-        "items": values.get("count") or (values.get("collection") or {}).get("size"),
+        "items": values.get("count") or collection.get("size"),
         "status": result.get("status"),
-        "result": _tail((result.get("reference") or {}).get("uri")),
+        "result": _tail(reference.get("uri")),
         "arcs": [_verdict(arc) for arc in values.get("verdicts", ())] or None,
         "set": values.get("set") or None,
         "stats": values.get("stats"),
-        "error": (values.get("error") or result.get("error") or {}),
+        "error": _error_text(values.get("error") or result.get("error")),
     }
-    error = told.pop("error")
-    if error:
-        told["error"] = (
-            error if isinstance(error, str) else f"{error.get('code')}: {error.get('message')}"
-        )
-    return "  ".join(f"{name}={_short(value)}" for name, value in told.items() if value is not None)
+    known = {name: value for name, value in fields.items() if value is not None}
+    return "  ".join(f"{name}={_short(value)}" for name, value in known.items())
+
+
+def _error_text(error: Any) -> str | None:
+    if not error:
+        return None
+    if isinstance(error, str):
+        return error
+    return f"{error.get('code')}: {error.get('message')}"
 
 
 def _tail(uri: str | None) -> str | None:
-    """The address within its execution."""
+    """The part of a reference's address that is unique in its execution."""
     return uri and uri.split("/", 4)[-1]
 
 
 def _verdict(arc: dict[str, Any]) -> str:
+    text = f"{arc['step']} {arc['verdict']}"
     saw = ", ".join(f"{name} = {_short(value)}" for name, value in arc.get("saw", {}).items())
-    return f"{arc['step']} {arc['verdict']}" + (f" ({saw})" if saw else "")
+    if saw:
+        text += f" ({saw})"
+    return text
 
 
 def _short(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(map(_short, value))
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if len(text) <= 120 else text[:119] + "…"
+    return shorten(text, 120)
 
 
 def step_lines(story: Story) -> list[str]:
+    """The list of steps, one line each, in aligned columns."""
     seen = steps_of(story.state)
-    rows = [
-        (
-            name,
-            status,
-            seconds_text(_seconds(story, seen[name])),
-            progress,
-            f"{runs} runs" if runs > 1 else "",
-        )
-        for name, (status, runs, progress) in story.steps().items()
-    ]
+    rows = []
+    for name, (status, runs, progress) in story.steps().items():
+        duration = seconds_text(_seconds(story, seen[name]))
+        repeats = f"{runs} runs" if runs > 1 else ""
+        rows.append((name, status, duration, progress, repeats))
     widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [
-                coloured(status, _SIGNS.get(status, " ")),
-                name.ljust(widths[0]),
-                coloured(status, status.ljust(widths[1])),
-                took.rjust(widths[2]),
-                progress.ljust(widths[3]),
-                again,
-            ]
-        ).rstrip()
-        for name, status, took, progress, again in rows
+    return [_step_line(row, widths) for row in rows]
+
+
+def _step_line(row: tuple[str, str, str, str, str], widths: list[int]) -> str:
+    name, status, duration, progress, repeats = row
+    cells = [
+        coloured(status, _SIGNS.get(status, " ")),
+        name.ljust(widths[0]),
+        coloured(status, status.ljust(widths[1])),
+        duration.rjust(widths[2]),
+        progress.ljust(widths[3]),
+        repeats,
     ]
+    return "  ".join(cells).rstrip()
 
 
 def _seconds(story: Story, step: StepSeen) -> float | None:
-    """Of a step that runs: as far as the log has come."""
+    """The duration of a step. For a running step, the time until the last event of the log."""
     if step.status == "running" and step.started_at is not None:
         return (story.state.last_at - step.started_at) / 1e6
     return step.seconds
 
 
 def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None:
+    """Print how an execution ended. `durable`: it is recorded, so later commands can show it."""
     for line in step_lines(story):
         print(line)
     for printed in lines:
@@ -402,9 +421,10 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
     facts = f"execution {story.state.execution_id}  {story.state.events} events  {seconds:.2f} s"
     recovered = story.state.recovered
     print(f"\n{coloured(story.status, status_text(story.status, recovered))}  {dim(facts)}")
-    for each in story.state.recoveries:
-        print(dim(f"recovered from {recovery_line(msgspec.structs.asdict(each))}"))
-    if (failure := story.failure) is not None:
+    for recovery in story.state.recoveries:
+        print(dim(f"recovered from {recovery_line(msgspec.structs.asdict(recovery))}"))
+    failure = story.failure
+    if failure is not None:
         where = f"step {story.state.failed_step}: " if story.state.failed_step else ""
         print(coloured("failed", f"error: {where}{failure.code}: {failure.message}"))
         print_cause(story.cause, story.state.execution_id)
@@ -418,29 +438,37 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
 
 
 def _print_result(result: Any) -> None:
-    """Rows as a table; anything else as JSON."""
-    rows, names = (
-        (result.get("rows"), result.get("columns")) if isinstance(result, dict) else (None, None)
-    )
-    if isinstance(result, dict) and result.get("preview"):
-        rows = result["preview"]
-        names = list(rows[0]) if isinstance(rows[0], dict) else None
+    """Print rows as a table, and any other value as JSON."""
+    rows, names = _result_rows(result)
     if not (rows and isinstance(names, list) and all(isinstance(row, dict) for row in rows)):
         print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
         return
     print()
     columns(names, [[_shown(row.get(name)) for name in names] for row in rows[:TABLE]])
-    whole = result["reference"]["rows"] if "preview" in result else len(rows)
-    if whole is not None and whole > TABLE:
-        print(dim(f"… {whole - TABLE} more rows"))
+    total = result["reference"]["rows"] if "preview" in result else len(rows)
+    if total is not None and total > TABLE:
+        print(dim(f"… {total - TABLE} more rows"))
+
+
+def _result_rows(result: Any) -> tuple[Any, Any]:
+    """The rows of a result and the names of their columns; None if it has none."""
+    if not isinstance(result, dict):
+        return None, None
+    rows = result.get("preview")
+    if not rows:
+        return result.get("rows"), result.get("columns")
+    names = list(rows[0]) if isinstance(rows[0], dict) else None
+    return rows, names
 
 
 def _shown(value: Any) -> Any:
-    return msgspec.json.encode(value).decode() if isinstance(value, dict | list | bool) else value
+    if isinstance(value, dict | list | bool):
+        return msgspec.json.encode(value).decode()
+    return value
 
 
 def _next_look(story: Story) -> str:
-    """What to type next."""
+    """The commands to type next."""
     if story.status == "quarantined":
         return f"set aside: noetl exec events {story.state.execution_id}, then noetl exec release {story.state.execution_id}"
     if story.failure is not None and story.state.failed_step:
