@@ -1,4 +1,4 @@
-"""`noetl exec`: what happened, why, and what to do about it."""
+"""`noetl exec`: lists, shows, explains and changes executions."""
 
 import asyncio
 import re
@@ -19,6 +19,7 @@ from noetl.cli.output import (
     recovery_line,
     say,
     say_json,
+    say_row,
     status_text,
 )
 from noetl.model.approvals import approval_name
@@ -33,8 +34,8 @@ ID = Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @la
 Step = Annotated[str, typer.Argument(metavar="STEP", help="a step of its playbook")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
-PAUSE = 0.2  # seconds between looks at an execution that is about to stop
-SETTLE = 10.0  # seconds that a cancelled execution of this machine may take to stop
+PAUSE = 0.2  # seconds between two looks at an execution that is about to stop
+SETTLE = 10.0  # seconds to wait until a cancelled execution of this machine has stopped
 
 MAX_SAMPLE_ROWS = 20
 
@@ -77,11 +78,13 @@ Work = Callable[[Client], Awaitable[Any]]
 
 
 def talk(work: Work, need: Need = "read") -> Any:
-    async def talking() -> Any:
+    """Connect a client, run `work` with it, and return its result."""
+
+    async def run_work() -> Any:
         async with connect(need) as client:
             return await work(client)
 
-    return asyncio.run(talking())
+    return asyncio.run(run_work())
 
 
 # ---- reading -----------------------------------------------------------------------------------------------------------
@@ -127,10 +130,10 @@ def list_executions(
         raise InvalidInput(
             f"--failed and --status {status} exclude each other", hint="give one of them"
         )
-    status = "failed" if failed else status
-    wanted_executions(
-        SystemClock().now(), status, path, None, since
-    )  # says what is wrong before anything is asked
+    if failed:
+        status = "failed"
+    # Raises if a filter is wrong, before the command connects.
+    wanted_executions(SystemClock().now(), status, path, None, since)
     if before is not None and not before.isdecimal():
         raise InvalidInput(
             f"--before {before!r}: not an execution id",
@@ -138,21 +141,20 @@ def list_executions(
         )
 
     async def work(client: Client) -> list[Row]:
-        above = None if parent is None else await named(client, parent)
+        parent_id = None
+        if parent is not None:
+            parent_id = await named(client, parent)
         return await client.executions(
-            status=status, path=path, parent=above, since=since, before=before, limit=limit
+            status=status, path=path, parent=parent_id, since=since, before=before, limit=limit
         )
 
     rows = talk(work)
     if as_json:
         say_json(rows)
+    elif not rows and any((status, path, parent, since, before)):
+        say("no executions like that")
     elif not rows:
-        filtered = any((status, path, parent, since, before))
-        say(
-            "no executions like that"
-            if filtered
-            else as_called("no executions yet: noetl run FILE starts one")
-        )
+        say(as_called("no executions yet: noetl run FILE starts one"))
     else:
         columns(
             ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"),
@@ -161,11 +163,11 @@ def list_executions(
 
 
 def _line(row: Row) -> tuple[Any, ...]:
-    times = _minute(row["started_at"]), _seconds(row)
     return (
         row["execution_id"],
         status_text(row["status"], row["recovered"]),
-        *times,
+        _minute(row["started_at"]),
+        _seconds(row),
         row["path"],
         row["error"],
     )
@@ -180,7 +182,8 @@ def _seconds(row: Row) -> str:
 
     if not row["started_at"] or not row["ended_at"]:
         return ""
-    began, ended = (datetime.fromisoformat(row[name]) for name in ("started_at", "ended_at"))
+    began = datetime.fromisoformat(row["started_at"])
+    ended = datetime.fromisoformat(row["ended_at"])
     return f"{(ended - began).total_seconds():.2f}"
 
 
@@ -189,7 +192,6 @@ def get(execution: ID, as_json: AsJson = False) -> None:
 
     Example: noetl exec get @latest
     """
-    from noetl.cli.details import print_cause, print_children, print_state, print_workload
 
     async def work(client: Client) -> Row:
         execution_id = await named(client, execution)
@@ -201,46 +203,61 @@ def get(execution: ID, as_json: AsJson = False) -> None:
     row = talk(work)
     if as_json:
         say_json(row)
-        return
-    say(f"execution  {row['execution_id']}")
-    say(
-        f"playbook   {row['path']}"
-        + (f" version {row['version']}" if row["version"] is not None else "")
-    )
-    say(f"status     {coloured(row['status'], status_text(row['status'], row['recovered']))}")
-    say(
-        f"started    {_minute(row['started_at'])}"
-        + (f"   {_seconds(row)} s" if row["ended_at"] else "")
-    )
-    if row["parent"]:
-        say(f"parent     {row['parent']}")
-    if row["retry_of"]:
-        say(_origin(row))
+    else:
+        _print_execution(row)
+
+
+def _print_execution(row: Row) -> None:
+    from noetl.cli.details import print_children, print_state, print_workload
+
+    _print_summary(row)
     print_workload(row["workload"])
     print_state(row["state"])
     if row["steps"]:
         say()
         columns(
             ("STEP", "STATUS", "RUNS", "TIME", "ITEMS"),
-            [_step_line(*each) for each in row["steps"].items()],
+            [_step_line(name, step) for name, step in row["steps"].items()],
         )
     print_children(row["children"])
     if row["recoveries"]:
         say("\nrecovered from:")
-    for each in row["recoveries"]:
-        say(f"  {recovery_line(each)}")
+    for recovery in row["recoveries"]:
+        say(f"  {recovery_line(recovery)}")
     if row["failure"]:
-        failure = row["failure"]
-        say(
-            f"\n{coloured('failed', 'error')}: step {failure['step']}: {failure['code']}: {failure['message']}"
-        )
-        print_cause(row["cause"], row["execution_id"])
-        explained = f"why: noetl exec explain {row['execution_id']} {failure['step']}"
-        say(as_called(f"{explained}   again: noetl exec retry {row['execution_id']}"))
+        _print_failure(row)
+
+
+def _print_summary(row: Row) -> None:
+    playbook = row["path"]
+    if row["version"] is not None:
+        playbook += f" version {row['version']}"
+    started = _minute(row["started_at"])
+    if row["ended_at"]:
+        started += f"   {_seconds(row)} s"
+    say(f"execution  {row['execution_id']}")
+    say(f"playbook   {playbook}")
+    say(f"status     {coloured(row['status'], status_text(row['status'], row['recovered']))}")
+    say(f"started    {started}")
+    if row["parent"]:
+        say(f"parent     {row['parent']}")
+    if row["retry_of"]:
+        say(_origin(row))
+
+
+def _print_failure(row: Row) -> None:
+    from noetl.cli.details import print_cause
+
+    execution_id, failure = row["execution_id"], row["failure"]
+    error = coloured("failed", "error")
+    say(f"\n{error}: step {failure['step']}: {failure['code']}: {failure['message']}")
+    print_cause(row["cause"], execution_id)
+    explained = f"why: noetl exec explain {execution_id} {failure['step']}"
+    say(as_called(f"{explained}   again: noetl exec retry {execution_id}"))
 
 
 def _origin(row: Row) -> str:
-    """The execution that this one goes on from."""
+    """The execution that this one retries or reruns."""
     if row["from_step"] is None:
         return f"retry of   {row['retry_of']}"
     return f"rerun of   {row['retry_of']} from step {row['from_step']}"
@@ -277,11 +294,11 @@ def events(
       noetl exec events @latest --follow --type step.exit
       noetl exec events 724551830122291200 --json | jq .type
     """
-    tell = _as_json if as_json else _Lines()
+    print_page: Tell = _as_json if as_json else _Lines()
 
     async def work(client: Client) -> None:
         execution_id = await named(client, execution)
-        await _tell(client, execution_id, tell, frozenset(kinds or ()), follow)
+        await _tell(client, execution_id, print_page, frozenset(kinds or ()), follow)
 
     talk(work)
 
@@ -290,17 +307,25 @@ Tell = Callable[["list[Recorded]"], None]
 
 
 async def _tell(
-    client: Client, execution_id: "ExecutionId", tell: Tell, kinds: frozenset[str], follow: bool
+    client: Client,
+    execution_id: "ExecutionId",
+    print_page: Tell,
+    kinds: frozenset[str],
+    follow: bool,
 ) -> None:
+    """Print the events of an execution. An empty set of kinds means every kind."""
     from noetl.model.events import Terminal
 
+    read_page = client.events_after if follow else client.events
     page, after = await client.events(execution_id), 0
     while page or follow:
-        tell([each for each in page if not kinds or each.event.type in kinds])
-        if page and isinstance(page[-1].event, Terminal):
-            return
-        after = page[-1].seq if page else after
-        page = await (client.events_after if follow else client.events)(execution_id, after)
+        print_page([row for row in page if not kinds or row.event.type in kinds])
+        if page:
+            last = page[-1]
+            if isinstance(last.event, Terminal):
+                return
+            after = last.seq
+        page = await read_page(execution_id, after)
 
 
 def _as_json(page: "list[Recorded]") -> None:
@@ -308,13 +333,13 @@ def _as_json(page: "list[Recorded]") -> None:
 
     from noetl.server.api import shapes
 
-    for each in page:
-        sys.stdout.write(msgspec.json.encode(shapes.event(each)).decode() + "\n")
+    for row in page:
+        sys.stdout.write(msgspec.json.encode(shapes.event(row)).decode() + "\n")
     sys.stdout.flush()
 
 
 class _Lines:
-    """Seconds since the first event, its type, and the words that help to read a list of them."""
+    """Prints one line per event: seconds since the first event, type, and some of its fields."""
 
     def __init__(self) -> None:
         self._began: int | None = None
@@ -322,11 +347,12 @@ class _Lines:
     def __call__(self, page: "list[Recorded]") -> None:
         from noetl.cli.story import describe
 
-        for each in page:
-            self._began = each.event.at if self._began is None else self._began
-            say(
-                f"{(each.event.at - self._began) / 1e6:8.3f}  {each.event.type:<24}{describe(each.event)}"
-            )
+        for row in page:
+            event = row.event
+            if self._began is None:
+                self._began = event.at
+            seconds = (event.at - self._began) / 1e6
+            say(f"{seconds:8.3f}  {event.type:<24}{describe(event)}")
 
 
 def logs(
@@ -348,22 +374,28 @@ def logs(
       noetl exec logs 724551830122291200 --json | jq -r 'select(.stream == "stderr") | .line'
     """
 
+    print_lines = lines_of if as_json else log_lines
+
     async def work(client: Client) -> None:
-        execution_id, told = await named(client, execution), False
+        execution_id = await named(client, execution)
         if step is not None:
             await _check_step(client, execution_id, step)
+        has_lines = False
         async with aclosing(client.logs(execution_id, step, follow=follow)) as pages:
             async for rows in pages:
-                told = True
-                lines_of(rows) if as_json else log_lines(rows)
-        if not told and not as_json:
+                has_lines = True
+                print_lines(rows)
+        if not has_lines and not as_json:
             say("nothing was printed")
 
     talk(work)
 
 
 async def _check_step(client: Client, execution_id: "ExecutionId", step: str) -> None:
-    """NotFound when its playbook has no such step. One that is set aside cannot be explained; its logs are there."""
+    """Raise NotFound if the playbook has no such step.
+
+    A quarantined execution cannot be explained, so its steps are not checked: its logs exist.
+    """
     from noetl.server.states import Unfoldable
 
     with suppress(Unfoldable, Conflict):
@@ -387,26 +419,29 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
     if as_json:
         say_json(row)
         return
-    say(
-        f"{step}: {coloured(row['verdict'])}" + (f", {row['runs']} runs" if row["runs"] > 1 else "")
-    )
+    verdict = coloured(row["verdict"])
+    if row["runs"] > 1:
+        verdict += f", {row['runs']} runs"
+    say(f"{step}: {verdict}")
     for reason in row["because"]:
         say(f"  {as_called(reason)}")
     if row.get("sample") is not None:
-        from noetl.cli.results import show_sample  # it takes its arguments from here
+        from noetl.cli.results import show_sample  # at the top it would be a circular import
 
         show_sample(row["sample"])
 
 
 async def _sample(client: Client, execution_id: "ExecutionId", step: str) -> Row | None:
-    """The rows that a failed step has kept to show what is wrong; None when it kept none, or they are gone."""
+    """The rows that a failed step kept to show what is wrong, or None if there are none now."""
     try:
-        found = await client.preview(execution_id, step, MAX_SAMPLE_ROWS)
+        result = await client.preview(execution_id, step, MAX_SAMPLE_ROWS)
     except (NotFound, Expired, Unavailable):
         return None
-    error = found["error"] or {}
-    preview: Row | None = found["preview"]
-    return preview if SAMPLE in (error.get("detail") or {}) else None
+    error = result["error"] or {}
+    preview: Row | None = result["preview"]
+    if SAMPLE in (error.get("detail") or {}):
+        return preview
+    return None
 
 
 # ---- changing ----------------------------------------------------------------------------------------------------------
@@ -441,10 +476,10 @@ def release(execution: ID, as_json: AsJson = False) -> None:
 def _change(execution: str, how: Change, as_json: bool) -> None:
     async def work(client: Client) -> Row:
         execution_id = await named(client, execution)
-        asked = await client.change(execution_id, how)
+        answer = await client.change(execution_id, how)
         if how == "cancel" and not client.runs:
             await _ended(client, execution_id)
-        return {**asked, "execution": await _status(client, execution_id, asked)}
+        return {**answer, "execution": await _status(client, execution_id, answer)}
 
     row = talk(work, "change")
     if as_json:
@@ -459,22 +494,24 @@ def _change(execution: str, how: Change, as_json: bool) -> None:
     raise typer.Exit(int(row["status"] == "refused"))
 
 
-async def _status(client: Client, execution_id: "ExecutionId", asked: Row) -> str | None:
-    """With what was asked for; None while that is not to be seen."""
-    if asked["status"] == "accepted":
+async def _status(client: Client, execution_id: "ExecutionId", answer: Row) -> str | None:
+    """The status of the execution after the change, or None if the change does not show yet."""
+    if answer["status"] == "accepted":
         return None
     try:
-        return str((await client.execution(execution_id, asked["seq"]))["status"])
+        row = await client.execution(execution_id, answer["seq"])
     except Unavailable as error:
         if error.code != "NOT_YET":
             raise
         return None
+    return str(row["status"])
 
 
 async def _ended(client: Client, execution_id: "ExecutionId") -> None:
-    """Nobody but this process looks after it: stay until it has stopped."""
+    """Wait until the execution has ended: without a server only this process can stop it."""
     for _ in range(round(SETTLE / PAUSE)):
-        if (await client.execution(execution_id))["ended_at"] is not None:
+        row = await client.execution(execution_id)
+        if row["ended_at"] is not None:
             return
         await asyncio.sleep(PAUSE)
 
@@ -493,35 +530,34 @@ def signal(
     """
     from noetl.cli.run import plain
 
-    given = plain(payload, "--payload") if payload is not None else None
+    value = plain(payload, "--payload") if payload is not None else None
 
     async def work(client: Client) -> Row:
         execution_id = await named(client, execution)
         await _warn_of_stranger(client, execution_id, name)
-        return await client.signal(execution_id, name, given)
+        return await client.signal(execution_id, name, value)
 
     row = talk(work, "change")
-    say_json(row) if as_json else say(f"signal {name} sent to execution {row['execution_id']}")
+    sentence = f"signal {name} sent to execution {row['execution_id']}"
+    say_row(row, sentence, as_json=as_json)
 
 
 async def _warn_of_stranger(client: Client, execution_id: "ExecutionId", name: str) -> None:
-    """A signal that nothing waits for and that the playbook does not name is most likely a slip."""
+    """Warn of a signal that no step waits for and the playbook does not contain: likely a typo."""
     row = await client.execution(execution_id)
     with suppress(NotFound):
-        text = (await client.playbook(row["path"], row["version"]))["content"]
-        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
+        playbook = await client.playbook(row["path"], row["version"])
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", playbook["content"]):
             return
     story = await _story(client, execution_id)
-    waited = [
-        live.parked.signal
-        for live in story.state.commands.values()
-        if live.parked and live.parked.signal
-    ]
-    if name not in waited:
-        now = f"; it waits for {', '.join(waited)}" if waited else ""
-        print(
-            f"warning: no step of {row['path']} waits for the signal {name!r}{now}", file=sys.stderr
-        )
+    waits = [command.parked for command in story.state.commands.values() if command.parked]
+    signals = [wait.signal for wait in waits if wait.signal]
+    if name in signals:
+        return
+    warning = f"warning: no step of {row['path']} waits for the signal {name!r}"
+    if signals:
+        warning += f"; it waits for {', '.join(signals)}"
+    print(warning, file=sys.stderr)
 
 
 By = Annotated[
@@ -560,22 +596,19 @@ def _approval(
 
     async def work(client: Client) -> Row:
         execution_id = await named(client, execution)
-        await client.explain(
-            execution_id, step
-        )  # says so when there is no such step: a signal would wait for ever
-        return await client.signal(
-            execution_id, approval_name(step), {"approved": approved, "by": who, "comment": comment}
-        )
+        # Raises if there is no such step: the signal would be kept and never taken.
+        await client.explain(execution_id, step)
+        payload = {"approved": approved, "by": who, "comment": comment}
+        return await client.signal(execution_id, approval_name(step), payload)
 
     row = talk(work, "change")
     verdict = "approved" if approved else "rejected"
-    say_json(row) if as_json else say(
-        f"step {step} of execution {row['execution_id']} is {verdict} by {who}"
-    )
+    sentence = f"step {step} of execution {row['execution_id']} is {verdict} by {who}"
+    say_row(row, sentence, as_json=as_json)
 
 
 async def _story(client: Client, execution_id: "ExecutionId") -> "Story":
-    """From the log: a row of the list may lag behind it."""
+    """The execution, folded from its events: the projection may lag behind them."""
     from noetl.cli.story import Story
 
     story = Story(execution_id)

@@ -1,4 +1,4 @@
-"""`noetl result`: the data that steps have made; `noetl trace`: what it was made from."""
+"""`noetl result`: the data that steps produced. `noetl trace`: where that data comes from."""
 
 import os
 import re
@@ -6,20 +6,17 @@ import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from noetl.cli.client import Client, Pinning, Row, Span, named
 from noetl.cli.executions import ID, AsJson, Step, talk
-from noetl.cli.output import columns, dim, say, say_json
+from noetl.cli.output import columns, dim, say, say_json, say_row
 from noetl.model.errors import InvalidInput, NoetlError
 
-if TYPE_CHECKING:
-    pass
-
-SHOWN = 4_000  # characters of a value shown to a person
-ROWS = 20
+SHOWN = 4_000  # characters of a value that are shown
+ROWS = 20  # rows of a result that are shown
 UNITS = ("kB", "MB", "GB", "TB")
 FORMATS = ("parquet", "csv", "json", "jsonl")
 ENDINGS = ", ".join(f".{format}" for format in FORMATS)
@@ -80,17 +77,20 @@ def show(
 
     async def work(client: Client) -> None:
         execution_id = await named(client, execution)
-        found = await client.preview(execution_id, step, ROWS)
-        if found["reference"] is not None or found["error"] is None:
+        result = await client.preview(execution_id, step, ROWS)
+        error, sample = result["error"], result["preview"]
+        if result["reference"] is not None or error is None:
             if as_json:
                 await _write(client.download(execution_id, step, "json"), sys.stdout.buffer)
                 say()
             else:
-                _show(found)
-        elif found["preview"] is not None:
-            show_sample(found["preview"]) if not as_json else say_json(found["preview"]["rows"])
-        if found["error"] is not None:
-            error = found["error"]
+                _show(result)
+        elif sample is not None:
+            if as_json:
+                say_json(sample["rows"])
+            else:
+                show_sample(sample)
+        if error is not None:
             raise NoetlError(
                 f"step {step} failed: {error['code']}: {error['message']}",
                 hint=f"noetl exec explain {execution_id} {step}",
@@ -99,48 +99,58 @@ def show(
     talk(work)
 
 
-def _show(found: Row) -> None:
-    preview = found["preview"] or {"rows": None, "value": None, "cut": False}
+def _show(result: Row) -> None:
+    preview = result["preview"] or {"rows": None, "value": None, "cut": False}
     rows = preview["rows"]
     if rows is None:
-        _show_value(found, preview)
+        _show_value(result, preview)
         return
     names = [column["name"] for column in preview["columns"]]
     if names and all(isinstance(row, dict) for row in rows):
-        columns(names, [[cell(row.get(name)) for name in names] for row in rows])
+        _print_rows(names, rows)
     else:
         say(_pretty(rows))
-    more = f"; these are the first {len(rows)}" if preview["cut"] else ""
-    pinned = ", pinned" if found["pinned"] else ""
-    say(dim(f"{_stored(found['reference'])}{pinned}{more}"))
+    summary = _stored(result["reference"])
+    if result["pinned"]:
+        summary += ", pinned"
+    if preview["cut"]:
+        summary += f"; these are the first {len(rows)}"
+    say(dim(summary))
 
 
 def show_sample(preview: Row) -> None:
-    """Rows that show why a step failed."""
+    """Print rows that show why a step failed."""
     rows = preview["rows"] or []
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names: dict[str, None] = {}  # an ordered set
+    for row in rows:
+        names.update(dict.fromkeys(row))
     say(f"rows that failed, {len(rows)} of them:")
+    _print_rows(list(names), rows)
+
+
+def _print_rows(names: list[str], rows: list[Row]) -> None:
     columns(names, [[cell(row.get(name)) for name in names] for row in rows])
 
 
-def _show_value(found: Row, preview: Row) -> None:
+def _show_value(result: Row, preview: Row) -> None:
     if preview["cut"]:
-        say(f"{_stored(found['reference'])}: --json prints it, noetl result get saves it")
+        say(f"{_stored(result['reference'])}: --json prints it, noetl result get saves it")
         return
     value = preview["value"]
     text = value if isinstance(value, str) else _pretty(value)
-    say(
-        text
-        if len(text) <= SHOWN
-        else f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)"
-    )
-    if found["pinned"]:
+    if len(text) <= SHOWN:
+        say(text)
+    else:
+        say(f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)")
+    if result["pinned"]:
         say(dim("pinned"))
 
 
 def cell(value: Any) -> Any:
-    """A value of a row as `columns` shows it."""
-    return _pretty(value, indent=None) if isinstance(value, dict | list | bool) else value
+    """A value for a cell of a table: nested values and booleans become JSON."""
+    if isinstance(value, dict | list | bool):
+        return _pretty(value, indent=None)
+    return value
 
 
 def get(execution: ID, step: Step, into: Into = None) -> None:
@@ -189,18 +199,23 @@ def export(
 
 
 def _named_so(into: Path | None) -> str | None:
-    suffix = into.suffix.lstrip(".").lower() if into is not None else ""
+    """The format that the suffix of the file names, or None."""
+    if into is None:
+        return None
+    suffix = into.suffix.lstrip(".").lower()
     return suffix if suffix in FORMATS else None
 
 
 def span(rows: str | None) -> Span:
-    found = _ROWS.fullmatch(rows or ":")
-    if found is None:
+    """The first row and the row after the last, from `A:B`."""
+    match = _ROWS.fullmatch(rows or ":")
+    if match is None:
         raise InvalidInput(
             f"--rows {rows!r}: not a range of rows",
             hint="100:200, :50 for the first, 1000: for the rest",
         )
-    return int(found[1] or 0), int(found[2]) if found[2] else None
+    first, stop = match.groups()
+    return int(first or 0), int(stop) if stop else None
 
 
 def _save(execution: str, step: str, format: str | None, rows: Span, into: Path | None) -> None:
@@ -217,10 +232,10 @@ def _save(execution: str, step: str, format: str | None, rows: Span, into: Path 
 
 
 async def write_file(parts: AsyncGenerator[bytes, None], into: Path) -> int:
-    """Whole or not at all."""
+    """Write a file completely or not at all. Returns its size in bytes."""
     part = into.with_name(f".{into.name}.{os.getpid()}")
     try:
-        with part.open("xb") as file:  # nothing else goes on in this process
+        with part.open("xb") as file:  # blocking is fine: this process does nothing else
             size = await _write(parts, file)
         part.replace(into)
     except OSError as error:
@@ -273,7 +288,7 @@ def _pin(execution: str, step: str, how: Pinning, done: str, as_json: bool) -> N
         return await client.pin(await named(client, execution), step, how)
 
     row = talk(work)
-    say_json(row) if as_json else say(done)
+    say_row(row, done, as_json=as_json)
 
 
 def usage(
@@ -302,12 +317,17 @@ def usage(
     async def work(client: Client) -> Row:
         if execution is None:
             return await client.usage(path, before, limit)
-        return {"executions": [await client.usage_of(await named(client, execution))], "next": None}
+        usage = await client.usage_of(await named(client, execution))
+        return {"executions": [usage], "next": None}
 
-    found = talk(work)
-    rows: list[Row] = found["executions"]
+    page = talk(work)
+    rows: list[Row] = page["executions"]
+    totals = by_playbook(rows)
+    if as_json and execution is None:
+        say_json({**page, "playbooks": totals})
+        return
     if as_json:
-        say_json({**found, "playbooks": by_playbook(rows)} if execution is None else rows[0])
+        say_json(rows[0])
         return
     columns(
         ["EXECUTION", *_USED],
@@ -317,27 +337,19 @@ def usage(
         say()
         columns(
             ["PLAYBOOK", *_USED[1:-1]],
-            [[total["path"], *_used(total)[1:]] for total in by_playbook(rows)],
+            [[total["path"], *_used(total)[1:]] for total in totals],
         )
-    if found["next"] is not None:
-        say(dim(f"(the newest {len(rows)}; --before {found['next']} shows older ones)"))
+    if page["next"] is not None:
+        say(dim(f"(the newest {len(rows)}; --before {page['next']} shows older ones)"))
 
 
 def by_playbook(rows: list[Row]) -> list[Row]:
-    """The executions shown, those of each playbook together; what takes most comes first."""
+    """The usage of each playbook: the sum over its executions in `rows`. The largest is first."""
     totals: dict[str, Row] = {}
     for row in rows:
-        total = totals.setdefault(
-            row["path"],
-            {
-                "path": row["path"],
-                "executions": 0,
-                "tiers": {},
-                "count": 0,
-                "bytes": 0,
-                "expired": 0,
-            },
-        )
+        path = row["path"]
+        empty = {"executions": 0, "tiers": {}, "count": 0, "bytes": 0, "expired": 0}
+        total = totals.setdefault(path, {"path": path, **empty})
         total["executions"] += 1
         for name in ("count", "bytes", "expired"):
             total[name] += row[name]
@@ -351,10 +363,9 @@ _USED = ("PLAYBOOK", "PAYLOADS", "BYTES", "TIERS", "EXPIRED", "PINNED")
 
 
 def _used(row: Row) -> list[Any]:
-    tiers = ", ".join(
-        f"{tier} {_bytes(used['bytes'])}" for tier, used in row["tiers"].items() if used["count"]
-    )
-    return [row["path"], row["count"], _bytes(row["bytes"]), tiers, row["expired"]]
+    tiers = {tier: used["bytes"] for tier, used in row["tiers"].items() if used["count"]}
+    by_tier = ", ".join(f"{tier} {_bytes(size)}" for tier, size in tiers.items())
+    return [row["path"], row["count"], _bytes(row["bytes"]), by_tier, row["expired"]]
 
 
 # ---- what it was made from ---------------------------------------------------------------------------------------------
@@ -376,59 +387,72 @@ def trace(
     async def work(client: Client) -> Row:
         return await client.trace(await named(client, execution), step, depth)
 
-    found = talk(work)
+    graph = talk(work)
     if as_json:
-        say_json(found)
+        say_json(graph)
         return
-    for line in tree(found):
+    for line in tree(graph):
         say(line)
-    if found["next"] is not None:
-        say(dim(f"(the nearest {len(found['nodes'])}; --depth shows fewer steps back)"))
+    if graph["next"] is not None:
+        say(dim(f"(the nearest {len(graph['nodes'])}; --depth shows fewer steps back)"))
 
 
-def tree(found: Row) -> Iterator[str]:
-    """Each reference once; where it is met again, its name alone."""
-    nodes = {node["ref_id"]: node for node in found["nodes"]}
-    sources: dict[str, list[tuple[str, str]]] = {}
-    for edge in found["edges"]:
-        known = sources.setdefault(edge["target"], [])
-        if all(
-            ref_id != edge["source"] for _, ref_id in known
-        ):  # the task before it is most often read, too
-            known.append((edge["kind"], edge["source"]))
-    told: set[str] = set()
+LAST_BRANCH = ("└─ ", "   ")  # the corner of a branch, and the indent of the lines below it
+BRANCH = ("├─ ", "│  ")
 
-    def branch(kind: str, ref_id: str, before: str, corner: str, below: str) -> Iterator[str]:
+
+def tree(graph: Row) -> Iterator[str]:
+    """The lines of a lineage graph. A reference that was shown before appears by name only."""
+    nodes = {node["ref_id"]: node for node in graph["nodes"]}
+    sources = _sources_by_target(graph["edges"])
+    shown: set[str] = set()
+
+    def describe_branch(ref_id: str) -> str:
         node = nodes.get(ref_id)
-        name = (
-            "…" if node is None else _described(node, found["execution_id"], again=ref_id in told)
-        )
-        yield f"{before}{corner}{kind} {name}" if kind else f"{before}{corner}{name}"
-        if node is None or ref_id in told:
-            return
-        told.add(ref_id)
-        yield from level(sources.get(ref_id, []), before + below)
+        if node is None:
+            return "…"
+        return _described(node, graph["execution_id"], again=ref_id in shown)
 
-    def level(listed: list[tuple[str, str]], before: str) -> Iterator[str]:
-        for number, (kind, ref_id) in enumerate(listed, 1):
-            last = number == len(listed)
-            yield from branch(
-                kind, ref_id, before, "└─ " if last else "├─ ", "   " if last else "│  "
-            )
+    def draw_level(references: list[tuple[str, str]], indent: str) -> Iterator[str]:
+        for number, (kind, ref_id) in enumerate(references, 1):
+            corner, below = LAST_BRANCH if number == len(references) else BRANCH
+            label = f"{kind} {describe_branch(ref_id)}".lstrip()
+            yield f"{indent}{corner}{label}"
+            if ref_id in nodes and ref_id not in shown:
+                shown.add(ref_id)
+                yield from draw_level(sources.get(ref_id, []), indent + below)
 
-    yield f"{found['step']}  {found['status']}"
-    yield from level([("", ref_id) for ref_id in found["roots"]], "")
+    yield f"{graph['step']}  {graph['status']}"
+    yield from draw_level([("", ref_id) for ref_id in graph["roots"]], "")
+
+
+def _sources_by_target(edges: list[Row]) -> dict[str, list[tuple[str, str]]]:
+    """Kind and source of the edges of each target. A source counts once.
+
+    The task before a result is often read for it as well, so two edges may join the same nodes.
+    """
+    sources: dict[str, list[tuple[str, str]]] = {}
+    for edge in edges:
+        known = sources.setdefault(edge["target"], [])
+        if all(ref_id != edge["source"] for _, ref_id in known):
+            known.append((edge["kind"], edge["source"]))
+    return sources
 
 
 def _described(node: Row, execution_id: str, *, again: bool) -> str:
-    where = "" if node["execution_id"] == execution_id else f"{node['execution_id']}/"
-    name = f"{where}{node['step']}" + (f".{node['task']}" if node["task"] else "")
+    name = str(node["step"])
+    if node["execution_id"] != execution_id:
+        name = f"{node['execution_id']}/{name}"
+    if node["task"]:
+        name += f".{node['task']}"
     if again:
         return f"{name}  (above)"
     kind = (node["tool"] or {}).get("kind") or node["kind"]
+    text = f"{name}  {kind}  {_stored(node)}  {_moment(node['at'])}"
+    if node["expired_at"]:
+        text += f"  expired {_moment(node['expired_at'])}"
     provenance = "".join(f" {key}={value}" for key, value in node["provenance"].items())
-    expired = f"  expired {_moment(node['expired_at'])}" if node["expired_at"] else ""
-    return f"{name}  {kind}  {_stored(node)}  {_moment(node['at'])}{expired}{provenance}"
+    return text + provenance
 
 
 def _moment(text: str) -> str:
@@ -441,8 +465,10 @@ def _moment(text: str) -> str:
 def _stored(reference: Row | None) -> str:
     if reference is None:
         return "nothing"
-    rows = f"{reference['rows']} rows, " if reference["rows"] is not None else ""
-    return f"{rows}{_bytes(reference['bytes'])} {reference['format'] or ''}".rstrip()
+    size = f"{_bytes(reference['bytes'])} {reference['format'] or ''}".rstrip()
+    if reference["rows"] is None:
+        return size
+    return f"{reference['rows']} rows, {size}"
 
 
 def _bytes(size: int | None) -> str:
