@@ -1,7 +1,8 @@
-"""The home of this machine: its database opened, and as much of a server and a worker in this process as a command needs.
+"""The home of this machine: opens its database and runs a server and a worker in this process.
 
-Any number of processes may do so at once in one home. Each is a server among others: shards and commands go to whoever is there,
-and what one leaves unfinished another goes on with.
+A command gets only the parts that it needs. Any number of processes may use one home at once. Each
+is a server among others: they share shards and commands, and another process continues the work
+that one leaves unfinished.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from noetl.cli.tools import tools, usual
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import Projection, Recorded
+from noetl.log.port import Projection, Queued, Recorded
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model.clock import iso
@@ -43,9 +44,7 @@ from noetl.triggers.port import HookDefinition
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 from noetl.worker.app import Options, SystemClock, Wired, open_store, options, within
 
-if (
-    TYPE_CHECKING
-):  # services bring more than `noetl run` needs: they are loaded by the command that asks for one
+if TYPE_CHECKING:  # each command loads only the services that it uses: `noetl run` needs few
     from noetl.server.services.catalog import CatalogService
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.executions import ExecutionService
@@ -56,16 +55,17 @@ if (
     from noetl.server.services.signals import SignalService
     from noetl.server.services.usage import UsageService
 
-LOOK_FIRST, LOOK_LAST = 0.01, 0.1  # seconds between looks at the log
-PAGE = 5_000
-WATCH_EVERY = 0.05  # seconds between looks whether the database is there
-SWEEP_EVERY = 60.0  # seconds between a server's looks at what may go
-LEAVE = 3.0  # seconds for what this worker runs for others when the command has ended
+LOOK_FIRST, LOOK_LAST = 0.01, 0.1  # shortest and longest seconds between two reads of the log
+PAGE = 5_000  # events
+WATCH_EVERY = 0.05  # seconds between checks that the database runs
+SWEEP_EVERY = 60.0  # seconds between a server's searches for expired results
+LEAVE = 3.0  # seconds that commands of other executions may still run when this command has ended
+MAX_LISTED_ROWS = 100_000  # rows of a list that is not paged
 
 
 @dataclass(frozen=True, slots=True)
 class HomePorts:
-    """Everything durable of one home, open."""
+    """The open ports of one home."""
 
     home: Path
     log: LogPostgres
@@ -78,53 +78,42 @@ class HomePorts:
     clock: SystemClock
     shards: int
     control: str = field(repr=False)  # address of this database
-    data: str | None = field(
-        repr=False
-    )  # of the one for users' tables; None: it is not ours to divide
+    data: str | None = field(repr=False)  # database for users' tables; None for a foreign Postgres
 
 
 @asynccontextmanager
 async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator[HomePorts]:
-    """`at_a_stretch`: seconds that may be computed while others wait for an answer."""
+    """Start or find the database of a home, and open its ports.
+
+    `at_a_stretch` is the time in seconds that the log may compute before it yields to others.
+    """
     store, shards = settings.read(settings.Store), settings.read(settings.ShardSettings)
     try:
         dsns = await ensure(home)
-        connection = await connect(dsns.control)
-        try:
-            count = await migrate(connection, shards=shards.count)
-        finally:
-            await connection.close()
-        if "count" in shards.model_fields_set and shards.count != count:
-            warn(
-                f"NOETL_SHARD_COUNT is {shards.count}, and the database was made with {count} shards, which stay",
-                "the number is fixed when the database is made: remove the variable, or use another database",
-            )
-        made = Database(
+        count = await _migrated(dsns.control, shards)
+        pools = Database(
             dsns.control,
             main_size=store.postgres_pool_max_size,
             background_size=store.bg_pool_max_size,
         )
-        async with made as database, BusPostgres(database) as bus:
+        async with pools as database, BusPostgres(database) as bus:
             leases = LeasesPostgres(database, micros(shards.lease_sec))
             watching = asyncio.ensure_future(_keep_there(home, bus, store))
             try:
                 lake = open_lake(home, settings.read(settings.Storage))
-                log = LogPostgres(database, count, lake=lake, at_a_stretch=at_a_stretch)
-                catalog, vault = CatalogPostgres(database), VaultPostgres(database)
-                schedules, hooks = SchedulesPostgres(database, count), HooksPostgres(database)
                 yield HomePorts(
-                    home,
-                    log,
-                    leases,
-                    bus,
-                    catalog,
-                    vault,
-                    schedules,
-                    hooks,
-                    SystemClock(),
-                    count,
-                    dsns.control,
-                    dsns.data,
+                    home=home,
+                    log=LogPostgres(database, count, lake=lake, at_a_stretch=at_a_stretch),
+                    leases=leases,
+                    bus=bus,
+                    catalog=CatalogPostgres(database),
+                    vault=VaultPostgres(database),
+                    schedules=SchedulesPostgres(database, count),
+                    hooks=HooksPostgres(database),
+                    clock=SystemClock(),
+                    shards=count,
+                    control=dsns.control,
+                    data=dsns.data,
                 )
             finally:
                 watching.cancel()
@@ -133,8 +122,26 @@ async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator
         await stop()
 
 
+async def _migrated(dsn: str, shards: settings.ShardSettings) -> int:
+    """Bring the schema up to date. Returns the number of shards of the database."""
+    connection = await connect(dsn)
+    try:
+        count = await migrate(connection, shards=shards.count)
+    finally:
+        await connection.close()
+    if "count" in shards.model_fields_set and shards.count != count:
+        warn(
+            f"NOETL_SHARD_COUNT is {shards.count}, and the database was made with {count} shards, which stay",
+            "the number is fixed when the database is made: remove the variable, or use another database",
+        )
+    return count
+
+
 async def _keep_there(home: Path, bus: BusPostgres, store: settings.Store) -> None:
-    """The process that started the database may end before this one: then it is ours to start, at the address it had."""
+    """Start the embedded database again, at the same address, if its process has ended.
+
+    The process that started it may end before this one.
+    """
     if store.db_url is not None:
         return
     while True:
@@ -149,7 +156,9 @@ def server_settings(
 ) -> ServerSettings:
     shards, duties = settings.read(settings.ShardSettings), settings.read(settings.Duties)
     storage = settings.read(settings.Storage)
-    retention = storage.storage_retention_sec
+    retention = None
+    if storage.storage_retention_sec is not None:
+        retention = micros(storage.storage_retention_sec)
     return ServerSettings(
         name=f"{socket.gethostname()}-{os.getpid()}",
         address=address,
@@ -160,13 +169,16 @@ def server_settings(
         projector_interval=duties.projection_poll_ms / 1000,
         sweep_interval=min(SWEEP_EVERY, storage.storage_sweep_sec),
         grace=micros(storage.storage_orphan_age_sec),
-        retention=None if retention is None else micros(retention),
+        retention=retention,
         env=readable_environment(os.environ),
     )
 
 
 def opened_results(server: Server, home: Path) -> Reading:
-    """What this process may read of results. Whoever asks for one waits; a store that is away is not waited for as well."""
+    """The results that this process may read.
+
+    Callers are interactive, so an unavailable store fails at once instead of being retried.
+    """
     storage = settings.read(settings.Storage).model_copy(update={"storage_patience_sec": 0.0})
     return Reading(open_store(server, home, storage), server.manifest)
 
@@ -180,12 +192,18 @@ def micros(seconds: float) -> Micros:
 
 @asynccontextmanager
 async def local(home: Path, need: Need, pools: tuple[str, ...] = ()) -> AsyncIterator["Local"]:
+    """A client on a home, with the parts of a server and a worker that the command needs.
+
+    Reading needs neither. A change needs a server only if no other process runs one.
+    """
     async with opened(home) as ports:
         server = _server(ports)
         if need == "read" or (need == "change" and await ports.leases.servers()):
             yield Local(ports, server, runs=need == "change")
             return
-        worker = within(server, _for_a_moment(ports, pools)) if need == "run" else None
+        worker = None
+        if need == "run":
+            worker = within(server, _for_a_moment(ports, pools))
         async with _running(server, worker, ports) as tasks:
             yield Local(ports, server, tasks)
 
@@ -201,7 +219,7 @@ def _server(ports: HomePorts) -> Server:
 
 
 def stored_credentials(ports: HomePorts) -> "CredentialService":
-    """Made by whoever asks for one: what encrypts is not loaded before."""
+    """Made when it is needed, because the encryption library takes time to load."""
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.keys import KeyFile
 
@@ -209,15 +227,20 @@ def stored_credentials(ports: HomePorts) -> "CredentialService":
 
 
 def _for_a_moment(ports: HomePorts, more: tuple[str, ...]) -> Options:
-    told = options(
+    """Options of a worker that lives as long as one command. It also serves the pools in `more`."""
+    usual_options = options(
         ports.home,
         settings.read(settings.WorkerProcessSettings),
         settings.read(settings.ShardSettings),
         settings.read(settings.Storage),
     )
-    pools = tuple(dict.fromkeys((*usual(told.pools), *more)))
+    pools = tuple(dict.fromkeys((*usual(usual_options.pools), *more)))
     return replace(
-        told, pools=pools, drain=LEAVE, find_data=lambda: ports.data, tools=tools(ports.home)
+        usual_options,
+        pools=pools,
+        drain=LEAVE,
+        find_data=lambda: ports.data,
+        tools=tools(ports.home),
     )
 
 
@@ -225,30 +248,36 @@ def _for_a_moment(ports: HomePorts, more: tuple[str, ...]) -> Options:
 async def _running(
     server: Server, worker: Wired | None, ports: HomePorts
 ) -> AsyncIterator[tuple["asyncio.Future[None]", ...]]:
-    await server.keeper.run_once()  # a node number, and shards, before the first request
+    """Run a server, and a worker if there is one. Yields their tasks."""
+    await server.keeper.run_once()  # gets a node number and shards before the first request
     leaving = asyncio.Event()
     serving = asyncio.ensure_future(server.run())
-    working = asyncio.ensure_future(worker.run(leaving)) if worker is not None else None
+    tasks = [serving]
+    if worker is not None:
+        tasks.append(asyncio.ensure_future(worker.run(leaving)))
     try:
-        yield (serving,) if working is None else (serving, working)
+        yield tuple(tasks)
     finally:
         leaving.set()
-        if worker is not None and working is not None:
-            await asyncio.wait((working,))
-            if worker.held:
-                with suppress(Unavailable):
-                    await ports.log.lose(
-                        worker.holder
-                    )  # others need not wait for the lease to run out
-        with suppress(Unavailable):  # whoever lists executions next shall see how this one ended
+        if worker is not None:
+            await asyncio.wait(tasks[1:])
+            await _release_commands(worker, ports)
+        with suppress(Unavailable):  # the next list of executions should show how this one ended
             server.projector.changed(server.shards.owned())
             await server.projector.run_once()
         serving.cancel()
         await asyncio.wait((serving,))
 
 
+async def _release_commands(worker: Wired, ports: HomePorts) -> None:
+    """Give the worker's commands back, so that others need not wait until its lease runs out."""
+    if worker.held:
+        with suppress(Unavailable):
+            await ports.log.lose(worker.holder)
+
+
 class Local:
-    """`Client` on the ports themselves."""
+    """A client that calls the services in this process."""
 
     def __init__(
         self,
@@ -268,26 +297,25 @@ class Local:
     # -- playbooks --
 
     async def register(self, text: str, path: str | None = None) -> Row:
-        done = await self._playbooks.register(LOCAL, text, path)
-        findings = [finding.to_dict() for finding in done.findings]
-        return {**_entry(done.entry), "created": done.created, "findings": findings}
+        registered = await self._playbooks.register(LOCAL, text, path)
+        findings = [finding.to_dict() for finding in registered.findings]
+        return {**_entry(registered.entry), "created": registered.created, "findings": findings}
 
     async def playbooks(self, prefix: str = "") -> list[Row]:
-        return [
-            _entry(entry) for entry in await self._playbooks.latest(LOCAL, prefix, limit=100_000)
-        ]
+        entries = await self._playbooks.latest(LOCAL, prefix, limit=MAX_LISTED_ROWS)
+        return [_entry(entry) for entry in entries]
 
     async def playbook(self, path: str, version: int | None = None) -> Row:
         entry = await self._playbooks.get(LOCAL, path, version)
         return {**_entry(entry), "content": entry.text}
 
     async def diff(self, path: str, older: int, newer: int | None = None) -> Row:
-        found = await self._playbooks.diff(LOCAL, path, older, newer)
+        comparison = await self._playbooks.diff(LOCAL, path, older, newer)
         return {
             "path": path,
-            "older": found.older.version,
-            "newer": found.newer.version,
-            "diff": found.diff,
+            "older": comparison.older.version,
+            "newer": comparison.newer.version,
+            "diff": comparison.diff,
         }
 
     # -- credentials --
@@ -301,9 +329,8 @@ class Local:
     async def credentials(self) -> list[Row]:
         from noetl.server.api import shapes
 
-        return [
-            shapes.credential(row) for row in await stored_credentials(self._ports).stored(LOCAL)
-        ]
+        rows = await stored_credentials(self._ports).stored(LOCAL)
+        return [shapes.credential(row) for row in rows]
 
     async def delete_credential(self, name: str) -> Row:
         await stored_credentials(self._ports).delete(LOCAL, name)
@@ -314,11 +341,11 @@ class Local:
     async def state_values(self, path: str | None) -> list[Row]:
         from noetl.server.api import shapes
 
-        state = self._state
-        found = await (
-            state.page(LOCAL, limit=100_000) if path is None else state.of_path(LOCAL, path)
-        )
-        return [shapes.state_value(row) for row in found]
+        if path is None:
+            rows = await self._state.page(LOCAL, limit=MAX_LISTED_ROWS)
+        else:
+            rows = await self._state.of_path(LOCAL, path)
+        return [shapes.state_value(row) for row in rows]
 
     async def state_value(self, path: str, name: str) -> Row:
         from noetl.server.api import shapes
@@ -331,11 +358,8 @@ class Local:
         return shapes.state_value(await self._state.put(LOCAL, path, name, value, expected))
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
-        return {
-            "path": path,
-            "name": name,
-            "version": await self._state.unset(LOCAL, path, name, expected),
-        }
+        version = await self._state.unset(LOCAL, path, name, expected)
+        return {"path": path, "name": name, "version": version}
 
     async def state_history(self, path: str, name: str) -> list[Row]:
         from noetl.server.api import shapes
@@ -348,13 +372,14 @@ class Local:
     async def add_schedule(self, **wanted: Any) -> Row:
         from noetl.server.api import shapes
 
-        kept = await self._schedules.add(LOCAL, **wanted)
-        return {**shapes.schedule(kept.schedule), "created": kept.created}
+        added = await self._schedules.add(LOCAL, **wanted)
+        return {**shapes.schedule(added.schedule), "created": added.created}
 
     async def schedules(self) -> list[Row]:
         from noetl.server.api import shapes
 
-        return [shapes.schedule(each) for each in await self._schedules.page(LOCAL, limit=100_000)]
+        schedules = await self._schedules.page(LOCAL, limit=MAX_LISTED_ROWS)
+        return [shapes.schedule(schedule) for schedule in schedules]
 
     async def schedule(self, name: str) -> Row:
         from noetl.server.api import shapes
@@ -364,10 +389,11 @@ class Local:
     async def change_schedule(self, name: str, how: Turned) -> Row:
         from noetl.server.api import shapes
 
-        schedules = self._schedules
-        return shapes.schedule(
-            await (schedules.pause if how == "pause" else schedules.resume)(LOCAL, name)
-        )
+        if how == "pause":
+            schedule = await self._schedules.pause(LOCAL, name)
+        else:
+            schedule = await self._schedules.resume(LOCAL, name)
+        return shapes.schedule(schedule)
 
     async def delete_schedule(self, name: str) -> Row:
         await self._schedules.delete(LOCAL, name)
@@ -379,13 +405,14 @@ class Local:
     async def add_hook(self, **call: Any) -> Row:
         from noetl.server.api import shapes
 
-        hooked = await self._hooks.add(LOCAL, HookDefinition(tenant=LOCAL.tenant, **call))
-        return {**shapes.hook(hooked.hook), "created": hooked.created}
+        added = await self._hooks.add(LOCAL, HookDefinition(tenant=LOCAL.tenant, **call))
+        return {**shapes.hook(added.hook), "created": added.created}
 
     async def hooks(self) -> list[Row]:
         from noetl.server.api import shapes
 
-        return [shapes.hook(each) for each in await self._hooks.page(LOCAL, limit=100_000)]
+        hooks = await self._hooks.page(LOCAL, limit=MAX_LISTED_ROWS)
+        return [shapes.hook(hook) for hook in hooks]
 
     async def delete_hook(self, name: str) -> Row:
         await self._hooks.delete(LOCAL, name)
@@ -399,32 +426,32 @@ class Local:
         )
 
     async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
-        return (
-            await self._executions.repeat(LOCAL, execution_id, RepeatWish(how, **wish))
-        ).execution_id
+        started = await self._executions.repeat(LOCAL, execution_id, RepeatWish(how, **wish))
+        return started.execution_id
 
     async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row:
         return await self._executions.preview(LOCAL, execution_id, RepeatWish(how, **wish))
 
     async def change(self, execution_id: ExecutionId, how: Change) -> Row:
         executions = self._executions
-        ask = {
+        request = {
             "cancel": executions.cancel,
             "pause": executions.pause,
             "resume": executions.resume,
             "release": executions.release,
         }[how]
-        return dataclasses.asdict(await ask(LOCAL, execution_id))
+        answer = await request(LOCAL, execution_id)
+        return dataclasses.asdict(answer)
 
     async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
         from noetl.server.services.signals import Outside
 
-        asked = await self._signals.send(LOCAL, execution_id, Outside(name, payload))
+        answer = await self._signals.send(LOCAL, execution_id, Outside(name, payload))
         return {
             "execution_id": execution_id,
-            "request": asked.request,
-            "status": asked.status,
-            "seq": asked.seq,
+            "request": answer.request,
+            "status": answer.status,
+            "seq": answer.seq,
         }
 
     async def executions(
@@ -448,16 +475,18 @@ class Local:
         return await self._executions.workload(LOCAL, execution_id)
 
     async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
-        found = await self._executions.cause(LOCAL, execution_id)
-        return None if found is None else found.shown()
+        cause = await self._executions.cause(LOCAL, execution_id)
+        if cause is None:
+            return None
+        return cause.shown()
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
-        found = await self._executions.explain(LOCAL, execution_id, step)
+        explanation = await self._executions.explain(LOCAL, execution_id, step)
         return {
-            "step": found.step,
-            "verdict": found.verdict,
-            "because": list(found.because),
-            "runs": found.runs,
+            "step": explanation.step,
+            "verdict": explanation.verdict,
+            "because": list(explanation.because),
+            "runs": explanation.runs,
         }
 
     async def events(self, execution_id: ExecutionId, after: int = 0) -> list[Recorded]:
@@ -466,19 +495,23 @@ class Local:
         return await self._ports.log.events(execution_id, after, PAGE)
 
     async def events_after(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
-        """Looks more seldom while nothing happens; never without a pause, or telling would take the time of doing.
+        """Waits before each read, longer while nothing happens, so that reading does not slow work.
 
-        What could not be written says why: reading alone would wait for it in silence.
+        Raises the last write error of the server: without it a caller would wait for ever.
         """
         for task in self._tasks:
             if task.done():
-                task.result()  # a server or worker that fell over says why
+                task.result()  # raises the error of a server or worker that has failed
         await asyncio.sleep(self._delay)
-        found = await self._ports.log.events(execution_id, after, PAGE)
-        if not found and (trouble := self._server.dispatcher.trouble()) is not None:
+        events = await self._ports.log.events(execution_id, after, PAGE)
+        if events:
+            self._delay = LOOK_FIRST
+            return events
+        trouble = self._server.dispatcher.trouble()
+        if trouble is not None:
             raise trouble
-        self._delay = LOOK_FIRST if found else min(self._delay * 1.5, LOOK_LAST)
-        return found
+        self._delay = min(self._delay * 1.5, LOOK_LAST)
+        return events
 
     def logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
@@ -488,12 +521,8 @@ class Local:
         from noetl.server.services.logs import LogService
 
         log = self._ports.log
-        return printed(
-            LogService(log, LiveUpdates(), Access(log), LOOK_LAST),
-            execution_id,
-            step,
-            follow=follow,
-        )
+        service = LogService(log, LiveUpdates(), Access(log), LOOK_LAST)
+        return printed(service, execution_id, step, follow=follow)
 
     async def resolve(self, reference: Reference) -> Any:
         return await self._results.resolve(reference)
@@ -501,15 +530,14 @@ class Local:
     async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.result(
-            execution_id, step, await self._result_service.shown(LOCAL, execution_id, step, rows)
-        )
+        result = await self._result_service.shown(LOCAL, execution_id, step, rows)
+        return shapes.result(execution_id, step, result)
 
     async def download(
         self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
     ) -> AsyncGenerator[bytes, None]:
-        found = await self._result_service.download(LOCAL, execution_id, step, format, *rows)
-        async with aclosing(found.parts(0, None)) as parts:
+        download = await self._result_service.download(LOCAL, execution_id, step, format, *rows)
+        async with aclosing(download.parts(0, None)) as parts:
             async for part in parts:
                 yield part
 
@@ -519,16 +547,17 @@ class Local:
 
         service = LineageService(self._ports.log, self._executions)
 
-        async def page(after: str | None) -> Row:
-            return shapes.trace(
-                execution_id, step, await service.trace(LOCAL, execution_id, step, depth, after)
-            )
+        async def read_page(after: str | None) -> Row:
+            graph = await service.trace(LOCAL, execution_id, step, depth, after)
+            return shapes.trace(execution_id, step, graph)
 
-        return await pages_of(page)
+        return await pages_of(read_page)
 
     async def pin(self, execution_id: ExecutionId, step: str, how: Pinning) -> Row:
-        results = self._result_service
-        await (results.pin if how == "pin" else results.unpin)(LOCAL, execution_id, step)
+        if how == "pin":
+            await self._result_service.pin(LOCAL, execution_id, step)
+        else:
+            await self._result_service.unpin(LOCAL, execution_id, step)
         return {"execution_id": execution_id, "step": step, "pinned": how == "pin"}
 
     async def usage_of(self, execution_id: ExecutionId) -> Row:
@@ -539,11 +568,10 @@ class Local:
     async def usage(self, path: str | None, before: str | None, limit: int) -> Row:
         from noetl.server.api import shapes
 
-        found = await self._usage.page(
-            LOCAL, path, None if before is None else ExecutionId(before), limit
-        )
-        following = found[-1].row.execution_id if len(found) == limit else None
-        return {"executions": [shapes.usage(each) for each in found], "next": following}
+        older = None if before is None else ExecutionId(before)
+        page = await self._usage.page(LOCAL, path, older, limit)
+        following = page[-1].row.execution_id if len(page) == limit else None
+        return {"executions": [shapes.usage(usage) for usage in page], "next": following}
 
     # -- the queue --
 
@@ -553,20 +581,7 @@ class Local:
         rows = await self._ports.log.queue(
             LOCAL.tenant, status=status, execution_id=execution_id, limit=500
         )
-        return [
-            {
-                "command_id": row.command_id,
-                "execution_id": row.execution_id,
-                "step": row.step,
-                "pool": row.pool,
-                "status": row.status,
-                "attempt": row.attempt,
-                "worker": row.worker,
-                "lease_until": row.lease_until and iso(row.lease_until),
-                "progress": row.progress,
-            }
-            for row in rows
-        ]
+        return [_queue_row(row) for row in rows]
 
     async def history(self) -> str:
         from noetl.server.services.health import check_history
@@ -580,14 +595,15 @@ class Local:
         ]
 
     async def lag(self) -> dict[int, float]:
-        behind: dict[int, float] = {}
+        log = self._ports.log
+        lag_ms: dict[int, float] = {}
         for shard in range(self._ports.shards):
-            waiting = await self._ports.log.follow(
-                shard, await self._ports.log.checkpoint(shard), 1
-            )
+            checkpoint = await log.checkpoint(shard)
+            waiting = await log.follow(shard, checkpoint, 1)
             if waiting:
-                behind[shard] = max(0, self._ports.clock.now() - waiting[0].event.at) / 1000
-        return behind
+                age = self._ports.clock.now() - waiting[0].event.at
+                lag_ms[shard] = max(0, age) / 1000
+        return lag_ms
 
     # -- services --
 
@@ -674,6 +690,20 @@ def _telling_where_they_are(execution_id: ExecutionId) -> Iterator[None]:
         raise NotFound(
             f"no execution {execution_id}", hint="noetl exec list shows those there are"
         ) from error
+
+
+def _queue_row(row: Queued) -> Row:
+    return {
+        "command_id": row.command_id,
+        "execution_id": row.execution_id,
+        "step": row.step,
+        "pool": row.pool,
+        "status": row.status,
+        "attempt": row.attempt,
+        "worker": row.worker,
+        "lease_until": row.lease_until and iso(row.lease_until),
+        "progress": row.progress,
+    }
 
 
 def _entry(entry: CatalogEntry) -> Row:
