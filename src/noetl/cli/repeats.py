@@ -1,4 +1,4 @@
-"""`noetl exec retry` and `rerun`: executions that have ended, once more. Both say what they are going to do."""
+"""`noetl exec retry` and `rerun`: repeat executions that have ended. Both print their plan first."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noetl.cli.client import Again, Client, Row, named
-from noetl.cli.output import as_called, columns, say, say_json, warn
+from noetl.cli.output import as_called, columns, say, say_json, say_row, warn
 from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.ids import ExecutionId
 
@@ -112,10 +112,12 @@ def _wish(version: str | None, assigned: list[str] | None) -> Row:
     from noetl.cli.run import merged
 
     wish: Row = {"payload": merged({}, assigned or [])}
-    if version is not None:
-        if version != "latest" and not version.isdecimal():
+    if version == "latest":
+        wish["version"] = version
+    elif version is not None:
+        if not version.isdecimal():
             raise InvalidInput(f"--version {version!r}: no version", hint="a number, or latest")
-        wish["version"] = version if version == "latest" else int(version)
+        wish["version"] = int(version)
     return wish
 
 
@@ -128,36 +130,40 @@ def _repeat(
     async def work(client: Client) -> "Row | str | Story":
         execution_id = await named(client, execution)
         try:
-            planned = await client.preview_again(execution_id, how, **wish)
+            plan = await client.preview_again(execution_id, how, **wish)
             if dry_run:
-                return planned
+                return plan
             if not as_json:
-                _print_plan(planned)
-            begun = await client.again(execution_id, how, **wish)
+                _print_plan(plan)
+            new_id = await client.again(execution_id, how, **wish)
         except Conflict as error:
-            raise Conflict(
-                str(error), hint=await _instead(client, execution_id, how, error)
-            ) from error
+            hint = await _instead(client, execution_id, how, error)
+            raise Conflict(str(error), hint=hint) from error
         if client.runs and not watch:
-            return begun
+            return new_id
         async with interruptible() as stop:
-            return await follow(client, begun, told(as_json, watch), stop)
+            return await follow(client, new_id, told(as_json, watch), stop)
 
-    ended = talk(work, "read" if dry_run else "run")
-    if isinstance(ended, dict):
-        say_json(ended) if as_json else _print_plan(ended)
+    outcome = talk(work, "read" if dry_run else "run")
+    if isinstance(outcome, dict):  # the plan
+        if as_json:
+            say_json(outcome)
+        else:
+            _print_plan(outcome)
         return
-    if not isinstance(ended, str):
-        finish(ended, as_json)
-    say_json({"execution_id": ended}) if as_json else say(
-        as_called(f"started execution {ended}: noetl exec get {ended}")
-    )
+    if not isinstance(outcome, str):  # the story of an execution that was followed
+        finish(outcome, as_json)
+    sentence = as_called(f"started execution {outcome}: noetl exec get {outcome}")
+    say_row({"execution_id": outcome}, sentence, as_json=as_json)
 
 
 async def _instead(
     client: Client, execution_id: ExecutionId, how: Again, error: Conflict
 ) -> str | None:
-    """What to do about one that has not ended, when it may be that nobody runs it any more; or has left nothing to do."""
+    """A hint for an execution that cannot be repeated.
+
+    It has not ended, maybe because no process runs it any more, or nothing is left to retry.
+    """
     row = await client.execution(execution_id)
     if row["status"] == "completed" and "nothing is left" in str(error):
         return f"noetl exec rerun {execution_id} runs it from the beginning"
@@ -167,31 +173,31 @@ async def _instead(
     return f"noetl exec cancel {execution_id}, then {how}; if it was left behind, {goes_on} goes on with it"
 
 
-def _print_plan(planned: Row) -> None:
-    """In a few lines: version, what is taken over, what runs, what is changed."""
-    version = f"version {planned['version']}"
-    if planned["version"] != planned["version_before"]:
-        version += f" instead of {planned['version_before']}"
-    say(f"{planned['how']} of execution {planned['execution_id']}: {planned['path']}, {version}")
-    if planned["inherited"]:
-        say(f"  takes over    {', '.join(planned['inherited'])}")
-    say(f"  begins with   {', '.join(map(_with_items(planned['items']), planned['begins']))}")
-    entered = planned["entered"]
+def _print_plan(plan: Row) -> None:
+    """Print the version, the inherited steps, the steps that run, and the changes."""
+    version = f"version {plan['version']}"
+    if plan["version"] != plan["version_before"]:
+        version += f" instead of {plan['version_before']}"
+    say(f"{plan['how']} of execution {plan['execution_id']}: {plan['path']}, {version}")
+    if plan["inherited"]:
+        say(f"  takes over    {', '.join(plan['inherited'])}")
+    say(f"  begins with   {_begins_text(plan)}")
+    entered = plan["entered"]
     if entered is not None:
         run = "its only run" if entered["run"] == 1 else f"its last run, number {entered['run']}"
-        say(f"  as of         {entered['at']}, when {planned['begins'][0]} was entered for {run}")
-    following = [step for step in planned["again"] if step not in planned["begins"]]
+        say(f"  as of         {entered['at']}, when {plan['begins'][0]} was entered for {run}")
+    following = [step for step in plan["again"] if step not in plan["begins"]]
     if following:
         say(f"  may follow    {', '.join(following)}")
-    for step, names in planned.get("writes_again", {}).items():
+    for step, names in plan.get("writes_again", {}).items():
         say(
             f"  writes again  {', '.join(names)} (step {step}, onto the values that the earlier execution left)"
         )
-    for step in planned.get("changed_loops", []):
+    for step in plan.get("changed_loops", []):
         say(
             f"  loop changed  {step}: this version has another loop.in; items that do not run again keep their results"
         )
-    for name, change in planned["workload_changes"].items():
+    for name, change in plan["workload_changes"].items():
         say(f"  workload      {_change(name, change['before'], change['after'])}")
 
 
@@ -201,12 +207,16 @@ def _change(name: str, before: Any, after: Any) -> str:
     return f"{name}: {before!r} becomes {after!r}"
 
 
-def _with_items(items: Row) -> Any:
-    def named_step(step: str) -> str:
-        loop = items.get(step)
-        return step if loop is None else f"{step} ({loop['again']} of {loop['total']} items)"
-
-    return named_step
+def _begins_text(plan: Row) -> str:
+    """The first steps of a plan. A loop is shown with the number of its items that run again."""
+    names: list[str] = []
+    for step in plan["begins"]:
+        loop = plan["items"].get(step)
+        if loop is None:
+            names.append(step)
+        else:
+            names.append(f"{step} ({loop['again']} of {loop['total']} items)")
+    return ", ".join(names)
 
 
 # ---- many ----------------------------------------------------------------------------------------------------------------
@@ -222,14 +232,14 @@ def _retry_many(filters: Row, wish: Row, dry_run: bool, yes: bool, as_json: bool
                 f"only the {MAX_REPEATED} newest executions were looked at, and there are more",
                 "repeat it for older ones with --path, or with the id of each",
             )
-        planned = [await _planned(client, row, wish) for row in chosen]
-        if dry_run or not planned:
-            return planned
+        rows = [await _planned(client, row, wish) for row in chosen]
+        if dry_run or not rows:
+            return rows
         if not yes and not as_json and sys.stdin.isatty():
-            _print_many(planned)
-            possible = sum(row["refused"] is None for row in planned)
+            _print_many(rows)
+            possible = sum(row["refused"] is None for row in rows)
             typer.confirm(f"retry {possible} executions?", abort=True)
-        return [row | await _begun(client, row, wish) for row in planned]
+        return [row | await _begun(client, row, wish) for row in rows]
 
     rows = talk(work, "read" if dry_run else "run")
     if as_json:
@@ -243,8 +253,11 @@ def _retry_many(filters: Row, wish: Row, dry_run: bool, yes: bool, as_json: bool
 
 
 async def _failed_and_not_retried(client: Client, filters: Row) -> tuple[list[Row], bool]:
-    """Oldest first. A child is retried with its parent; one that a later execution retries already is left out. False: there are
-    more than MAX_REPEATED executions, and the older ones were not looked at."""
+    """Failed executions that no later execution retries, oldest first, without children.
+
+    A child is retried with its parent. The second value is False if there are more than
+    `MAX_REPEATED` executions: then the older ones were not read.
+    """
     rows: list[Row] = []
     before: str | None = None
     complete = False
@@ -256,17 +269,16 @@ async def _failed_and_not_retried(client: Client, filters: Row) -> tuple[list[Ro
     complete = complete and len(rows) <= MAX_REPEATED
     rows = rows[:MAX_REPEATED]
     retried = {row["retry_of"] for row in rows}
-    chosen = [
-        row
-        for row in reversed(rows)
-        if row["status"] == "failed" and row["execution_id"] not in retried
-    ]
+    failed = [row for row in reversed(rows) if row["status"] == "failed"]
+    chosen = [row for row in failed if row["execution_id"] not in retried]
     return chosen, complete
 
 
 async def _planned(client: Client, row: Row, wish: Row) -> Row:
-    told = {
-        "execution_id": row["execution_id"],
+    """The plan of a retry, or why it is refused."""
+    execution_id = ExecutionId(row["execution_id"])
+    planned: Row = {
+        "execution_id": execution_id,
         "path": row["path"],
         "retried_by": None,
         "refused": None,
@@ -274,35 +286,33 @@ async def _planned(client: Client, row: Row, wish: Row) -> Row:
         "status": None,
     }
     try:
-        return told | {
-            "plan": await client.preview_again(ExecutionId(row["execution_id"]), "retry", **wish)
-        }
+        planned["plan"] = await client.preview_again(execution_id, "retry", **wish)
     except (Conflict, InvalidInput) as error:
-        return told | {"refused": str(error)}
+        planned["refused"] = str(error)
+    return planned
 
 
 async def _begun(client: Client, row: Row, wish: Row) -> Row:
-    """On this machine it is followed to its end: nobody else would run it."""
+    """Start a retry. On this machine it is followed to its end: no other process would run it."""
     if row["refused"] is not None:
         return {}
-    begun = await client.again(ExecutionId(row["execution_id"]), "retry", **wish)
-    if not client.runs:
-        from noetl.cli.run import follow, interruptible, told
+    new_id = await client.again(ExecutionId(row["execution_id"]), "retry", **wish)
+    if client.runs:
+        return {"retried_by": new_id}
+    from noetl.cli.run import follow, interruptible, told
 
-        async with interruptible() as stop:
-            return {
-                "retried_by": begun,
-                "status": (await follow(client, begun, told(True, False), stop)).status,
-            }
-    return {"retried_by": begun}
+    async with interruptible() as stop:
+        story = await follow(client, new_id, told(True, False), stop)
+    return {"retried_by": new_id, "status": story.status}
 
 
 def _print_many(rows: list[Row]) -> None:
     lines = []
     for row in rows:
         plan = row["plan"]
-        begins = "" if plan is None else ", ".join(map(_with_items(plan["items"]), plan["begins"]))
-        version = "" if plan is None else plan["version"]
+        begins, version = "", ""
+        if plan is not None:
+            begins, version = _begins_text(plan), plan["version"]
         outcome = row["refused"] or row["retried_by"]
         lines.append((row["execution_id"], row["path"], version, begins, outcome, row["status"]))
     columns(("EXECUTION", "PLAYBOOK", "VERSION", "BEGINS WITH", "RETRIED BY", "STATUS"), lines)

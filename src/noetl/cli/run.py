@@ -1,4 +1,4 @@
-"""`noetl run`: a playbook from its file to its end, and what to say about it."""
+"""`noetl run`: starts a playbook, follows the execution to its end, and reports it."""
 
 import asyncio
 import json
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from noetl.model.ids import ExecutionId
     from noetl.model.reference import Reference
 
-NOTICE = 3.0  # seconds until a lack of workers is worth a word
-LAST_LINES = 10.0  # seconds for what was printed last, once the execution has ended
+NOTICE = 3.0  # seconds before the user is told that the execution runs or that no worker does
+LAST_LINES = 10.0  # seconds to wait for the last printed lines after the execution has ended
 PROGRESS_EVERY = 1.0  # seconds
-PATIENCE = 30.0  # seconds that the log may be away while an execution is followed
+PATIENCE = 30.0  # seconds that the log may be unavailable while an execution is followed
 _ON_SPARK = re.compile(r"""\b(kind|exec):\s*["']?spark\b""")
 
 
@@ -120,15 +120,15 @@ def run(
 
 @contextmanager
 def _refused_as_json(as_json: bool) -> Iterator[None]:
-    """A program that asked for an object gets one also when nothing was begun."""
+    """With `--json`, print a JSON object even if no execution began."""
     try:
         yield
     except Exception as error:
-        why = cause(error)
-        if not as_json or not isinstance(why, NoetlError):
+        reason = cause(error)
+        if not as_json or not isinstance(reason, NoetlError):
             raise
-        sys.stdout.write(json.dumps(refusal(why), ensure_ascii=False) + "\n")
-        raise typer.Exit(complain(why)) from error
+        sys.stdout.write(json.dumps(refusal(reason), ensure_ascii=False) + "\n")
+        raise typer.Exit(complain(reason)) from error
 
 
 def _dry_run(source: "PlaybookSource", workload: dict[str, Any], as_json: bool) -> None:
@@ -139,28 +139,31 @@ def _dry_run(source: "PlaybookSource", workload: dict[str, Any], as_json: bool) 
     from noetl.settings import HomeSettings, read
     from noetl.tools import registry
 
-    text = source.text if source.text is not None else in_loop(_stored(source.name))
+    text = source.text
+    if text is None:
+        text = in_loop(_stored(source.name))
     playbook = load_or_raise(text, source.name)
     plan = planned(playbook, workload)
     in_loop(_ask_what_is_there(plan))
     here = (*registry.default().kinds, *tools(read(HomeSettings).where))
-    say_json(plan) if as_json else print_plan(plan, playbook, here)
+    if as_json:
+        say_json(plan)
+    else:
+        print_plan(plan, playbook, here)
 
 
 async def _ask_what_is_there(plan: dict[str, Any]) -> None:
-    """Add what is missing and what the state holds, unless there is no server and no database of this machine that could know."""
+    """Add missing names and current state to the plan, if a server or a database can tell them."""
     from noetl.cli.client import connect
     from noetl.cli.dryrun import current_state, find_missing
     from noetl.embedded.cluster import PostgresCluster
     from noetl.settings import HomeSettings, Store, read
 
     place = read(HomeSettings)
-    if (
-        not place.servers
-        and read(Store).db_url is None
-        and PostgresCluster(place.where).major() is None
-    ):
-        return
+    if not place.servers and read(Store).db_url is None:
+        has_database = PostgresCluster(place.where).major() is not None
+        if not has_database:
+            return
     async with connect("read") as client:
         plan["missing"] = await find_missing(plan["uses"], client)
         plan["state"]["now"] = await current_state(plan["state"], plan["path"], client)
@@ -170,12 +173,15 @@ async def _stored(path: str) -> str:
     from noetl.cli.client import connect
 
     async with connect("read") as client:
-        return str((await client.playbook(path))["content"])
+        row = await client.playbook(path)
+    return str(row["content"])
 
 
 def _begin_early(source: "PlaybookSource") -> None:
-    """The database, and Spark where a step needs it, start while this process still loads. Whatever goes wrong with them is said
-    when they are asked for."""
+    """Start the database, and Spark if a step needs it, while this process still loads modules.
+
+    Errors are ignored here: the first real use reports them.
+    """
     if os.environ.get("NOETL_SERVER_URL"):
         return
     from threading import Thread
@@ -186,13 +192,12 @@ def _begin_early(source: "PlaybookSource") -> None:
         return
     from noetl.embedded import ensure
 
-    def begin() -> None:
+    def start_database() -> None:
         with suppress(Exception):
             asyncio.run(ensure())
 
-    Thread(
-        target=begin, name="early"
-    ).start()  # not a daemon: a database that is being made is made whole
+    # Not a daemon: the process must not end in the middle of making a database.
+    Thread(target=start_database, name="early").start()
 
 
 def _begin_spark(source: "PlaybookSource") -> None:
@@ -200,16 +205,14 @@ def _begin_spark(source: "PlaybookSource") -> None:
     from noetl.cli.tools import begin_spark
 
     with suppress(Exception):
-        load_or_raise(
-            source.text or "", source.name
-        )  # nothing is started for a playbook that will be refused
+        load_or_raise(source.text or "", source.name)  # an invalid playbook starts nothing
         begin_spark()
 
 
 def finish(
     story: "Story", as_json: bool, *, durable: bool = True, lines: "Sequence[str]" = ()
 ) -> None:
-    """Say how it ended, and end as it did."""
+    """Print how the execution ended, and exit with the code that says the same."""
     if as_json:
         sys.stdout.write(json.dumps(story.to_dict(), ensure_ascii=False) + "\n")
     else:
@@ -223,22 +226,27 @@ def finish(
 
 
 class Show(Protocol):
-    """What a person sees while an execution is followed. `logs`: what its steps print is wanted too; `live`: how far its tools
-    are, too."""
+    """Shows an execution while it is followed; called whenever something was recorded.
+
+    `logs`: it shows the lines that steps print. `live`: it shows the progress of tools.
+    """
 
     logs: bool
 
     @property
     def live(self) -> bool: ...
     def __call__(self, story: "Story") -> None: ...
-    def printed(self, rows: "list[Row]") -> None: ...
+    def printed(self, rows: "list[Row]") -> None:
+        """Show lines that steps printed."""
+        ...
+
     def left(self) -> "Sequence[str]":
-        """Lines that are to be told with the end."""
+        """Lines to print at the end."""
         ...
 
 
 class FollowedExecution(Protocol):
-    """Where an execution can be followed: a `Client`, or the twins in memory."""
+    """The part of a client that is needed to follow an execution. The memory cluster has it too."""
 
     async def events_after(self, execution_id: "ExecutionId", after: int) -> "list[Recorded]": ...
     async def change(self, execution_id: "ExecutionId", how: Any) -> Any: ...
@@ -269,9 +277,10 @@ async def _run(
         from noetl.cli.client import connect
 
         async with connect("run", pools_in(source, *others)) as client:
-            with suppress(NotFound):  # said when it is started
-                text = source.text or (assigned and (await client.playbook(source.name))["content"])
-                warn_of_strangers(text or "", assigned)
+            if assigned:
+                with suppress(NotFound):  # the start reports it
+                    text = await _text(client, source)
+                    warn_of_strangers(text, assigned)
             execution_id = await begin(client, source, others, workload)
             noticing = asyncio.ensure_future(_notice(client, execution_id, show))
             try:
@@ -280,18 +289,27 @@ async def _run(
                 noticing.cancel()
 
 
+async def _text(client: "Client", source: "PlaybookSource") -> str:
+    """The text of a file, or of the playbook in the catalog."""
+    if source.text:
+        return source.text
+    row = await client.playbook(source.name)
+    return str(row["content"])
+
+
 async def _notice(client: "Client", execution_id: "ExecutionId", show: Show) -> None:
-    """A server without a worker would be waited for in silence; so would anything long where no terminal shows it."""
+    """Tell the user after a while that the execution runs, and if no worker does.
+
+    Without it, a long execution outside a terminal, or a server without a worker, looks stuck.
+    """
     await asyncio.sleep(NOTICE)
     if not show.live:
         where = f"execution {execution_id} is under way: noetl exec get {execution_id} says how far"
         print(as_called(where), file=sys.stderr)
     with suppress(Unavailable):
         if client.runs and not await client.workers():
-            print(
-                as_called("no worker is there yet: noetl worker start; Ctrl-C cancels"),
-                file=sys.stderr,
-            )
+            warning = as_called("no worker is there yet: noetl worker start; Ctrl-C cancels")
+            print(warning, file=sys.stderr)
 
 
 async def _in_memory(
@@ -312,13 +330,11 @@ async def _in_memory(
 
 
 def pools_in(*sources: "PlaybookSource") -> tuple[str, ...]:
-    """Names that may be pools of their steps: taken from the text, since one too many does no harm."""
-    found = [
-        name
-        for source in sources
-        for name in re.findall(r"""\bpool:\s*["']?([\w.-]+)""", source.text or "")
-    ]
-    return tuple(dict.fromkeys(found))
+    """Names that may be pools of the playbooks. They are searched in the text: extra ones are harmless."""
+    names: list[str] = []
+    for source in sources:
+        names += re.findall(r"""\bpool:\s*["']?([\w.-]+)""", source.text or "")
+    return tuple(dict.fromkeys(names))
 
 
 async def begin(
@@ -327,13 +343,13 @@ async def begin(
     others: "list[PlaybookSource]",
     workload: dict[str, Any],
 ) -> "ExecutionId":
+    """Register the files and start an execution."""
     for other in others:
         await _registered(client, other)
     if source.text is not None:
         row = await _registered(client, source)
-        return await client.start(
-            row["path"], row["version"], workload
-        )  # this text, though a later one may stand there
+        # By version: another process may register a newer text meanwhile.
+        return await client.start(row["path"], row["version"], workload)
     path = source.name
     try:
         return await client.start(path, None, workload)
@@ -347,94 +363,106 @@ async def begin(
 async def _registered(client: "Client", source: "PlaybookSource") -> "Row":
     from noetl.cli.language import load_or_raise
 
-    load_or_raise(source.text or "", source.name)  # here: so that findings name the file
+    load_or_raise(source.text or "", source.name)  # checked here, so that findings name the file
     return await client.register(source.text or "")
 
 
 async def meant(client: "Client", path: str) -> str:
-    """A hint for whoever named a playbook that is not there."""
+    """A hint for a playbook that does not exist: the most similar path, or how to list them."""
     from difflib import get_close_matches
 
     names = [row["path"] for row in await client.playbooks()]
     close = get_close_matches(path, names, 1)
-    return f"did you mean {close[0]}?" if close else "noetl catalog list shows what there is"
+    if not close:
+        return "noetl catalog list shows what there is"
+    return f"did you mean {close[0]}?"
 
 
 async def follow(
     site: FollowedExecution, execution_id: "ExecutionId", show: Show, stop: asyncio.Event
 ) -> "Story":
-    """The execution to its end; `show` is called whenever something was recorded. Cancels it when told to stop."""
+    """Follow an execution to its end. Cancels it when `stop` is set."""
     from noetl.cli.story import Story
 
-    story, asked = Story(execution_id), False
+    story = Story(execution_id)
     async with _logs_told(site, story, show), _progress_told(site, story, show):
         while not story.ended:
-            if stop.is_set() and not asked:
-                asked = True
+            if stop.is_set():
                 await _cancel(site, execution_id)
-            recorded = await _next(site, story, stop if not asked else asyncio.Event())
+                stop = asyncio.Event()  # never set: it is cancelled once, and followed to its end
+            recorded = await _next(site, story, stop)
             story.add(recorded)
             if recorded:
                 show(story)
     await story.settle(site.resolve, site.preview)
     story.workload = await site.workload(execution_id)
     if story.status == "failed":
-        with suppress(Unavailable):  # the failure itself is known
+        with suppress(Unavailable):  # the story has the failure already
             story.cause = await site.cause(execution_id, story.last_seq)
     return story
 
 
 @asynccontextmanager
 async def _logs_told(site: FollowedExecution, story: "Story", show: Show) -> AsyncIterator[None]:
-    """Beside the events; the last lines are there when the execution has ended, and are waited for."""
+    """Show the lines that steps print while the execution is followed.
+
+    The last lines are stored before the end of the execution, so they are waited for.
+    """
     if not show.logs:
         yield
         return
 
-    async def tell() -> None:
+    async def show_lines() -> None:
         async with aclosing(site.logs(story.state.execution_id, follow=True)) as pages:
             async for rows in pages:
                 show.printed(rows)
 
-    telling = asyncio.ensure_future(tell())
+    showing = asyncio.ensure_future(show_lines())
     try:
         yield
         if story.state.terminal:
-            await asyncio.wait((telling,), timeout=LAST_LINES)
+            await asyncio.wait((showing,), timeout=LAST_LINES)
     finally:
-        telling.cancel()
-        (ended,) = await asyncio.gather(telling, return_exceptions=True)
-    if isinstance(ended, Unavailable):
-        print(f"the rest of the log could not be read: {ended}", file=sys.stderr)
-    elif isinstance(ended, Exception):
-        raise ended
+        showing.cancel()
+        (outcome,) = await asyncio.gather(showing, return_exceptions=True)
+    if isinstance(outcome, Unavailable):
+        print(f"the rest of the log could not be read: {outcome}", file=sys.stderr)
+    elif isinstance(outcome, Exception):
+        raise outcome
 
 
 @asynccontextmanager
 async def _progress_told(
     site: FollowedExecution, story: "Story", show: Show
 ) -> AsyncIterator[None]:
-    """How far the tools of commands are that take their time. It is asked for: nothing is recorded of it."""
+    """Show the progress of tools that run for a while.
+
+    Progress is not recorded, so the queue is read for it, but only if a command is older than one
+    interval.
+    """
     if not show.live:
         yield
         return
 
-    async def tell() -> None:
+    async def show_progress() -> None:
         before: set[str] = set()
         while True:
             await asyncio.sleep(PROGRESS_EVERY)
-            lasting, before = before & story.state.commands.keys(), set(story.state.commands)
+            commands: set[str] = set(story.state.commands)
+            lasting, before = before & commands, commands
             with suppress(Unavailable):
-                rows = await site.queue("leased", story.state.execution_id) if lasting else []
+                rows: list[Row] = []
+                if lasting:
+                    rows = await site.queue("leased", story.state.execution_id)
                 story.said = {row["step"]: row["progress"] for row in rows if row["progress"]}
                 show(story)
 
-    telling = asyncio.ensure_future(tell())
+    showing = asyncio.ensure_future(show_progress())
     try:
         yield
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        showing.cancel()
+        await asyncio.gather(showing, return_exceptions=True)
 
 
 async def _cancel(site: FollowedExecution, execution_id: "ExecutionId") -> None:
@@ -444,8 +472,9 @@ async def _cancel(site: FollowedExecution, execution_id: "ExecutionId") -> None:
 
 
 async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) -> "list[Recorded]":
-    """What comes next; nothing when told to stop first. The log may be away for a while."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE
+    """The next events, or none if `stop` is set first. Retries for `PATIENCE` seconds."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
     while True:
         reading = asyncio.ensure_future(site.events_after(story.state.execution_id, story.last_seq))
         stopping = asyncio.ensure_future(stop.wait())
@@ -453,7 +482,7 @@ async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) ->
             await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
             return reading.result() if reading.done() else []
         except Unavailable:
-            if asyncio.get_running_loop().time() > deadline:
+            if loop.time() > deadline:
                 raise
             await asyncio.sleep(0.2)
         finally:
@@ -464,37 +493,43 @@ async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) ->
 
 @asynccontextmanager
 async def interruptible() -> AsyncIterator[asyncio.Event]:
-    """Set by the first Ctrl-C (or SIGTERM); the second one ends the process, which leaves the execution as it is."""
+    """An event that the first Ctrl-C (or SIGTERM) sets. The second ends the process.
+
+    An execution of which the process ends stays as it is.
+    """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def heard() -> None:
+    def stop_or_exit() -> None:
         if stop.is_set():
-            os._exit(LEFT)  # whatever hangs, hangs no longer; children notice by themselves
+            os._exit(LEFT)  # ends even a process that hangs; child processes end by themselves
         stop.set()
 
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    for number in numbers:
-        loop.add_signal_handler(number, heard)
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, stop_or_exit)
     try:
         yield stop
     finally:
-        for number in numbers:
+        for number in signals:
             loop.remove_signal_handler(number)
 
 
 def told(as_json: bool, watch: bool, logs: bool = False) -> Show:
+    """The display that the options ask for."""
     from noetl.cli.story import EventLines, Silent, StepDisplay
 
     if as_json:
         return Silent(logs)
-    return EventLines(logs) if watch else StepDisplay(logs)
+    if watch:
+        return EventLines(logs)
+    return StepDisplay(logs)
 
 
 # ---- what the user gave ------------------------------------------------------------------------------------------------
 
 
 class PlaybookSource:
-    """What the user named: a file with its text, or a path of the catalog."""
+    """The playbook that the user named: a file with its text, or a path of the catalog."""
 
     def __init__(self, name: str, text: str | None) -> None:
         self.name = name
@@ -502,9 +537,10 @@ class PlaybookSource:
 
     @classmethod
     def of(cls, given: str) -> "PlaybookSource":
-        """What looks like a file and is not there is a mistake, not a path of the catalog."""
+        """Raises if the argument looks like a file and there is no such file."""
         file = Path(given)
-        if file.suffix in (".yaml", ".yml") or file.exists() or given.startswith((".", "/", "~")):
+        is_file = file.suffix in (".yaml", ".yml") or given.startswith((".", "/", "~"))
+        if is_file or file.exists():
             return cls(given, read(file.expanduser()))
         return cls(given, None)
 
@@ -521,10 +557,10 @@ def read(file: Path) -> str:
 def _similar(file: Path) -> str | None:
     from difflib import get_close_matches
 
-    names = os.listdir(file.parent) if file.parent.is_dir() else []
-    close = get_close_matches(
-        file.name, [name for name in names if name != file.name], 1, cutoff=0.75
-    )
+    if not file.parent.is_dir():
+        return None
+    names = [name for name in os.listdir(file.parent) if name != file.name]
+    close = get_close_matches(file.name, names, 1, cutoff=0.75)
     return f"did you mean {file.parent / close[0]}?" if close else None
 
 
@@ -538,7 +574,7 @@ def values_of(payload: Path | None) -> dict[str, Any]:
 
 
 def merged(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
-    """`--set a.b=1` over the payload: `{"a": {"b": 1}}`."""
+    """The payload with the assignments of `--set` merged over it: `a.b=1` is `{"a": {"b": 1}}`."""
     from noetl.playbook.workload import over
 
     for assignment in assignments:
@@ -549,15 +585,15 @@ def merged(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
                 f"--set {assignment!r}: no name and value",
                 hint="--set name=value, for example --set limit=20",
             )
-        given: Any = plain(text, f"--set {name}")
+        nested: Any = plain(text, f"--set {name}")
         for part in reversed(path):
-            given = {part: given}
-        values = over(values, given)
+            nested = {part: nested}
+        values = over(values, nested)
     return values
 
 
 def warn_of_strangers(text: str, assignments: list[str]) -> None:
-    """What is set, and neither declared nor used by the playbook, is most likely a slip."""
+    """Warn of names that are set, but neither declared nor used by the playbook: likely typos."""
     if not assignments:
         return
     from noetl.cli.language import load
@@ -580,17 +616,20 @@ def _strangers(name: str, workload: dict[str, Any], text: str) -> Iterator[str]:
         if not isinstance(known, dict):
             return
         if part not in known:
-            whole = ".".join(["workload", *parts[: depth + 1]])
-            if not re.search(rf"\b{re.escape(whole)}\b", text):
-                close = get_close_matches(part, list(known), 1)
-                meant = ".".join([*parts[:depth], *close])
-                yield f"the playbook has no {whole}" + (f": did you mean {meant}?" if close else "")
+            full_name = ".".join(["workload", *parts[: depth + 1]])
+            if re.search(rf"\b{re.escape(full_name)}\b", text):
+                return
+            warning = f"the playbook has no {full_name}"
+            close = get_close_matches(part, list(known), 1)
+            if close:
+                warning += f": did you mean {'.'.join([*parts[:depth], *close])}?"
+            yield warning
             return
         known = known[part]
 
 
 def plain(text: str, where: str) -> Any:
-    """YAML as plain data, within the limits of a playbook: no tags, no duplicate keys."""
+    """Parse YAML into plain data, with the limits of a playbook: no tags, no duplicate keys."""
     from noetl.playbook import text as yaml
 
     if not text.strip():
