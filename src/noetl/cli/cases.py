@@ -1,4 +1,4 @@
-"""Tests that authors write for playbooks: the file they stand in, and how what happened differs from what was expected."""
+"""Playbook tests: the model of their files, and the comparison of outcomes with expectations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class _Model(BaseModel):
 
 
 class Error(_Model):
-    """As templates see it."""
+    """An error with the fields that templates see."""
 
     code: str = "ERROR"
     message: str = "as the test says"
@@ -33,12 +33,12 @@ class Error(_Model):
 
 
 class StubAnswer(_Model):
-    """One of: `value`, whatever the tool would give; `rows` of a query; `data` of an HTTP answer; `error`."""
+    """The answer of a tool: its `value`, `rows` of a query, `data` of an HTTP answer or an `error`."""
 
     value: Any = None
     rows: list[Any] = []
     data: Any = None
-    status: int = 200  # of `data`
+    status: int = 200  # the HTTP status of `data`
     error: Error | None = None
 
     @property
@@ -53,7 +53,7 @@ class StubAnswer(_Model):
 
 
 class Stub(StubAnswer):
-    """What a step or task gives instead of calling its tool: always the same, one answer per call, or by the item of a loop."""
+    """The answers of a step or task instead of its tool's: one for all, per call or per loop item."""
 
     calls: list[StubAnswer] = []
     items: dict[int, StubAnswer] = {}
@@ -67,12 +67,14 @@ class Stub(StubAnswer):
         return self
 
     def answer(self, number: int, index: int | None) -> StubAnswer | None:
-        """To call `number` (from 0) for this item; None: nothing is said of it."""
+        """The answer to call `number` (from 0) for loop item `index`, or None if there is none."""
         if index is not None and index in self.items:
             return self.items[index]
-        if self.calls:
-            return self.calls[number] if number < len(self.calls) else None
-        return self if self.given is not None else None
+        if number < len(self.calls):
+            return self.calls[number]
+        if self.calls or self.given is None:
+            return None
+        return self
 
 
 class CaseSignal(_Model):
@@ -81,7 +83,7 @@ class CaseSignal(_Model):
 
 
 class ExpectedError(_Model):
-    """`message` is a part of it."""
+    """The expected error. `message` needs to be only a part of the real one."""
 
     step: str | None = None
     code: str | None = None
@@ -102,20 +104,20 @@ class Expected(_Model):
 
 class CaseInputs(_Model):
     workload: dict[str, Any] = {}
-    state: dict[str, Any] = {}  # what executions before this one have kept, for its own playbook
+    state: dict[str, Any] = {}  # the state that earlier executions of the playbook have kept
     stubs: dict[str, Stub] = {}
     signals: list[CaseSignal] = []
     approvals: dict[str, dict[str, Any]] = {}
     credentials: dict[str, dict[str, Any]] = {}
-    real: list[
-        str
-    ] = []  # kinds that are called as they are, beside those that need nothing outside
+    # kinds of tools that are really called, beside those that need nothing outside the process
+    real: list[str] = []
 
     @field_validator("approvals")
     @classmethod
     def _check_approvals(cls, approvals: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for step, payload in approvals.items():
-            if (problem := problem_with_approval(payload)) is not None:
+            problem = problem_with_approval(payload)
+            if problem is not None:
                 raise ValueError(f"the approval of {step} neither approves nor rejects: {problem}")
         return approvals
 
@@ -127,7 +129,7 @@ class Case(CaseInputs):
 
 
 class Suite(CaseInputs):
-    """A file of tests. What stands beside `tests` holds for each of them, its own words over it."""
+    """A file of tests. The inputs beside `tests` apply to every test, which may override them."""
 
     apiVersion: Literal["noetl.io/v2"] = "noetl.io/v2"
     kind: Literal["PlaybookTest"]
@@ -136,34 +138,33 @@ class Suite(CaseInputs):
     tests: list[Case] = Field(min_length=1)
 
     def complete(self, case: Case) -> Case:
-        """With what holds for all."""
-        merged = {
-            name: {**getattr(self, name), **getattr(case, name)}
-            for name in ("workload", "state", "stubs", "approvals", "credentials")
+        """The test with the inputs of the whole file merged in."""
+        merged: dict[str, Any] = {
+            "signals": [*self.signals, *case.signals],
+            "real": [*self.real, *case.real],
         }
-        return case.model_copy(
-            update={
-                **merged,
-                "signals": [*self.signals, *case.signals],
-                "real": [*self.real, *case.real],
-            }
-        )
+        for name in ("workload", "state", "stubs", "approvals", "credentials"):
+            merged[name] = {**getattr(self, name), **getattr(case, name)}
+        return case.model_copy(update=merged)
 
 
 def suites_in(paths: list[Path]) -> list[Path]:
-    """The files themselves, and below folders those whose name says so."""
-    found: list[Path] = []
+    """The given files, and the files below given folders that are named as tests."""
+    files: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            found += sorted(file for name in TESTS for file in path.rglob(f"*{name}"))
-        else:
-            found.append(path)
-    if not found:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        below: list[Path] = []
+        for ending in TESTS:
+            below += path.rglob(f"*{ending}")
+        files += sorted(below)
+    if not files:
         raise InvalidInput(
             f"no tests in {', '.join(map(str, paths))}",
             hint=f"files whose names end with {TESTS[0]}",
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def load_suite(file: Path) -> Suite:
@@ -181,16 +182,17 @@ def load_suite(file: Path) -> Suite:
 
 
 def _problem(text: str, error: ValidationError) -> str:
-    """The first one, with its place. What nobody knows comes before what is missing: mostly that is its name, misspelt."""
-    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    """The first problem with its place. Unknown keys come first: often a missing key is misspelt."""
+    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     node, mark = yaml.read(text).data, yaml.START
     for part in first["loc"]:
         if isinstance(node, yaml.Map) and part in node.marks:
             mark, node = node.marks[part][0], node[part]
         elif isinstance(node, yaml.Seq) and isinstance(part, int) and part < len(node):
             mark, node = node.marks[part], node[part]
-    said = "there is no such key" if first["type"] == "extra_forbidden" else first["msg"]
-    return f":{mark.line}:{mark.column}: {'.'.join(map(str, first['loc'])) or 'document'}: {said}"
+    message = "there is no such key" if first["type"] == "extra_forbidden" else first["msg"]
+    place = ".".join(map(str, first["loc"])) or "document"
+    return f":{mark.line}:{mark.column}: {place}: {message}"
 
 
 # ---- comparing ---------------------------------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ def _problem(text: str, error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """What happened."""
+    """The facts of an execution that a test can expect."""
 
     status: str
     path: list[str]
@@ -208,7 +210,7 @@ class CaseOutcome:
     ctx: dict[str, Any]
     error: dict[str, Any] | None
     calls: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)  # as it is after the execution
+    state: dict[str, Any] = field(default_factory=dict)  # after the execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,67 +223,66 @@ class CaseDifference:
 MISSING = "(nothing)"
 
 
-def differences(expect: Expected, ran: CaseOutcome) -> list[CaseDifference]:
+def differences(expect: Expected, outcome: CaseOutcome) -> list[CaseDifference]:
     return [
         CaseDifference(what, expected, got)
-        for what, expected, got in _compared(expect, ran)
+        for what, expected, got in _compared(expect, outcome)
         if not _equal(expected, got)
     ]
 
 
-def _compared(expect: Expected, ran: CaseOutcome) -> Iterator[tuple[str, Any, Any]]:
-    failed = "failed" if expect.error is not None else "completed"
-    yield "status", expect.status or failed, ran.status
+def _compared(expect: Expected, outcome: CaseOutcome) -> Iterator[tuple[str, Any, Any]]:
+    """Every expected fact: its name, the expected value and the real one."""
+    default_status = "failed" if expect.error is not None else "completed"
+    yield "status", expect.status or default_status, outcome.status
     if expect.path is not None:
-        yield "path", expect.path, ran.path
+        yield "path", expect.path, outcome.path
     for step, status in expect.steps.items():
-        yield f"steps.{step}", status, ran.steps.get(step, "not run")
+        yield f"steps.{step}", status, outcome.steps.get(step, "not run")
     if "result" in expect.model_fields_set:
-        yield "result", expect.result, ran.result
+        yield "result", expect.result, outcome.result
     for step, value in expect.values.items():
-        yield f"values.{step}", value, ran.values.get(step, MISSING)
+        yield f"values.{step}", value, outcome.values.get(step, MISSING)
     for name, value in expect.ctx.items():
-        yield f"ctx.{name}", value, ran.ctx.get(name, MISSING)
+        yield f"ctx.{name}", value, outcome.ctx.get(name, MISSING)
     for name, value in expect.state.items():
-        yield f"state.{name}", value, ran.state.get(name, MISSING)
+        yield f"state.{name}", value, outcome.state.get(name, MISSING)
     if expect.error is not None:
-        yield from _of_error(expect.error, ran.error or {})
+        yield from _of_error(expect.error, outcome.error or {})
     for place, wanted in expect.calls.items():
-        yield from _of_calls(place, wanted, ran.calls.get(place, []))
+        yield from _of_calls(place, wanted, outcome.calls.get(place, []))
 
 
 def _of_error(expect: ExpectedError, got: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    for name in ("step", "code"):
-        if (wanted := getattr(expect, name)) is not None:
-            yield f"error.{name}", wanted, got.get(name, MISSING)
-    if expect.message is not None and expect.message not in (
-        message := str(got.get("message", MISSING))
-    ):
+    if expect.step is not None:
+        yield "error.step", expect.step, got.get("step", MISSING)
+    if expect.code is not None:
+        yield "error.code", expect.code, got.get("code", MISSING)
+    message = str(got.get("message", MISSING))
+    if expect.message is not None and expect.message not in message:
         yield "error.message", expect.message, message
 
 
 def _of_calls(
     place: str, wanted: int | list[dict[str, Any]], made: list[dict[str, Any]]
 ) -> Iterator[tuple[str, Any, Any]]:
-    yield f"calls.{place}", wanted if isinstance(wanted, int) else len(wanted), len(made)
     if isinstance(wanted, int):
+        yield f"calls.{place}", wanted, len(made)
         return
+    yield f"calls.{place}", len(wanted), len(made)
     for number, (expected, call) in enumerate(zip(wanted, made, strict=False)):
-        yield (
-            f"calls.{place}[{number}]",
-            expected,
-            {name: call.get(name, MISSING) for name in expected},
-        )
+        got = {name: call.get(name, MISSING) for name in expected}
+        yield f"calls.{place}[{number}]", expected, got
 
 
 def _equal(expected: Any, got: Any) -> bool:
-    """As JSON has it: 1 is 1.0, and true is neither."""
+    """Equality of JSON values: 1 equals 1.0, and true equals neither."""
     if isinstance(expected, bool) or isinstance(got, bool):
         return expected is got
     if isinstance(expected, dict) and isinstance(got, dict):
-        return expected.keys() == got.keys() and all(
-            _equal(value, got[name]) for name, value in expected.items()
-        )
+        if expected.keys() != got.keys():
+            return False
+        return all(_equal(value, got[name]) for name, value in expected.items())
     if isinstance(expected, list) and isinstance(got, list):
         return len(expected) == len(got) and all(map(_equal, expected, got))
     return bool(expected == got)

@@ -7,7 +7,7 @@ import typer
 
 from noetl.cli.client import Client, Row
 from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json, warn
+from noetl.cli.output import columns, say, say_json, say_row, warn
 from noetl.model.errors import InvalidInput, NotFound
 
 ABOUT = """Playbooks as they are registered: by path, each text with a version of its own.
@@ -16,10 +16,8 @@ ABOUT = """Playbooks as they are registered: by path, each text with a version o
   noetl catalog register playbooks/*.yaml
   noetl catalog diff examples/hello
 """
-TESTS = (
-    ".test.yaml",
-    ".test.yml",
-)  # how the names of tests end: they stand beside playbooks and are none
+# Endings of test files. They are in the folders of playbooks, and are no playbooks.
+TESTS = (".test.yaml", ".test.yml")
 Named = Annotated[str, typer.Argument(metavar="PATH", help="a path of the catalog")]
 
 
@@ -50,7 +48,9 @@ def register_files(
     from noetl.cli.language import load_or_raise
     from noetl.cli.run import read
 
-    found = [file for given in files for file in playbooks_in(given)]
+    found: list[Path] = []
+    for given in files:
+        found += playbooks_in(given)
     if not found:
         raise InvalidInput(
             f"no playbooks in {', '.join(map(str, files))}",
@@ -62,7 +62,7 @@ def register_files(
         )
     texts = [(file, read(file)) for file in found]
     for file, text in texts:
-        load_or_raise(text, str(file))  # all of them before the first is registered
+        load_or_raise(text, str(file))  # checks all of them before the first is registered
 
     async def work(client: Client) -> list[Row]:
         return [{"file": str(file), **(await client.register(text, path))} for file, text in texts]
@@ -72,33 +72,34 @@ def register_files(
     if as_json:
         say_json(rows)
         return
-    columns(
-        ("PATH", "VERSION", "", "FILE"),
-        [
-            (row["path"], row["version"], "new" if row["created"] else "as it was", row["file"])
-            for row in rows
-        ],
-    )
+    table = []
+    for row in rows:
+        change = "new" if row["created"] else "as it was"
+        table.append((row["path"], row["version"], change, row["file"]))
+    columns(("PATH", "VERSION", "", "FILE"), table)
 
 
 def _warn_of_missing(rows: list[Row]) -> None:
-    """Children and credentials that the playbooks name and the server does not have; those registered just now are there."""
-    paths = [f"`{row['path']}`" for row in rows]
+    """Warn of children and credentials that the playbooks name and the server does not have.
+
+    A playbook may be checked before its child is registered, so children among `rows` are no
+    reason for a warning.
+    """
+    registered = [f"no playbook `{row['path']}` is" for row in rows]
     for row in rows:
         for finding in row.get("findings", ()):
             if finding["code"] not in ("UNKNOWN_PLAYBOOK", "UNKNOWN_CREDENTIAL"):
                 continue
-            if not any(f"no playbook {path} is" in finding["message"] for path in paths):
+            if not any(words in finding["message"] for words in registered):
                 warn(f"{row['file']}:{finding['line']}: {finding['message']}", finding["hint"])
 
 
 def playbooks_in(given: Path) -> list[Path]:
+    """The file itself, or the playbooks below a folder."""
     if not given.is_dir():
         return [given]
-    found = (
-        path for pattern in ("*.yaml", "*.yml") for path in given.rglob(pattern) if path.is_file()
-    )
-    return sorted(path for path in found if not path.name.endswith(TESTS))
+    found = [*given.rglob("*.yaml"), *given.rglob("*.yml")]
+    return sorted(path for path in found if path.is_file() and not path.name.endswith(TESTS))
 
 
 def list_playbooks(
@@ -129,7 +130,7 @@ def get(path: Named, version: Version = None, as_json: AsJson = False) -> None:
     Example: noetl catalog get examples/hello --version 1
     """
     row = talk(lambda client: _found(client, path, version))
-    say_json(row) if as_json else say(row["content"].rstrip("\n"))
+    say_row(row, row["content"].rstrip("\n"), as_json=as_json)
 
 
 async def _found(client: Client, path: str, version: int | None = None) -> Row:
@@ -155,14 +156,10 @@ def diff(
     """
 
     async def work(client: Client) -> Row:
-        latest = (await _found(client, path))["version"]
-        return await client.diff(path, older or max(1, (newer or latest) - 1), newer)
+        latest = await _found(client, path)
+        before = (newer or latest["version"]) - 1
+        return await client.diff(path, older or max(1, before), newer)
 
     row = talk(work)
-    if as_json:
-        say_json(row)
-    else:
-        say(
-            row["diff"].rstrip("\n")
-            or f"versions {row['older']} and {row['newer']} of {path} are equal"
-        )
+    equal = f"versions {row['older']} and {row['newer']} of {path} are equal"
+    say_row(row, row["diff"].rstrip("\n") or equal, as_json=as_json)

@@ -1,4 +1,7 @@
-"""Whom the commands talk to: a server over HTTP when one is given, else the home of this machine. Both answer alike."""
+"""The client of the commands: a server over HTTP if one is given, else the home of this machine.
+
+Both implementations answer with the rows of the HTTP API.
+"""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -7,24 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from noetl.model.errors import NotFound
 from noetl.model.ids import ExecutionId
 
-if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for it
+if TYPE_CHECKING:  # only the command that runs loads them, so that `--help` is fast
     from noetl.log.port import Recorded
     from noetl.model.reference import Reference
     from noetl.server.services.logs import LogService
 
-Need = Literal["read", "change", "run"]  # what a command is about to do
-Change = Literal["cancel", "pause", "resume", "release"]
+Need = Literal["read", "change", "run"]  # what a command is going to do
+Change = Literal["cancel", "pause", "resume", "release"]  # of an execution
 Again = Literal["retry", "rerun"]
-Turned = Literal["pause", "resume"]  # what can be done to a schedule
+Turned = Literal["pause", "resume"]  # changes of a schedule
 Pinning = Literal["pin", "unpin"]
-Row = dict[str, Any]  # as the API has it
+Row = dict[str, Any]  # a JSON object of the API
 Span = tuple[int, int | None]  # rows [first, last)
 LATEST = "@latest"
 MOST_NODES = 1_000
 
 
 class Client(Protocol):
-    """`runs`: whoever it is keeps executions going when this command has ended."""
+    """`runs`: another process keeps executions running after this command has ended."""
 
     runs: bool
 
@@ -58,7 +61,7 @@ class Client(Protocol):
         self, path: str, version: int | None, payload: dict[str, Any]
     ) -> ExecutionId: ...
     async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
-        """`wish`: version, from_step (of a rerun) and payload, as the API has them."""
+        """Start a retry or rerun. `wish`: version, from_step (of a rerun) and payload."""
         ...
 
     async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row: ...
@@ -68,25 +71,25 @@ class Client(Protocol):
     async def executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
-        """Newest first. Filters: status, path, parent, since, roots, as the API has them."""
+        """Executions, newest first. Filters of the API: status, path, parent, since, roots."""
         ...
 
     async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row: ...
     async def workload(self, execution_id: ExecutionId) -> Row: ...
     async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
-        """The first causal failure of one that failed; `min_seq` is the number of its last event."""
+        """The first failure that caused an execution to fail. `min_seq`: number of its last event."""
         ...
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row: ...
     async def events(self, execution_id: ExecutionId, after: int = 0) -> "list[Recorded]": ...
     async def events_after(self, execution_id: ExecutionId, after: int) -> "list[Recorded]":
-        """What was recorded since; waits a moment when there is nothing."""
+        """The events after number `after`. Waits a moment if there are none."""
         ...
 
     def logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
-        """What its steps printed, in the order it came; to its end when it is followed."""
+        """The lines that steps printed, in order of arrival. `follow`: until the execution ends."""
         ...
 
     async def resolve(self, reference: "Reference") -> Any: ...
@@ -94,11 +97,11 @@ class Client(Protocol):
     def download(
         self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes of a result; without a format as it is stored."""
+        """The bytes of a result. Without a format they are those of the store."""
         ...
 
     async def trace(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
-        """With so many nodes as MOST_NODES; `next` is set when there are more."""
+        """The lineage of a result: up to `MOST_NODES` nodes. `next` is set if there are more."""
         ...
 
     async def pin(self, execution_id: ExecutionId, step: str, how: Pinning) -> Row: ...
@@ -110,17 +113,20 @@ class Client(Protocol):
     ) -> list[Row]: ...
     async def workers(self) -> list[Row]: ...
     async def history(self) -> str:
-        """ "ok", or why compacted history cannot be read by whoever this talks to."""
+        """ "ok", or the reason why the server or this machine cannot read compacted history."""
         ...
 
     async def lag(self) -> dict[int, float]:
-        """Milliseconds that the projection of a shard is behind, where it is."""
+        """Milliseconds that projections are behind, by shard, without shards that are up to date."""
         ...
 
 
 @asynccontextmanager
 async def connect(need: Need = "read", pools: tuple[str, ...] = ()) -> AsyncIterator[Client]:
-    """`pools` that a worker of this process takes too."""
+    """Connect to the server, or open the home of this machine.
+
+    A worker that runs in this process also serves `pools`.
+    """
     from noetl.settings import HomeSettings, read
 
     place = read(HomeSettings)
@@ -139,7 +145,7 @@ async def connect(need: Need = "read", pools: tuple[str, ...] = ()) -> AsyncIter
 async def printed(
     service: "LogService", execution_id: ExecutionId, step: str | None, *, follow: bool
 ) -> AsyncGenerator[list[Row], None]:
-    """`Client.logs` for those who have the log itself."""
+    """The lines that steps printed, for clients that read the log in this process."""
     from noetl.model.identity import LOCAL
     from noetl.server.services.logs import lines
 
@@ -150,31 +156,34 @@ async def printed(
                     yield [line for part in page for line in lines(part)]
         return
     after = 0
-    while found := await service.page(LOCAL, execution_id, step, after):
-        after = found[-1].number
-        yield [line for part in found for line in lines(part)]
+    while parts := await service.page(LOCAL, execution_id, step, after):
+        after = parts[-1].number
+        yield [line for part in parts for line in lines(part)]
 
 
-async def pages_of(page: Callable[[str | None], Awaitable[Row]]) -> Row:
-    """`Client.trace`: all pages as one."""
-    whole = await page(None)
-    while whole["next"] is not None and len(whole["nodes"]) < MOST_NODES:
-        more = await page(whole["next"])
-        whole["nodes"] += more["nodes"]
-        whole["edges"] += more["edges"]
-        whole["next"] = more["next"]
-    return whole
+async def pages_of(read_page: Callable[[str | None], Awaitable[Row]]) -> Row:
+    """All pages of a lineage graph as one, up to `MOST_NODES` nodes."""
+    graph = await read_page(None)
+    while graph["next"] is not None and len(graph["nodes"]) < MOST_NODES:
+        more = await read_page(graph["next"])
+        graph["nodes"] += more["nodes"]
+        graph["edges"] += more["edges"]
+        graph["next"] = more["next"]
+    return graph
 
 
 async def named(client: Client, text: str) -> ExecutionId:
-    """The execution that the user means: its id, or `@latest`, the last one that was not started by another."""
-    if text != LATEST:
-        if not (text.isascii() and text.isdigit()):
-            raise NotFound(
-                f"{text!r} is not an execution id",
-                hint="a number, or @latest; noetl exec list shows them",
-            )
-        return ExecutionId(text)
-    for row in await client.executions(roots=True, limit=1):
-        return ExecutionId(row["execution_id"])
-    raise NotFound("there is no execution yet", hint="noetl run FILE starts one")
+    """The id of the execution that the user names: a number, or `@latest`.
+
+    `@latest` is the newest execution that is not a child.
+    """
+    if text == LATEST:
+        for row in await client.executions(roots=True, limit=1):
+            return ExecutionId(row["execution_id"])
+        raise NotFound("there is no execution yet", hint="noetl run FILE starts one")
+    if not (text.isascii() and text.isdigit()):
+        raise NotFound(
+            f"{text!r} is not an execution id",
+            hint="a number, or @latest; noetl exec list shows them",
+        )
+    return ExecutionId(text)

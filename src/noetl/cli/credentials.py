@@ -1,4 +1,4 @@
-"""`noetl credential`: what playbooks use by name and never contain."""
+"""`noetl credential`: stores the credentials that playbooks use by name."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json
+from noetl.cli.output import columns, say, say_json, say_row
 
 ABOUT = """Credentials that playbooks use by name: stored encrypted, shown to nobody, opened by workers alone.
 
@@ -67,12 +67,9 @@ def add(
     """
     fields = fields_of(data, file)
     row = talk(lambda client: client.add_credential(name, kind, fields))
-    if as_json:
-        say_json(row)
-    else:
-        say(
-            f"credential {row['name']} ({row['kind']}) is {'stored' if row['created'] else 'replaced'}"
-        )
+    change = "stored" if row["created"] else "replaced"
+    sentence = f"credential {row['name']} ({row['kind']}) is {change}"
+    say_row(row, sentence, as_json=as_json)
 
 
 def list_credentials(as_json: AsJson = False) -> None:
@@ -92,11 +89,11 @@ def list_credentials(as_json: AsJson = False) -> None:
 def delete(name: Name, as_json: AsJson = False) -> None:
     """Delete a credential. Steps that ask for it fail from then on."""
     row = talk(lambda client: client.delete_credential(name))
-    say_json(row) if as_json else say(f"credential {row['name']} is deleted")
+    say_row(row, f"credential {row['name']} is deleted", as_json=as_json)
 
 
 def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
-    """Errors name the place, never what stands there."""
+    """The fields of a credential, read from JSON. Errors name the place, never the content."""
     from noetl.cli.run import read
     from noetl.model.duplicate_keys import first_duplicate_key
     from noetl.model.errors import InvalidInput
@@ -115,11 +112,9 @@ def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
         fields = json.loads(text)
         duplicate = first_duplicate_key(text)
     except ValueError as error:
-        place = (
-            f" (line {error.lineno}, column {error.colno})"
-            if isinstance(error, json.JSONDecodeError)
-            else ""
-        )
+        place = ""
+        if isinstance(error, json.JSONDecodeError):
+            place = f" (line {error.lineno}, column {error.colno})"
         raise InvalidInput(
             f"{where} is not JSON{place}", hint='a JSON object, for example {"token": "…"}'
         ) from None
