@@ -1,4 +1,4 @@
-"""`noetl doctor`: what is not as it should be, and what to do about each."""
+"""`noetl doctor`: finds problems of an installation and says what to do about each."""
 
 import asyncio
 import shutil
@@ -16,14 +16,12 @@ from noetl.model.ids import ExecutionId
 if TYPE_CHECKING:
     from noetl.settings import HomeSettings
 
-QUIET = timedelta(
-    minutes=1
-)  # a running execution that nothing happened to for so long is worth a look
-LATE = timedelta(seconds=2)  # past its end: whoever looks after leases does so twice a second
-BEHIND_MS = 5_000
+QUIET = timedelta(minutes=1)  # a running execution without an event for this long may be stuck
+LATE = timedelta(seconds=2)  # after the end of a lease; servers check leases twice a second
+BEHIND_MS = 5_000  # lag of a projection
 LITTLE = 1 << 30  # bytes free on the disk
-NAMED = 5
-PAGE = 500
+NAMED = 5  # executions named in a finding
+PAGE = 500  # executions
 ALIVE = ("running", "cancelling", "pending")
 
 
@@ -56,9 +54,8 @@ def doctor(as_json: AsJson = False) -> None:
 
 def _print(findings: list[CheckResult]) -> None:
     for finding in findings:
-        say(
-            f"{coloured(finding.status, f'{finding.status:<5}')}  {finding.check:<10}  {finding.message}"
-        )
+        status = coloured(finding.status, f"{finding.status:<5}")
+        say(f"{status}  {finding.check:<10}  {finding.message}")
         if finding.do:
             say(f"                   → {as_called(finding.do)}")
 
@@ -68,28 +65,25 @@ async def _examine() -> list[CheckResult]:
 
     place = read(HomeSettings)
     async with connect("read") as client:
-        found = [
-            CheckResult("reach", "ok", f"{_asked(place)} answers"),
-            *_disk(place),
-            *await _storage(place),
-        ]
-        found += await _history(client)
-        found += await _executions(client)
-        found += await _commands(client)
-        found += await _lag(client)
-    return found
+        findings = [CheckResult("reach", "ok", f"{_asked(place)} answers")]
+        findings += _disk(place)
+        findings += await _storage(place)
+        findings += await _history(client)
+        findings += await _executions(client)
+        findings += await _commands(client)
+        findings += await _lag(client)
+    return findings
 
 
 def _asked(place: "HomeSettings") -> str:
+    """The server or database that the checks ask."""
     from noetl.settings import Store, read
 
     if place.servers:
         return place.servers[0]
-    return (
-        "the database of NOETL_DB_URL"
-        if read(Store).db_url is not None
-        else f"the database of {place.where}"
-    )
+    if read(Store).db_url is not None:
+        return "the database of NOETL_DB_URL"
+    return f"the database of {place.where}"
 
 
 def _disk(place: "HomeSettings") -> list[CheckResult]:
@@ -105,7 +99,7 @@ def _disk(place: "HomeSettings") -> list[CheckResult]:
 
 
 async def _storage(place: "HomeSettings") -> list[CheckResult]:
-    """Whether this machine reaches the store of large results that its settings name."""
+    """Check that this machine reaches the store of large results that its settings name."""
     from noetl.model.errors import NoetlError
     from noetl.settings import Storage, read
     from noetl.worker.stores import tier
@@ -126,22 +120,26 @@ async def _storage(place: "HomeSettings") -> list[CheckResult]:
 
 
 async def _history(client: Client) -> list[CheckResult]:
-    """Whether whoever answers can read the events that compaction has moved to the lake."""
-    found = await client.history()
-    if found == "ok":
+    """Check that the events which compaction moved to the lake can be read."""
+    problem = await client.history()
+    if problem == "ok":
         return [CheckResult("history", "ok", "compacted history can be read")]
     do = "let this machine reach the lake where it was when `noetl job compact` ran: NOETL_STORAGE_LAKE (docs/jobs.md)"
-    return [CheckResult("history", "error", found, do)]
+    return [CheckResult("history", "error", problem, do)]
 
 
 async def _executions(client: Client) -> list[CheckResult]:
-    alive = [row for status in ALIVE for row in await _all_executions(client, status)]
-    quiet = [row for row in alive if _since(row["updated_at"]) > QUIET]
-    stuck = [
-        row
-        for row in quiet
-        if not await client.queue(execution_id=ExecutionId(row["execution_id"]))
-    ]
+    """Check for executions that are stuck or quarantined."""
+    alive: list[Row] = []
+    for status in ALIVE:
+        alive += await _all_executions(client, status)
+    stuck: list[Row] = []
+    for row in alive:
+        if _since(row["updated_at"]) <= QUIET:
+            continue
+        commands = await client.queue(execution_id=ExecutionId(row["execution_id"]))
+        if not commands:
+            stuck.append(row)
     aside = await _all_executions(client, "quarantined")
     return [
         _finding(
@@ -169,24 +167,12 @@ async def _all_executions(client: Client, status: str) -> list[Row]:
 
 
 async def _commands(client: Client) -> list[CheckResult]:
-    workers = await client.workers()
-    pools = {pool for worker in workers for pool in worker["pools"]}
-    queued = await client.queue("queued")
-    homeless = [row for row in queued if row["pool"] not in pools]
-    expired = [
-        row
-        for row in await client.queue("leased")
-        if row["lease_until"] and _since(row["lease_until"]) > LATE
-    ]
+    """Check for commands that no worker can take, expired leases, and dead commands."""
+    leased = await client.queue("leased")
+    expired = [row for row in leased if _since(row["lease_until"]) > LATE]
     dead = await _dead(client)
-    named = ", ".join(sorted({row["pool"] for row in homeless}))
-    waiting = (
-        f"command(s) wait for a worker of {named}"
-        if homeless
-        else f"{len(queued)} queued, {len(workers)} worker(s)"
-    )
     return [
-        _finding("queue", homeless, waiting, f"noetl worker start --pool {named or 'cpu'}", "warn"),
+        await _waiting(client),
         _finding(
             "leases",
             expired,
@@ -202,39 +188,60 @@ async def _commands(client: Client) -> list[CheckResult]:
     ]
 
 
+async def _waiting(client: Client) -> CheckResult:
+    """Check that every queued command has a worker that serves its pool."""
+    workers = await client.workers()
+    served: set[str] = set()
+    for worker in workers:
+        served.update(worker["pools"])
+    queued = await client.queue("queued")
+    homeless = [row for row in queued if row["pool"] not in served]
+    if not homeless:
+        return CheckResult("queue", "ok", f"{len(queued)} queued, {len(workers)} worker(s)")
+    pools = ", ".join(sorted({row["pool"] for row in homeless}))
+    message = f"command(s) wait for a worker of {pools}"
+    return _finding("queue", homeless, message, f"noetl worker start --pool {pools}", "warn")
+
+
 async def _dead(client: Client) -> list[Row]:
-    """Of executions that go on; once one has ended it says itself how."""
+    """Dead commands of executions that have not ended. One that has ended reports its failure."""
     rows = await client.queue("dead")
     ids = dict.fromkeys(ExecutionId(row["execution_id"]) for row in rows)
-    alive = {each for each in ids if (await client.execution(each))["ended_at"] is None}
+    alive: set[str] = set()
+    for execution_id in ids:
+        execution = await client.execution(execution_id)
+        if execution["ended_at"] is None:
+            alive.add(execution_id)
     return [row for row in rows if row["execution_id"] in alive]
 
 
 async def _lag(client: Client) -> list[CheckResult]:
-    behind = {shard: ms for shard, ms in (await client.lag()).items() if ms > BEHIND_MS}
+    """Check that projections are up to date."""
+    lag_ms = await client.lag()
+    behind = [ms for ms in lag_ms.values() if ms > BEHIND_MS]
     if not behind:
         return [CheckResult("lag", "ok", "what is shown is up to date")]
-    worst = max(behind.values()) / 1000
+    worst = max(behind) / 1000
     message = f"{len(behind)} shard(s) are not projected, the oldest event for {worst:.0f} s"
-    return [
-        CheckResult(
-            "lag",
-            "error",
-            message,
-            "noetl server start: its projector takes them up; else look at its log",
-        )
-    ]
+    do = "noetl server start: its projector takes them up; else look at its log"
+    return [CheckResult("lag", "error", message, do)]
 
 
 def _finding(
     check: str, rows: list[Row], message: str, do: str, status: Literal["warn", "error"] = "error"
 ) -> CheckResult:
+    """The result of a check that finds `rows`: it is good if there are none."""
     if not rows:
-        return CheckResult(check, "ok", message if check == "queue" else "none")
+        return CheckResult(check, "ok", "none")
     ids = list(dict.fromkeys(row["execution_id"] for row in rows))
-    named = ", ".join(ids[:NAMED]) + (" …" if len(ids) > NAMED else "")
+    named = ", ".join(ids[:NAMED])
+    if len(ids) > NAMED:
+        named += " …"
     return CheckResult(check, status, f"{len(rows)} {message} ({named})", do.format(ids[0]))
 
 
 def _since(at: str | None) -> timedelta:
-    return datetime.now(UTC) - datetime.fromisoformat(at) if at else timedelta(0)
+    """The time since a moment. Zero if there is none."""
+    if not at:
+        return timedelta(0)
+    return datetime.now(UTC) - datetime.fromisoformat(at)

@@ -1,11 +1,11 @@
-"""`noetl hook`: playbooks that start by a call from outside."""
+"""`noetl hook`: starts playbooks by HTTP calls from outside."""
 
 from typing import Annotated, Any
 
 import typer
 
 from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json
+from noetl.cli.output import columns, say, say_json, say_row
 
 ABOUT = """Playbooks that start by a call from outside: POST /api/hooks/NAME, with a JSON body.
 
@@ -83,10 +83,8 @@ def add(
         "key_header": key_header,
     }
     row = talk(lambda client: client.add_hook(**call))
-    if as_json:
-        say_json(row)
-    else:
-        say(f"hook {name} is {'added' if row['created'] else 'replaced'}: POST /api/hooks/{name}")
+    change = "added" if row["created"] else "replaced"
+    say_row(row, f"hook {name} is {change}: POST /api/hooks/{name}", as_json=as_json)
 
 
 def list_hooks(as_json: AsJson = False) -> None:
@@ -100,8 +98,8 @@ def list_hooks(as_json: AsJson = False) -> None:
         columns(
             ("NAME", "PLAYBOOK", "INTO", "SECRET", "KEY"),
             [
-                (each["name"], each["path"], each["into"], each["secret"], each["key_header"])
-                for each in rows
+                (hook["name"], hook["path"], hook["into"], hook["secret"], hook["key_header"])
+                for hook in rows
             ],
         )
 
@@ -109,4 +107,4 @@ def list_hooks(as_json: AsJson = False) -> None:
 def delete(name: Name, as_json: AsJson = False) -> None:
     """Delete a hook. What it has started stays."""
     row = talk(lambda client: client.delete_hook(name))
-    say_json(row) if as_json else say(f"hook {name} is deleted")
+    say_row(row, f"hook {name} is deleted", as_json=as_json)

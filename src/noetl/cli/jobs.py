@@ -1,6 +1,6 @@
 """`noetl job`, `noetl verify` and `noetl sql`: NoETL's own pipelines over its log.
 
-They work on the database itself, of NOETL_DB_URL or of this machine, beside servers that run.
+They work directly on the database of NOETL_DB_URL or of this machine. Servers may run meanwhile.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noetl.cli.executions import AsJson
-from noetl.cli.output import columns, lines_of, say, say_json
+from noetl.cli.output import columns, lines_of, say, say_row
 from noetl.spark.profiles import NONE
 
 if TYPE_CHECKING:
@@ -25,7 +25,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WEEK = 7 * 86_400_000_000  # microseconds
+# microseconds
+DAY = 86_400_000_000
+WEEK = 7 * DAY
+
+STATS_HEADER = (
+    "PLAYBOOK",
+    "STEP",
+    "RUNS",
+    "FAILURES",
+    "RETRIES",
+    "BYTES",
+    "P50",
+    "P95",
+    "P99",
+    "LONGEST",
+)
 To = Annotated[
     str | None,
     typer.Option(
@@ -71,8 +86,8 @@ def export(to: To = None, as_json: AsJson = False) -> None:
         lake = history if to is None else _lake(ports.home, to)
         return await asyncio.to_thread(run, ports.control, lake, history)
 
-    done = _with_database(work)
-    _told({"events": done.events, "files": done.files}, as_json)
+    counts = _with_database(work)
+    _told({"events": counts.events, "files": counts.files}, as_json)
 
 
 def compact(
@@ -99,18 +114,18 @@ def compact(
         from noetl.settings import Retention, read
         from noetl.spark.jobs.compact import compact as run
 
-        kept = read(Retention, retention_days=days).retention_days
-        before = ports.clock.now() - round(kept * 86_400_000_000)
+        retention = read(Retention, retention_days=days)
+        before = ports.clock.now() - round(retention.retention_days * DAY)
         return await asyncio.to_thread(run, ports.control, _lake(ports.home), before)
 
-    done = _with_database(work)
-    told = {
-        "executions": done.executions,
-        "events": done.events,
-        "files": done.files,
-        "partitions": done.partitions,
+    counts = _with_database(work)
+    row = {
+        "executions": counts.executions,
+        "events": counts.events,
+        "files": counts.files,
+        "partitions": counts.partitions,
     }
-    _told(told, as_json)
+    _told(row, as_json)
 
 
 def rebuild(as_json: AsJson = False) -> None:
@@ -127,8 +142,8 @@ def rebuild(as_json: AsJson = False) -> None:
             job = RebuildJob(ports.control, _lake(ports.home), runs, await _unreadable(ports))
             return await asyncio.to_thread(run, job)
 
-    done = _with_database(work)
-    _told({"executions": done.executions, "written": done.written}, as_json)
+    counts = _with_database(work)
+    _told({"executions": counts.executions, "written": counts.written}, as_json)
 
 
 def stats(
@@ -155,34 +170,21 @@ def stats(
         with _runs(ports.home) as runs:
             return await asyncio.to_thread(run, ports.control, _lake(ports.home), runs, *period)
 
-    found = _with_database(work)
+    rows = _with_database(work)
     if as_json:
-        lines_of(found)
-    elif not found:
+        lines_of(rows)
+    elif not rows:
         say("no execution began then")
     else:
-        header = (
-            "PLAYBOOK",
-            "STEP",
-            "RUNS",
-            "FAILURES",
-            "RETRIES",
-            "BYTES",
-            "P50",
-            "P95",
-            "P99",
-            "LONGEST",
-        )
-        columns(
-            header,
-            [
-                [f"{each:.3f}" if isinstance(each, float) else each for each in row.values()]
-                for row in found
-            ],
-        )
+        columns(STATS_HEADER, [list(map(_stats_cell, row.values())) for row in rows])
+
+
+def _stats_cell(value: Any) -> Any:
+    return f"{value:.3f}" if isinstance(value, float) else value
 
 
 def _moment(text: str | None, otherwise: int) -> int:
+    """A time of the command line in microseconds. Times without a zone are UTC."""
     from datetime import UTC, datetime
 
     from noetl.model.errors import InvalidInput
@@ -190,14 +192,14 @@ def _moment(text: str | None, otherwise: int) -> int:
     if text is None:
         return otherwise
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidInput(
             f"{text!r} is not a time", hint="2026-01-31 or 2026-01-31T12:00"
         ) from error
-    return round(
-        (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1e6
-    )
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1e6)
 
 
 def verify(
@@ -243,20 +245,25 @@ def verify(
             job = RebuildJob(ports.control, _lake(ports.home), runs, await _unreadable(ports))
             return await asyncio.to_thread(lambda: list(run(job)))
 
-    found = _with_database(work)
+    differences = _with_database(work)
     if as_json:
-        lines_of(asdict(each) for each in found)
-    elif found:
+        lines_of(map(asdict, differences))
+    elif differences:
         columns(
             ("EXECUTION", "FIELD", "STORED", "FOLDED"),
             [
-                (each.execution_id, each.field or "(row)", each.stored, each.folded)
-                for each in found
+                (
+                    difference.execution_id,
+                    difference.field or "(row)",
+                    difference.stored,
+                    difference.folded,
+                )
+                for difference in differences
             ],
         )
     else:
         say("every row is the fold of its events")
-    raise typer.Exit(int(bool(found)))
+    raise typer.Exit(int(bool(differences)))
 
 
 def sql(
@@ -294,18 +301,18 @@ def sql(
         raise InvalidInput(
             "noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here"
         )
-    asked, named = question(text), _named(rows or [])
+    statement, tables = question(text), _named(rows or [])
     with tempfile.TemporaryDirectory(prefix="noetl-rows-") as folder:
-        files = _fetched(named, Path(folder))
+        files = _fetched(tables, Path(folder))
 
         async def work(ports: "HomePorts") -> Any:
-            return await asyncio.to_thread(_asked, ports, asked, files)
+            return await asyncio.to_thread(_asked, ports, statement, files)
 
-        found = _with_database(work)
+        answer = _with_database(work)
     if as_json:
-        lines_of(records_of(found))
+        lines_of(records_of(answer))
     else:
-        columns(found.column_names, [list(map(cell, row)) for row in rows_of(found)])
+        columns(answer.column_names, [list(map(cell, row)) for row in rows_of(answer)])
 
 
 def _asked(ports: "HomePorts", text: str, files: dict[str, Path]) -> Any:
@@ -319,61 +326,63 @@ def _asked(ports: "HomePorts", text: str, files: dict[str, Path]) -> Any:
 
 
 def _named(wanted: list[str]) -> dict[str, tuple[str, str]]:
-    """Execution and step by the name that their rows are given."""
+    """The execution and step of each table of `--with`, by the table's name."""
     from noetl.model.errors import InvalidInput
     from noetl.spark.jobs.query import NAMES
 
-    found: dict[str, tuple[str, str]] = {}
-    for each in wanted:
-        name, _, of = each.partition("=")
-        execution, _, step = of.partition("/")
+    tables: dict[str, tuple[str, str]] = {}
+    for option in wanted:
+        name, _, result = option.partition("=")
+        execution, _, step = result.partition("/")
         if not (name.isidentifier() and execution and step):
             raise InvalidInput(
-                f"--with {each!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load"
+                f"--with {option!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load"
             )
-        if name.lower() in (*NAMES, *map(str.lower, found)):
+        if name.lower() in (*NAMES, *map(str.lower, tables)):
             raise InvalidInput(
-                f"--with {each!r}: there is a table {name} already",
+                f"--with {option!r}: there is a table {name} already",
                 hint="give the rows another name, and ask for that",
             )
-        found[name] = execution, step
-    return found
+        tables[name] = execution, step
+    return tables
 
 
-def _fetched(wanted: dict[str, tuple[str, str]], folder: Path) -> dict[str, Path]:
-    """Rows of results as files, by the name they are given."""
+def _fetched(tables: dict[str, tuple[str, str]], folder: Path) -> dict[str, Path]:
+    """Save the rows of the named results in files. Returns the files by table name."""
     from noetl.cli.client import Client, named
     from noetl.cli.executions import talk
     from noetl.cli.results import write_file
 
     async def work(client: Client) -> dict[str, Path]:
         files = {}
-        for name, (execution, step) in wanted.items():
+        for name, (execution, step) in tables.items():
             files[name] = folder / f"{name}.parquet"
-            await write_file(
-                client.download(await named(client, execution), step, "parquet"), files[name]
-            )
+            execution_id = await named(client, execution)
+            await write_file(client.download(execution_id, step, "parquet"), files[name])
         return files
 
-    return talk(work) if wanted else {}
+    if not tables:
+        return {}
+    files: dict[str, Path] = talk(work)
+    return files
 
 
 # ---- by the clock --------------------------------------------------------------------------------------------------------
 
 
 def scheduled() -> "dict[str, Run]":
-    """Jobs that a server is to run by itself. Each is a process of its own: a server has other things to do."""
+    """The jobs that a server runs by the clock. Each runs in a process of its own."""
     from functools import partial
 
     from noetl.settings import Retention, read
 
-    told = read(Retention)
-    wanted = {"export": told.export_enabled, "compact": told.compactor_enabled}
-    return {name: partial(_apart, name) for name, enabled in wanted.items() if enabled}
+    retention = read(Retention)
+    jobs = {"export": retention.export_enabled, "compact": retention.compactor_enabled}
+    return {name: partial(_apart, name) for name, enabled in jobs.items() if enabled}
 
 
 async def _apart(name: str) -> None:
-    """Ends with whoever waits for it: what it was doing is done again next time."""
+    """Run a job in a process of its own. A cancelled job is killed; the next run repeats its work."""
     from noetl.model.errors import NoetlError
 
     process = await asyncio.create_subprocess_exec(
@@ -400,21 +409,22 @@ async def _apart(name: str) -> None:
 # ---- what jobs need --------------------------------------------------------------------------------------------------------
 
 
-def _told(found: dict[str, Any], as_json: bool) -> None:
-    say_json(found) if as_json else say(
-        ", ".join(f"{value} {name}" for name, value in found.items())
-    )
+def _told(counts: dict[str, Any], as_json: bool) -> None:
+    sentence = ", ".join(f"{value} {name}" for name, value in counts.items())
+    say_row(counts, sentence, as_json=as_json)
 
 
 def _with_database(work: "Callable[[HomePorts], Awaitable[Any]]") -> Any:
-    async def run() -> Any:
+    """Open the ports of the home, run `work` with them, and return its result."""
+
+    async def run_work() -> Any:
         from noetl.cli.embedded import opened
         from noetl.settings import HomeSettings, read
 
         async with opened(read(HomeSettings).where) as ports:
             return await work(ports)
 
-    return asyncio.run(run())
+    return asyncio.run(run_work())
 
 
 def _lake(home: Path, place: str | None = None) -> "LakeStore":
@@ -426,7 +436,7 @@ def _lake(home: Path, place: str | None = None) -> "LakeStore":
 
 @contextmanager
 def _runs(home: Path) -> "Iterator[Runs]":
-    """Where functions of one execution run, as NOETL_SPARK_PROFILE says."""
+    """The place where the function of a job runs for each execution: Spark, or this process."""
     from noetl.settings import SparkSettings, read
     from noetl.spark.jobs.places import InProcess, OnSpark
 
@@ -439,7 +449,7 @@ def _runs(home: Path) -> "Iterator[Runs]":
 
 @contextmanager
 def _spark(home: Path) -> Iterator[str]:
-    """The address of a server, which stays as long as this lasts."""
+    """The address of a Spark server. It does not stop while the context is open."""
     from noetl.settings import SparkSettings, read
     from noetl.spark.place import SparkPlace
     from noetl.spark.profiles import profile
@@ -448,22 +458,22 @@ def _spark(home: Path) -> Iterator[str]:
 
     spark = read(SparkSettings)
     wanted, place = profile(spark.profile), SparkPlace.below(home)
-    used = place.use() if wanted.url is None else None
+    use = place.use() if wanted.url is None else None
     try:
         yield ensure(home, wanted, Serving(spark.idle_sec, spark.java_options))
     finally:
-        if used is not None:
-            place.leave(used)
+        if use is not None:
+            place.leave(use)
 
 
 async def _unreadable(ports: "HomePorts") -> dict[str, str]:
-    """Playbooks that executions are pinned to and that cannot be read any more, and why."""
+    """Pinned playbooks that cannot be read any more, with the error of each."""
     from noetl.server.playbooks import Playbooks
 
-    playbooks, found = Playbooks(ports.catalog, limit=1), {}
+    playbooks, errors = Playbooks(ports.catalog, limit=1), {}
     for content in await ports.log.pinned_playbooks():
         try:
             await playbooks.plan(content)
-        except Exception as error:  # as the projector says it
-            found[content] = f"{type(error).__name__}: {error}"
-    return found
+        except Exception as error:  # the projector writes the same words
+            errors[content] = f"{type(error).__name__}: {error}"
+    return errors
