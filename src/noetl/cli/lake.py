@@ -1,4 +1,4 @@
-"""Which lake this process uses, as its settings say: a directory, or a place in an object store."""
+"""Opens the lake that the settings name: a directory, or a place in an object store."""
 
 import os
 from pathlib import Path
@@ -12,22 +12,24 @@ FOLDER = "lake"
 
 
 def open_lake(home: Path, storage: Storage, place: str | None = None) -> LakeStore:
-    """`place`: a directory or a URL, instead of the one that the settings name."""
+    """The lake of the settings, or of `place`: a directory or a URL."""
     chosen = place or find_lake(home, storage)
     if chosen.startswith("file://"):
         return DirectoryLake(directory_of(chosen))
     if "://" not in chosen:
         return DirectoryLake(Path(chosen).expanduser())
-    from noetl.spark.jobs.lake_objects import (
-        ObjectLake,  # a process without a cloud does not load its library
-    )
+    # Processes without an object store do not load its library.
+    from noetl.spark.jobs.lake_objects import ObjectLake
 
     return ObjectLake(lambda: connect_object_store(chosen, storage), chosen)
 
 
 def find_lake(home: Path, storage: Storage) -> str:
-    """The directory or URL of the lake. One below the home of large results, unless the settings name another. Earlier versions
-    kept the lake of an object store below the home of NoETL: one that is there stays in use until it is moved."""
+    """The directory or URL of the lake: the one of the settings, else below the large results.
+
+    Earlier versions kept the lake below the home even if results were in an object store. Such a
+    lake stays in use until it is moved.
+    """
     if storage.storage_lake is not None:
         return storage.storage_lake
     tier = storage.storage_cloud_tier

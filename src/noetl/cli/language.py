@@ -1,4 +1,4 @@
-"""The language as this machine has it: tools that installed packages bring are known, and their fields are checked."""
+"""Loads playbooks with the tools of this machine: tools of installed packages are checked too."""
 
 import sys
 from functools import cache
@@ -21,7 +21,10 @@ def load(source: str | bytes, file: str) -> LoadedPlaybook:
 
 
 def load_or_raise(source: str | bytes, file: str) -> Playbook:
-    """What is about to be registered or run. A tool that is not here is told of: the step fails unless a worker has it."""
+    """The playbook, or PlaybookInvalid.
+
+    Prints unknown tools on stderr: their steps fail unless a worker has these tools.
+    """
     loaded = load(source, file)
     if loaded.playbook is None:
         raise PlaybookInvalid(loaded.findings)

@@ -1,4 +1,4 @@
-"""How commands run coroutines: on uvloop, which halves the cost of a connection, and with few looks for garbage."""
+"""Runs the coroutines of commands on uvloop, which halves the cost of a connection."""
 
 import asyncio
 import gc
@@ -7,11 +7,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-GARBAGE = (
-    50_000,
-    20,
-    50,
-)  # objects between looks for cycles: loading and deciding make many that stay, and few cycles
+# Thresholds of the garbage collector. Loading and deciding make many objects, but few cycles.
+GARBAGE = (50_000, 20, 50)
 
 
 def in_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -23,6 +20,9 @@ def in_loop(main: Coroutine[Any, Any, T]) -> T:
 
 
 def rarely_collect() -> None:
-    """What is loaded by now stays: looking through it would take ten milliseconds each time."""
+    """Collect garbage rarely, and never look at modules that are loaded by now.
+
+    They stay, and each look at them takes ten milliseconds.
+    """
     gc.freeze()
     gc.set_threshold(*GARBAGE)

@@ -1,4 +1,7 @@
-"""A server and a worker in this process, on the twins in memory: the same protocol as anywhere, without a wire."""
+"""A server and a worker in this process, on the memory twins of the ports.
+
+They speak the same protocol as elsewhere, by calls instead of HTTP.
+"""
 
 import asyncio
 import os
@@ -37,12 +40,12 @@ from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.app import SystemClock
 from noetl.worker.plans import Plans
 
-LOOK_EVERY = 0.02  # seconds between looks at the log
+LOOK_EVERY = 0.02  # seconds between two reads of the log
 SLOTS = 4
 
 
 class MemoryCluster:
-    """`tools`, `credentials` and `pools` of its worker, and how it reads a playbook."""
+    """A server and its worker. `load` parses a playbook for the worker."""
 
     def __init__(
         self,
@@ -51,10 +54,8 @@ class MemoryCluster:
         load: Callable[[str], Playbook] = load_registered,
         pools: tuple[str, ...] = USUAL_POOLS,
     ) -> None:
-        settings, clock = (
-            ServerSettings(name="memory", env=readable_environment(os.environ)),
-            SystemClock(),
-        )
+        clock = SystemClock()
+        settings = ServerSettings(name="memory", env=readable_environment(os.environ))
         rows = shard_rows(settings.shards)
         self._log = LogMemory(MemoryDatabase(rows, clock))
         self._catalog = CatalogMemory()
@@ -75,14 +76,13 @@ class MemoryCluster:
             credentials=credentials,
             plans=Plans(self.server, worker.plans, load),
         )
-        reader = ResultRouter(self.server, large)  # what the worker has in memory is its own
+        reader = ResultRouter(self.server, large)  # a second one: the worker's memory is its own
         self._payloads = ResultReader(reader, self.server.manifest)
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        await (
-            self.server.keeper.run_once()
-        )  # a node number, and every shard, before the first request
+        keeper = self.server.keeper
+        await keeper.run_once()  # gets a node number and every shard before the first request
         self._running = [
             asyncio.create_task(self.server.run()),
             asyncio.create_task(self._worker.run()),
@@ -97,34 +97,35 @@ class MemoryCluster:
                 await task
 
     async def register(self, text: str, file: str) -> str:
-        """The path it stands under in the catalog."""
+        """Register a playbook. Returns its path in the catalog."""
         playbook = load_or_raise(text, file)
         path = playbook.metadata.path or playbook.metadata.name
         await self._catalog.register(path, text)
         return path
 
     async def keep_state(self, path: str, values: dict[str, Any]) -> None:
-        """As if an earlier execution of the playbook had kept these."""
+        """Store state as if an earlier execution of the playbook had written it."""
         for name, value in values.items():
             await self._log.put_state(
                 DEFAULT_TENANT, path, name, StateValue(0, value), None, "test"
             )
 
     async def start(self, text: str, file: str, payload: dict[str, Any]) -> ExecutionId:
-        return await self.server.requests.start(await self.register(text, file), payload=payload)
+        path = await self.register(text, file)
+        return await self.server.requests.start(path, payload=payload)
 
     async def events_after(self, execution_id: ExecutionId, seq: int) -> list[Recorded]:
-        """What was recorded since; waits a moment when there is nothing."""
+        """The events after number `seq`. Waits a moment if there are none."""
         for task in self._running:
             if task.done():
-                task.result()  # a server or worker that fell over says why
-        found = await self._log.events(execution_id, after=seq)
-        if not found:
+                task.result()  # raises the error of a server or worker that has failed
+        events = await self._log.events(execution_id, after=seq)
+        if not events:
             await asyncio.sleep(LOOK_EVERY)
-        return found
+        return events
 
     async def change(self, execution_id: ExecutionId, how: str) -> bool:
-        """The one change that `noetl run` asks for."""
+        """Cancel an execution. `noetl run` asks for no other change."""
         assert how == "cancel"
         return await self.server.requests.cancel(execution_id, "interrupted")
 
@@ -148,13 +149,18 @@ class MemoryCluster:
         from noetl.server.services.details import shown_workload
 
         pinned = await self._log.pinned(execution_id)
-        return {} if pinned is None else shown_workload(pinned.workload)
+        if pinned is None:
+            return {}
+        return shown_workload(pinned.workload)
 
     async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
         from noetl.server.services.details import first_cause
 
-        found = await first_cause(await self._state(execution_id), self._state)
-        return None if found is None else found.shown()
+        state = await self._state(execution_id)
+        first = await first_cause(state, self._state)
+        if first is None:
+            return None
+        return first.shown()
 
     async def _state(self, execution_id: ExecutionId) -> Execution | None:
         loaded = await self.server.states.read(execution_id)
@@ -164,5 +170,5 @@ class MemoryCluster:
         return await self._payloads.resolve(reference)
 
     async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> dict[str, Any]:
-        """What is kept in memory only is shown when it is small, and not looked into otherwise."""
+        """No preview: small results are shown whole, and large ones by reference."""
         return {"preview": None}

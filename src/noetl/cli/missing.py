@@ -1,4 +1,4 @@
-"""Children and credentials that playbook files name and a server does not have."""
+"""Finds children and credentials that playbook files name and a server does not have."""
 
 from typing import TYPE_CHECKING
 
@@ -12,25 +12,29 @@ from noetl.playbook.named import literal_credentials
 if TYPE_CHECKING:
     from noetl.playbook.model import Playbook
 
-Checked = tuple[str, str, "Playbook"]  # file, text, what it says
+Checked = tuple[str, str, "Playbook"]  # file, its text, the playbook in it
 
 
 async def missing_on_server(client: Client, checked: list[Checked]) -> list[Finding]:
-    """Playbooks that are checked together know each other."""
-    together = {playbook.metadata.path or playbook.metadata.name for _, _, playbook in checked}
+    """A finding for each missing child and credential. A child may be among the checked files."""
+    checked_paths = {playbook.metadata.path or playbook.metadata.name for _, _, playbook in checked}
     credentials = {row["name"] for row in await client.credentials()}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for file, text, playbook in checked:
         for path, version in literal_children(playbook):
-            if path not in together and not await _is_registered(client, path, version):
-                found.append(unknown_playbook(text, path, version, file))
-        names = [name for name in literal_credentials(playbook) if name not in credentials]
-        found += [unknown_credential(text, name, file) for name in names]
-    return found
+            if path in checked_paths or await _is_registered(client, path, version):
+                continue
+            findings.append(unknown_playbook(text, path, version, file))
+        for name in literal_credentials(playbook):
+            if name not in credentials:
+                findings.append(unknown_credential(text, name, file))
+    return findings
 
 
 async def _is_registered(client: Client, path: str, version: str | None) -> bool:
-    number = int(version) if version is not None and version.isdigit() else None
+    number = None
+    if version is not None and version.isdigit():
+        number = int(version)
     try:
         await client.playbook(path, number)
     except NotFound:

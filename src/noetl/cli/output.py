@@ -107,6 +107,11 @@ def shorten(text: str, length: int) -> str:
     return text[: length - 1] + "…"
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def coloured(word: str, text: str | None = None) -> str:
     """`text`, or the word itself, in the colour of a status word. No colour outside a terminal."""
     if text is None:

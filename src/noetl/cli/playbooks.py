@@ -1,4 +1,4 @@
-"""Commands that look at playbook files and need no server: validate, schema, convert, graph."""
+"""Commands on playbook files that need no server: validate, schema, convert, graph."""
 
 import asyncio
 import json
@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from noetl.cli.catalog import TESTS
+from noetl.cli.output import plural
 
-if (
-    TYPE_CHECKING
-):  # the language is loaded by the command that needs it: `--help` must not wait for it
+if TYPE_CHECKING:  # only the command that runs loads the language, so that `--help` is fast
     from noetl.cli.missing import Checked
     from noetl.playbook.findings import Finding
     from noetl.playbook.validation import LoadedPlaybook
 
-UNREADABLE = 2
+UNREADABLE = 2  # exit code
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 Files = Annotated[
@@ -82,9 +81,11 @@ def validate(
     else:
         _print(shown)
         _summary(len(files), findings)
+    if unreadable:
+        raise typer.Exit(UNREADABLE)
     failing = {"error", "warning"} if strict else {"error"}
     bad = any(finding.severity in failing for finding in findings)
-    raise typer.Exit(UNREADABLE if unreadable else int(bad))
+    raise typer.Exit(int(bad))
 
 
 def schema(
@@ -151,13 +152,15 @@ def graph(
     if loaded.playbook is None:
         _print(loaded.errors)
         raise typer.Exit(1)
-    sys.stdout.write(graphs.mermaid(loaded.playbook) if mermaid else graphs.tree(loaded.playbook))
+    draw = graphs.mermaid if mermaid else graphs.tree
+    sys.stdout.write(draw(loaded.playbook))
 
 
 # ---- files and output ----
 
 
 def _files(paths: list[Path]) -> tuple[list[Path], bool]:
+    """The playbooks at the paths, and whether one of the paths is missing."""
     found: list[Path] = []
     missing = False
     for path in paths:
@@ -218,17 +221,18 @@ def _print(findings: "list[Finding]") -> None:
         line = Text(f"{finding.file}:{finding.line}:{finding.column}: ")
         line.append(finding.severity, style=f"bold {_COLOURS[finding.severity]}")
         line.append(f" {finding.code} ", style="bold")
-        line.append(finding.message + (f" (step {finding.step})" if finding.step else ""))
+        line.append(finding.message)
+        if finding.step:
+            line.append(f" (step {finding.step})")
         console.print(line)
         if finding.hint:
             console.print(Text(f"    {finding.hint}", style="dim"))
 
 
 def _summary(files: int, findings: "list[Finding]") -> None:
-    counts = {
-        severity: sum(finding.severity == severity for finding in findings) for severity in _COLOURS
-    }
-    said = ", ".join(
-        f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items() if count
-    )
-    typer.echo(f"{files} file{'s' * (files != 1)}: {said or 'no findings'}", err=True)
+    counts: list[str] = []
+    for severity in _COLOURS:
+        count = sum(finding.severity == severity for finding in findings)
+        if count:
+            counts.append(plural(count, severity))
+    typer.echo(f"{plural(files, 'file')}: {', '.join(counts) or 'no findings'}", err=True)

@@ -1,4 +1,4 @@
-"""`noetl test`: tests of playbooks, run in this process without a server and without a database."""
+"""`noetl test`: runs tests of playbooks in this process, without a server and a database."""
 
 import asyncio
 import json
@@ -7,17 +7,18 @@ import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from difflib import unified_diff
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from noetl.cli.loop import in_loop
-from noetl.cli.output import FAILED, coloured, dim, say, say_json
+from noetl.cli.output import FAILED, coloured, dim, plural, say, say_json
 from noetl.model.approvals import approval_name
 from noetl.model.errors import InvalidInput, NoetlError
 
-if TYPE_CHECKING:  # loaded by the command that runs: `--help` must not wait for it
+if TYPE_CHECKING:  # only the command that runs loads them, so that `--help` is fast
     from noetl.cli.cases import Case, CaseDifference, CaseOutcome, Suite
     from noetl.cli.client import Row
     from noetl.cli.story import Story
@@ -68,28 +69,23 @@ def run_tests(
     from noetl.cli.cases import load_suite, suites_in
 
     suites = [(file, load_suite(file)) for file in suites_in(paths)]
-    outcomes = in_loop(_run(suites, None if as_json else _tell))
+    show = None if as_json else _tell
+    outcomes = in_loop(_run(suites, show))
     if junit is not None:
         _write_junit(junit, outcomes)
-    failed = sum(not each.passed for each in outcomes)
+    failed = sum(not outcome.passed for outcome in outcomes)
+    passed = len(outcomes) - failed
     if as_json:
-        say_json(
-            {
-                "passed": len(outcomes) - failed,
-                "failed": failed,
-                "tests": [each.to_dict() for each in outcomes],
-            }
-        )
+        tests = [outcome.to_dict() for outcome in outcomes]
+        say_json({"passed": passed, "failed": failed, "tests": tests})
     else:
-        say(
-            f"\n{len(outcomes)} test{'s' * (len(outcomes) != 1)}: {len(outcomes) - failed} passed, {failed} failed"
-        )
+        say(f"\n{plural(len(outcomes), 'test')}: {passed} passed, {failed} failed")
     raise typer.Exit(FAILED if failed else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one test. `problem`: why it has nothing to compare."""
+    """The outcome of one test. `problem`: why nothing could be compared."""
 
     file: str
     name: str
@@ -117,8 +113,8 @@ class Outcome:
 # ---- running -----------------------------------------------------------------------------------------------------------
 
 
-async def _run(suites: "list[tuple[Path, Suite]]", tell: Any) -> list[Outcome]:
-    """One after another: what a test says of calls is by their order."""
+async def _run(suites: "list[tuple[Path, Suite]]", show: Any) -> list[Outcome]:
+    """Run the tests one after another, because tests expect calls in their order."""
     from noetl.tools import registry
 
     tools, outcomes = registry.default(), list[Outcome]()
@@ -128,8 +124,8 @@ async def _run(suites: "list[tuple[Path, Suite]]", tell: Any) -> list[Outcome]:
             for case in suite.tests:
                 outcome = await _judged(file, sources, suite.complete(case), tools)
                 outcomes.append(outcome)
-                if tell is not None:
-                    tell(outcome)
+                if show is not None:
+                    show(outcome)
     finally:
         await tools.close()
     return outcomes
@@ -142,23 +138,18 @@ class TestedPlaybook:
 
 
 def _sources(file: Path, suite: "Suite") -> list[TestedPlaybook]:
-    """The playbook first, then those it calls. Every stub must be of a step that one of them has."""
+    """The tested playbook, then its children. Raises if the tests name a step that none has."""
     from noetl.cli.language import load_or_raise
     from noetl.cli.run import read
 
-    found = [file.parent / name for name in (suite.playbook, *suite.with_)]
-    sources = [TestedPlaybook(str(path), read(path)) for path in found]
-    steps = {
-        step.step for source in sources for step in load_or_raise(source.text, source.file).workflow
-    }
+    files = [file.parent / name for name in (suite.playbook, *suite.with_)]
+    sources = [TestedPlaybook(str(path), read(path)) for path in files]
+    steps: set[str] = set()
+    for source in sources:
+        playbook = load_or_raise(source.text, source.file)
+        steps.update(step.step for step in playbook.workflow)
     for case in suite.tests:
-        for place in (
-            *suite.stubs,
-            *case.stubs,
-            *case.expect.calls,
-            *case.expect.values,
-            *(case.expect.path or ()),
-        ):
+        for place in (*suite.stubs, *_places(case)):
             if place.partition(".")[0] not in steps:
                 raise InvalidInput(
                     f"{file}: {case.name}: no step {place!r}",
@@ -167,15 +158,26 @@ def _sources(file: Path, suite: "Suite") -> list[TestedPlaybook]:
     return sources
 
 
+def _places(case: "Case") -> Iterator[str]:
+    """The steps and tasks that a test names: `step` or `step.task`."""
+    yield from case.stubs
+    yield from case.expect.calls
+    yield from case.expect.values
+    yield from case.expect.path or ()
+
+
 async def _judged(
     file: Path, sources: list[TestedPlaybook], case: "Case", tools: "Registry"
 ) -> Outcome:
     from noetl.cli.cases import CaseDifference, differences
     from noetl.cli.stubs import Stubs
 
-    began, problem, found = time.monotonic(), None, list[CaseDifference]()
+    began = time.monotonic()
+    problem: str | None = None
+    found: list[CaseDifference] = []
     try:
-        found = differences(case.expect, await _ran(sources, case, Stubs(tools, case)))
+        outcome = await _ran(sources, case, Stubs(tools, case))
+        found = differences(case.expect, outcome)
     except Unsaid as unsaid:
         problem = str(unsaid)
     except TimeoutError:
@@ -186,7 +188,7 @@ async def _judged(
 
 
 class Unsaid(Exception):
-    """The test does not say what is needed to go on."""
+    """A stub or signal is missing, so the test cannot go on."""
 
 
 async def _ran(sources: list[TestedPlaybook], case: "Case", stubs: "Stubs") -> "CaseOutcome":
@@ -196,7 +198,7 @@ async def _ran(sources: list[TestedPlaybook], case: "Case", stubs: "Stubs") -> "
     from noetl.playbook import durations
 
     playbook, *children = sources
-    watched = StepRecorder()
+    recorder = StepRecorder()
     async with (
         asyncio.timeout(durations.micros(case.timeout) / 1e6),
         MemoryCluster(
@@ -205,23 +207,24 @@ async def _ran(sources: list[TestedPlaybook], case: "Case", stubs: "Stubs") -> "
     ):
         for child in children:
             await cluster.register(child.text, child.file)
-        await cluster.keep_state(await cluster.register(playbook.text, playbook.file), case.state)
+        path = await cluster.register(playbook.text, playbook.file)
+        await cluster.keep_state(path, case.state)
         execution_id = await cluster.start(playbook.text, playbook.file, case.workload)
         for number, (name, payload) in enumerate(_signals(case)):
             await cluster.server.requests.signal(execution_id, name, f"test-{number}", payload)
-        story = await _unless_broken(follow(cluster, execution_id, watched, asyncio.Event()), stubs)
-        values = {
-            name: await cluster.resolve(record.result.reference)
-            for name, record in story.state.steps.items()
-            if name in case.expect.values
-            and record.result is not None
-            and record.result.reference is not None
-        }
-    return _told(story, watched.path, values, stubs.calls)
+        following = follow(cluster, execution_id, recorder, asyncio.Event())
+        story = await _unless_broken(following, stubs)
+        values: dict[str, Any] = {}
+        for name, record in story.state.steps.items():
+            if name not in case.expect.values or record.result is None:
+                continue
+            if record.result.reference is not None:
+                values[name] = await cluster.resolve(record.result.reference)
+    return _told(story, recorder.path, values, stubs.calls)
 
 
 async def _unless_broken(following: "Coroutine[Any, Any, Story]", stubs: "Stubs") -> "Story":
-    """Once something was not said, whatever comes says nothing about the playbook."""
+    """Follow the execution to its end, but stop when a stub is missing: the rest means nothing."""
     task = asyncio.ensure_future(following)
     try:
         await asyncio.wait((task, stubs.broken), return_when=asyncio.FIRST_COMPLETED)
@@ -236,14 +239,15 @@ def _pools(sources: list[TestedPlaybook]) -> tuple[str, ...]:
     from noetl.cli.language import load
     from noetl.model.commands import USUAL_POOLS
 
-    playbooks = [load(source.text, source.file).playbook for source in sources]
-    named = {
-        step.spec.pool
-        for playbook in playbooks
-        if playbook is not None
-        for step in playbook.workflow
-    }
-    return (*USUAL_POOLS, *(pool for pool in named if pool is not None))
+    pools: set[str] = set()
+    for source in sources:
+        playbook = load(source.text, source.file).playbook
+        if playbook is None:
+            continue
+        for step in playbook.workflow:
+            if step.spec.pool is not None:
+                pools.add(step.spec.pool)
+    return (*USUAL_POOLS, *pools)
 
 
 def _signals(case: "Case") -> "Iterator[tuple[str, Any]]":
@@ -258,19 +262,19 @@ def _told(
 ) -> "CaseOutcome":
     from noetl.cli.cases import CaseOutcome
 
-    told = story.to_dict()
-    steps = {name: step["status"] for name, step in told["steps"].items()}
-    state = {name: known["value"] for name, known in told["state"].items() if not known["unset"]}
+    report = story.to_dict()
+    steps = {name: step["status"] for name, step in report["steps"].items()}
+    state = {name: row["value"] for name, row in report["state"].items() if not row["unset"]}
     return CaseOutcome(
-        told["status"],
-        path,
-        steps,
-        told["result"],
-        values,
-        told["ctx"],
-        told["error"],
-        calls,
-        state,
+        status=report["status"],
+        path=path,
+        steps=steps,
+        result=report["result"],
+        values=values,
+        ctx=report["ctx"],
+        error=report["error"],
+        calls=calls,
+        state=state,
     )
 
 
@@ -293,11 +297,13 @@ class StepRecorder:
         return ()
 
 
-# ---- telling -----------------------------------------------------------------------------------------------------------
+# ---- printing ----------------------------------------------------------------------------------------------------------
 
 
 def _tell(outcome: Outcome) -> None:
-    sign = coloured("ok", "✓") if outcome.passed else coloured("failed", "✗")
+    sign = coloured("failed", "✗")
+    if outcome.passed:
+        sign = coloured("ok", "✓")
     say(f"{sign} {outcome.file}: {outcome.name} {dim(f'({outcome.seconds:.2f} s)')}")
     for line in _lines(outcome):
         say(f"    {line}")
@@ -307,23 +313,21 @@ def _tell(outcome: Outcome) -> None:
 def _lines(outcome: Outcome) -> Iterator[str]:
     if outcome.problem is not None:
         yield outcome.problem
-    for each in outcome.differences:
-        expected, got = _text(each.expected), _text(each.got)
+    for difference in outcome.differences:
+        expected, got = _text(difference.expected), _text(difference.got)
         if max(len(expected), len(got)) <= ONE_LINE:
-            yield f"{each.what}: expected {expected}, got {got}"
+            yield f"{difference.what}: expected {expected}, got {got}"
             continue
-        yield f"{each.what}: - expected, + got"
-        yield from _compared(each.expected, each.got)
+        yield f"{difference.what}: - expected, + got"
+        yield from _compared(difference.expected, difference.got)
 
 
 def _compared(expected: Any, got: Any) -> Iterator[str]:
-    before, after = (
-        json.dumps(each, ensure_ascii=False, indent=2, default=str).splitlines()
-        for each in (expected, got)
-    )
-    for number, line in enumerate(unified_diff(before, after, lineterm="", n=2)):
-        if number >= 2:  # the names of the files
-            yield f"  {line}"
+    before = json.dumps(expected, ensure_ascii=False, indent=2, default=str).splitlines()
+    after = json.dumps(got, ensure_ascii=False, indent=2, default=str).splitlines()
+    diff = unified_diff(before, after, lineterm="", n=2)
+    for line in islice(diff, 2, None):  # without the two lines that name files
+        yield f"  {line}"
 
 
 def _text(value: Any) -> str:
@@ -334,18 +338,22 @@ def _write_junit(file: Path, outcomes: list[Outcome]) -> None:
     from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
     root = Element("testsuites", name="noetl", tests=str(len(outcomes)))
-    root.set("failures", str(sum(not each.passed for each in outcomes)))
-    for name in dict.fromkeys(each.file for each in outcomes):
-        mine = [each for each in outcomes if each.file == name]
-        suite = SubElement(root, "testsuite", name=name, tests=str(len(mine)))
-        suite.set("failures", str(sum(not each.passed for each in mine)))
-        suite.set("time", f"{sum(each.seconds for each in mine):.3f}")
-        for each in mine:
-            case = SubElement(
-                suite, "testcase", classname=name, name=each.name, time=f"{each.seconds:.3f}"
-            )
-            if not each.passed:
-                lines = list(_lines(each))
-                SubElement(case, "failure", message=lines[0]).text = "\n".join(lines)
+    root.set("failures", _count_failed(outcomes))
+    for name in dict.fromkeys(outcome.file for outcome in outcomes):
+        members = [outcome for outcome in outcomes if outcome.file == name]
+        suite = SubElement(root, "testsuite", name=name, tests=str(len(members)))
+        suite.set("failures", _count_failed(members))
+        suite.set("time", f"{sum(outcome.seconds for outcome in members):.3f}")
+        for outcome in members:
+            seconds = f"{outcome.seconds:.3f}"
+            case = SubElement(suite, "testcase", classname=name, name=outcome.name, time=seconds)
+            if not outcome.passed:
+                lines = list(_lines(outcome))
+                failure = SubElement(case, "failure", message=lines[0])
+                failure.text = "\n".join(lines)
     indent(root)
     ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
+
+
+def _count_failed(outcomes: list[Outcome]) -> str:
+    return str(sum(not outcome.passed for outcome in outcomes))
