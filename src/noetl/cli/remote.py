@@ -1,6 +1,7 @@
-"""`Client` over HTTP. What a server refuses is said in its own words."""
+"""The client of a server, over HTTP. Refusals keep the words of the server."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -21,15 +22,18 @@ from noetl.settings import Storage, read
 from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
 
-PATIENCE = 15.0  # seconds for an answer
-CONNECT = 3.0
-PAGE = 1_000
-AWAY = 30.0  # seconds that a server may be away while it is followed
-PAUSE = 0.2
-LISTED = 500
+PATIENCE = 15.0  # seconds to wait for an answer
+CONNECT = 3.0  # seconds to wait for a connection
+PAGE = 1_000  # events
+AWAY = 30.0  # seconds that a server may be unavailable while a stream is followed
+PAUSE = 0.2  # seconds between two tries to continue a stream
+LISTED = 500  # rows of a list in one request
+_LAG = re.compile(r'noetl_projection_lag_ms\{.*?shard="(\d+)".* (\S+)$')
 
 
 class Remote:
+    """A client that calls the HTTP API."""
+
     runs = True
 
     def __init__(self, url: str, home: Path) -> None:
@@ -71,7 +75,8 @@ class Remote:
         return await self._post("/api/credentials", {"name": name, "kind": kind, "data": data})
 
     async def credentials(self) -> list[Row]:
-        rows: list[Row] = (await self._get("/api/credentials"))["credentials"]
+        page = await self._get("/api/credentials")
+        rows: list[Row] = page["credentials"]
         return rows
 
     async def delete_credential(self, name: str) -> Row:
@@ -111,41 +116,38 @@ class Remote:
     async def state_values(self, path: str | None) -> list[Row]:
         if path is None:
             return await self._pages("/api/state", "state")
-        rows: list[Row] = (await self._get(f"/api/state/values/{quote(path)}"))["state"]
+        page = await self._get(f"/api/state/values/{quote(path)}")
+        rows: list[Row] = page["state"]
         return rows
 
     async def state_value(self, path: str, name: str) -> Row:
-        return await self._get(f"/api/state/value/{quote(name, safe='')}/{quote(path)}")
+        return await self._get(_state_place(path, name))
 
     async def set_state(self, path: str, name: str, value: Any, expected: int | None) -> Row:
         body = {"value": value, "expected_version": expected}
-        answer: Row = (
-            await self._ask(
-                "PUT", f"/api/state/value/{quote(name, safe='')}/{quote(path)}", json=body
-            )
-        ).json()
+        response = await self._ask("PUT", _state_place(path, name), json=body)
+        answer: Row = response.json()
         return answer
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
         query = "" if expected is None else f"?expected_version={expected}"
-        return await self._delete(f"/api/state/value/{quote(name, safe='')}/{quote(path)}{query}")
+        return await self._delete(_state_place(path, name) + query)
 
     async def state_history(self, path: str, name: str) -> list[Row]:
-        rows: list[Row] = (
-            await self._get(f"/api/state/history/{quote(name, safe='')}/{quote(path)}")
-        )["versions"]
+        page = await self._get(f"/api/state/history/{quote(name, safe='')}/{quote(path)}")
+        rows: list[Row] = page["versions"]
         return rows
 
     # -- executions --
 
     async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
         body = {"path": path, "version": version, "payload": payload}
-        return ExecutionId((await self._post("/api/execute", body))["execution_id"])
+        started = await self._post("/api/execute", body)
+        return ExecutionId(started["execution_id"])
 
     async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
-        return ExecutionId(
-            (await self._post(f"/api/executions/{execution_id}/{how}", wish))["execution_id"]
-        )
+        started = await self._post(f"/api/executions/{execution_id}/{how}", wish)
+        return ExecutionId(started["execution_id"])
 
     async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row:
         return await self._post(f"/api/executions/{execution_id}/{how}/preview", wish)
@@ -172,18 +174,19 @@ class Remote:
         return await self._get(f"/api/executions/{execution_id}/workload")
 
     async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
-        found: Row | None = (await self.execution(execution_id, min_seq))["cause"]
-        return found
+        execution = await self.execution(execution_id, min_seq)
+        cause: Row | None = execution["cause"]
+        return cause
 
     async def explain(self, execution_id: ExecutionId, step: str) -> Row:
         return await self._get(f"/api/executions/{execution_id}/explain/{quote(step, safe='')}")
 
     async def events(self, execution_id: ExecutionId, after: int = 0) -> list[Recorded]:
         page = await self._get(f"/api/executions/{execution_id}/events", after=after, limit=PAGE)
-        return [_recorded(each) for each in page["events"]]
+        return [_recorded(row) for row in page["events"]]
 
     async def events_after(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
-        """The server keeps the question until there is an answer, or for some seconds."""
+        """The server holds the request for some seconds if there are no events yet."""
         try:
             page = await self._get(
                 f"/api/executions/{execution_id}/events", after=after, limit=PAGE, min_seq=after + 1
@@ -192,7 +195,7 @@ class Remote:
             if error.code != "NOT_YET":
                 raise
             return []
-        return [_recorded(each) for each in page["events"]]
+        return [_recorded(row) for row in page["events"]]
 
     async def logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
@@ -212,25 +215,28 @@ class Remote:
         return [msgspec.json.decode(line) for line in answer.content.splitlines()]
 
     async def _streamed(self, place: str, step: str | None) -> AsyncGenerator[list[Row], None]:
-        """To its end. A stream that breaks off is taken up where it was, for as long as a server may be away."""
+        """Follow a stream to its end. A broken stream is continued where it stopped.
+
+        Gives up if the server is unavailable for `AWAY` seconds.
+        """
         loop = asyncio.get_running_loop()
         after, deadline = 0, loop.time() + AWAY
         while True:
+            query = _given(step=step, after=after)
             try:
-                async with self._http.stream(
-                    "GET", place, params=_given(step=step, after=after)
-                ) as answer:
+                async with self._http.stream("GET", place, params=query) as answer:
                     if answer.status_code == 204:
                         return
                     if not answer.is_success:
                         await answer.aread()
                         raise _refused(answer)
-                    async for name, data in _messages(answer):
+                    async for name, rows in _messages(answer):
                         deadline = loop.time() + AWAY
                         if name == "end":
                             return
-                        after = data[-1]["part"] if data else after
-                        yield data
+                        if rows:
+                            after = rows[-1]["part"]
+                        yield rows
             except (httpx.TransportError, Unavailable) as error:
                 if loop.time() > deadline:
                     raise Unavailable(
@@ -248,12 +254,11 @@ class Remote:
         self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
     ) -> AsyncGenerator[bytes, None]:
         query = _given(format=format, start=rows[0] or None, stop=rows[1])
+        place = f"{_result(execution_id, step)}/data"
+        # No read timeout: a large result may take long.
+        timeout = httpx.Timeout(PATIENCE, connect=CONNECT, read=None)
         try:
-            place, patient = (
-                f"{_result(execution_id, step)}/data",
-                httpx.Timeout(PATIENCE, connect=CONNECT, read=None),
-            )
-            async with self._http.stream("GET", place, params=query, timeout=patient) as answer:
+            async with self._http.stream("GET", place, params=query, timeout=timeout) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     raise _refused(answer)
@@ -268,7 +273,9 @@ class Remote:
 
     async def pin(self, execution_id: ExecutionId, step: str, how: Pinning) -> Row:
         place = f"{_result(execution_id, step)}/pin"
-        return await (self._post(place) if how == "pin" else self._delete(place))
+        if how == "pin":
+            return await self._post(place)
+        return await self._delete(place)
 
     async def usage_of(self, execution_id: ExecutionId) -> Row:
         return await self._get(f"/api/executions/{execution_id}/usage")
@@ -286,51 +293,58 @@ class Remote:
         return rows
 
     async def history(self) -> str:
-        answer = await self._http.get("/ready")  # 503 has the same body
-        return str(
-            answer.json().get("checks", {}).get("history", "ok")
-        )  # an older server knows nothing of it
+        response = await self._http.get("/ready")  # a 503 has the same body
+        checks = response.json().get("checks", {})
+        return str(checks.get("history", "ok"))  # older servers do not have this check
 
     async def workers(self) -> list[Row]:
-        rows: list[Row] = (await self._ask("GET", "/api/workers")).json()
+        response = await self._ask("GET", "/api/workers")
+        rows: list[Row] = response.json()
         return rows
 
     async def lag(self) -> dict[int, float]:
-        """From the metrics of the server that answers: of the shards that it owns."""
-        answer = await self._ask("GET", "/metrics")
-        behind: dict[int, float] = {}
-        for line in answer.text.splitlines():
-            if line.startswith("noetl_projection_lag_ms{"):
-                labels, _, value = line.rpartition(" ")
-                if float(value) > 0:
-                    behind[int(labels.partition('shard="')[2].partition('"')[0])] = float(value)
-        return behind
+        """The lag of the shards that the answering server owns, from its metrics."""
+        response = await self._ask("GET", "/metrics")
+        lag_ms: dict[int, float] = {}
+        for line in response.text.splitlines():
+            match = _LAG.match(line)
+            if match is None:
+                continue
+            shard, value = int(match[1]), float(match[2])
+            if value > 0:
+                lag_ms[shard] = value
+        return lag_ms
 
     # -- HTTP --
 
     async def _get(self, place: str, /, **query: Any) -> Row:
-        answer: Row = (await self._ask("GET", place, params=_given(**query))).json()
+        response = await self._ask("GET", place, params=_given(**query))
+        answer: Row = response.json()
         return answer
 
     async def _pages(self, place: str, of: str, **query: Any) -> list[Row]:
-        found: list[Row] = []
+        """All rows of a paged list. `of` names their field in a page."""
+        rows: list[Row] = []
         after: str | None = ""
         while after is not None:
             page = await self._get(place, after=after, limit=LISTED, **query)
-            found += page[of]
+            rows += page[of]
             after = page["next"]
-        return found
+        return rows
 
     async def _delete(self, path: str) -> Row:
-        answer: Row = (await self._ask("DELETE", path)).json()
+        response = await self._ask("DELETE", path)
+        answer: Row = response.json()
         return answer
 
     async def _post(self, path: str, body: Row | None = None) -> Row:
         given = None if body is None else _given(**body)
-        answer: Row = (await self._ask("POST", path, json=given)).json()
+        response = await self._ask("POST", path, json=given)
+        answer: Row = response.json()
         return answer
 
     async def _ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Send a request. Errors of the connection and refusals are raised as ours."""
         try:
             answer = await self._http.request(method, path, **more)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
@@ -353,12 +367,17 @@ def _result(execution_id: ExecutionId, step: str) -> str:
     return f"/api/executions/{execution_id}/result/{quote(step, safe='')}"
 
 
+def _state_place(path: str, name: str) -> str:
+    return f"/api/state/value/{quote(name, safe='')}/{quote(path)}"
+
+
 def _given(**query: Any) -> dict[str, Any]:
+    """The parameters that are not None."""
     return {name: value for name, value in query.items() if value is not None}
 
 
 async def _messages(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
-    """Server-sent events, as our servers write them: one data line each."""
+    """Name and data of server-sent events. Our servers write one data line for each."""
     name = ""
     async for line in answer.aiter_lines():
         field, _, value = line.partition(": ")
@@ -380,20 +399,26 @@ def _recorded(row: Row) -> Recorded:
 
 
 def _refused(answer: httpx.Response) -> NoetlError:
+    """The error that the server's answer describes."""
     try:
-        told = answer.json()
-        detail, hint, code = str(told["detail"]), told.get("hint"), str(told.get("code", ""))
+        body = answer.json()
+        detail, hint, code = str(body["detail"]), body.get("hint"), str(body.get("code", ""))
     except (ValueError, KeyError, TypeError):
         return Unavailable(
             f"{answer.request.url} answers {answer.status_code}, but not as a NoETL server",
             hint="is NOETL_SERVER_URL right?",
         )
-    for finding in told.get("findings") or []:
+    for finding in body.get("findings") or []:
         if "line" in finding:
-            detail += f"\n{finding['file']}:{finding['line']}:{finding['column']}: {finding['code']} {finding['message']}"
-    kind = {404: NotFound, 409: Conflict, 410: Expired}.get(answer.status_code)
-    error = (kind or (Unavailable if answer.status_code >= 500 else InvalidInput))(
-        detail, hint=hint
-    )
+            place = f"{finding['file']}:{finding['line']}:{finding['column']}"
+            detail += f"\n{place}: {finding['code']} {finding['message']}"
+    error = _error_type(answer.status_code)(detail, hint=hint)
     error.code = code or error.code
     return error
+
+
+def _error_type(status: int) -> type[NoetlError]:
+    known: dict[int, type[NoetlError]] = {404: NotFound, 409: Conflict, 410: Expired}
+    if status in known:
+        return known[status]
+    return Unavailable if status >= 500 else InvalidInput

@@ -1,4 +1,4 @@
-"""`noetl schedule`: playbooks that start by the clock."""
+"""`noetl schedule`: starts playbooks by the clock."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import typer
 
 from noetl.cli.client import Client, Row, Turned
 from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json
+from noetl.cli.output import columns, say, say_json, say_row
 from noetl.model.errors import InvalidInput
 
 ABOUT = """Playbooks that start by the clock: at times (cron, in a time zone) or at an interval.
@@ -118,12 +118,8 @@ def add(
         "overlap": overlap,
     }
     row = talk(lambda client: client.add_schedule(**wanted))
-    if as_json:
-        say_json(row)
-    else:
-        say(
-            f"schedule {name} is {'added' if row['created'] else 'replaced'}; next at {row['next_at']}"
-        )
+    change = "added" if row["created"] else "replaced"
+    say_row(row, f"schedule {name} is {change}; next at {row['next_at']}", as_json=as_json)
 
 
 def _check(option: str, given: str, known: tuple[str, ...]) -> None:
@@ -141,7 +137,7 @@ def list_schedules(as_json: AsJson = False) -> None:
     else:
         columns(
             ("NAME", "STATUS", "RULE", "NEXT", "LAST EXECUTION", "PLAYBOOK", "ERROR"),
-            [_line(each) for each in rows],
+            [_line(row) for row in rows],
         )
 
 
@@ -168,19 +164,20 @@ def show(name: Name, as_json: AsJson = False) -> None:
         say_json(row)
         return
     version = f" version {row['version']}" if row["version"] else ""
-    for label, value in (
-        ("schedule", f"{row['name']}   {_status(row)}"),
-        ("playbook", row["path"] + version),
-        ("rule", _rule(row)),
-        ("policies", f"catch-up {row['catch_up']}, overlap {row['overlap']}"),
-        ("payload", row["payload"] or None),
-        ("next", row["next_at"]),
-        ("last slot", row["last_at"]),
-        ("execution", row["last_execution"]),
-        ("waiting", ", ".join(row["waiting"]) or None),
-        ("skipped", row["skipped"] or None),
-        ("error", row["error"]),
-    ):
+    facts = {
+        "schedule": f"{row['name']}   {_status(row)}",
+        "playbook": row["path"] + version,
+        "rule": _rule(row),
+        "policies": f"catch-up {row['catch_up']}, overlap {row['overlap']}",
+        "payload": row["payload"] or None,
+        "next": row["next_at"],
+        "last slot": row["last_at"],
+        "execution": row["last_execution"],
+        "waiting": ", ".join(row["waiting"]) or None,
+        "skipped": row["skipped"] or None,
+        "error": row["error"],
+    }
+    for label, value in facts.items():
         if value is not None:
             say(f"{label:<10} {value}")
 
@@ -197,19 +194,16 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 
 def _turn(name: str, how: Turned, as_json: bool) -> None:
     row = talk(lambda client: client.change_schedule(name, how))
-    if as_json:
-        say_json(row)
-    else:
-        say(
-            f"schedule {name} is {_status(row)}"
-            + ("" if row["paused"] else f"; next at {row['next_at']}")
-        )
+    sentence = f"schedule {name} is {_status(row)}"
+    if not row["paused"]:
+        sentence += f"; next at {row['next_at']}"
+    say_row(row, sentence, as_json=as_json)
 
 
 def delete(name: Name, as_json: AsJson = False) -> None:
     """Delete a schedule. What it has started stays."""
     row = talk(lambda client: client.delete_schedule(name))
-    say_json(row) if as_json else say(f"schedule {name} is deleted")
+    say_row(row, f"schedule {name} is deleted", as_json=as_json)
 
 
 def next_slots(
@@ -238,4 +232,6 @@ def _status(row: Row) -> str:
 
 
 def _rule(row: Row) -> str:
-    return f"every {row['every']}" if row["every"] else f"{row['cron']} ({row['timezone']})"
+    if row["every"]:
+        return f"every {row['every']}"
+    return f"{row['cron']} ({row['timezone']})"

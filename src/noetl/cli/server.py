@@ -1,4 +1,4 @@
-"""`noetl server` and `noetl dev`: a server of its own, and everything at once for whoever writes playbooks."""
+"""`noetl server` starts a server. `noetl dev` starts a server and a worker for authors of playbooks."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 0.5  # seconds between looks at a folder
+LOOK_EVERY = 0.5  # seconds between two looks at a folder
 
 Host = Annotated[
     str | None, typer.Option("--host", help="loopback only: there is no login yet (NOETL_HOST)")
@@ -104,7 +104,10 @@ def openapi() -> None:
 async def _node(
     host: str | None, port: int | None
 ) -> AsyncIterator[tuple["Node", "socket.socket", asyncio.Event, str | None]]:
-    """The socket first: whoever cannot have it should not start a database."""
+    """A server, its socket, the event that stops it, and the address of the users' database.
+
+    The socket is opened first: a process that cannot have it must not start a database.
+    """
     from noetl.cli.embedded import opened, opened_results, server_settings
     from noetl.cli.jobs import scheduled
     from noetl.cli.language import kinds
@@ -129,10 +132,9 @@ async def _node(
                 schedules=here.schedules,
                 hooks=here.hooks,
             )
-            told = server_settings(here.shards, address(listening), AT_A_STRETCH)
             node = assemble(
                 ports,
-                told,
+                server_settings(here.shards, address(listening), AT_A_STRETCH),
                 kinds=kinds(),
                 jobs=scheduled(),
                 open_results=lambda server: opened_results(server, here.home),
@@ -144,7 +146,10 @@ async def _node(
 
 
 async def _keys(node: "Node") -> None:
-    """A key file that cannot be trusted is found out now; a credential that it does not open harms only who asks for that."""
+    """Check the key file now, so that a bad one stops the start.
+
+    A credential that was sealed with another key fails only the steps that use it, so it is logged.
+    """
     from noetl.model.identity import LOCAL
 
     for name in await node.services.credentials.foreign(LOCAL):
@@ -170,18 +175,18 @@ async def _dev(folder: Path, host: str | None, port: int | None) -> None:
     async with _node(host, port) as (node, listening, stop, data):
         say(f"server at {address(listening)}   NOETL_SERVER_URL={address(listening)}")
         sys.stdout.flush()
-        told = options(
+        worker = options(
             read(HomeSettings).where,
             read(WorkerProcessSettings),
             read(ShardSettings),
             read(Storage),
         )
-        told = replace(
-            told, pools=usual(told.pools), find_data=lambda: data, tools=tools(told.home)
+        worker = replace(
+            worker, pools=usual(worker.pools), find_data=lambda: data, tools=tools(worker.home)
         )
-        parted = asyncio.Event()  # the server goes on until the worker has said what it has to say
-        serving = asyncio.ensure_future(serve(node, listening, several=True, stop=parted))
-        working = asyncio.ensure_future(work(node.server, told, stop))
+        worker_left = asyncio.Event()  # the server runs until the worker has sent its last reports
+        serving = asyncio.ensure_future(serve(node, listening, several=True, stop=worker_left))
+        working = asyncio.ensure_future(work(node.server, worker, stop))
         watching = asyncio.ensure_future(_watch(folder, node))
         try:
             await asyncio.wait((serving, working, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -189,17 +194,18 @@ async def _dev(folder: Path, host: str | None, port: int | None) -> None:
             stop.set()
             watching.cancel()
             await asyncio.wait((working, watching))
-            parted.set()
+            worker_left.set()
             await asyncio.wait((serving,))
         for task in (serving, working):
             task.result()
 
 
 async def _watch(folder: Path, node: "Node") -> None:
-    """Register what is new or has changed; say what is wrong with it and go on."""
+    """Register new and changed files. Problems of a file are printed, and watching goes on."""
     known: dict[Path, tuple[int, int]] = {}
     while True:
-        for file, state in (await asyncio.to_thread(_states, folder)).items():
+        states = await asyncio.to_thread(_states, folder)
+        for file, state in states.items():
             if known.get(file) != state:
                 known[file] = state
                 await _register(file, node)
@@ -207,13 +213,14 @@ async def _watch(folder: Path, node: "Node") -> None:
 
 
 def _states(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Time of the last change and size of each playbook."""
     from noetl.cli.catalog import playbooks_in
 
     found = {}
     for file in playbooks_in(folder):
         try:
             found[file] = (file.stat().st_mtime_ns, file.stat().st_size)
-        except OSError:  # gone since it was listed
+        except OSError:  # deleted since it was listed
             continue
     return found
 
@@ -227,10 +234,10 @@ async def _register(file: Path, node: "Node") -> None:
     try:
         text = read(file)
         await asyncio.to_thread(load_or_raise, text, str(file))  # so that findings name the file
-        done = await node.services.catalog.register(LOCAL, text)
+        registered = await node.services.catalog.register(LOCAL, text)
     except NoetlError as error:
         print(explain(error), file=sys.stderr)
         return
-    if done.created:
-        say(f"{file}: {done.entry.path} version {done.entry.version}")
+    if registered.created:
+        say(f"{file}: {registered.entry.path} version {registered.entry.version}")
         sys.stdout.flush()

@@ -1,4 +1,7 @@
-"""`noetl spark`: the Spark server of this machine. Steps start it by themselves; this is for whoever wants to see or stop it."""
+"""`noetl spark`: shows, starts, stops and checks the Spark server of this machine.
+
+Steps start the server by themselves; users need these commands only to look at it or to stop it.
+"""
 
 import os
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,27 +38,29 @@ def status(as_json: AsJson = False) -> None:
     named, meaning, _ = _profile()
     place = _place()
     served = answering(place)
-    shown: dict[str, Any] = {"profile": named, "running": served is not None, "log": str(place.log)}
+    row: dict[str, Any] = {"profile": named, "running": served is not None, "log": str(place.log)}
     if served is not None:
-        shown |= {
+        row |= {
             "port": served.port,
             "pid": served.pid,
             "java": served.java,
             "cluster": served.cluster,
         }
     if as_json:
-        say_json(shown)
+        say_json(row)
     else:
         say(f"profile {named}: {meaning}")
         say(_running(served))
-    raise typer.Exit(0 if served is not None else 1)
+    raise typer.Exit(int(served is None))
 
 
 def _running(served: "Served | None") -> str:
     if served is None:
         return "no Spark server of this machine runs"
-    where = f", executors on {served.cluster}" if served.cluster is not None else ""
-    return f"Spark answers at 127.0.0.1:{served.port} (Java {served.java}, process {served.pid}{where})"
+    details = f"Java {served.java}, process {served.pid}"
+    if served.cluster is not None:
+        details += f", executors on {served.cluster}"
+    return f"Spark answers at 127.0.0.1:{served.port} ({details})"
 
 
 def start() -> None:
@@ -66,12 +71,11 @@ def start() -> None:
     """
     from noetl.cli.tools import begin_spark
 
-    ours = begin_spark()
-    say(
-        "SparkSettings answers"
-        if ours
-        else "the profile names a server of its own; nothing to start"
-    )
+    is_started = begin_spark()
+    if is_started:
+        say("SparkSettings answers")
+    else:
+        say("the profile names a server of its own; nothing to start")
 
 
 def stop() -> None:
@@ -89,14 +93,18 @@ def doctor(as_json: AsJson = False) -> None:
     Exit code: 0 Spark can run, 1 it cannot.
     """
     named, _, url = _profile()
-    found = [_java(), _pyspark(), _machine()] if url is None else [_pyspark(), _server(named, url)]
-    if as_json:
-        say_json(found)
+    if url is None:
+        findings = [_java(), _pyspark(), _machine()]
     else:
-        for each in found:
-            status = each["status"]
-            say(f"{coloured(status, f'{status:<5}')}  {each['check']:<8}  {each['message']}")
-    raise typer.Exit(int(any(each["status"] == "error" for each in found)))
+        findings = [_pyspark(), _server(named, url)]
+    if as_json:
+        say_json(findings)
+    else:
+        for finding in findings:
+            status = finding["status"]
+            word = coloured(status, f"{status:<5}")
+            say(f"{word}  {finding['check']:<8}  {finding['message']}")
+    raise typer.Exit(int(any(finding["status"] == "error" for finding in findings)))
 
 
 def serve(
@@ -113,9 +121,9 @@ def serve(
     from noetl.spark.serve import serve as run
 
     spark = read(SparkSettings)
-    raise typer.Exit(
-        run(read(HomeSettings).where, Serving(spark.idle_sec, spark.java_options), master)
-    )
+    serving = Serving(spark.idle_sec, spark.java_options)
+    code = run(read(HomeSettings).where, serving, master)
+    raise typer.Exit(code)
 
 
 def _place() -> "SparkPlace":
@@ -126,7 +134,7 @@ def _place() -> "SparkPlace":
 
 
 def _profile() -> tuple[str, str, str | None]:
-    """The one in force: how it is shown, what it means, and the address of a server of others."""
+    """The profile in force: its name without secrets, its meaning, and its URL if it has one."""
     from noetl.settings import SparkSettings, read
     from noetl.spark.profiles import NONE, profile, shown
 
@@ -146,7 +154,7 @@ def _profile() -> tuple[str, str, str | None]:
 def _server(named: str, url: str) -> dict[str, str]:
     from noetl.model.errors import NoetlError
 
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when it is loaded
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the library reads it when it is loaded
     try:
         from uuid import uuid4
 
@@ -198,6 +206,6 @@ def _machine() -> dict[str, str]:
     from noetl.spark.jvm import GB, machine
 
     size = machine()
-    enough = size.memory >= 2 * GB
+    status = "ok" if size.memory >= 2 * GB else "warn"
     message = f"{size.cores} cores, {size.memory / GB:.1f} GB of memory, of which Spark takes up to {size.heap / GB:.1f}"
-    return {"check": "machine", "status": "ok" if enough else "warn", "message": message}
+    return {"check": "machine", "status": status, "message": message}

@@ -1,11 +1,11 @@
-"""`noetl state`: what a playbook keeps between its executions."""
+"""`noetl state`: shows and changes the values that a playbook keeps between its executions."""
 
 from typing import Annotated, Any
 
 import typer
 
 from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json
+from noetl.cli.output import columns, say, say_json, say_row, shorten
 
 ABOUT = """Values that a playbook keeps between its executions: watermarks, cursors, counts.
 
@@ -62,7 +62,10 @@ def list_state(
 def get(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
     """Print a value as JSON; with --json its version and who wrote it too."""
     row = talk(lambda client: client.state_value(path, name))
-    say_json(row if as_json else row["value"])
+    if as_json:
+        say_json(row)
+    else:
+        say_json(row["value"])
 
 
 def set_value(
@@ -83,10 +86,8 @@ def set_value(
 
     given = plain(value, "VALUE")
     row = talk(lambda client: client.set_state(path, name, given, if_version))
-    if as_json:
-        say_json(row)
-    else:
-        say(f"{path} {name} is {_short(row['value'])}, version {row['version']}")
+    sentence = f"{path} {name} is {_short(row['value'])}, version {row['version']}"
+    say_row(row, sentence, as_json=as_json)
 
 
 def unset(
@@ -94,7 +95,7 @@ def unset(
 ) -> None:
     """Take a value away: the next execution finds it undefined."""
     row = talk(lambda client: client.unset_state(path, name, if_version))
-    say_json(row) if as_json else say(f"{path} {name} is unset, version {row['version']}")
+    say_row(row, f"{path} {name} is unset, version {row['version']}", as_json=as_json)
 
 
 def history(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
@@ -102,30 +103,23 @@ def history(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
     rows = talk(lambda client: client.state_history(path, name))
     if as_json:
         say_json(rows)
-    else:
-        table = [
-            (
-                row["version"],
-                "unset" if row["unset"] else _short(row["value"]),
-                row["at"][:19],
-                _writer(row),
-                row["seq"] or "",
-            )
-            for row in rows
-        ]
-        columns(("VERSION", "VALUE", "AT", "WRITTEN BY", "EVENT"), table)
+        return
+    table = []
+    for row in rows:
+        value = "unset" if row["unset"] else _short(row["value"])
+        table.append((row["version"], value, row["at"][:19], _writer(row), row["seq"] or ""))
+    columns(("VERSION", "VALUE", "AT", "WRITTEN BY", "EVENT"), table)
 
 
 def _writer(row: dict[str, Any]) -> str:
-    return (
-        f"execution {row['execution_id']}"
-        if row["execution_id"] is not None
-        else str(row["by"] or "")
-    )
+    """The execution or the person that wrote a value."""
+    if row["execution_id"] is not None:
+        return f"execution {row['execution_id']}"
+    return str(row["by"] or "")
 
 
 def _short(value: Any) -> str:
     import json
 
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return shorten(text, 60)

@@ -1,5 +1,9 @@
-"""Tools that give what a test says. Kinds that need nothing outside are called as they are; of any other a call without a stub is
-a mistake of the test, and is told as one. No time passes: a moment to wait for has come, a signal that is not given is late."""
+"""Tools that answer with the stubs of a playbook test.
+
+Kinds that need nothing outside the process are really called. For all other kinds a call without a
+stub is an error of the test. No time passes: a wait for a moment ends at once, and a wait for a
+missing signal times out at once.
+"""
 
 import asyncio
 from collections import Counter
@@ -17,11 +21,11 @@ from noetl.tools.wait import Wait
 
 REAL = frozenset({"noop", "python", "playbook", "workbook"})
 SINK, WAIT = "sink", "wait"
-CODE = "code"  # is never rendered
+CODE = "code"  # a field of a task that is never rendered
 
 
 class Stubs(Registry):
-    """What one test says, and what was asked of it. `tools` are those of this machine."""
+    """The tools of one test, and the calls that were made. `tools` are those of this machine."""
 
     def __init__(self, tools: Registry, case: Case) -> None:
         super().__init__()
@@ -31,35 +35,35 @@ class Stubs(Registry):
         self._signals = Counter(sent.name for sent in case.signals)
         self._signals.update(approval_name(step) for step in case.approvals)
         self.calls: dict[str, list[dict[str, Any]]] = {}  # by step, and by step.task
-        self.broken: asyncio.Future[str] = (
-            asyncio.get_running_loop().create_future()
-        )  # what the test does not say
+        # Set to the first missing stub or signal.
+        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def get(self, kind: str) -> Tool:
         return Stubbed(kind, self._real.get(kind), self)
 
     async def answer(self, tool: "Stubbed", call: Call) -> Outcome:
         step, task = call.identity.step, call.identity.task
-        shown = await _shown(tool, call)
+        arguments = await _shown(tool, call)
         for place in (step, f"{step}.{task}"):
-            self.calls.setdefault(place, []).append(shown)
+            self.calls.setdefault(place, []).append(arguments)
         stub = self._case.stubs.get(f"{step}.{task}")
         if stub is None and tool.kind != SINK:
             stub = self._case.stubs.get(step)
-        if stub is not None:
-            asked = (step, task, call.identity.index)
-            number = self._numbers[asked]
-            self._numbers[asked] += 1
-            answer = stub.answer(number, call.identity.index)
-            if answer is None:
-                return self._none(f"{step}.{task}: its stub says nothing of call {number + 1}")
-            return outcome(answer, call)
-        return await self._unsaid(tool, call)
+        if stub is None:
+            return await self._unsaid(tool, call)
+        key = (step, task, call.identity.index)
+        number = self._numbers[key]
+        self._numbers[key] += 1
+        answer = stub.answer(number, call.identity.index)
+        if answer is None:
+            return self._none(f"{step}.{task}: its stub says nothing of call {number + 1}")
+        return outcome(answer, call)
 
     async def _unsaid(self, tool: "Stubbed", call: Call) -> Outcome:
+        """The outcome of a call that has no stub."""
         step = call.identity.step
         if tool.kind == SINK:
-            return Success()  # it stores nothing; what it would store is among the calls
+            return Success()  # stores nothing; the rows are among the recorded calls
         if tool.kind == WAIT:
             return await self._wait(call)
         if tool.real is not None and (tool.kind in REAL or tool.kind in self._case.real):
@@ -69,31 +73,32 @@ class Stubs(Registry):
         )
 
     async def _wait(self, call: Call) -> Outcome:
-        found = await Wait().run(call)
-        if not isinstance(found, Suspend):
-            return found
-        if found.reason == "time":
+        wait = await Wait().run(call)
+        if not isinstance(wait, Suspend):
+            return wait
+        if wait.reason == "time":
             return Success()
-        if self._signals[found.signal or ""] > 0:
-            self._signals[found.signal or ""] -= 1
-            return found
-        if found.timeout is not None:
-            return Failed(
-                Failure(
-                    code="TIMEOUT", kind="timeout", message="nothing came before the wait's timeout"
-                )
-            )
+        signal = wait.signal or ""
+        if self._signals[signal] > 0:
+            self._signals[signal] -= 1
+            return wait
+        if wait.timeout is not None:
+            message = "nothing came before the wait's timeout"
+            return Failed(Failure(code="TIMEOUT", kind="timeout", message=message))
         return self._none(
-            f"{call.identity.step} waits for the signal {found.signal}, and the test gives none"
+            f"{call.identity.step} waits for the signal {wait.signal}, and the test gives none"
         )
 
     def _none(self, problem: str) -> Failed:
+        """Fail the call, and end the test with this problem."""
         if not self.broken.done():
             self.broken.set_result(problem)
         return Failed(Failure(code="NO_STUB", kind="test", message=problem))
 
 
 class Stubbed:
+    """A tool that asks the stubs for its outcome."""
+
     def __init__(self, kind: str, real: Tool | None, stubs: Stubs) -> None:
         self.kind = kind
         self.real = real
@@ -105,13 +110,16 @@ class Stubbed:
 
 
 async def _shown(tool: Stubbed, call: Call) -> dict[str, Any]:
-    """What the tool would have been given, without what is empty; what it renders itself as plain text."""
-    shown = {"input": call.input}
+    """The arguments of a call without empty ones. Fields that the tool renders are rendered here."""
+    arguments = {"input": call.input}
     for name, value in call.config.items():
         if value in (None, {}, []) or name == CODE:
             continue
-        shown[name] = await _rendered(value, call) if name in tool.raw else value
-    return shown
+        if name in tool.raw:
+            arguments[name] = await _rendered(value, call)
+        else:
+            arguments[name] = value
+    return arguments
 
 
 async def _rendered(template: Any, call: Call) -> Any:
@@ -127,14 +135,13 @@ def outcome(answer: StubAnswer, call: Call) -> Success | Failed:
         case "error":
             assert answer.error is not None
             failure = Failure(**answer.error.model_dump())
-            facts = (
-                {"http": {"status": failure.http_status}} if failure.http_status is not None else {}
-            )
-            return Failed(failure, facts)
+            if failure.http_status is None:
+                return Failed(failure, {})
+            return Failed(failure, {"http": {"status": failure.http_status}})
         case "rows":
-            columns = (
-                list(answer.rows[0]) if answer.rows and isinstance(answer.rows[0], dict) else []
-            )
+            columns: list[str] = []
+            if answer.rows and isinstance(answer.rows[0], dict):
+                columns = list(answer.rows[0])
             return Success({"rows": answer.rows, "row_count": len(answer.rows), "columns": columns})
         case "data":
             value: dict[str, Any] = {
@@ -149,25 +156,26 @@ def outcome(answer: StubAnswer, call: Call) -> Success | Failed:
 
 
 class AnyCredentials:
-    """Those that the test gives; of others every field that a kind may ask for, worth nothing."""
+    """The credentials of the test. All others have invented values for every usual field."""
 
     def __init__(self, known: dict[str, dict[str, Any]]) -> None:
         self._known = known
 
     async def get(self, name: str) -> dict[str, Any]:
         fields = ("value", "token", "username", "password", "secret")
-        return self._known.get(name) or {each: f"credential-{name}-{each}" for each in fields}
+        invented = {field: f"credential-{name}-{field}" for field in fields}
+        return self._known.get(name) or invented
 
 
 def load_at_once(text: str) -> Playbook:
-    """The playbook without its delays: a next try or page comes at once."""
+    """The playbook without its delays: retries and next pages come at once."""
     playbook: Playbook = _at_once(load_registered(text))
     return playbook
 
 
 def _at_once(value: Any) -> Any:
     if isinstance(value, list):
-        return [_at_once(each) for each in value]
+        return [_at_once(item) for item in value]
     if not isinstance(value, Model):
         return value
     changed = {name: _at_once(getattr(value, name)) for name in type(value).model_fields}

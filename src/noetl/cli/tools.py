@@ -1,4 +1,4 @@
-"""What workers that this command starts are given: tools that stand beside the worker, and pools."""
+"""The pools and the extra tools of workers that commands start: Spark is not part of the worker."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from noetl.tools.registry import Make
 
 
 def usual(pools: tuple[str, ...]) -> tuple[str, ...]:
-    """For the one worker there is: no step shall wait for another."""
+    """The given pools and the usual ones, for a single worker: no step may wait for another worker."""
     return tuple(dict.fromkeys((*pools, *USUAL_POOLS)))
 
 
@@ -18,19 +18,21 @@ def tools(home: Path) -> Mapping[str, Make]:
 
 
 def _spark(home: Path) -> Tool:
-    """Made, and its libraries loaded, when a step asks for it."""
-    from noetl.settings import SparkSettings as Settings
-    from noetl.settings import read
+    """The Spark tool. Its libraries are loaded when the first step needs them."""
+    from noetl.settings import SparkSettings, read
     from noetl.spark import tool
     from noetl.spark.serve import Serving
 
-    found = read(Settings)
-    serving = Serving(found.idle_sec, found.java_options)
-    return tool.SparkTool(tool.Settings(home, found.profile, serving, found.copy_bytes))
+    spark = read(SparkSettings)
+    serving = Serving(spark.idle_sec, spark.java_options)
+    return tool.SparkTool(tool.Settings(home, spark.profile, serving, spark.copy_bytes))
 
 
 def begin_spark() -> bool:
-    """The server of this machine, which answers then; False where the profile names one of others."""
+    """Start the Spark server of this machine and wait until it answers.
+
+    False if the profile names another server: then nothing is started.
+    """
     from noetl.settings import HomeSettings, SparkSettings, read
     from noetl.spark.profiles import profile
     from noetl.spark.serve import Serving

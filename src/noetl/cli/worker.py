@@ -1,8 +1,10 @@
-"""`noetl worker`: a worker of its own."""
+"""`noetl worker`: starts a worker."""
 
 import asyncio
 import signal
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -67,24 +69,25 @@ async def _work(pools: list[str] | None, slots: int | None, name: str | None) ->
 
     place = read(HomeSettings)
     servers = place.servers or [DEFAULT_SERVER]
-    work = read(
-        WorkerProcessSettings,
-        worker_pools=",".join(pools) if pools else None,
-        worker_slots=slots,
-        worker_id=name,
+    pool_names = ",".join(pools) if pools else None
+    worker = read(
+        WorkerProcessSettings, worker_pools=pool_names, worker_slots=slots, worker_id=name
     )
     channel = HttpChannel(servers)
-    say(f"worker of {', '.join(work.worker_pools)} for {', '.join(servers)}")
+    say(f"worker of {', '.join(worker.worker_pools)} for {', '.join(servers)}")
     try:
-        ours = read(Store).db_url is None
-        find = (lambda: address(place.where)) if ours else nowhere
-        told = options(place.where, work, read(ShardSettings), read(Storage))
-        await serve(channel, replace(told, find_data=find, tools=tools(place.where)), _stop())
+        find_data: Callable[[], str | None] = nowhere
+        if read(Store).db_url is None:
+            find_data = partial(address, place.where)
+        chosen = options(place.where, worker, read(ShardSettings), read(Storage))
+        chosen = replace(chosen, find_data=find_data, tools=tools(place.where))
+        await serve(channel, chosen, _stop())
     finally:
         await channel.close()
 
 
 def _stop() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
