@@ -55,7 +55,8 @@ if TYPE_CHECKING:  # each command loads only the services that it uses: `noetl r
     from noetl.server.services.signals import SignalService
     from noetl.server.services.usage import UsageService
 
-LOOK_FIRST, LOOK_LAST = 0.01, 0.1  # shortest and longest seconds between two reads of the log
+LOOK_FIRST = 0.01  # shortest and longest seconds between two reads of the log
+LOOK_LAST = 0.1
 PAGE = 5_000  # events
 WATCH_EVERY = 0.05  # seconds between checks that the database runs
 SWEEP_EVERY = 60.0  # seconds between a server's searches for expired results

@@ -12,7 +12,10 @@ from typing import Any, TextIO
 from noetl.model.errors import InvalidInput, NoetlError
 
 # Exit codes.
-FAILED, WRONG_USE, LEFT = 1, 2, 130
+FAILED = 1
+WRONG_USE = 2
+LEFT = 130
+
 # ANSI codes by status.
 COLOURS = {
     "completed": 32,

@@ -20,7 +20,8 @@ from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
 
 REAL = frozenset({"noop", "python", "playbook", "workbook"})
-SINK, WAIT = "sink", "wait"
+SINK = "sink"
+WAIT = "wait"
 CODE = "code"  # a field of a task that is never rendered
 
 

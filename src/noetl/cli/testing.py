@@ -281,7 +281,8 @@ def _told(
 class StepRecorder:
     """Remembers the steps in the order they were entered."""
 
-    logs = live = False
+    logs = False
+    live = False
 
     def __init__(self) -> None:
         self.path: list[str] = []
