@@ -161,7 +161,7 @@ async def translated(*, writes: bool) -> AsyncIterator[None]:
 
 
 class ConnectionPool:
-    """A stack of connections: the last used is taken first, the least used is closed after `IDLE`.
+    """A stack of connections: the last used is taken first, the least used is closed when idle.
 
     Nothing is sent to take or return an idle connection. No caller changes session state, so there
     is nothing to reset.

@@ -1,7 +1,7 @@
 """Named crash points. They do nothing in production.
 
 A test or the simulator installs a hook that kills, raises or waits. The names are a contract with
-the crash tests: `POINTS` lists all of them, and a test asserts that each one can be reached.
+the crash tests: this file lists all of them, and a test asserts that each one can be reached.
 """
 
 from collections.abc import Callable

@@ -65,7 +65,11 @@ def register_files(
         load_or_raise(text, str(file))  # checks all of them before the first is registered
 
     async def work(client: Client) -> list[Row]:
-        return [{"file": str(file), **(await client.register(text, path))} for file, text in texts]
+        rows: list[Row] = []
+        for file, text in texts:
+            registered = await client.register(text, path)
+            rows.append({"file": str(file), **registered})
+        return rows
 
     rows = talk(work)
     _warn_of_missing(rows)

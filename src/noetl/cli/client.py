@@ -95,13 +95,17 @@ class Client(Protocol):
     async def resolve(self, reference: "Reference") -> Any: ...
     async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> Row: ...
     def download(
-        self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
+        self,
+        execution_id: ExecutionId,
+        step: str,
+        format: str | None,
+        rows: Span = (0, None),
     ) -> AsyncGenerator[bytes, None]:
         """The bytes of a result. Without a format they are those of the store."""
         ...
 
     async def trace(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
-        """The lineage of a result: up to `MOST_NODES` nodes. `next` is set if there are more."""
+        """The lineage of a result. `next` is set if the limit of nodes has cut it."""
         ...
 
     async def pin(self, execution_id: ExecutionId, step: str, how: Pinning) -> Row: ...
@@ -162,7 +166,7 @@ async def printed(
 
 
 async def pages_of(read_page: Callable[[str | None], Awaitable[Row]]) -> Row:
-    """All pages of a lineage graph as one, up to `MOST_NODES` nodes."""
+    """The pages of a lineage graph as one graph, up to a limit of nodes."""
     graph = await read_page(None)
     while graph["next"] is not None and len(graph["nodes"]) < MOST_NODES:
         more = await read_page(graph["next"])

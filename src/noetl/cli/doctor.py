@@ -228,7 +228,11 @@ async def _lag(client: Client) -> list[CheckResult]:
 
 
 def _finding(
-    check: str, rows: list[Row], message: str, do: str, status: Literal["warn", "error"] = "error"
+    check: str,
+    rows: list[Row],
+    message: str,
+    do: str,
+    status: Literal["warn", "error"] = "error",
 ) -> CheckResult:
     """The result of a check that finds `rows`: it is good if there are none."""
     if not rows:

@@ -353,7 +353,13 @@ class Local:
 
         return shapes.state_value(await self._state.get(LOCAL, path, name))
 
-    async def set_state(self, path: str, name: str, value: Any, expected: int | None) -> Row:
+    async def set_state(
+        self,
+        path: str,
+        name: str,
+        value: Any,
+        expected: int | None,
+    ) -> Row:
         from noetl.server.api import shapes
 
         return shapes.state_value(await self._state.put(LOCAL, path, name, value, expected))
@@ -535,7 +541,11 @@ class Local:
         return shapes.result(execution_id, step, result)
 
     async def download(
-        self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
+        self,
+        execution_id: ExecutionId,
+        step: str,
+        format: str | None,
+        rows: Span = (0, None),
     ) -> AsyncGenerator[bytes, None]:
         download = await self._result_service.download(LOCAL, execution_id, step, format, *rows)
         async with aclosing(download.parts(0, None)) as parts:

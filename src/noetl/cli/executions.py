@@ -568,7 +568,11 @@ Comment = Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="
 
 
 def approve(
-    execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False
+    execution: ID,
+    step: Step,
+    by: By = None,
+    comment: Comment = None,
+    as_json: AsJson = False,
 ) -> None:
     """Approve what a step (`wait` with `approval`) waits for: the execution goes on.
 
@@ -578,7 +582,11 @@ def approve(
 
 
 def reject(
-    execution: ID, step: Step, by: By = None, comment: Comment = None, as_json: AsJson = False
+    execution: ID,
+    step: Step,
+    by: By = None,
+    comment: Comment = None,
+    as_json: AsJson = False,
 ) -> None:
     """Refuse what a step waits for: the step fails with REJECTED, which its router may handle.
 
@@ -588,7 +596,12 @@ def reject(
 
 
 def _approval(
-    execution: str, step: str, approved: bool, by: str | None, comment: str | None, as_json: bool
+    execution: str,
+    step: str,
+    approved: bool,
+    by: str | None,
+    comment: str | None,
+    as_json: bool,
 ) -> None:
     from getpass import getuser
 

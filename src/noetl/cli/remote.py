@@ -123,7 +123,13 @@ class Remote:
     async def state_value(self, path: str, name: str) -> Row:
         return await self._get(_state_place(path, name))
 
-    async def set_state(self, path: str, name: str, value: Any, expected: int | None) -> Row:
+    async def set_state(
+        self,
+        path: str,
+        name: str,
+        value: Any,
+        expected: int | None,
+    ) -> Row:
         body = {"value": value, "expected_version": expected}
         response = await self._ask("PUT", _state_place(path, name), json=body)
         answer: Row = response.json()
@@ -217,7 +223,7 @@ class Remote:
     async def _streamed(self, place: str, step: str | None) -> AsyncGenerator[list[Row], None]:
         """Follow a stream to its end. A broken stream is continued where it stopped.
 
-        Gives up if the server is unavailable for `AWAY` seconds.
+        Gives up if the server is unavailable for too long.
         """
         loop = asyncio.get_running_loop()
         after, deadline = 0, loop.time() + AWAY
@@ -251,7 +257,11 @@ class Remote:
         return await self._get(_result(execution_id, step), rows=rows)
 
     async def download(
-        self, execution_id: ExecutionId, step: str, format: str | None, rows: Span = (0, None)
+        self,
+        execution_id: ExecutionId,
+        step: str,
+        format: str | None,
+        rows: Span = (0, None),
     ) -> AsyncGenerator[bytes, None]:
         query = _given(format=format, start=rows[0] or None, stop=rows[1])
         place = f"{_result(execution_id, step)}/data"
@@ -402,7 +412,9 @@ def _refused(answer: httpx.Response) -> NoetlError:
     """The error that the server's answer describes."""
     try:
         body = answer.json()
-        detail, hint, code = str(body["detail"]), body.get("hint"), str(body.get("code", ""))
+        detail = str(body["detail"])
+        hint = body.get("hint")
+        code = str(body.get("code", ""))
     except (ValueError, KeyError, TypeError):
         return Unavailable(
             f"{answer.request.url} answers {answer.status_code}, but not as a NoETL server",

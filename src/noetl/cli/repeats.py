@@ -122,7 +122,12 @@ def _wish(version: str | None, assigned: list[str] | None) -> Row:
 
 
 def _repeat(
-    execution: str, how: Again, wish: Row, dry_run: bool, watch: bool, as_json: bool
+    execution: str,
+    how: Again,
+    wish: Row,
+    dry_run: bool,
+    watch: bool,
+    as_json: bool,
 ) -> None:
     from noetl.cli.executions import talk
     from noetl.cli.run import finish, follow, interruptible, told
@@ -222,7 +227,13 @@ def _begins_text(plan: Row) -> str:
 # ---- many ----------------------------------------------------------------------------------------------------------------
 
 
-def _retry_many(filters: Row, wish: Row, dry_run: bool, yes: bool, as_json: bool) -> None:
+def _retry_many(
+    filters: Row,
+    wish: Row,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
     from noetl.cli.executions import talk
 
     async def work(client: Client) -> list[Row]:
@@ -255,8 +266,8 @@ def _retry_many(filters: Row, wish: Row, dry_run: bool, yes: bool, as_json: bool
 async def _failed_and_not_retried(client: Client, filters: Row) -> tuple[list[Row], bool]:
     """Failed executions that no later execution retries, oldest first, without children.
 
-    A child is retried with its parent. The second value is False if there are more than
-    `MAX_REPEATED` executions: then the older ones were not read.
+    A child is retried with its parent. The second value is False if there are too many executions:
+    then the oldest ones were not read.
     """
     rows: list[Row] = []
     before: str | None = None
@@ -314,5 +325,6 @@ def _print_many(rows: list[Row]) -> None:
         if plan is not None:
             begins, version = _begins_text(plan), plan["version"]
         outcome = row["refused"] or row["retried_by"]
-        lines.append((row["execution_id"], row["path"], version, begins, outcome, row["status"]))
+        line = (row["execution_id"], row["path"], version, begins, outcome, row["status"])
+        lines.append(line)
     columns(("EXECUTION", "PLAYBOOK", "VERSION", "BEGINS WITH", "RETRIED BY", "STATUS"), lines)

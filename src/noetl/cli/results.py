@@ -218,7 +218,13 @@ def span(rows: str | None) -> Span:
     return int(first or 0), int(stop) if stop else None
 
 
-def _save(execution: str, step: str, format: str | None, rows: Span, into: Path | None) -> None:
+def _save(
+    execution: str,
+    step: str,
+    format: str | None,
+    rows: Span,
+    into: Path | None,
+) -> None:
     async def work(client: Client) -> int:
         execution_id = await named(client, execution)
         parts = client.download(execution_id, step, format, rows)
@@ -283,7 +289,13 @@ def unpin(execution: ID, step: Step, as_json: AsJson = False) -> None:
     )
 
 
-def _pin(execution: str, step: str, how: Pinning, done: str, as_json: bool) -> None:
+def _pin(
+    execution: str,
+    step: str,
+    how: Pinning,
+    done: str,
+    as_json: bool,
+) -> None:
     async def work(client: Client) -> Row:
         return await client.pin(await named(client, execution), step, how)
 

@@ -210,7 +210,11 @@ def _begin_spark(source: "PlaybookSource") -> None:
 
 
 def finish(
-    story: "Story", as_json: bool, *, durable: bool = True, lines: "Sequence[str]" = ()
+    story: "Story",
+    as_json: bool,
+    *,
+    durable: bool = True,
+    lines: "Sequence[str]" = (),
 ) -> None:
     """Print how the execution ended, and exit with the code that says the same."""
     if as_json:
@@ -472,7 +476,7 @@ async def _cancel(site: FollowedExecution, execution_id: "ExecutionId") -> None:
 
 
 async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) -> "list[Recorded]":
-    """The next events, or none if `stop` is set first. Retries for `PATIENCE` seconds."""
+    """The next events, or none if `stop` is set first. Retries while the log is unavailable."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE
     while True:

@@ -52,10 +52,10 @@ def list_state(
     elif not rows:
         say("no state: a playbook keeps some with `set: {state.NAME: …}`")
     else:
-        table = [
-            (row["path"], row["name"], _short(row["value"]), row["version"], _writer(row))
-            for row in rows
-        ]
+        table = []
+        for row in rows:
+            value = _short(row["value"])
+            table.append((row["path"], row["name"], value, row["version"], _writer(row)))
         columns(("PATH", "NAME", "VALUE", "VERSION", "WRITTEN BY"), table)
 
 
@@ -107,7 +107,8 @@ def history(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
     table = []
     for row in rows:
         value = "unset" if row["unset"] else _short(row["value"])
-        table.append((row["version"], value, row["at"][:19], _writer(row), row["seq"] or ""))
+        moment = row["at"][:19]
+        table.append((row["version"], value, moment, _writer(row), row["seq"] or ""))
     columns(("VERSION", "VALUE", "AT", "WRITTEN BY", "EVENT"), table)
 
 

@@ -131,12 +131,13 @@ class Story:
     def steps(self) -> dict[str, tuple[str, int, str]]:
         """Status, number of activations and progress by step, in the order in which steps began."""
         steps = steps_of(self.state)
-        progress = {name: _stats(step.loop) for name, step in steps.items()}
+        progress = {name: _stats(seen.loop) for name, seen in steps.items()}
         for activation in self.state.activations.values():
+            step = activation.step
             counts = self._progress(activation.entered_at, activation.loop)
-            words = (counts or self._waits_for(activation.id), self.said.get(activation.step, ""))
-            progress[activation.step] = ", ".join(filter(None, words))
-        return {name: (step.status, step.runs, progress[name]) for name, step in steps.items()}
+            words = (counts or self._waits_for(activation.id), self.said.get(step, ""))
+            progress[step] = ", ".join(filter(None, words))
+        return {name: (seen.status, seen.runs, progress[name]) for name, seen in steps.items()}
 
     def _progress(self, since: int, loop: LoopState | None) -> str:
         """The done items of a loop, its size, and the items per second."""
@@ -170,7 +171,9 @@ class Story:
                 self.result = await _value(reference, resolve)
                 if look is not None and ended.step is not None and _large(reference):
                     self.result["preview"] = await self._preview(look, ended.step)
-        self.ctx = {name: await _settled(value, resolve) for name, value in self.state.ctx.items()}
+        self.ctx = {}
+        for name, value in self.state.ctx.items():
+            self.ctx[name] = await _settled(value, resolve)
 
     async def _preview(self, look: Look, step: str) -> Any:
         result = await look(self.state.execution_id, step, TABLE)
@@ -180,16 +183,23 @@ class Story:
     def to_dict(self) -> dict[str, Any]:
         """The output of `noetl run --json`."""
         failure = self.failure
+        error: dict[str, Any] | None = None
+        if failure is not None:
+            error = {
+                "code": failure.code,
+                "message": failure.message,
+                "step": self.state.failed_step,
+            }
+        steps = steps_of(self.state)
         return {
             "execution_id": self.state.execution_id,
             "status": self.status,
             "recovered": self.state.recovered,
-            "error": failure
-            and {"code": failure.code, "message": failure.message, "step": self.state.failed_step},
+            "error": error,
             "result": self.result,
             "ctx": self.ctx,
             "state": playbook_state.shown(self.state),
-            "steps": {name: step.shown() for name, step in steps_of(self.state).items()},
+            "steps": {name: step.shown() for name, step in steps.items()},
             "workload": self.workload,
             "children": self.children_seen(),
             "cause": self.cause,
@@ -305,8 +315,10 @@ class StepDisplay:
             return
         from rich.text import Text
 
-        lines = [*step_lines(self._story), *map(dim, list(self._lines)[-BELOW:])]
-        self._screen.update(Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis"))
+        last = list(self._lines)[-BELOW:]
+        lines = [*step_lines(self._story), *map(dim, last)]
+        text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis")
+        self._screen.update(text)
 
 
 class EventLines:
@@ -440,24 +452,32 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
 def _print_result(result: Any) -> None:
     """Print rows as a table, and any other value as JSON."""
     rows, names = _result_rows(result)
-    if not (rows and isinstance(names, list) and all(isinstance(row, dict) for row in rows)):
-        print(msgspec.json.format(msgspec.json.encode(result), indent=2).decode())
+    if not rows or names is None:
+        text = msgspec.json.format(msgspec.json.encode(result), indent=2)
+        print(text.decode())
         return
+    table = []
+    for row in rows[:TABLE]:
+        table.append([_shown(row.get(name)) for name in names])
     print()
-    columns(names, [[_shown(row.get(name)) for name in names] for row in rows[:TABLE]])
+    columns(names, table)
     total = result["reference"]["rows"] if "preview" in result else len(rows)
     if total is not None and total > TABLE:
         print(dim(f"… {total - TABLE} more rows"))
 
 
-def _result_rows(result: Any) -> tuple[Any, Any]:
-    """The rows of a result and the names of their columns; None if it has none."""
+def _result_rows(result: Any) -> tuple[list[Row], list[str] | None]:
+    """The rows of a result and the names of their columns; None if it is not a table."""
     if not isinstance(result, dict):
-        return None, None
+        return [], None
     rows = result.get("preview")
-    if not rows:
-        return result.get("rows"), result.get("columns")
-    names = list(rows[0]) if isinstance(rows[0], dict) else None
+    names = result.get("columns")
+    if rows:
+        names = list(rows[0]) if isinstance(rows[0], dict) else None
+    else:
+        rows = result.get("rows") or []
+    if not isinstance(names, list) or not all(isinstance(row, dict) for row in rows):
+        return [], None
     return rows, names
 
 

@@ -258,13 +258,19 @@ def _signals(case: "Case") -> "Iterator[tuple[str, Any]]":
 
 
 def _told(
-    story: "Story", path: list[str], values: dict[str, Any], calls: dict[str, list[dict[str, Any]]]
+    story: "Story",
+    path: list[str],
+    values: dict[str, Any],
+    calls: dict[str, list[dict[str, Any]]],
 ) -> "CaseOutcome":
     from noetl.cli.cases import CaseOutcome
 
     report = story.to_dict()
     steps = {name: step["status"] for name, step in report["steps"].items()}
-    state = {name: row["value"] for name, row in report["state"].items() if not row["unset"]}
+    state: dict[str, Any] = {}
+    for name, row in report["state"].items():
+        if not row["unset"]:
+            state[name] = row["value"]
     return CaseOutcome(
         status=report["status"],
         path=path,
