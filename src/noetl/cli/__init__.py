@@ -44,7 +44,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(LEFT)
     except BrokenPipeError:  # `noetl exec list | head`: the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:  # the outermost border: users get words, not a stack trace
         if os.environ.get("NOETL_DEBUG"):

@@ -44,7 +44,8 @@ def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
     workbook = {entry.name: entry.tool for entry in playbook.workbook}
     spec = playbook.executor.spec
     path = playbook.metadata.path or playbook.metadata.name
-    workload = merge(playbook, payload, Beginning(path=path, env=readable_environment(os.environ)))
+    beginning = Beginning(path=path, env=readable_environment(os.environ))
+    workload = merge(playbook, payload, beginning)
     tasks: list[Task] = []
     for step in playbook.workflow:
         tasks += _tasks(step, workbook)
@@ -112,7 +113,12 @@ def _step(step: Step, workbook: Mapping[str, Task], workload: Shape) -> Shape:
 
 
 def _task(task: Task) -> Shape:
-    shape = {"task": task.name, "kind": _kind(task), "auth": _auth(task), "timeout": task.timeout}
+    shape = {
+        "task": task.name,
+        "kind": _kind(task),
+        "auth": _auth(task),
+        "timeout": task.timeout,
+    }
     if isinstance(task, SparkTask):
         return {**shape, "spark": _spark(task)}
     return shape
@@ -143,9 +149,19 @@ def _output_place(output: Output) -> Shape:
     elif output.kind is not None:
         to, default_mode = f"{output.kind} table {output.table}", "insert"
     else:
-        return {"to": "result", "mode": None, "partition_by": output.partition_by, "key": []}
+        return {
+            "to": "result",
+            "mode": None,
+            "partition_by": output.partition_by,
+            "key": [],
+        }
     mode = output.mode or default_mode
-    return {"to": to, "mode": mode, "partition_by": output.partition_by, "key": output.key}
+    return {
+        "to": to,
+        "mode": mode,
+        "partition_by": output.partition_by,
+        "key": output.key,
+    }
 
 
 def _loop(loop: Loop) -> Shape:
@@ -202,7 +218,8 @@ def _pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str:
     """The pool of a step. A template that needs more than the workload stays unrendered."""
     if step.spec.pool is not None:
         try:
-            return str(render_value(step.spec.pool, {**workload, "workload": workload}))
+            scope = {**workload, "workload": workload}
+            return str(render_value(step.spec.pool, scope))
         except TemplateError:
             return step.spec.pool
     if step.loop is not None and step.loop.spec.policy.exec == "spark":
@@ -248,7 +265,8 @@ def _task_auths(task: Task) -> Iterator[Any]:
 
 async def find_missing(uses: Shape, client: Client) -> Shape:
     """The names in `uses` that do not exist now. Names with templates are unknown until it runs."""
-    stored = {row["name"] for row in await client.credentials()} | {"local"}
+    stored = {"local"}
+    stored.update(row["name"] for row in await client.credentials())
     registered = {row["path"] for row in await client.playbooks()}
     served: set[str] = set()
     for worker in await client.workers():
@@ -272,7 +290,10 @@ async def current_state(state: Shape, path: str, client: Client) -> Shape:
     if names == []:
         return {}
     rows = await client.state_values(path)
-    return {row["name"]: row["value"] for row in rows if names is None or row["name"] in names}
+    values = {row["name"]: row["value"] for row in rows}
+    if names is None:
+        return values
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _absent(names: Iterable[str], there: set[str]) -> list[str]:

@@ -88,7 +88,8 @@ async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator
 
     `at_a_stretch` is the time in seconds that the log may compute before it yields to others.
     """
-    store, shards = settings.read(settings.Store), settings.read(settings.ShardSettings)
+    store = settings.read(settings.Store)
+    shards = settings.read(settings.ShardSettings)
     try:
         dsns = await ensure(home)
         count = await _migrated(dsns.control, shards)
@@ -155,7 +156,8 @@ async def _keep_there(home: Path, bus: BusPostgres, store: settings.Store) -> No
 def server_settings(
     count: int, address: str | None = None, at_a_stretch: float | None = None
 ) -> ServerSettings:
-    shards, duties = settings.read(settings.ShardSettings), settings.read(settings.Duties)
+    shards = settings.read(settings.ShardSettings)
+    duties = settings.read(settings.Duties)
     storage = settings.read(settings.Storage)
     retention = None
     if storage.storage_retention_sec is not None:
@@ -180,8 +182,9 @@ def opened_results(server: Server, home: Path) -> Reading:
 
     Callers are interactive, so an unavailable store fails at once instead of being retried.
     """
-    storage = settings.read(settings.Storage).model_copy(update={"storage_patience_sec": 0.0})
-    return Reading(open_store(server, home, storage), server.manifest)
+    storage = settings.read(settings.Storage)
+    impatient = storage.model_copy(update={"storage_patience_sec": 0.0})
+    return Reading(open_store(server, home, impatient), server.manifest)
 
 
 def micros(seconds: float) -> Micros:
@@ -213,9 +216,14 @@ def _server(ports: HomePorts) -> Server:
     async def reveal(identity: Identity, name: str) -> dict[str, Any]:
         return await stored_credentials(ports).reveal(identity, name)
 
-    settings_ = server_settings(ports.shards)
     return Server(
-        ports.log, ports.leases, ports.bus, ports.catalog, ports.clock, settings_, reveal=reveal
+        ports.log,
+        ports.leases,
+        ports.bus,
+        ports.catalog,
+        ports.clock,
+        server_settings(ports.shards),
+        reveal=reveal,
     )
 
 
@@ -235,10 +243,10 @@ def _for_a_moment(ports: HomePorts, more: tuple[str, ...]) -> Options:
         settings.read(settings.ShardSettings),
         settings.read(settings.Storage),
     )
-    pools = tuple(dict.fromkeys((*usual(usual_options.pools), *more)))
+    pools = dict.fromkeys((*usual(usual_options.pools), *more))
     return replace(
         usual_options,
-        pools=pools,
+        pools=tuple(pools),
         drain=LEAVE,
         find_data=lambda: ports.data,
         tools=tools(ports.home),
@@ -300,7 +308,11 @@ class Local:
     async def register(self, text: str, path: str | None = None) -> Row:
         registered = await self._playbooks.register(LOCAL, text, path)
         findings = [finding.to_dict() for finding in registered.findings]
-        return {**_entry(registered.entry), "created": registered.created, "findings": findings}
+        return {
+            **_entry(registered.entry),
+            "created": registered.created,
+            "findings": findings,
+        }
 
     async def playbooks(self, prefix: str = "") -> list[Row]:
         entries = await self._playbooks.latest(LOCAL, prefix, limit=MAX_LISTED_ROWS)
@@ -351,7 +363,8 @@ class Local:
     async def state_value(self, path: str, name: str) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.state_value(await self._state.get(LOCAL, path, name))
+        row = await self._state.get(LOCAL, path, name)
+        return shapes.state_value(row)
 
     async def set_state(
         self,
@@ -362,7 +375,8 @@ class Local:
     ) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.state_value(await self._state.put(LOCAL, path, name, value, expected))
+        row = await self._state.put(LOCAL, path, name, value, expected)
+        return shapes.state_value(row)
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
         version = await self._state.unset(LOCAL, path, name, expected)
@@ -391,7 +405,8 @@ class Local:
     async def schedule(self, name: str) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.schedule(await self._schedules.get(LOCAL, name))
+        schedule = await self._schedules.get(LOCAL, name)
+        return shapes.schedule(schedule)
 
     async def change_schedule(self, name: str, how: Turned) -> Row:
         from noetl.server.api import shapes
@@ -407,12 +422,14 @@ class Local:
         return {"name": name}
 
     async def slots(self, name: str, count: int) -> Row:
-        return {"name": name, "slots": await self._schedules.upcoming(LOCAL, name, count)}
+        slots = await self._schedules.upcoming(LOCAL, name, count)
+        return {"name": name, "slots": slots}
 
     async def add_hook(self, **call: Any) -> Row:
         from noetl.server.api import shapes
 
-        added = await self._hooks.add(LOCAL, HookDefinition(tenant=LOCAL.tenant, **call))
+        definition = HookDefinition(tenant=LOCAL.tenant, **call)
+        added = await self._hooks.add(LOCAL, definition)
         return {**shapes.hook(added.hook), "created": added.created}
 
     async def hooks(self) -> list[Row]:
@@ -433,11 +450,13 @@ class Local:
         )
 
     async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
-        started = await self._executions.repeat(LOCAL, execution_id, RepeatWish(how, **wish))
+        repeat = RepeatWish(how, **wish)
+        started = await self._executions.repeat(LOCAL, execution_id, repeat)
         return started.execution_id
 
     async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row:
-        return await self._executions.preview(LOCAL, execution_id, RepeatWish(how, **wish))
+        repeat = RepeatWish(how, **wish)
+        return await self._executions.preview(LOCAL, execution_id, repeat)
 
     async def change(self, execution_id: ExecutionId, how: Change) -> Row:
         executions = self._executions
@@ -453,7 +472,8 @@ class Local:
     async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
         from noetl.server.services.signals import Outside
 
-        answer = await self._signals.send(LOCAL, execution_id, Outside(name, payload))
+        signal = Outside(name, payload)
+        answer = await self._signals.send(LOCAL, execution_id, signal)
         return {
             "execution_id": execution_id,
             "request": answer.request,
@@ -476,7 +496,8 @@ class Local:
         from noetl.server.api import shapes
 
         with _telling_where_they_are(execution_id):
-            return shapes.detailed(await self._executions.detail(LOCAL, execution_id, min_seq))
+            detail = await self._executions.detail(LOCAL, execution_id, min_seq)
+            return shapes.detailed(detail)
 
     async def workload(self, execution_id: ExecutionId) -> Row:
         return await self._executions.workload(LOCAL, execution_id)
@@ -547,7 +568,13 @@ class Local:
         format: str | None,
         rows: Span = (0, None),
     ) -> AsyncGenerator[bytes, None]:
-        download = await self._result_service.download(LOCAL, execution_id, step, format, *rows)
+        download = await self._result_service.download(
+            LOCAL,
+            execution_id,
+            step,
+            format,
+            *rows,
+        )
         async with aclosing(download.parts(0, None)) as parts:
             async for part in parts:
                 yield part
@@ -574,14 +601,17 @@ class Local:
     async def usage_of(self, execution_id: ExecutionId) -> Row:
         from noetl.server.api import shapes
 
-        return shapes.usage(await self._usage.of(LOCAL, execution_id))
+        usage = await self._usage.of(LOCAL, execution_id)
+        return shapes.usage(usage)
 
     async def usage(self, path: str | None, before: str | None, limit: int) -> Row:
         from noetl.server.api import shapes
 
         older = None if before is None else ExecutionId(before)
         page = await self._usage.page(LOCAL, path, older, limit)
-        following = page[-1].row.execution_id if len(page) == limit else None
+        following = None
+        if len(page) == limit:
+            following = page[-1].row.execution_id
         return {"executions": [shapes.usage(usage) for usage in page], "next": following}
 
     # -- the queue --
@@ -601,7 +631,12 @@ class Local:
 
     async def workers(self) -> list[Row]:
         return [
-            {"worker": row.worker, "pools": list(row.pools), "free": row.free, "held": row.held}
+            {
+                "worker": row.worker,
+                "pools": list(row.pools),
+                "free": row.free,
+                "held": row.held,
+            }
             for row in await self._ports.log.workers(LOCAL.tenant)
         ]
 
@@ -665,7 +700,8 @@ class Local:
     def _schedules(self) -> "ScheduleService":
         from noetl.server.services.schedules import ScheduleService
 
-        return ScheduleService(self._ports.schedules, self._server.playbooks, self._server.clock)
+        server = self._server
+        return ScheduleService(self._ports.schedules, server.playbooks, server.clock)
 
     @cached_property
     def _state(self) -> "PlaybookStateService":
@@ -690,7 +726,8 @@ class Local:
         from noetl.server.services.access import Access
         from noetl.server.services.signals import SignalService
 
-        return SignalService(self._ports.log, self._server.requests, Access(self._ports.log))
+        log = self._ports.log
+        return SignalService(log, self._server.requests, Access(log))
 
 
 @contextmanager
@@ -718,4 +755,8 @@ def _queue_row(row: Queued) -> Row:
 
 
 def _entry(entry: CatalogEntry) -> Row:
-    return {"path": entry.path, "version": entry.version, "hash": entry.hash}
+    return {
+        "path": entry.path,
+        "version": entry.version,
+        "hash": entry.hash,
+    }

@@ -112,7 +112,16 @@ def list_executions(
         str | None,
         typer.Option("--before", metavar="ID", help="older than this one: the next page"),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="how many")] = 20,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            max=500,
+            help="how many",
+        ),
+    ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List executions, newest first.
@@ -270,8 +279,10 @@ def _step_line(name: str, step: Row) -> tuple[Any, ...]:
 
     seconds = step["seconds"]
     if step["status"] == "running" and step["started_at"]:
-        seconds = (datetime.now(UTC) - datetime.fromisoformat(step["started_at"])).total_seconds()
-    return name, step["status"], step["runs"], seconds_text(seconds), loop_text(step["loop"])
+        age = datetime.now(UTC) - datetime.fromisoformat(step["started_at"])
+        seconds = age.total_seconds()
+    duration, items = seconds_text(seconds), loop_text(step["loop"])
+    return name, step["status"], step["runs"], duration, items
 
 
 def events(
@@ -334,7 +345,8 @@ def _as_json(page: "list[Recorded]") -> None:
     from noetl.server.api import shapes
 
     for row in page:
-        sys.stdout.write(msgspec.json.encode(shapes.event(row)).decode() + "\n")
+        line = msgspec.json.encode(shapes.event(row))
+        sys.stdout.write(line.decode() + "\n")
     sys.stdout.flush()
 
 

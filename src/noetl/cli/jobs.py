@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from noetl.server.duties.jobs import Run
     from noetl.spark.jobs.lake import LakeStore
     from noetl.spark.jobs.places import Runs
+    from noetl.spark.jobs.rebuild import RebuildJob
 
 log = logging.getLogger(__name__)
 
@@ -135,11 +136,10 @@ def rebuild(as_json: AsJson = False) -> None:
     """
 
     async def work(ports: "HomePorts") -> Any:
-        from noetl.spark.jobs.rebuild import RebuildJob
         from noetl.spark.jobs.rebuild import rebuild as run
 
         with _runs(ports.home) as runs:
-            job = RebuildJob(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+            job = await _rebuild_job(ports, runs)
             return await asyncio.to_thread(run, job)
 
     counts = _with_database(work)
@@ -167,8 +167,9 @@ def stats(
 
         now = ports.clock.now()
         period = _moment(since, now - WEEK), _moment(until, now)
+        lake = _lake(ports.home)
         with _runs(ports.home) as runs:
-            return await asyncio.to_thread(run, ports.control, _lake(ports.home), runs, *period)
+            return await asyncio.to_thread(run, ports.control, lake, runs, *period)
 
     rows = _with_database(work)
     if as_json:
@@ -229,7 +230,6 @@ def verify(
 
     async def work(ports: "HomePorts") -> list[Any]:
         from noetl.spark.jobs.places import InProcess
-        from noetl.spark.jobs.rebuild import RebuildJob
         from noetl.spark.jobs.rebuild import verify as run
 
         if execution is not None:
@@ -237,12 +237,10 @@ def verify(
                 raise NotFound(
                     f"no execution {execution}", hint="noetl exec list shows those there are"
                 )
-            job = RebuildJob(
-                ports.control, _lake(ports.home), InProcess(), await _unreadable(ports)
-            )
+            job = await _rebuild_job(ports, InProcess())
             return await asyncio.to_thread(lambda: list(run(job, int(execution))))
         with _runs(ports.home) as runs:
-            job = RebuildJob(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+            job = await _rebuild_job(ports, runs)
             return await asyncio.to_thread(lambda: list(run(job)))
 
     differences = _with_database(work)
@@ -320,7 +318,13 @@ def _asked(ports: "HomePorts", text: str, files: dict[str, Path]) -> Any:
 
     with (
         _spark(ports.home) as url,
-        asking(ports.control, _lake(ports.home), url, mentioned(text), files) as ask,
+        asking(
+            ports.control,
+            _lake(ports.home),
+            url,
+            mentioned(text),
+            files,
+        ) as ask,
     ):
         return ask(text)
 
@@ -464,6 +468,12 @@ def _spark(home: Path) -> Iterator[str]:
     finally:
         if use is not None:
             place.leave(use)
+
+
+async def _rebuild_job(ports: "HomePorts", runs: "Runs") -> "RebuildJob":
+    from noetl.spark.jobs.rebuild import RebuildJob
+
+    return RebuildJob(ports.control, _lake(ports.home), runs, await _unreadable(ports))
 
 
 async def _unreadable(ports: "HomePorts") -> dict[str, str]:

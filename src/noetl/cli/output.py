@@ -59,7 +59,8 @@ def say_row(row: Any, sentence: str, *, as_json: bool) -> None:
 def lines_of(rows: Iterable[Any]) -> None:
     """Print each row as one line of JSON."""
     for row in rows:
-        sys.stdout.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+        line = json.dumps(row, ensure_ascii=False, default=str)
+        sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
@@ -300,5 +301,6 @@ def log_to_stderr(level: str) -> None:
     stderr = logging.StreamHandler()
     stderr.setFormatter(Fields("%(asctime)s %(levelname)s %(name)s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[stderr], force=True)
+    root_level = logging.getLogger().level
     for noisy in ("httpx", "httpcore", "asyncio", "uvicorn.error"):
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, root_level))

@@ -77,7 +77,8 @@ def validate(
         findings.extend(_missing(server, checked))
     shown = [finding for finding in findings if not (quiet and finding.severity == "note")]
     if as_json:
-        print(json.dumps([finding.to_dict() for finding in shown], indent=2, ensure_ascii=False))
+        rows = [finding.to_dict() for finding in shown]
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
         _print(shown)
         _summary(len(files), findings)
@@ -176,7 +177,8 @@ def _files(paths: list[Path]) -> tuple[list[Path], bool]:
 
 def _below(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
-        if path.suffix in (".yaml", ".yml") and path.is_file() and not path.name.endswith(TESTS):
+        is_playbook = path.suffix in (".yaml", ".yml") and not path.name.endswith(TESTS)
+        if is_playbook and path.is_file():
             yield path
 
 

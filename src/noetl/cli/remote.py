@@ -72,7 +72,14 @@ class Remote:
     # -- credentials --
 
     async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
-        return await self._post("/api/credentials", {"name": name, "kind": kind, "data": data})
+        return await self._post(
+            "/api/credentials",
+            {
+                "name": name,
+                "kind": kind,
+                "data": data,
+            },
+        )
 
     async def credentials(self) -> list[Row]:
         page = await self._get("/api/credentials")
@@ -405,7 +412,13 @@ def _no_url(url: str) -> InvalidInput:
 
 def _recorded(row: Row) -> Recorded:
     event = codec.decode_event(msgspec.json.encode(row["data"]))
-    return Recorded(ExecutionId(row["execution_id"]), 0, row["seq"], 0, event)
+    return Recorded(
+        ExecutionId(row["execution_id"]),
+        0,
+        row["seq"],
+        0,
+        event,
+    )
 
 
 def _refused(answer: httpx.Response) -> NoetlError:
@@ -430,7 +443,11 @@ def _refused(answer: httpx.Response) -> NoetlError:
 
 
 def _error_type(status: int) -> type[NoetlError]:
-    known: dict[int, type[NoetlError]] = {404: NotFound, 409: Conflict, 410: Expired}
+    known: dict[int, type[NoetlError]] = {
+        404: NotFound,
+        409: Conflict,
+        410: Expired,
+    }
     if status in known:
         return known[status]
     return Unavailable if status >= 500 else InvalidInput

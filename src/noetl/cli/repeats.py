@@ -72,7 +72,8 @@ def retry(
         )
     wish = _wish(version, assigned)
     if failed:
-        _retry_many({"since": since, "path": path}, wish, dry_run, yes, as_json)
+        filters = {"since": since, "path": path}
+        _retry_many(filters, wish, dry_run, yes, as_json)
     else:
         _repeat(execution or "", "retry", wish, dry_run, watch, as_json)
 

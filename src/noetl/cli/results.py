@@ -100,7 +100,11 @@ def show(
 
 
 def _show(result: Row) -> None:
-    preview = result["preview"] or {"rows": None, "value": None, "cut": False}
+    preview = result["preview"] or {
+        "rows": None,
+        "value": None,
+        "cut": False,
+    }
     rows = preview["rows"]
     if rows is None:
         _show_value(result, preview)
@@ -311,7 +315,14 @@ def usage(
         str | None, typer.Option("--playbook", metavar="PATH", help="executions of this playbook")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=200, help="how many executions at most")
+        int,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            max=200,
+            help="how many executions at most",
+        ),
     ] = 50,
     before: Annotated[
         str | None, typer.Option("--before", metavar="ID", help="executions older than this one")
@@ -360,7 +371,13 @@ def by_playbook(rows: list[Row]) -> list[Row]:
     totals: dict[str, Row] = {}
     for row in rows:
         path = row["path"]
-        empty = {"executions": 0, "tiers": {}, "count": 0, "bytes": 0, "expired": 0}
+        empty = {
+            "executions": 0,
+            "tiers": {},
+            "count": 0,
+            "bytes": 0,
+            "expired": 0,
+        }
         total = totals.setdefault(path, {"path": path, **empty})
         total["executions"] += 1
         for name in ("count", "bytes", "expired"):
@@ -387,7 +404,14 @@ def trace(
     execution: ID,
     step: Step,
     depth: Annotated[
-        int, typer.Option("--depth", metavar="N", min=0, max=64, help="how many steps back")
+        int,
+        typer.Option(
+            "--depth",
+            metavar="N",
+            min=0,
+            max=64,
+            help="how many steps back",
+        ),
     ] = 16,
     as_json: AsJson = False,
 ) -> None:

@@ -114,7 +114,8 @@ def run(
         if not memory:
             _begin_early(source)
         show = told(as_json, watch, logs)
-        story = in_loop(_run(memory, source, others, workload, assignments or [], show))
+        running = _run(memory, source, others, workload, assignments or [], show)
+        story = in_loop(running)
     finish(story, as_json, durable=not memory, lines=show.left())
 
 
@@ -127,7 +128,8 @@ def _refused_as_json(as_json: bool) -> Iterator[None]:
         reason = cause(error)
         if not as_json or not isinstance(reason, NoetlError):
             raise
-        sys.stdout.write(json.dumps(refusal(reason), ensure_ascii=False) + "\n")
+        row = json.dumps(refusal(reason), ensure_ascii=False)
+        sys.stdout.write(row + "\n")
         raise typer.Exit(complain(reason)) from error
 
 
@@ -187,7 +189,8 @@ def _begin_early(source: "PlaybookSource") -> None:
     from threading import Thread
 
     if _ON_SPARK.search(source.text or ""):
-        Thread(target=_begin_spark, args=(source,), name="early-spark", daemon=True).start()
+        spark = Thread(target=_begin_spark, args=(source,), name="early-spark", daemon=True)
+        spark.start()
     if os.environ.get("NOETL_DB_URL"):
         return
     from noetl.embedded import ensure
@@ -218,7 +221,8 @@ def finish(
 ) -> None:
     """Print how the execution ended, and exit with the code that says the same."""
     if as_json:
-        sys.stdout.write(json.dumps(story.to_dict(), ensure_ascii=False) + "\n")
+        row = json.dumps(story.to_dict(), ensure_ascii=False)
+        sys.stdout.write(row + "\n")
     else:
         from noetl.cli.story import print_end
 
@@ -326,7 +330,8 @@ async def _in_memory(
     from noetl.cli.memory import MemoryCluster
     from noetl.model.commands import USUAL_POOLS
 
-    async with MemoryCluster(pools=(*USUAL_POOLS, *pools_in(source, *others))) as cluster:
+    pools = (*USUAL_POOLS, *pools_in(source, *others))
+    async with MemoryCluster(pools=pools) as cluster:
         for other in others:
             await cluster.register(other.text or "", other.name)
         execution_id = await cluster.start(source.text or "", source.name, workload)
@@ -480,7 +485,8 @@ async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) ->
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE
     while True:
-        reading = asyncio.ensure_future(site.events_after(story.state.execution_id, story.last_seq))
+        events = site.events_after(story.state.execution_id, story.last_seq)
+        reading = asyncio.ensure_future(events)
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)

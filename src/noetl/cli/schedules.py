@@ -208,7 +208,16 @@ def delete(name: Name, as_json: AsJson = False) -> None:
 
 def next_slots(
     name: Name,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=100, help="how many")] = 5,
+    count: Annotated[
+        int,
+        typer.Option(
+            "--count",
+            "-n",
+            min=1,
+            max=100,
+            help="how many",
+        ),
+    ] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Say when a schedule comes next, in its own time zone.

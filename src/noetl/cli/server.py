@@ -29,7 +29,13 @@ Host = Annotated[
 ]
 Port = Annotated[
     int | None,
-    typer.Option("--port", "-p", min=0, max=65535, help="8082 (NOETL_PORT); 0: a free one"),
+    typer.Option(
+        "--port",
+        "-p",
+        min=0,
+        max=65535,
+        help="8082 (NOETL_PORT); 0: a free one",
+    ),
 ]
 
 

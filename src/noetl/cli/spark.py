@@ -38,7 +38,11 @@ def status(as_json: AsJson = False) -> None:
     named, meaning, _ = _profile()
     place = _place()
     served = answering(place)
-    row: dict[str, Any] = {"profile": named, "running": served is not None, "log": str(place.log)}
+    row: dict[str, Any] = {
+        "profile": named,
+        "running": served is not None,
+        "log": str(place.log),
+    }
     if served is not None:
         row |= {
             "port": served.port,

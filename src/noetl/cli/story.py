@@ -112,7 +112,11 @@ class Story:
         """The children in the shape of the API."""
         newest = list(reversed(self.children.values()))
         counts = Counter(child["status"] for child in newest)
-        return {"total": len(newest), "counts": dict(counts), "newest": newest[:CHILDREN_LISTED]}
+        return {
+            "total": len(newest),
+            "counts": dict(counts),
+            "newest": newest[:CHILDREN_LISTED],
+        }
 
     @property
     def ended(self) -> bool:
@@ -378,9 +382,9 @@ def _tail(uri: str | None) -> str | None:
 
 def _verdict(arc: dict[str, Any]) -> str:
     text = f"{arc['step']} {arc['verdict']}"
-    saw = ", ".join(f"{name} = {_short(value)}" for name, value in arc.get("saw", {}).items())
+    saw = [f"{name} = {_short(value)}" for name, value in arc.get("saw", {}).items()]
     if saw:
-        text += f" ({saw})"
+        text += f" ({', '.join(saw)})"
     return text
 
 

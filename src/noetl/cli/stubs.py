@@ -143,7 +143,13 @@ def outcome(answer: StubAnswer, call: Call) -> Success | Failed:
             columns: list[str] = []
             if answer.rows and isinstance(answer.rows[0], dict):
                 columns = list(answer.rows[0])
-            return Success({"rows": answer.rows, "row_count": len(answer.rows), "columns": columns})
+            return Success(
+                {
+                    "rows": answer.rows,
+                    "row_count": len(answer.rows),
+                    "columns": columns,
+                }
+            )
         case "data":
             value: dict[str, Any] = {
                 "status_code": answer.status,

@@ -105,7 +105,12 @@ class Outcome:
             "seconds": round(self.seconds, 3),
             "problem": self.problem,
             "differences": [
-                {"what": d.what, "expected": d.expected, "got": d.got} for d in self.differences
+                {
+                    "what": d.what,
+                    "expected": d.expected,
+                    "got": d.got,
+                }
+                for d in self.differences
             ],
         }
 
@@ -184,7 +189,13 @@ async def _judged(
         problem = f"it did not end within {case.timeout}"
     except NoetlError as error:
         problem = f"{error.code}: {error}"
-    return Outcome(str(file), case.name, time.monotonic() - began, found, problem)
+    return Outcome(
+        str(file),
+        case.name,
+        time.monotonic() - began,
+        found,
+        problem,
+    )
 
 
 class Unsaid(Exception):
@@ -353,7 +364,13 @@ def _write_junit(file: Path, outcomes: list[Outcome]) -> None:
         suite.set("time", f"{sum(outcome.seconds for outcome in members):.3f}")
         for outcome in members:
             seconds = f"{outcome.seconds:.3f}"
-            case = SubElement(suite, "testcase", classname=name, name=outcome.name, time=seconds)
+            case = SubElement(
+                suite,
+                "testcase",
+                classname=name,
+                name=outcome.name,
+                time=seconds,
+            )
             if not outcome.passed:
                 lines = list(_lines(outcome))
                 failure = SubElement(case, "failure", message=lines[0])
