@@ -27,9 +27,9 @@ MOST_NODES = 1_000
 
 
 class Client(Protocol):
-    """`runs`: another process keeps executions running after this command has ended."""
+    """The operations of the HTTP API that commands use."""
 
-    runs: bool
+    runs: bool  # another process keeps executions running after this command has ended
 
     async def register(self, text: str, path: str | None = None) -> Row: ...
     async def playbooks(self, prefix: str = "") -> list[Row]: ...
@@ -117,7 +117,7 @@ class Client(Protocol):
     ) -> list[Row]: ...
     async def workers(self) -> list[Row]: ...
     async def history(self) -> str:
-        """ "ok", or the reason why the server or this machine cannot read compacted history."""
+        """Returns "ok", or the reason why compacted history cannot be read."""
         ...
 
     async def lag(self) -> dict[int, float]:

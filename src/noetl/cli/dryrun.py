@@ -275,7 +275,7 @@ async def find_missing(uses: Shape, client: Client) -> Shape:
         name for name in uses["credentials"] if not name.startswith("environment variable ")
     ]
     pools: list[str] = []
-    if client.runs:  # on this machine the command brings a worker for every pool
+    if client.runs:  # else the command itself brings a worker for every pool
         pools = _absent(uses["pools"], served)
     return {
         "credentials": _absent(credentials, stored),

@@ -505,7 +505,7 @@ async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) ->
 async def interruptible() -> AsyncIterator[asyncio.Event]:
     """An event that the first Ctrl-C (or SIGTERM) sets. The second ends the process.
 
-    An execution of which the process ends stays as it is.
+    An execution that is left this way stays as it is.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 

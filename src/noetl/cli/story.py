@@ -175,7 +175,6 @@ class Story:
                 self.result = await _value(reference, resolve)
                 if look is not None and ended.step is not None and _large(reference):
                     self.result["preview"] = await self._preview(look, ended.step)
-        self.ctx = {}
         for name, value in self.state.ctx.items():
             self.ctx[name] = await _settled(value, resolve)
 
