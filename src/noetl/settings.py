@@ -370,9 +370,9 @@ Concern = TypeVar("Concern", bound=_Concern)
 
 def read(concern: type[Concern], **given: Any) -> Concern:
     """Read settings from the environment. Values `given` on the command line win, unless None."""
-    chosen = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in given.items() if value is not None}
     try:
-        return concern(**chosen)
+        return concern(**values)
     except ValidationError as error:
         problem = error.errors()[0]
         name = variable(concern, str(problem["loc"][0]))

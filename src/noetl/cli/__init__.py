@@ -119,8 +119,8 @@ def root(
     pass
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         from importlib.metadata import version as installed
 
         print(f"noetl {installed('noetl')}")

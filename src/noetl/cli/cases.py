@@ -249,8 +249,8 @@ def _compared(expect: Expected, outcome: CaseOutcome) -> Iterator[tuple[str, Any
         yield f"state.{name}", value, outcome.state.get(name, MISSING)
     if expect.error is not None:
         yield from _of_error(expect.error, outcome.error or {})
-    for place, wanted in expect.calls.items():
-        yield from _of_calls(place, wanted, outcome.calls.get(place, []))
+    for place, expected in expect.calls.items():
+        yield from _of_calls(place, expected, outcome.calls.get(place, []))
 
 
 def _of_error(expect: ExpectedError, got: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -48,19 +48,19 @@ def register_files(
     from noetl.cli.language import load_or_raise
     from noetl.cli.run import read
 
-    found: list[Path] = []
-    for given in files:
-        found += playbooks_in(given)
-    if not found:
+    paths: list[Path] = []
+    for argument in files:
+        paths += playbooks_in(argument)
+    if not paths:
         raise InvalidInput(
             f"no playbooks in {', '.join(map(str, files))}",
             hint=f"files whose names end with .yaml or .yml; {TESTS[0]} is a test",
         )
-    if path is not None and len(found) != 1:
+    if path is not None and len(paths) != 1:
         raise InvalidInput(
-            f"--path names one playbook, and there are {len(found)} files", hint="give one file"
+            f"--path names one playbook, and there are {len(paths)} files", hint="give one file"
         )
-    texts = [(file, read(file)) for file in found]
+    texts = [(file, read(file)) for file in paths]
     for file, text in texts:
         load_or_raise(text, str(file))  # checks all of them before the first is registered
 
@@ -98,12 +98,12 @@ def _warn_of_missing(rows: list[Row]) -> None:
                 warn(f"{row['file']}:{finding['line']}: {finding['message']}", finding["hint"])
 
 
-def playbooks_in(given: Path) -> list[Path]:
+def playbooks_in(place: Path) -> list[Path]:
     """The file itself, or the playbooks below a folder."""
-    if not given.is_dir():
-        return [given]
-    found = [*given.rglob("*.yaml"), *given.rglob("*.yml")]
-    return sorted(path for path in found if path.is_file() and not path.name.endswith(TESTS))
+    if not place.is_dir():
+        return [place]
+    paths = [*place.rglob("*.yaml"), *place.rglob("*.yml")]
+    return sorted(path for path in paths if path.is_file() and not path.name.endswith(TESTS))
 
 
 def list_playbooks(

@@ -238,10 +238,10 @@ def _finding(
     if not rows:
         return CheckResult(check, "ok", "none")
     ids = list(dict.fromkeys(row["execution_id"] for row in rows))
-    named = ", ".join(ids[:NAMED])
+    names = ", ".join(ids[:NAMED])
     if len(ids) > NAMED:
-        named += " …"
-    return CheckResult(check, status, f"{len(rows)} {message} ({named})", do.format(ids[0]))
+        names += " …"
+    return CheckResult(check, status, f"{len(rows)} {message} ({names})", do.format(ids[0]))
 
 
 def _since(at: str | None) -> timedelta:

@@ -134,12 +134,12 @@ def _spark(task: SparkTask) -> Shape:
     }
 
 
-def _input_place(given: Any) -> str:
-    if not isinstance(given, dict):
-        return str(given)
-    if given.get("kind") is None:
-        return str(given.get("path") or f"table {given.get('table')}")
-    return f"{given['kind']} ({given.get('table') or 'a query'})"
+def _input_place(source: Any) -> str:
+    if not isinstance(source, dict):
+        return str(source)
+    if source.get("kind") is None:
+        return str(source.get("path") or f"table {source.get('table')}")
+    return f"{source['kind']} ({source.get('table') or 'a query'})"
 
 
 def _output_place(output: Output) -> Shape:
@@ -296,9 +296,9 @@ async def current_state(state: Shape, path: str, client: Client) -> Shape:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _absent(names: Iterable[str], there: set[str]) -> list[str]:
+def _absent(names: Iterable[str], existing: set[str]) -> list[str]:
     literal = (name for name in names if "{{" not in name and "{%" not in name)
-    return sorted(name for name in literal if name not in there)
+    return sorted(name for name in literal if name not in existing)
 
 
 # ---- on the screen -----------------------------------------------------------------------------------------------------
@@ -330,8 +330,8 @@ def print_plan(plan: Shape, playbook: Playbook, here: tuple[str, ...]) -> None:
 
 
 def _print_uses(uses: Shape, here: tuple[str, ...]) -> None:
-    known = (*here, "workbook")
-    absent = [kind for kind in uses["tools"] if kind.partition(" ")[0] not in known]
+    kinds = (*here, "workbook")
+    absent = [kind for kind in uses["tools"] if kind.partition(" ")[0] not in kinds]
     say(f"tools        {', '.join(uses['tools'])}")
     if absent:
         say(f"             not on this machine: {', '.join(absent)}")

@@ -329,13 +329,13 @@ def _asked(ports: "HomePorts", text: str, files: dict[str, Path]) -> Any:
         return ask(text)
 
 
-def _named(wanted: list[str]) -> dict[str, tuple[str, str]]:
+def _named(options: list[str]) -> dict[str, tuple[str, str]]:
     """The execution and step of each table of `--with`, by the table's name."""
     from noetl.model.errors import InvalidInput
     from noetl.spark.jobs.query import NAMES
 
     tables: dict[str, tuple[str, str]] = {}
-    for option in wanted:
+    for option in options:
         name, _, result = option.partition("=")
         execution, _, step = result.partition("/")
         if not (name.isidentifier() and execution and step):
@@ -461,10 +461,10 @@ def _spark(home: Path) -> Iterator[str]:
     from noetl.spark.starting import ensure
 
     spark = read(SparkSettings)
-    wanted, place = profile(spark.profile), SparkPlace.below(home)
-    use = place.use() if wanted.url is None else None
+    chosen_profile, place = profile(spark.profile), SparkPlace.below(home)
+    use = place.use() if chosen_profile.url is None else None
     try:
-        yield ensure(home, wanted, Serving(spark.idle_sec, spark.java_options))
+        yield ensure(home, chosen_profile, Serving(spark.idle_sec, spark.java_options))
     finally:
         if use is not None:
             place.leave(use)

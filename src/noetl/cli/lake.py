@@ -13,15 +13,15 @@ FOLDER = "lake"
 
 def open_lake(home: Path, storage: Storage, place: str | None = None) -> LakeStore:
     """The lake of the settings, or of `place`: a directory or a URL."""
-    chosen = place or find_lake(home, storage)
-    if chosen.startswith("file://"):
-        return DirectoryLake(directory_of(chosen))
-    if "://" not in chosen:
-        return DirectoryLake(Path(chosen).expanduser())
+    address = place or find_lake(home, storage)
+    if address.startswith("file://"):
+        return DirectoryLake(directory_of(address))
+    if "://" not in address:
+        return DirectoryLake(Path(address).expanduser())
     # Processes without an object store do not load its library.
     from noetl.spark.jobs.lake_objects import ObjectLake
 
-    return ObjectLake(lambda: connect_object_store(chosen, storage), chosen)
+    return ObjectLake(lambda: connect_object_store(address, storage), address)
 
 
 def find_lake(home: Path, storage: Storage) -> str:

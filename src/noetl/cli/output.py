@@ -255,8 +255,8 @@ def warn(message: str, hint: str | None = None) -> None:
 
 def warn_of_unknown_settings() -> None:
     """Warn of `NOETL_*` variables that nothing reads: they are most likely misspelt."""
-    ours = [name for name in os.environ if name.startswith("NOETL_")]
-    if _USUAL_VARIABLES.issuperset(ours):
+    names = [name for name in os.environ if name.startswith("NOETL_")]
+    if _USUAL_VARIABLES.issuperset(names):
         return
     # The settings take time to load, so most environments are checked without them.
     from noetl.settings import unknown_variables

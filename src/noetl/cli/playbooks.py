@@ -75,12 +75,12 @@ def validate(
             checked.append((str(file), _text(file), loaded.playbook))
     if server is not None:
         findings.extend(_missing(server, checked))
-    shown = [finding for finding in findings if not (quiet and finding.severity == "note")]
+    printed = [finding for finding in findings if not (quiet and finding.severity == "note")]
     if as_json:
-        rows = [finding.to_dict() for finding in shown]
+        rows = [finding.to_dict() for finding in printed]
         print(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
-        _print(shown)
+        _print(printed)
         _summary(len(files), findings)
     if unreadable:
         raise typer.Exit(UNREADABLE)
@@ -162,17 +162,17 @@ def graph(
 
 def _files(paths: list[Path]) -> tuple[list[Path], bool]:
     """The playbooks at the paths, and whether one of the paths is missing."""
-    found: list[Path] = []
+    files: list[Path] = []
     missing = False
     for path in paths:
         if path.is_dir():
-            found.extend(sorted(_below(path)))
+            files.extend(sorted(_below(path)))
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             typer.echo(f"{path}: no such file", err=True)
             missing = True
-    return list(dict.fromkeys(found)), missing
+    return list(dict.fromkeys(files)), missing
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -355,8 +355,8 @@ class Remote:
         return answer
 
     async def _post(self, path: str, body: Row | None = None) -> Row:
-        given = None if body is None else _given(**body)
-        response = await self._ask("POST", path, json=given)
+        payload = None if body is None else _given(**body)
+        response = await self._ask("POST", path, json=payload)
         answer: Row = response.json()
         return answer
 
@@ -443,11 +443,11 @@ def _refused(answer: httpx.Response) -> NoetlError:
 
 
 def _error_type(status: int) -> type[NoetlError]:
-    known: dict[int, type[NoetlError]] = {
+    errors: dict[int, type[NoetlError]] = {
         404: NotFound,
         409: Conflict,
         410: Expired,
     }
-    if status in known:
-        return known[status]
+    if status in errors:
+        return errors[status]
     return Unavailable if status >= 500 else InvalidInput

@@ -469,9 +469,9 @@ def _sources_by_target(edges: list[Row]) -> dict[str, list[tuple[str, str]]]:
     """
     sources: dict[str, list[tuple[str, str]]] = {}
     for edge in edges:
-        known = sources.setdefault(edge["target"], [])
-        if all(ref_id != edge["source"] for _, ref_id in known):
-            known.append((edge["kind"], edge["source"]))
+        references = sources.setdefault(edge["target"], [])
+        if all(ref_id != edge["source"] for _, ref_id in references):
+            references.append((edge["kind"], edge["source"]))
     return sources
 
 

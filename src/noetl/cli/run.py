@@ -290,11 +290,11 @@ async def _run(
                     text = await _text(client, source)
                     warn_of_strangers(text, assigned)
             execution_id = await begin(client, source, others, workload)
-            noticing = asyncio.ensure_future(_notice(client, execution_id, show))
+            notice = asyncio.ensure_future(_notice(client, execution_id, show))
             try:
                 return await follow(client, execution_id, show, stop)
             finally:
-                noticing.cancel()
+                notice.cancel()
 
 
 async def _text(client: "Client", source: "PlaybookSource") -> str:
@@ -546,13 +546,13 @@ class PlaybookSource:
         self.text = text
 
     @classmethod
-    def of(cls, given: str) -> "PlaybookSource":
+    def of(cls, argument: str) -> "PlaybookSource":
         """Raises if the argument looks like a file and there is no such file."""
-        file = Path(given)
-        is_file = file.suffix in (".yaml", ".yml") or given.startswith((".", "/", "~"))
+        file = Path(argument)
+        is_file = file.suffix in (".yaml", ".yml") or argument.startswith((".", "/", "~"))
         if is_file or file.exists():
-            return cls(given, read(file.expanduser()))
-        return cls(given, None)
+            return cls(argument, read(file.expanduser()))
+        return cls(argument, None)
 
 
 def read(file: Path) -> str:
@@ -620,22 +620,22 @@ def warn_of_strangers(text: str, assignments: list[str]) -> None:
 def _strangers(name: str, workload: dict[str, Any], text: str) -> Iterator[str]:
     from difflib import get_close_matches
 
-    known: Any = workload
+    declared: Any = workload
     parts = name.split(".")
     for depth, part in enumerate(parts):
-        if not isinstance(known, dict):
+        if not isinstance(declared, dict):
             return
-        if part not in known:
+        if part not in declared:
             full_name = ".".join(["workload", *parts[: depth + 1]])
             if re.search(rf"\b{re.escape(full_name)}\b", text):
                 return
             warning = f"the playbook has no {full_name}"
-            close = get_close_matches(part, list(known), 1)
+            close = get_close_matches(part, list(declared), 1)
             if close:
                 warning += f": did you mean {'.'.join([*parts[:depth], *close])}?"
             yield warning
             return
-        known = known[part]
+        declared = declared[part]
 
 
 def plain(text: str, where: str) -> Any:

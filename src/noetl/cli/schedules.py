@@ -106,7 +106,7 @@ def add(
 
     _check("catch-up", catch_up, CATCH_UP)
     _check("overlap", overlap, OVERLAP)
-    wanted: dict[str, Any] = {
+    schedule: dict[str, Any] = {
         "name": name,
         "path": path,
         "version": version,
@@ -117,14 +117,16 @@ def add(
         "catch_up": catch_up,
         "overlap": overlap,
     }
-    row = talk(lambda client: client.add_schedule(**wanted))
+    row = talk(lambda client: client.add_schedule(**schedule))
     change = "added" if row["created"] else "replaced"
     say_row(row, f"schedule {name} is {change}; next at {row['next_at']}", as_json=as_json)
 
 
-def _check(option: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise InvalidInput(f"--{option} {given!r}: there is no such policy", hint=", ".join(known))
+def _check(option: str, value: str, policies: tuple[str, ...]) -> None:
+    if value not in policies:
+        raise InvalidInput(
+            f"--{option} {value!r}: there is no such policy", hint=", ".join(policies)
+        )
 
 
 def list_schedules(as_json: AsJson = False) -> None:

@@ -122,31 +122,31 @@ async def _node(
     from noetl.settings import HomeSettings, Listen, read
     from noetl.turns import AT_A_STRETCH
 
-    chosen = read(Listen, host=host, port=port)
-    listening = listen(chosen.host, chosen.port)
+    listen_settings = read(Listen, host=host, port=port)
+    listening = listen(listen_settings.host, listen_settings.port)
     stop = stop_on_signals()
     try:
-        async with opened(read(HomeSettings).where, AT_A_STRETCH) as here:
+        async with opened(read(HomeSettings).where, AT_A_STRETCH) as home_ports:
             ports = ServerPorts(
-                log=here.log,
-                leases=here.leases,
-                bus=here.bus,
-                catalog=here.catalog,
-                clock=here.clock,
-                vault=here.vault,
-                keys=KeyFile(here.home),
-                schedules=here.schedules,
-                hooks=here.hooks,
+                log=home_ports.log,
+                leases=home_ports.leases,
+                bus=home_ports.bus,
+                catalog=home_ports.catalog,
+                clock=home_ports.clock,
+                vault=home_ports.vault,
+                keys=KeyFile(home_ports.home),
+                schedules=home_ports.schedules,
+                hooks=home_ports.hooks,
             )
             node = assemble(
                 ports,
-                server_settings(here.shards, address(listening), AT_A_STRETCH),
+                server_settings(home_ports.shards, address(listening), AT_A_STRETCH),
                 kinds=kinds(),
                 jobs=scheduled(),
-                open_results=lambda server: opened_results(server, here.home),
+                open_results=lambda server: opened_results(server, home_ports.home),
             )
             await _keys(node)
-            yield node, listening, stop, here.data
+            yield node, listening, stop, home_ports.data
     finally:
         listening.close()
 
@@ -208,12 +208,12 @@ async def _dev(folder: Path, host: str | None, port: int | None) -> None:
 
 async def _watch(folder: Path, node: "Node") -> None:
     """Register new and changed files. Problems of a file are printed, and watching goes on."""
-    known: dict[Path, tuple[int, int]] = {}
+    states_before: dict[Path, tuple[int, int]] = {}
     while True:
         states = await asyncio.to_thread(_states, folder)
         for file, state in states.items():
-            if known.get(file) != state:
-                known[file] = state
+            if states_before.get(file) != state:
+                states_before[file] = state
                 await _register(file, node)
         await asyncio.sleep(LOOK_EVERY)
 
@@ -222,13 +222,13 @@ def _states(folder: Path) -> dict[Path, tuple[int, int]]:
     """Time of the last change and size of each playbook."""
     from noetl.cli.catalog import playbooks_in
 
-    found = {}
+    states = {}
     for file in playbooks_in(folder):
         try:
-            found[file] = (file.stat().st_mtime_ns, file.stat().st_size)
+            states[file] = (file.stat().st_mtime_ns, file.stat().st_size)
         except OSError:  # deleted since it was listed
             continue
-    return found
+    return states
 
 
 async def _register(file: Path, node: "Node") -> None:

@@ -145,12 +145,12 @@ def _profile() -> tuple[str, str, str | None]:
     text = read(SparkSettings).profile
     if text == NONE:
         return text, "steps have no Spark", None
-    wanted = profile(text)
-    if wanted.url is not None:
+    profile_in_force = profile(text)
+    if profile_in_force.url is not None:
         return (
             shown(text),
             "a server of others; noetl spark doctor asks whether it answers",
-            wanted.url,
+            profile_in_force.url,
         )
     return shown(text), "a server of this machine, which the first spark step starts", None
 

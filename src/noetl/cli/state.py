@@ -84,8 +84,8 @@ def set_value(
     """
     from noetl.cli.run import plain
 
-    given = plain(value, "VALUE")
-    row = talk(lambda client: client.set_state(path, name, given, if_version))
+    data = plain(value, "VALUE")
+    row = talk(lambda client: client.set_state(path, name, data, if_version))
     sentence = f"{path} {name} is {_short(row['value'])}, version {row['version']}"
     say_row(row, sentence, as_json=as_json)
 

@@ -168,13 +168,13 @@ class Story:
 
     async def settle(self, resolve: Resolve, look: Look | None = None) -> None:
         """Read the data for the last lines: the last result or its rows, and `ctx` references."""
-        ended = self._last
-        if isinstance(ended, PlaybookCompleted) and ended.result is not None:
-            reference = ended.result.reference
+        last = self._last
+        if isinstance(last, PlaybookCompleted) and last.result is not None:
+            reference = last.result.reference
             if reference is not None:
                 self.result = await _value(reference, resolve)
-                if look is not None and ended.step is not None and _large(reference):
-                    self.result["preview"] = await self._preview(look, ended.step)
+                if look is not None and last.step is not None and _large(reference):
+                    self.result["preview"] = await self._preview(look, last.step)
         for name, value in self.state.ctx.items():
             self.ctx[name] = await _settled(value, resolve)
 

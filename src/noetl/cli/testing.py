@@ -179,10 +179,10 @@ async def _judged(
 
     began = time.monotonic()
     problem: str | None = None
-    found: list[CaseDifference] = []
+    differences_found: list[CaseDifference] = []
     try:
         outcome = await _ran(sources, case, Stubs(tools, case))
-        found = differences(case.expect, outcome)
+        differences_found = differences(case.expect, outcome)
     except Unsaid as unsaid:
         problem = str(unsaid)
     except TimeoutError:
@@ -193,7 +193,7 @@ async def _judged(
         str(file),
         case.name,
         time.monotonic() - began,
-        found,
+        differences_found,
         problem,
     )
 

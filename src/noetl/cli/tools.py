@@ -39,6 +39,6 @@ def begin_spark() -> bool:
     from noetl.spark.starting import ensure
 
     spark = read(SparkSettings)
-    wanted = profile(spark.profile)
-    ensure(read(HomeSettings).where, wanted, Serving(spark.idle_sec, spark.java_options))
-    return wanted.url is None
+    chosen_profile = profile(spark.profile)
+    ensure(read(HomeSettings).where, chosen_profile, Serving(spark.idle_sec, spark.java_options))
+    return chosen_profile.url is None

@@ -79,9 +79,9 @@ async def _work(pools: list[str] | None, slots: int | None, name: str | None) ->
         find_data: Callable[[], str | None] = nowhere
         if read(Store).db_url is None:
             find_data = partial(address, place.where)
-        chosen = options(place.where, worker, read(ShardSettings), read(Storage))
-        chosen = replace(chosen, find_data=find_data, tools=tools(place.where))
-        await serve(channel, chosen, _stop())
+        worker_options = options(place.where, worker, read(ShardSettings), read(Storage))
+        worker_options = replace(worker_options, find_data=find_data, tools=tools(place.where))
+        await serve(channel, worker_options, _stop())
     finally:
         await channel.close()
 
