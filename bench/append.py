@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from noetl.database import Database, connect
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.port import AppendBatch, Appended, ExecutionPart, Handoff
 from noetl.log.postgres import LogPostgres
@@ -26,7 +26,7 @@ from noetl.model import events as e
 from noetl.model.commands import Command, Scope
 from noetl.model.decisions import Finish, Issue
 from noetl.model.envelope import Envelope, Meta
-from noetl.model.exchange import LEASE, LeaseKey
+from noetl.model.exchange import LEASE_MICROS, LeaseKey
 from noetl.model.ids import (
     DEFAULT_TENANT,
     CommandId,
@@ -61,7 +61,7 @@ class Run:
         entered = activation_id(self.execution_id, following, str(self.number + 1))
         finished = self.command
         issued = command_id(entered, "run")
-        ref_id = RefId(ids.next(at))
+        ref_id = RefId(ids.draw_id(at))
         uri = f"noetl://execution/{self.execution_id}/result/{name}/{finished}-1-main"
         reference = Reference(
             ref_id=ref_id,
@@ -96,11 +96,13 @@ class Run:
                     at=at,
                     step=name,
                     activation=activation,
-                    result=result.bare(),
+                    result=result.without_context(),
                     command_id=finished,
                 )
             )
-            events.append(e.StepExit(at=at, step=name, activation=activation, result=result.bare()))
+            events.append(
+                e.StepExit(at=at, step=name, activation=activation, result=result.without_context())
+            )
             verdict = e.Verdict(step=following, verdict="taken")
             events.append(
                 e.NextEvaluated(
@@ -161,14 +163,16 @@ async def measure(
     """`together` executions, a step each per append, until there are so many steps; a single-row commit after each append,
     so that both see the same machine."""
     runs = [
-        Run(ExecutionId(ids.next(time.time_ns() // 1000)), len(epochs)) for _ in range(together)
+        Run(ExecutionId(ids.draw_id(time.time_ns() // 1000)), len(epochs)) for _ in range(together)
     ]
     rounds = max(40, steps // together)
     spent: list[float] = []
     commits: list[float] = []
     client = 0.0
     for number in range(rounds + WARM):
-        batch = AppendBatch(epochs=epochs, parts=tuple(run.step(ids) for run in runs), lease=LEASE)
+        batch = AppendBatch(
+            epochs=epochs, parts=tuple(run.step(ids) for run in runs), lease=LEASE_MICROS
+        )
         begun, used = time.perf_counter(), time.process_time()
         outcomes = await log.append(batch)
         if number >= WARM:
@@ -197,7 +201,7 @@ async def measure(
 
 
 async def wal(database: Database) -> int:
-    async with database.main.transaction() as session:
+    async with database.main.open_write_transaction() as session:
         position: int = await session.fetchval("select pg_current_wal_lsn() - '0/0'::pg_lsn")
         return int(position)
 
@@ -239,9 +243,9 @@ def main() -> None:
         dsn = os.environ.get("NOETL_DB_URL")
         if dsn is None:
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-"))
-            embedded = Embedded(Path(home))
-            stack.callback(embedded.halt)
-            dsn = embedded.serve().control
+            embedded = EmbeddedPostgres(Path(home))
+            stack.callback(embedded.stop_postgres)
+            dsn = embedded.ensure_postgres().control
         found = asyncio.run(run(dsn, options.steps))
     if options.json:
         print(json.dumps(found))

@@ -23,7 +23,7 @@ from typing import Any
 from gauges import limits
 from houses import opened
 from noetl.database import connect
-from noetl.embedded.postgres import Embedded
+from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.migrations import migrate
 from scenarios import SCENARIOS, Bench, Figures, Sizes, first_result
 
@@ -46,9 +46,9 @@ async def measure(mode: str, options: argparse.Namespace) -> Figures:
     )
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
-        embedded = Embedded(home)
-        stack.callback(embedded.halt)
-        dsn = embedded.serve().control
+        embedded = EmbeddedPostgres(home)
+        stack.callback(embedded.stop_postgres)
+        dsn = embedded.ensure_postgres().control
         assert embedded.server is not None
         found: Figures = await limits(dsn, options.limit)
         connection = await connect(dsn)

@@ -24,7 +24,7 @@ import yaml
 from gauges import resident
 from houses import PATIENCE, Http
 from noetl.database import connect
-from noetl.embedded.postgres import Embedded
+from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.migrations import migrate
 
 WORKER_MB, SERVER_MB, DATABASE_MB, ROWS_S = 600, 20, 1, 250_000
@@ -139,9 +139,9 @@ async def _end(connection: Any, execution: int) -> str | None:
 async def measure(rows: int) -> Figures:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
-        embedded = Embedded(home)
-        stack.callback(embedded.halt)
-        dsns = embedded.serve()
+        embedded = EmbeddedPostgres(home)
+        stack.callback(embedded.stop_postgres)
+        dsns = embedded.ensure_postgres()
         assert dsns.data is not None
         expected = await asyncio.to_thread(made, dsns.data, rows)
         connection = await connect(dsns.control)

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from noetl.engine.machine import advance, interpret
-from noetl.engine.state import Execution, PinnedPlaybook, empty, encode
+from noetl.engine.state import Execution, PinnedPlaybook, encode_execution, make_empty_execution
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.codec import decode_event
@@ -44,7 +44,7 @@ class Run:
         }
         plan = compile_plan(load_or_raise(yaml.safe_dump(document, sort_keys=False)), "bench")
         self.fixed = PinnedPlaybook(ExecutionId("7"), plan, workload or {})
-        self.state: Execution = empty("7")
+        self.state: Execution = make_empty_execution("7")
         self.events: list[e.Event] = []
         self.largest = 0
         self.spent = 0.0
@@ -76,7 +76,7 @@ class Run:
             )
             queue += self.tell(report)
             if watch:
-                self.largest = max(self.largest, len(encode(self.state)))
+                self.largest = max(self.largest, len(encode_execution(self.state)))
         assert self.state.status == "completed", (self.state.status, self.state.failure)
         return self
 
@@ -198,7 +198,7 @@ def main() -> None:
             "events_s": round(best.rate),
             "codec_s": round(limit),
             "ratio": round(best.rate / limit, 3),
-            "state_bytes": len(encode(best.state)),
+            "state_bytes": len(encode_execution(best.state)),
         }
     big = million()
     figures["loop_1000000"] = {"events": len(big.events), "largest_state_bytes": big.largest}

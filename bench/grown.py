@@ -13,18 +13,18 @@ import psycopg
 import yaml
 
 from noetl.engine.machine import advance, interpret
-from noetl.engine.state import Execution, PinnedPlaybook, empty
-from noetl.engine.summary import summary
-from noetl.log.writes import split
+from noetl.engine.state import Execution, PinnedPlaybook, make_empty_execution
+from noetl.engine.summary import summarise_execution
+from noetl.log.writes import split_event
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.decisions import Issue
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import Envelope, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, Snowflakes, shard_of
-from noetl.model.reference import Reference, result_key
+from noetl.model.reference import Reference, make_result_key
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_or_raise
 
@@ -114,7 +114,7 @@ class Played:
     results: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.state = empty(self.execution_id)
+        self.state = make_empty_execution(self.execution_id)
         fixed = PinnedPlaybook(self.execution_id, self.kind.plan, self.kind.workload)
         queue = self._tell(
             fixed,
@@ -145,7 +145,9 @@ class Played:
     def _answer(self, command: Command) -> e.Reported:
         began = {"worker": "w", "claimed_at": self.at - 900, "started_at": self.at - 500}
         if self._fails(command):
-            envelope = failed(Failure(code="PYTHON_ERROR", message="ValueError: no", kind="user"))
+            envelope = make_failed_envelope(
+                Failure(code="PYTHON_ERROR", message="ValueError: no", kind="user")
+            )
             return e.CommandFailed(
                 command_id=command.command_id, attempt=1, result=envelope, **began
             )
@@ -164,11 +166,11 @@ class Played:
         return "raise" in repr(tasks)
 
     def _reference(self, command: Command) -> Reference:
-        key = result_key(command.command_id, 1, command.step)
+        key = make_result_key(command.command_id, 1, command.step)
         uri = f"noetl://execution/{self.execution_id}/result/{command.step}/{key}"
         size, digest = 40 + len(self.results), sha256(uri.encode()).hexdigest()
         reference = Reference(
-            ref_id=RefId(self.refs.next(self.at)),
+            ref_id=RefId(self.refs.draw_id(self.at)),
             type="kv",
             uri=uri,
             sha256=digest,
@@ -203,7 +205,7 @@ def played(executions: int, first: int, last: int, length: int) -> Iterator[Play
     choices, ids, refs = kinds(length), Snowflakes(7), Snowflakes(8)
     for number in range(executions):
         at = first + (last - first) * number // executions
-        yield Played(choices[number % len(choices)], ExecutionId(ids.next(at)), at, refs)
+        yield Played(choices[number % len(choices)], ExecutionId(ids.draw_id(at)), at, refs)
 
 
 def grow(dsn: str, executions: int, first: int, last: int, length: int = 16) -> int:
@@ -247,13 +249,13 @@ def copy(connection: "psycopg.Connection[Any]", made: list[Played], seqs: dict[i
         shard = shard_of(each.execution_id, len(seqs))
         for event in each.events:
             seqs[shard] += 1
-            meta, result, status = split(event, encode(event))
+            meta, result, status = split_event(event, encode(event))
             step, command = getattr(event, "step", None) or None, getattr(event, "command_id", None)
             rows["event"].append(
                 (shard, seqs[shard], 1, 1, int(each.execution_id), event.type, step, command, getattr(event, "attempt", None),
                  status, result, meta, event.key, moment(event.at))
             )  # fmt: skip
-        told = summary(each.state)
+        told = summarise_execution(each.state)
         rows["execution"].append(
             (int(each.execution_id), shard, 1, told["path"], told["status"], seqs[shard], told["started_at"],
              told["updated_at"], told["ended_at"], None, None, told["error"], told["steps"], told["recovered"], told["state"],

@@ -22,15 +22,15 @@ import msgspec
 
 from gauges import below
 from noetl.cli.client import Row
-from noetl.cli.embedded import local
-from noetl.cli.loop import in_loop
+from noetl.cli.embedded import open_local_client
+from noetl.cli.loop import run_in_loop
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.data import ResultReader
-from noetl.settings import Storage, read
+from noetl.settings import StorageSettings, read_settings
 from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
-from noetl.worker.wire import NotConnected, Wire
+from noetl.worker.wire import NotConnected, ServerConnections
 
 PATIENCE = 120.0  # seconds
 LINE = 64 << 20  # bytes
@@ -139,7 +139,7 @@ async def live_in(home: Path) -> None:
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin
     )
-    async with local(home, "run") as client:
+    async with open_local_client(home, "run") as client:
         while line := await stdin.readline():
             match json.loads(line):
                 case ["register", text]:
@@ -152,7 +152,7 @@ async def live_in(home: Path) -> None:
                     known = msgspec.convert(references, list[Reference])
                     answer = [await client.resolve(each) for each in known]
                 case ["listed", before, limit]:
-                    answer = await client.executions(before=before, limit=limit)
+                    answer = await client.list_executions(before=before, limit=limit)
                 case _:
                     answer = "here"
             sys.stdout.write(json.dumps(answer) + "\n")
@@ -170,10 +170,11 @@ class Http:
     def __init__(self, home: Path) -> None:
         self._home = home
         self.url = free_address()
-        self._wire = Wire(self.url)
+        self._wire = ServerConnections(self.url)
         self._channel = HttpChannel([self.url])
         self._payloads = ResultReader(
-            open_store(self._channel, home, read(Storage)), self._channel.manifest
+            open_store(self._channel, home, read_settings(StorageSettings)),
+            self._channel.list_manifest_parts,
         )
         self._server: Process | None = None
         self._worker: Process | None = None
@@ -202,7 +203,7 @@ class Http:
 
     async def _ready(self) -> bool:
         with suppress(NotConnected):
-            return (await self._wire.ask("GET", "/ready", patience=PATIENCE)).status == 200
+            return (await self._wire.send_request("GET", "/ready", patience=PATIENCE)).status == 200
         return False
 
     def processes(self) -> dict[str, list[int]]:
@@ -249,12 +250,12 @@ class Http:
         await self._serve()
 
     async def get(self, path: str) -> Any:
-        answer = await self._wire.ask("GET", path, patience=PATIENCE)
+        answer = await self._wire.send_request("GET", path, patience=PATIENCE)
         assert answer.status == 200, answer
         return msgspec.json.decode(answer.body)
 
     async def _post(self, path: str, body: Row) -> Any:
-        answer = await self._wire.ask("POST", path, msgspec.json.encode(body), PATIENCE)
+        answer = await self._wire.send_request("POST", path, msgspec.json.encode(body), PATIENCE)
         assert answer.status in (200, 201, 202), answer
         return msgspec.json.decode(answer.body)
 
@@ -277,10 +278,10 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args()
     if options.profile is None:
-        in_loop(live_in(options.home))
+        run_in_loop(live_in(options.home))
         return
     with cProfile.Profile() as profiler:
-        in_loop(live_in(options.home))
+        run_in_loop(live_in(options.home))
     profiler.dump_stats(options.profile)
 
 

@@ -26,20 +26,20 @@ import psycopg
 
 from grown import grow
 from noetl.database import connect
-from noetl.embedded.postgres import Embedded
+from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.migrations import migrate
-from noetl.spark.jobs.compact import compact
-from noetl.spark.jobs.export import export
+from noetl.spark.jobs.compact import compact_log
+from noetl.spark.jobs.export import export_log
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.lake_directory import DirectoryLake
-from noetl.spark.jobs.places import InProcess, OnSpark, Runs
-from noetl.spark.jobs.query import asking
-from noetl.spark.jobs.rebuild import RebuildJob, rebuild, verify
-from noetl.spark.jobs.stats import stats
-from noetl.spark.place import SparkPlace
-from noetl.spark.profiles import profile
-from noetl.spark.serve import Serving
-from noetl.spark.starting import ensure, stop
+from noetl.spark.jobs.places import ExecutionMap, LocalExecutionMap, SparkExecutionMap
+from noetl.spark.jobs.query import open_query
+from noetl.spark.jobs.rebuild import RebuildJob, rebuild_rows, verify_rows
+from noetl.spark.jobs.stats import compute_stats
+from noetl.spark.place import SparkServerState
+from noetl.spark.profiles import parse_profile
+from noetl.spark.serve import SparkServerSettings
+from noetl.spark.starting import ensure_spark_server, stop_spark_server
 
 AIM = 10_000  # events a second
 DAY = 86_400_000_000
@@ -81,24 +81,24 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
 
 
 @contextmanager
-def place(home: Path, name: str) -> Iterator[tuple[Runs, str | None]]:
+def place(home: Path, name: str) -> Iterator[tuple[ExecutionMap, str | None]]:
     if name == "none":
-        yield InProcess(), None
+        yield LocalExecutionMap(), None
         return
-    spark = SparkPlace.below(home)
-    used = spark.use()
+    spark = SparkServerState.from_home(home)
+    used = spark.begin_use()
     try:
-        url = ensure(home, profile(name), Serving())
-        yield OnSpark(url), url
+        url = ensure_spark_server(home, parse_profile(name), SparkServerSettings())
+        yield SparkExecutionMap(url), url
     finally:
-        spark.leave(used)
-        stop(spark)
+        spark.end_use(used)
+        stop_spark_server(spark)
 
 
 def made(home: Path, stack: ExitStack) -> str:
-    embedded = Embedded(home)
-    stack.callback(embedded.halt)
-    dsn = embedded.serve().control
+    embedded = EmbeddedPostgres(home)
+    stack.callback(embedded.stop_postgres)
+    dsn = embedded.ensure_postgres().control
 
     async def prepare() -> None:
         connection = await connect(dsn)
@@ -141,19 +141,19 @@ def measure(options: argparse.Namespace) -> Figures:
             return answer
 
         job = RebuildJob(dsn, lake, runs, {})
-        assert rate("export", lambda: export(dsn, lake)).events == events
-        assert rate("rebuild", lambda: rebuild(job)).executions == options.executions
-        assert rate("verify", lambda: list(verify(job))) == []
-        rate("stats", lambda: stats(dsn, lake, runs, now() - 80 * DAY, now()))
+        assert rate("export", lambda: export_log(dsn, lake)).events == events
+        assert rate("rebuild", lambda: rebuild_rows(job)).executions == options.executions
+        assert rate("verify", lambda: list(verify_rows(job))) == []
+        rate("stats", lambda: compute_stats(dsn, lake, runs, now() - 80 * DAY, now()))
         before = _told(home, dsn)
         answers = rate("questions", lambda: _asked(dsn, lake, url))
-        done = rate("compact", lambda: compact(dsn, lake, now()))
+        done = rate("compact", lambda: compact_log(dsn, lake, now()))
         assert (done.events, done.executions) == (events, options.executions), done
         found["partitions_dropped"] = done.partitions
         assert rate("questions_cold", lambda: _asked(dsn, lake, url)) == answers
         assert _told(home, dsn) == before
         planted = _plant(dsn)
-        wrong = rate("verify_cold", lambda: list(verify(job)))
+        wrong = rate("verify_cold", lambda: list(verify_rows(job)))
         assert [(each.execution_id, each.field) for each in wrong] == [(planted, "steps")], wrong
         found["cold_bytes"] = sum(file.stat().st_size for file in (folder / "cold").iterdir())
         found["exported_bytes"] = sum(
@@ -177,7 +177,7 @@ def _plant(dsn: str) -> str:
 def _asked(dsn: str, lake: LakeStore, url: str | None) -> list[Any]:
     if url is None:
         return []
-    with asking(dsn, lake, url) as ask:
+    with open_query(dsn, lake, url) as ask:
         return [ask(question).to_pylist() for question in QUESTIONS]
 
 

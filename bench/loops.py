@@ -18,7 +18,7 @@ import scenarios
 from gauges import events_by_type, resident
 from houses import opened
 from noetl.database import connect
-from noetl.embedded.postgres import Embedded
+from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.migrations import migrate
 from scenarios import Bench, Figures, Round, Sizes, playbook, run, warm
 
@@ -81,9 +81,9 @@ async def measure(items: int) -> list[Figures]:
     scenarios.PATIENCE = 3_600.0
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
-        embedded = Embedded(home)
-        stack.callback(embedded.halt)
-        connection: Any = await connect(embedded.serve().control)
+        embedded = EmbeddedPostgres(home)
+        stack.callback(embedded.stop_postgres)
+        connection: Any = await connect(embedded.ensure_postgres().control)
         await migrate(connection)
         async with opened("http", home) as house:
             assert embedded.server is not None

@@ -27,7 +27,7 @@ import httpx
 from gauges import below, cpu, resident
 from houses import Http, end, free_address, opened, spawn
 from noetl.database import connect
-from noetl.embedded.postgres import Embedded
+from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.migrations import migrate
 from noetl.model.ids import ExecutionId
 
@@ -288,9 +288,9 @@ async def healthy(client: httpx.AsyncClient) -> bool:
 async def measure(options: argparse.Namespace) -> Figures:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
-        embedded = Embedded(home)
-        stack.callback(embedded.halt)
-        dsns = embedded.serve()
+        embedded = EmbeddedPostgres(home)
+        stack.callback(embedded.stop_postgres)
+        dsns = embedded.ensure_postgres()
         assert dsns.data is not None
         assert embedded.server is not None
         control, data = await connect(dsns.control), await connect(dsns.data)

@@ -23,15 +23,15 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from noetl.model.reference import Reference, address
-from noetl.results.objects import Objects
-from noetl.results.rowsets import Writer
-from noetl.results.tables import Tables
+from noetl.model.reference import Reference, make_address
+from noetl.results.objects import ObjectTier
+from noetl.results.rowsets import RowSetWriter
+from noetl.results.tables import TableOptions
 from tests import s3
 from tests.integration.test_objects import Watched
 from tests.stores import cached, in_tier
 
-PLACE = address("7", "result", "step", "key")
+PLACE = make_address("7", "result", "step", "key")
 SCHEMA = pa.schema([("id", pa.int64()), ("noise", pa.binary())])
 AT_ONCE, WIDE = 10_000, 1_000
 AIM_MS, AIM_MB = 100, 2
@@ -39,14 +39,14 @@ Figures = dict[str, Any]
 
 
 async def stored(watched: Watched, bucket: str, folder: Path, rows: int) -> Reference:
-    store = in_tier(Objects(watched, bucket), folder)
-    writer = Writer(SCHEMA, Tables(store.staging))
+    store = in_tier(ObjectTier(watched, bucket), folder)
+    writer = RowSetWriter(SCHEMA, TableOptions(store.staging))
     for first in range(0, rows, AT_ONCE):
         ids = list(range(first, min(first + AT_ONCE, rows)))
         writer.write(
             pa.RecordBatch.from_arrays([ids, [os.urandom(WIDE) for _ in ids]], schema=SCHEMA)
         )
-    table = writer.done()
+    table = writer.finish()
     try:
         return await store.put(PLACE, table)
     finally:
@@ -59,11 +59,11 @@ async def measure(rows: int, turns: int) -> Figures:
     watched = Watched(server.connected(bucket))
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as name:
         reference = await stored(watched, bucket, Path(name), rows)
-        reader = in_tier(cached(Objects(watched, bucket), Path(name, "cache")), Path(name))
+        reader = in_tier(cached(ObjectTier(watched, bucket), Path(name, "cache")), Path(name))
 
         async def one(row: int) -> tuple[float, int]:
             watched.read, begun = 0, time.perf_counter()
-            [found] = await reader.rows(reference, row, row + 1)
+            [found] = await reader.read_rows(reference, row, row + 1)
             taken = time.perf_counter() - begun
             assert found["id"] == row
             return taken * 1000, watched.read

@@ -24,15 +24,15 @@ from uuid import uuid4
 
 os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from noetl.model.ids import ExecutionId
 from noetl.results.staging import Staging
-from noetl.results.tables import EncodedTable, Parts, Tables
-from noetl.spark.place import SparkPlace
-from noetl.spark.profiles import profile
-from noetl.spark.serve import Serving
-from noetl.spark.starting import ensure, stop
-from noetl.spark.tool import Settings, SparkTool
+from noetl.results.tables import EncodedTable, TableOptions, TableParts
+from noetl.spark.place import SparkServerState
+from noetl.spark.profiles import parse_profile
+from noetl.spark.serve import SparkServerSettings
+from noetl.spark.starting import ensure_spark_server, stop_spark_server
+from noetl.spark.tool import SparkTool, SparkToolSettings
 from noetl.tools.port import Call, CallIdentity, Success
 
 SHORT = "select id % 10 as k, sum(id) as total from range(100000) group by k"
@@ -51,17 +51,17 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="noetl-bench-spark-") as folder:
         home = Path(folder)
-        place = SparkPlace.below(home)
+        place = SparkServerState.from_home(home)
         try:
             began = time.perf_counter()
-            url = ensure(home, profile("local"), Serving())
+            url = ensure_spark_server(home, parse_profile("local"), SparkServerSettings())
             found = {
                 "start_s": time.perf_counter() - began,
                 **asyncio.run(_measured(home, url, given)),
             }
             found |= _looped(home, url, given.items)
         finally:
-            stop(place)
+            stop_spark_server(place)
     if given.json:
         print(json.dumps(found))
         return
@@ -131,7 +131,7 @@ def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
             stdout=subprocess.PIPE,
         )
     finally:
-        Embedded(home).halt()
+        EmbeddedPostgres(home).stop_postgres()
     events = [json.loads(line) for line in told.stdout.splitlines()]
     second = [event for event in events if event["data"].get("step") == "second"]
     began = next(event["at"] for event in second if event["type"] == "loop.started")
@@ -205,15 +205,15 @@ class Step:
     """Calls of the tool, whose rows are dropped once they are there."""
 
     def __init__(self, home: Path) -> None:
-        self._tool = SparkTool(Settings(home))
-        self._tables = Tables(Staging(home / "staging"))
+        self._tool = SparkTool(SparkToolSettings(home))
+        self._tables = TableOptions(Staging(home / "staging"))
         self.rows = 0
 
     async def run(self, config: dict[str, Any]) -> None:
         identity = CallIdentity(ExecutionId("1"), "step", "task")
         outcome = await self._tool.run(Call(config, {}, uuid4().hex, identity, tables=self._tables))
         assert isinstance(outcome, Success), outcome
-        assert isinstance(outcome.value, EncodedTable | Parts)
+        assert isinstance(outcome.value, EncodedTable | TableParts)
         self.rows = outcome.value.rows
         outcome.value.close()
 

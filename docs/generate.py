@@ -204,9 +204,9 @@ def _anchor(heading: str) -> str:
 
 
 def cli_page() -> str:
-    from noetl.cli import application
+    from noetl.cli import make_application
 
-    root = typer.main.get_command(application())
+    root = typer.main.get_command(make_application())
     lines = ["# The `noetl` command", "", _GENERATED, ""]
     lines += _command("noetl", root)
     return "\n".join(lines).rstrip() + "\n"
@@ -271,9 +271,9 @@ _MOMENT = "2026-01-02T03:04:05.678901Z"
 
 
 def http_page() -> str:
-    from noetl.server.app import openapi
+    from noetl.server.app import make_openapi
 
-    document = openapi()
+    document = make_openapi()
     routes = [
         (verb.upper(), path, told)
         for path, verbs in document["paths"].items()
@@ -458,14 +458,14 @@ def _line(told: Schema) -> str:
 
 
 def settings_page() -> str:
-    from noetl.settings import CONCERNS
+    from noetl.settings import SETTINGS_GROUPS
 
     lines = ["# Settings", "", _GENERATED, ""]
     lines += [
         "Environment variables, read once when a process starts. An empty one is one that is not set.",
         "",
     ]
-    for concern in CONCERNS:
+    for concern in SETTINGS_GROUPS:
         lines += [
             f"## {concern.__name__}",
             "",
@@ -478,7 +478,7 @@ def settings_page() -> str:
 
 
 def _variables(concern: Any) -> Iterator[str]:
-    from noetl.settings import variable
+    from noetl.settings import variable_name
 
     for name, field in concern.model_fields.items():
         default = field.default
@@ -491,7 +491,7 @@ def _variables(concern: Any) -> Iterator[str]:
         )
         unit = field.json_schema_extra["unit"]
         meaning = _cell(field.description or "")
-        yield f"| `{variable(concern, name)}` | {unit} | {f'`{shown}`' if shown else ''} | {meaning} |"
+        yield f"| `{variable_name(concern, name)}` | {unit} | {f'`{shown}`' if shown else ''} | {meaning} |"
 
 
 if __name__ == "__main__":

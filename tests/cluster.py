@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from noetl.spark import jvm
-from noetl.spark.java import find
+from noetl.spark.java import find_java
 from tests.processes import free_port
 from tests.waiting import until
 
@@ -60,14 +60,21 @@ class Cluster:
         home = {
             "HOME": str(self.folder),
             "JAVA_HOME": str(self.java),
-            "SPARK_HOME": str(jvm.spark_home()),
+            "SPARK_HOME": str(jvm.find_spark_home()),
         }
         place = {
             "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(work),
             "SPARK_SCALA_VERSION": "2.13",
         }
-        command = [str(self.java / "bin" / "java"), "-Xmx256m", *jvm.OPTIONS, "-cp", _jars(), main]
+        command = [
+            str(self.java / "bin" / "java"),
+            "-Xmx256m",
+            *jvm.JVM_OPTIONS,
+            "-cp",
+            _jars(),
+            main,
+        ]
         command += ["--host", host, "--webui-port", "0", *arguments]
         with log.open("wb") as said:
             process = subprocess.Popen(
@@ -106,12 +113,12 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
 
 
 def _jars() -> str:
-    return ":".join(str(jar) for jar in sorted((jvm.spark_home() / "jars").glob("*.jar")))
+    return ":".join(str(jar) for jar in sorted((jvm.find_spark_home() / "jars").glob("*.jar")))
 
 
 def _java_home(folder: Path) -> Path:
     program = folder / "java" / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(JAVA.format(java=find().program))
+    program.write_text(JAVA.format(java=find_java().program))
     program.chmod(0o755)
     return program.parents[1]

@@ -12,13 +12,20 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from noetl.engine.fold import evolve
-from noetl.engine.machine import Advance, Refusal, advance, interpret, with_conflicts
-from noetl.engine.state import Execution, ExecutionLimits, PinnedPlaybook, decode, empty, encode
+from noetl.engine.machine import Advance, Refusal, add_conflicts, advance, interpret
+from noetl.engine.state import (
+    Execution,
+    ExecutionLimits,
+    PinnedPlaybook,
+    decode_execution,
+    encode_execution,
+    make_empty_execution,
+)
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope, Selected, failed, is_scalar
+from noetl.model.envelope import Envelope, Selected, is_scalar, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import RefId
 from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue
@@ -27,7 +34,7 @@ from noetl.playbook.expressions import TemplateError, UndefinedError
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.templates import Selection, parse_expression, render
 from noetl.playbook.validation import load_or_raise
-from noetl.playbook.workload import merge
+from noetl.playbook.workload import merge_workload
 
 EXECUTION = "7"
 Answer = Callable[[Command], Any]  # the step's value, or an Exception/Failure; None for null
@@ -63,10 +70,10 @@ class Play:
         self.fixed = PinnedPlaybook(
             m.ExecutionId(EXECUTION),
             plan,
-            merge(plan.playbook, payload),
+            merge_workload(plan.playbook, payload),
             limits=limits or ExecutionLimits(),
         )
-        self.state: Execution = empty(EXECUTION)
+        self.state: Execution = make_empty_execution(EXECUTION)
         self.log: list[e.Event] = []
         self.effects: list[d.Effect] = []
         self.queue: dict[str, Command] = {}
@@ -90,7 +97,7 @@ class Play:
             )
             if isinstance(events, Refusal):
                 return events
-            facts = with_conflicts(self.state, events, conflicts, self.now)
+            facts = add_conflicts(self.state, events, conflicts, self.now)
             made = advance(self.fixed, self.state, *facts)
             conflict = self.conflict(made)
             if conflict is None:
@@ -254,7 +261,9 @@ class Play:
         )
 
     def fail(self, command: Command, code: str = "BROKEN", **fields: Any) -> "Play | Refusal":
-        result = failed(Failure(code=code, message=f"{command.step} is {code.lower()}"))
+        result = make_failed_envelope(
+            Failure(code=code, message=f"{command.step} is {code.lower()}")
+        )
         return self.report(
             command,
             e.CommandFailed(
@@ -306,7 +315,7 @@ class Play:
             command = ready[0]
             value = answer(command) if answer is not None else None
             if isinstance(value, Failure):
-                result = failed(value)
+                result = make_failed_envelope(value)
                 self.report(
                     command,
                     e.CommandFailed(
@@ -351,10 +360,10 @@ class Play:
         """The log alone gives the state; keys are unique; a snapshot at any point changes nothing."""
         keys = [event.key for event in self.log]
         assert len(keys) == len(set(keys)), [key for key in keys if keys.count(key) > 1]
-        state = empty(EXECUTION)
+        state = make_empty_execution(EXECUTION)
         for event in self.log:
-            state = evolve(decode(encode(state)), event)
-        assert encode(state) == encode(self.state)
+            state = evolve(decode_execution(encode_execution(state)), event)
+        assert encode_execution(state) == encode_execution(self.state)
         terminal = [event.type for event in self.log if event.key == "terminal"]
         assert len(terminal) == (1 if self.state.terminal else 0)
         return self

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from noetl.embedded.postgres import Dsns, Embedded
+from noetl.embedded.postgres import Dsns, EmbeddedPostgres
 from tests.inspection import inspect
 
 HURRIED = {
@@ -38,13 +38,13 @@ _numbers = count(1)
 
 @dataclass
 class Postgres:
-    embedded: Embedded
+    embedded: EmbeddedPostgres
     templates: set[str] = field(default_factory=set)
 
     @property
     def dsns(self) -> Dsns:
         """Started again when a test has killed it."""
-        return self.embedded.serve()
+        return self.embedded.ensure_postgres()
 
     @contextmanager
     def database(self, template: str = "template1") -> Iterator[str]:
@@ -86,11 +86,11 @@ def server() -> Postgres:
     sweep()
     home = Path(tempfile.mkdtemp(dir=scratch(), prefix=PREFIX))
     lock(home)  # until this process ends
-    embedded = Embedded(home, HURRIED)
-    embedded.serve()
+    embedded = EmbeddedPostgres(home, HURRIED)
+    embedded.ensure_postgres()
 
     def end() -> None:
-        embedded.halt()
+        embedded.stop_postgres()
         shutil.rmtree(home, ignore_errors=True)
 
     atexit.register(end)

@@ -10,13 +10,13 @@ from noetl.catalog.port import Catalog
 from noetl.catalog.postgres import CatalogPostgres
 from noetl.database import Database
 from noetl.engine.fold import evolve
-from noetl.engine.state import PinnedPlaybook, empty
+from noetl.engine.state import PinnedPlaybook, make_empty_execution
 from noetl.leases.port import Leases
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import EventLog, Projection, Recorded
+from noetl.log.port import EventLog, Projection, RecordedEvent
 from noetl.log.postgres import LogPostgres
 from noetl.model.ids import ExecutionId, Micros
-from noetl.server.duties.projector import Projector, broken, projection
+from noetl.server.duties.projector import Projector, make_broken_projection, make_projection
 from noetl.server.playbooks import Playbooks
 from noetl.server.shards import OwnedShards
 from noetl.server.states import LoadedState, States, Unfoldable
@@ -29,7 +29,7 @@ PATIENCE = 120.0  # seconds for the projector of a living server, however busy t
 
 async def assert_projection_equals_fold(dsn: str) -> None:
     async with Database(dsn, main_size=2, background_size=1) as database:
-        async with database.main.transaction() as session:
+        async with database.main.open_write_transaction() as session:
             shards: int = await session.fetchval("select count(*)::int from noetl.execution_shard")
         leases = LeasesPostgres(database, LEASE)
         try:
@@ -48,7 +48,7 @@ async def compare(log: EventLog, leases: Leases, catalog: Catalog, shards: int) 
 
 async def catch_up(log: EventLog, leases: Leases, playbooks: Playbooks, count: int) -> None:
     """By whichever server lives; without one, here."""
-    if not await leases.servers():
+    if not await leases.count_servers():
         await project(log, leases, playbooks, count)
     async with asyncio.timeout(PATIENCE):
         for shard in range(count):
@@ -61,9 +61,9 @@ async def project(log: EventLog, leases: Leases, playbooks: Playbooks, count: in
     projector = Projector(log, States(log, playbooks, 1_000), shards, PAGE)
     for each in await leases.claim(runtime.runtime_id, count):
         shards.adopt(each.shard, each.epoch)
-    while (await projector.run_once()).left:
+    while (await projector.run_once()).has_more:
         pass
-    await leases.release(runtime.runtime_id, shards.owned())
+    await leases.release_shards(runtime.runtime_id, shards.list_owned())
 
 
 async def executions(log: EventLog, shards: int) -> dict[ExecutionId, int]:
@@ -73,7 +73,7 @@ async def executions(log: EventLog, shards: int) -> dict[ExecutionId, int]:
     }
 
 
-async def recorded(log: EventLog, shard: int) -> AsyncIterator[Recorded]:
+async def recorded(log: EventLog, shard: int) -> AsyncIterator[RecordedEvent]:
     after = 0
     while page := await log.follow(shard, after, PAGE):
         for each in page:
@@ -85,19 +85,19 @@ async def folded(
     log: EventLog, playbooks: Playbooks, execution_id: ExecutionId, shard: int
 ) -> Projection | None:
     """The row as it should be. None: events that no start came before."""
-    pinned = await log.pinned(execution_id)
+    pinned = await log.read_pinned(execution_id)
     if pinned is None:
         return None
-    state, seq = empty(execution_id), 0
+    state, seq = make_empty_execution(execution_id), 0
     try:
         while page := await log.events(execution_id, seq, PAGE):
             for each in page:
                 state, seq = evolve(state, each.event), each.seq
         fixed = PinnedPlaybook(
-            execution_id, await playbooks.plan(pinned.playbook), pinned.workload, pinned.tenant
+            execution_id, await playbooks.get_plan(pinned.playbook), pinned.workload, pinned.tenant
         )
     except Exception as error:
-        return broken(
+        return make_broken_projection(
             Unfoldable(state, await log.last_seq(execution_id), "", error), execution_id, shard
         )
-    return projection(LoadedState(fixed, state, seq), shard)
+    return make_projection(LoadedState(fixed, state, seq), shard)

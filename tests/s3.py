@@ -12,7 +12,7 @@ from typing import Any
 
 from obstore.exceptions import BaseError
 
-from noetl.results.objects import connect
+from noetl.results.objects import open_object_store
 from tests.servers import Server
 
 BUCKET = "test-results"
@@ -70,7 +70,7 @@ class S3(Server):
             "secret_access_key": SECRET,
             "region": REGION,
         }
-        return connect(bucket, allow_http=True, **more)
+        return open_object_store(bucket, allow_http=True, **more)
 
     def answers(self) -> bool:
         """It listens before it can store."""

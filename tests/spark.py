@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from noetl.spark.place import SparkPlace
-from noetl.spark.profiles import profile
-from noetl.spark.serve import Serving
-from noetl.spark.starting import ensure, stop
+from noetl.spark.place import SparkServerState
+from noetl.spark.profiles import parse_profile
+from noetl.spark.serve import SparkServerSettings
+from noetl.spark.starting import ensure_spark_server, stop_spark_server
 
 ELSEWHERE = "viewfs://lake"  # before a path of this machine: a file system that only Spark knows
 JAVA_OPTIONS = "-Xmx1g -XX:TieredStopAtLevel=1"  # short work: compiling well would take longer
@@ -22,16 +22,20 @@ JAVA_OPTIONS = "-Xmx1g -XX:TieredStopAtLevel=1"  # short work: compiling well wo
 @contextmanager
 def served(home: Path) -> Iterator[str]:
     """Its address. It reaches what is beside `home` by `ELSEWHERE` too."""
-    place = SparkPlace.below(home)
+    place = SparkServerState.from_home(home)
     mounted = f"-Dspark.hadoop.fs.viewfs.mounttable.lake.link.{home.parent}=file://{home.parent}"
-    used = place.use()
+    used = place.begin_use()
     try:
-        yield ensure(home, profile("local"), Serving(java_options=f"{JAVA_OPTIONS} {mounted}"))
+        yield ensure_spark_server(
+            home,
+            parse_profile("local"),
+            SparkServerSettings(java_options=f"{JAVA_OPTIONS} {mounted}"),
+        )
     finally:
-        place.leave(used)
-        with place.unused(time.time(), 0.0) as last:
+        place.end_use(used)
+        with place.hold_if_unused(time.time(), 0.0) as last:
             if last:
-                stop(place)
+                stop_spark_server(place)
 
 
 @pytest.fixture(scope="session")

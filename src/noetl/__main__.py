@@ -5,13 +5,13 @@ import sys
 
 
 def main() -> None:
-    keep_compiled()
+    cache_bytecode()
     from noetl.cli import main as run
 
     run()
 
 
-def keep_compiled() -> None:
+def cache_bytecode() -> None:
     """Write compiled modules to the user's cache if Python must not write them beside the sources.
 
     Without compiled modules a command takes twice as long.

@@ -23,25 +23,29 @@ Given = TypeVar("Given")
 Got = TypeVar("Got")
 
 UniqueViolation: type[Any] = asyncpg.UniqueViolationError
-Raised: type[Exception] = asyncpg.RaiseError  # from `raise exception` in our SQL functions
+RaisedBySqlFunction: type[Exception] = (
+    asyncpg.RaiseError
+)  # from `raise exception` in our SQL functions
 
 # Timeouts on the side of Postgres.
-GaveUp: tuple[type[Exception], ...] = (
+POSTGRES_TIMEOUT_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.QueryCanceledError,
     asyncpg.LockNotAvailableError,
 )
 
 # seconds
-CONNECT_TIMEOUT = 5.0
-ACQUIRE_TIMEOUT = 10.0
-STATEMENT_TIMEOUT = 30.0
-IDLE = 60.0
+CONNECT_TIMEOUT_S = 5.0
+ACQUIRE_TIMEOUT_S = 10.0
+STATEMENT_TIMEOUT_S = 30.0
+MAX_IDLE_S = 60.0
 
-DEADLOCKS = 3  # tries of a statement; a transaction that loses a deadlock has changed nothing
+MAX_DEADLOCK_TRIES = (
+    3  # tries of a statement; a transaction that loses a deadlock has changed nothing
+)
 
 # Every statement is fixed and written for its index. Its plan must not depend on statistics,
 # because a new table has none.
-SETTINGS = {
+SESSION_SETTINGS = {
     "synchronous_commit": "on",
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -49,7 +53,7 @@ SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
-    "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
+    "statement_timeout": f"{STATEMENT_TIMEOUT_S:.0f}s",
     "idle_in_transaction_session_timeout": "30s",
     # a client that disappears without closing its connection must not keep its locks
     "tcp_keepalives_idle": "5",
@@ -60,7 +64,7 @@ SETTINGS = {
 
 # The array types of our statements. Without them the driver looks the types up on every new
 # connection, which takes longer than connecting.
-_ARRAYS = [
+_ARRAY_TYPES = [
     {
         "oid": oid,
         "ns": "pg_catalog",
@@ -84,7 +88,7 @@ _ARRAYS = [
 ]
 
 # The connection broke: the statement may have run.
-_LOST = (
+_CONNECTION_LOST = (
     OSError,
     EOFError,
     asyncpg.PostgresConnectionError,
@@ -94,22 +98,22 @@ _LOST = (
     asyncpg.InternalClientError,  # the connection was used before its end was noticed
 )
 # The statement was not executed.
-_NOT_DONE = (
+_NOT_EXECUTED = (
     asyncpg.CannotConnectNowError,
     asyncpg.InsufficientResourcesError,  # disk full, out of memory, too many connections
-    *GaveUp,
+    *POSTGRES_TIMEOUT_ERRORS,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.PostgresIOError,
 )
 # The statement failed; the connection is still good.
-_ANSWERED = (
+_STATEMENT_REFUSED = (
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.RaiseError,
 )
-_DEADLOCK = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+_DEADLOCK_ERRORS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
-def _unavailable(error: BaseException) -> StoreUnavailable:
+def _make_store_unavailable(error: BaseException) -> StoreUnavailable:
     if isinstance(error, asyncpg.DiskFullError):
         return StoreUnavailable(
             f"the database has no space left on its disk: {error}",
@@ -121,7 +125,7 @@ def _unavailable(error: BaseException) -> StoreUnavailable:
     )
 
 
-def _unknown(error: BaseException) -> OutcomeUnknown:
+def _make_outcome_unknown(error: BaseException) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"Postgres: {type(error).__name__}: {error}", hint="repeat: the keys absorb it"
     )
@@ -132,19 +136,19 @@ async def connect(dsn: str, settings: Mapping[str, str] | None = None) -> Connec
     try:
         connection: Connection = await asyncpg.connect(
             dsn,
-            timeout=CONNECT_TIMEOUT,
-            command_timeout=STATEMENT_TIMEOUT + CONNECT_TIMEOUT,
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=STATEMENT_TIMEOUT_S + CONNECT_TIMEOUT_S,
             max_cached_statement_lifetime=0,
-            server_settings={**SETTINGS, **(settings or {})},
+            server_settings={**SESSION_SETTINGS, **(settings or {})},
         )
-        connection.get_settings().register_data_types(_ARRAYS)
+        connection.get_settings().register_data_types(_ARRAY_TYPES)
         return connection
-    except (*_LOST, *_NOT_DONE, TimeoutError, asyncpg.InterfaceError) as error:
-        raise _unavailable(error) from error
+    except (*_CONNECTION_LOST, *_NOT_EXECUTED, TimeoutError, asyncpg.InterfaceError) as error:
+        raise _make_store_unavailable(error) from error
 
 
 @asynccontextmanager
-async def translated(*, writes: bool) -> AsyncIterator[None]:
+async def translate_driver_errors(*, writes: bool) -> AsyncIterator[None]:
     """Translate exceptions of the driver into ours.
 
     An `InterfaceError` means that nothing happened: the driver notices a closed connection before
@@ -152,12 +156,12 @@ async def translated(*, writes: bool) -> AsyncIterator[None]:
     """
     try:
         yield
-    except (*_NOT_DONE, *_DEADLOCK, asyncpg.InterfaceError) as error:
-        raise _unavailable(error) from error
-    except (*_LOST, TimeoutError) as error:
+    except (*_NOT_EXECUTED, *_DEADLOCK_ERRORS, asyncpg.InterfaceError) as error:
+        raise _make_store_unavailable(error) from error
+    except (*_CONNECTION_LOST, TimeoutError) as error:
         if writes:
-            raise _unknown(error) from error
-        raise _unavailable(error) from error
+            raise _make_outcome_unknown(error) from error
+        raise _make_store_unavailable(error) from error
 
 
 class ConnectionPool:
@@ -170,11 +174,11 @@ class ConnectionPool:
     def __init__(self, dsn: str, size: int, settings: Mapping[str, str]) -> None:
         self._dsn = dsn
         self._settings = settings
-        self._room = asyncio.Semaphore(size)
+        self._permits = asyncio.Semaphore(size)
         self._idle: deque[tuple[float, Connection]] = deque()
 
     async def read(self, query: Query, **values: Any) -> list[Record]:
-        async with self._connection() as connection, translated(writes=False):
+        async with self._borrow_connection() as connection, translate_driver_errors(writes=False):
             rows: list[Record] = await connection.fetch(query.text, *query.bind(**values))
             return rows
 
@@ -185,19 +189,19 @@ class ConnectionPool:
         them, instead of values by name.
         """
         bound = arguments or query.bind(**values)
-        for _ in range(DEADLOCKS - 1):
+        for _ in range(MAX_DEADLOCK_TRIES - 1):
             try:
-                return await self._write(query.text, bound)
+                return await self._write_once(query.text, bound)
             except StoreUnavailable as error:
-                if not isinstance(error.__cause__, _DEADLOCK):
+                if not isinstance(error.__cause__, _DEADLOCK_ERRORS):
                     raise
-        return await self._write(query.text, bound)
+        return await self._write_once(query.text, bound)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def open_write_transaction(self) -> AsyncIterator[Connection]:
         async with (
-            self._connection() as connection,
-            translated(writes=True),
+            self._borrow_connection() as connection,
+            translate_driver_errors(writes=True),
             connection.transaction(),
         ):
             yield connection
@@ -209,64 +213,64 @@ class ConnectionPool:
             _, connection = self._idle.pop()
             try:
                 await connection.close(timeout=1)
-            except (*_LOST, asyncpg.InterfaceError, TimeoutError):
+            except (*_CONNECTION_LOST, asyncpg.InterfaceError, TimeoutError):
                 connection.terminate()
 
-    async def _write(self, text: str, bound: tuple[Any, ...]) -> list[Record]:
-        async with self._connection() as connection, translated(writes=True):
+    async def _write_once(self, text: str, bound: tuple[Any, ...]) -> list[Record]:
+        async with self._borrow_connection() as connection, translate_driver_errors(writes=True):
             rows: list[Record] = await connection.fetch(text, *bound)
             return rows
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        await self._enter()
+    async def _borrow_connection(self) -> AsyncIterator[Connection]:
+        await self._wait_for_permit()
         try:
-            connection = await self._take()
+            connection = await self._take_connection()
             try:
                 yield connection
-            except _ANSWERED:
-                self._give_back(connection)
+            except _STATEMENT_REFUSED:
+                self._return_connection(connection)
                 raise
             except BaseException:
                 # cancelled or broken in the middle: the state of the connection is unknown
                 connection.terminate()
                 raise
-            self._give_back(connection)
+            self._return_connection(connection)
         finally:
-            self._room.release()
+            self._permits.release()
 
-    async def _enter(self) -> None:
-        if not self._room.locked():
-            await self._room.acquire()
+    async def _wait_for_permit(self) -> None:
+        if not self._permits.locked():
+            await self._permits.acquire()
             return
         try:
-            async with asyncio.timeout(ACQUIRE_TIMEOUT):
-                await self._room.acquire()
+            async with asyncio.timeout(ACQUIRE_TIMEOUT_S):
+                await self._permits.acquire()
         except TimeoutError as error:
             raise StoreUnavailable(
                 "every connection is busy", hint="raise NOETL_POSTGRES_POOL_MAX_SIZE"
             ) from error
 
-    async def _take(self) -> Connection:
+    async def _take_connection(self) -> Connection:
         while self._idle:
             _, connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
         return await connect(self._dsn, self._settings)
 
-    def _give_back(self, connection: Connection) -> None:
+    def _return_connection(self, connection: Connection) -> None:
         now = asyncio.get_running_loop().time()
         pool_is_closed = not self._settings
         if connection.is_closed() or connection.is_in_transaction() or pool_is_closed:
             connection.terminate()
         else:
             self._idle.append((now, connection))
-        if len(self._idle) > 1 and now - self._idle[0][0] > IDLE:
+        if len(self._idle) > 1 and now - self._idle[0][0] > MAX_IDLE_S:
             _, coldest = self._idle.popleft()
             coldest.terminate()
 
 
-class Grouped(Generic[Given, Got]):
+class CallBatcher(Generic[Given, Got]):
     """Batches calls of one kind: calls that arrive while a statement runs share the next one.
 
     `limit` bounds the weight of one statement. If a shared statement fails, each call is tried
@@ -289,15 +293,15 @@ class Grouped(Generic[Given, Got]):
     async def _run_all(self) -> None:
         try:
             while self._waiting:
-                batch = self._next()
+                batch = self._take_batch()
                 if not batch:
                     continue
                 try:
-                    await self._answer(batch)
+                    await self._answer_batch(batch)
                 except Exception as error:
-                    self._fail(batch, error)
+                    self._fail_batch(batch, error)
                 except BaseException:
-                    self._fail(batch, OutcomeUnknown("interrupted"))
+                    self._fail_batch(batch, OutcomeUnknown("interrupted"))
                     raise
         finally:
             self._task = None
@@ -305,12 +309,14 @@ class Grouped(Generic[Given, Got]):
                 answer.cancel()
             self._waiting.clear()
 
-    def _fail(self, batch: list[tuple[Given, "asyncio.Future[Got]"]], error: Exception) -> None:
+    def _fail_batch(
+        self, batch: list[tuple[Given, "asyncio.Future[Got]"]], error: Exception
+    ) -> None:
         for _, answer in batch:
             if not answer.done():
                 answer.set_exception(error)
 
-    def _next(self) -> list[tuple[Given, "asyncio.Future[Got]"]]:
+    def _take_batch(self) -> list[tuple[Given, "asyncio.Future[Got]"]]:
         room = self._limit
         batch: list[tuple[Given, asyncio.Future[Got]]] = []
         while self._waiting and (not batch or self._waiting[0][1] <= room):
@@ -320,7 +326,7 @@ class Grouped(Generic[Given, Got]):
                 batch.append((given, answer))
         return batch
 
-    async def _answer(self, batch: list[tuple[Given, "asyncio.Future[Got]"]]) -> None:
+    async def _answer_batch(self, batch: list[tuple[Given, "asyncio.Future[Got]"]]) -> None:
         try:
             results = await self._run([given for given, _ in batch])
         except Unavailable:
@@ -337,11 +343,11 @@ class Grouped(Generic[Given, Got]):
     async def _answer_one_by_one(self, batch: list[tuple[Given, "asyncio.Future[Got]"]]) -> None:
         for call in batch:
             try:
-                await self._answer([call])
+                await self._answer_batch([call])
             except Unavailable:
                 raise
             except Exception as error:
-                self._fail([call], error)
+                self._fail_batch([call], error)
 
 
 class Database:
@@ -356,7 +362,7 @@ class Database:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.dsn = dsn
-        self.settings = {**SETTINGS, **(settings or {})}
+        self.settings = {**SESSION_SETTINGS, **(settings or {})}
         self.main = ConnectionPool(dsn, main_size, self.settings)
         self.background = ConnectionPool(dsn, background_size, self.settings)
 

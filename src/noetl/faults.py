@@ -6,7 +6,7 @@ the crash tests: this file lists all of them, and a test asserts that each one c
 
 from collections.abc import Callable
 
-POINTS = (
+FAULT_POINTS = (
     "append.before",  # decided, nothing written
     "append.after",  # committed, no hint and no answer sent
     "claim.after",  # leased, the worker has no answer yet
@@ -22,7 +22,7 @@ POINTS = (
 )
 
 # Crash points of jobs, which run in their own processes.
-JOB_POINTS = (
+JOB_FAULT_POINTS = (
     "export.written",  # files are in staging, no manifest names them
     "export.committed",  # the manifest is written, its files are still in staging
     "compact.written",  # the file is in its place, the events are still in the log
@@ -34,11 +34,11 @@ JOB_POINTS = (
 _hook: Callable[[str], None] | None = None
 
 
-def fault(name: str) -> None:
+def hit_fault_point(name: str) -> None:
     if _hook is not None:
         _hook(name)
 
 
-def install(hook: Callable[[str], None] | None) -> None:
+def install_fault_hook(hook: Callable[[str], None] | None) -> None:
     global _hook
     _hook = hook

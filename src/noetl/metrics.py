@@ -3,9 +3,9 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 # Histogram buckets: milliseconds, bytes, counts.
-MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
-SIZES = (64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384)
-COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+LATENCY_BUCKETS_MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+SIZE_BUCKETS_BYTES = (64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384)
+COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class Metrics:
@@ -34,16 +34,16 @@ class Metrics:
         self.dispatch_ms = Histogram(
             "noetl_dispatch_latency_ms",
             "Time to commit one batch of decisions",
-            buckets=MS,
+            buckets=LATENCY_BUCKETS_MS,
             registry=registry,
         )
         self.batch_events = Histogram(
-            "noetl_batch_events", "Events in one commit", buckets=COUNTS, registry=registry
+            "noetl_batch_events", "Events in one commit", buckets=COUNT_BUCKETS, registry=registry
         )
         self.event_result_bytes = Histogram(
             "noetl_event_result_bytes",
             "Size of the envelope in an event",
-            buckets=SIZES,
+            buckets=SIZE_BUCKETS_BYTES,
             registry=registry,
         )
         self.compactor_rate = Gauge(
@@ -60,7 +60,7 @@ class Metrics:
             "noetl_exchange_latency_ms",
             "Time to answer a worker",
             ["kind"],
-            buckets=MS,
+            buckets=LATENCY_BUCKETS_MS,
             registry=registry,
         )
         self.workers_lost = Counter(
@@ -70,7 +70,7 @@ class Metrics:
             "noetl_reference_resolve_ms",
             "Time to read a payload",
             ["tier"],
-            buckets=MS,
+            buckets=LATENCY_BUCKETS_MS,
             registry=registry,
         )
         # -- HTTP
@@ -78,11 +78,11 @@ class Metrics:
             "noetl_http_request_ms",
             "Time to answer a request",
             ["route", "status"],
-            buckets=MS,
+            buckets=LATENCY_BUCKETS_MS,
             registry=registry,
         )
         self.streams = Gauge("noetl_event_streams", "Clients that follow events", registry=registry)
 
-    def text(self) -> bytes:
+    def render_text(self) -> bytes:
         """All metrics in the Prometheus text format."""
         return generate_latest(self.registry)

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from noetl.model.errors import InvalidInput
 
 
-class _Concern(BaseSettings):
+class _SettingsGroup(BaseSettings):
     """Settings that belong together. The table in the docs shows the `unit` of each field."""
 
     # An empty variable counts as unset: `NOETL_SERVER_URL= noetl run …` uses no server.
@@ -24,74 +24,74 @@ class _Concern(BaseSettings):
     )
 
 
-def _unit(name: str) -> dict[str, Any]:
+def _with_unit(name: str) -> dict[str, Any]:
     return {"unit": name}
 
 
-class HomeSettings(_Concern):
+class HomeSettings(_SettingsGroup):
     """Where NoETL is on this machine, and whom the `noetl` command talks to."""
 
     home: Path = Field(
         Path("~/.noetl"),
         description="the directory of everything kept on this machine: database, results, spool, keys, logs",
-        json_schema_extra=_unit("path"),
+        json_schema_extra=_with_unit("path"),
     )
     server_url: str | None = Field(
         None,
         description="the server that `noetl` commands and workers talk to; without it commands work on the home of this "
         "machine. Several, separated by commas, are tried in turn by a worker",
-        json_schema_extra=_unit("URL"),
+        json_schema_extra=_with_unit("URL"),
     )
     debug: bool = Field(
-        False, description="show the stack trace of an error", json_schema_extra=_unit("flag")
+        False, description="show the stack trace of an error", json_schema_extra=_with_unit("flag")
     )
     log_level: str | None = Field(
         None,
         pattern="(?i)^(debug|info|warning|error|critical)$",
         description="what processes log to stderr; without it, servers and workers log from INFO on, other commands ERROR",
-        json_schema_extra=_unit("level"),
+        json_schema_extra=_with_unit("level"),
     )
 
     @property
-    def where(self) -> Path:
+    def home_path(self) -> Path:
         return self.home.expanduser().absolute()
 
     @property
-    def servers(self) -> list[str]:
+    def server_urls(self) -> list[str]:
         urls = (self.server_url or "").split(",")
         return [url.strip().rstrip("/") for url in urls if url.strip()]
 
 
-class Store(_Concern):
+class DatabaseSettings(_SettingsGroup):
     """The database of the log."""
 
     db_url: SecretStr | None = Field(
         None,
         description="a Postgres of yours (15 or newer) instead of the embedded one; the schema `noetl` is made in it",
-        json_schema_extra=_unit("URL"),
+        json_schema_extra=_with_unit("URL"),
     )
     postgres_bin: Path | None = Field(
         None,
         description="the `bin` directory of the Postgres to embed, instead of the one that is found",
-        json_schema_extra=_unit("path"),
+        json_schema_extra=_with_unit("path"),
     )
     postgres_pool_max_size: int = Field(
         32,
         ge=2,
         le=1000,
         description="connections of a server for what somebody waits for",
-        json_schema_extra=_unit("connections"),
+        json_schema_extra=_with_unit("connections"),
     )
     bg_pool_max_size: int = Field(
         4,
         ge=1,
         le=100,
         description="connections of a server for its duties",
-        json_schema_extra=_unit("connections"),
+        json_schema_extra=_with_unit("connections"),
     )
 
 
-class Storage(_Concern):
+class StorageSettings(_SettingsGroup):
     """Where large results are kept. `docs/storage.md` has a profile for each kind of store."""
 
     storage_cloud_tier: str | None = Field(
@@ -100,55 +100,55 @@ class Storage(_Concern):
         description="the durable home of results above 1 MB: `s3://bucket/prefix`, `gs://bucket/prefix`, "
         "`az://container/prefix`, `file:///shared/directory`; without it, `results` below NOETL_HOME. Keys, region and "
         "the like come from the environment, as with any client of that cloud, unless they are given here",
-        json_schema_extra=_unit("URL"),
+        json_schema_extra=_with_unit("URL"),
     )
     storage_lake: str | None = Field(
         None,
         pattern=r"^(/|~|(s3|gs|az|file)://).+$",
         description="where exported and compacted events are: an absolute directory, or a URL as above, which is reached with "
         "the same endpoint and keys; without it, `lake` below the home of large results. docs/jobs.md says how to move one",
-        json_schema_extra=_unit("URL or path"),
+        json_schema_extra=_with_unit("URL or path"),
     )
     storage_endpoint: str | None = Field(
         None,
         description="another server that speaks S3 (MinIO and the like); buckets are in the path, not in the host name",
-        json_schema_extra=_unit("URL"),
+        json_schema_extra=_with_unit("URL"),
     )
     storage_allow_http: bool = Field(
-        False, description="allow an endpoint without TLS", json_schema_extra=_unit("flag")
+        False, description="allow an endpoint without TLS", json_schema_extra=_with_unit("flag")
     )
     storage_region: str | None = Field(
-        None, description="of the bucket", json_schema_extra=_unit("name")
+        None, description="of the bucket", json_schema_extra=_with_unit("name")
     )
     storage_access_key_id: SecretStr | None = Field(
-        None, description="of S3", json_schema_extra=_unit("key")
+        None, description="of S3", json_schema_extra=_with_unit("key")
     )
     storage_secret_access_key: SecretStr | None = Field(
-        None, description="of S3", json_schema_extra=_unit("key")
+        None, description="of S3", json_schema_extra=_with_unit("key")
     )
     storage_local_cache_dir: Path | None = Field(
         None,
         description="where what was read from the cloud is kept for the next reader; without it, `cache` below NOETL_HOME. "
         "A directory store (`file://`) is cached only when this is set",
-        json_schema_extra=_unit("path"),
+        json_schema_extra=_with_unit("path"),
     )
     storage_local_cache_bytes: int = Field(
         10 << 30,
         ge=1 << 20,
         description="data kept there; what was not used for longest goes first",
-        json_schema_extra=_unit("bytes"),
+        json_schema_extra=_with_unit("bytes"),
     )
     storage_local_cache_meta_bytes: int = Field(
         256 << 20,
         ge=1 << 20,
         description="indexes and footers kept there, apart from the data",
-        json_schema_extra=_unit("bytes"),
+        json_schema_extra=_with_unit("bytes"),
     )
     storage_local_cache_rate: int = Field(
         64 << 20,
         ge=1,
         description="bytes a second that are written there at most; what is read beyond that is not kept",
-        json_schema_extra=_unit("bytes/s"),
+        json_schema_extra=_with_unit("bytes/s"),
     )
     storage_patience_sec: float = Field(
         60.0,
@@ -156,34 +156,34 @@ class Storage(_Concern):
         le=3600,
         description="how long a worker waits for a store that does not answer, each time it tries; a result is tried eight "
         "times before its task fails with REFERENCE_NOT_AVAILABLE",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
     storage_retention_sec: float | None = Field(
         None,
         ge=0,
         description="how long results stay after the end of their execution, unless their task says otherwise "
         "(`output: {ttl, scope}`) or they are pinned; without it, for ever. Servers read it",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
     storage_orphan_age_sec: float = Field(
         86_400,
         ge=0,
         description="nothing is deleted before its execution has been over for so long, whatever its lifetime; "
         "large results that no reference names are deleted when they are this old, too",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
     storage_sweep_sec: float = Field(
         86_400,
         ge=1,
         description="how often a worker looks for what can be deleted; the first time ten minutes after its "
         "start. Servers look once a minute, or as often as this",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
     nats_url: SecretStr | None = Field(
         None,
         description="a NATS with JetStream, where workers keep what they have read of results up to 1 MB for each other; "
         "a cache only, servers are asked for what is not there. Several, separated by commas, are tried in turn",
-        json_schema_extra=_unit("URL"),
+        json_schema_extra=_with_unit("URL"),
     )
     event_result_context_max_bytes: int = Field(
         8_192,
@@ -191,17 +191,17 @@ class Storage(_Concern):
         le=8_192,
         description="what an event may say of a result: scalars, columns, what arcs ask for. A task whose result needs more "
         "fails with CONTEXT_TOO_LARGE; the database takes no more than 8 KB",
-        json_schema_extra=_unit("bytes"),
+        json_schema_extra=_with_unit("bytes"),
     )
     default_store_tier: Literal["auto", "kv", "disk", "object"] = Field(
         "auto",
         description="where results go that name no `output.store`: `auto` by size, `kv` the servers' database up to 1 MB, "
         "`disk` (`object` is the same) the store of large results, whatever their size",
-        json_schema_extra=_unit("tier"),
+        json_schema_extra=_with_unit("tier"),
     )
 
 
-class ShardSettings(_Concern):
+class ShardSettings(_SettingsGroup):
     """Who may write which executions."""
 
     model_config = SettingsConfigDict(env_prefix="NOETL_SHARD_")
@@ -211,38 +211,38 @@ class ShardSettings(_Concern):
         ge=1,
         le=1024,
         description="slices of executions; fixed when the database is made",
-        json_schema_extra=_unit("shards"),
+        json_schema_extra=_with_unit("shards"),
     )
     lease_sec: float = Field(
         6.0,
         ge=1,
         le=300,
         description="after this long without a sign of its owner, a shard or command is free again",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
     heartbeat_sec: float = Field(
         2.0,
         ge=0.1,
         le=100,
         description="how often a server renews its lease; well below the lease",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
 
 
-class Listen(_Concern):
+class ListenSettings(_SettingsGroup):
     """Where a server answers."""
 
     host: str = Field(
         "127.0.0.1",
         description="the loopback address to listen on: there is no login yet, others are refused",
-        json_schema_extra=_unit("address"),
+        json_schema_extra=_with_unit("address"),
     )
     port: int = Field(
-        8082, ge=0, le=65535, description="0: any free port", json_schema_extra=_unit("port")
+        8082, ge=0, le=65535, description="0: any free port", json_schema_extra=_with_unit("port")
     )
 
 
-class Duties(_Concern):
+class DutySettings(_SettingsGroup):
     """How often a server looks after things by itself."""
 
     projection_poll_ms: int = Field(
@@ -250,49 +250,49 @@ class Duties(_Concern):
         ge=10,
         le=60_000,
         description="how often status and counters of changed executions are written",
-        json_schema_extra=_unit("milliseconds"),
+        json_schema_extra=_with_unit("milliseconds"),
     )
 
 
-class WorkerProcessSettings(_Concern):
+class WorkerProcessSettings(_SettingsGroup):
     """A worker."""
 
     worker_id: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9_.-]{1,100}$",
         description="its name, the same over restarts and one of its kind; without it, host name and pools",
-        json_schema_extra=_unit("name"),
+        json_schema_extra=_with_unit("name"),
     )
     worker_pools: Annotated[tuple[str, ...], NoDecode] = Field(
         ("cpu", "spark"),
         description="the pools it takes commands from, separated by commas (`cpu,gpu`)",
-        json_schema_extra=_unit("names"),
+        json_schema_extra=_with_unit("names"),
     )
     worker_slots: int = Field(
         16,
         ge=1,
         le=1024,
         description="commands that it works on at once",
-        json_schema_extra=_unit("commands"),
+        json_schema_extra=_with_unit("commands"),
     )
     worker_drain_sec: float = Field(
         30.0,
         ge=0,
         le=86_400,
         description="how long a worker that is told to stop waits for what it runs",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
     queue_poll_interval: float = Field(
         1.5,
         ge=0.1,
         le=3.0,
         description="how long a request for work may stay open at a server that has none",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
 
     @field_validator("worker_pools", mode="before")
     @classmethod
-    def _parts(cls, value: Any) -> Any:
+    def _split_pools(cls, value: Any) -> Any:
         if isinstance(value, str):
             value = tuple(part.strip() for part in value.split(",") if part.strip())
         if not value:
@@ -300,7 +300,7 @@ class WorkerProcessSettings(_Concern):
         return value
 
 
-class SparkSettings(_Concern):
+class SparkSettings(_SettingsGroup):
     """Spark, for `kind: spark`."""
 
     model_config = SettingsConfigDict(env_prefix="NOETL_SPARK_")
@@ -309,73 +309,73 @@ class SparkSettings(_Concern):
         "local",
         description="where Spark is for steps that do not say: `local`, `sc://host:port/;token=…` (any Spark Connect server) or "
         "`cluster:spark://host:port` (executors on a standalone cluster). `none`: steps have no Spark, jobs run without it",
-        json_schema_extra=_unit("profile"),
+        json_schema_extra=_with_unit("profile"),
     )
     idle_sec: float = Field(
         600.0,
         ge=1,
         le=86_400,
         description="how long the Spark server of this machine stays when nobody uses it",
-        json_schema_extra=_unit("seconds"),
+        json_schema_extra=_with_unit("seconds"),
     )
     java_options: str = Field(
         "",
         description="more options for the Java of that server: `-Xmx2g` for another size than a quarter of the machine, "
         "`-XX:TieredStopAtLevel=1` where most steps are short",
-        json_schema_extra=_unit("options"),
+        json_schema_extra=_with_unit("options"),
     )
     copy_bytes: int = Field(
         64 << 20,
         ge=0,
         description="an input in an object store is copied to this machine up to this size; of a larger one Spark's tasks read "
         "what they need where it is",
-        json_schema_extra=_unit("bytes"),
+        json_schema_extra=_with_unit("bytes"),
     )
 
 
-class Retention(_Concern):
+class RetentionSettings(_SettingsGroup):
     """How long events stay in the database. `docs/jobs.md` says what becomes of them."""
 
     retention_days: float = Field(
         30.0,
         ge=0,
         description="how long the events of an execution stay in the database after it has ended",
-        json_schema_extra=_unit("days"),
+        json_schema_extra=_with_unit("days"),
     )
     compactor_enabled: bool = Field(
         False,
         description="a server moves older ones to files by itself, once an hour; without it, `noetl job compact` does",
-        json_schema_extra=_unit("flag"),
+        json_schema_extra=_with_unit("flag"),
     )
     export_enabled: bool = Field(
         False,
         description="a server exports new events to files by day by itself, once an hour; without it, `noetl job export` does",
-        json_schema_extra=_unit("flag"),
+        json_schema_extra=_with_unit("flag"),
     )
 
 
-CONCERNS: tuple[type[_Concern], ...] = (
+SETTINGS_GROUPS: tuple[type[_SettingsGroup], ...] = (
     HomeSettings,
-    Store,
-    Storage,
+    DatabaseSettings,
+    StorageSettings,
     ShardSettings,
-    Listen,
-    Duties,
+    ListenSettings,
+    DutySettings,
     WorkerProcessSettings,
     SparkSettings,
-    Retention,
+    RetentionSettings,
 )
-Concern = TypeVar("Concern", bound=_Concern)
+Concern = TypeVar("Concern", bound=_SettingsGroup)
 
 
-def read(concern: type[Concern], **given: Any) -> Concern:
+def read_settings(concern: type[Concern], **given: Any) -> Concern:
     """Read settings from the environment. Values `given` on the command line win, unless None."""
     values = {name: value for name, value in given.items() if value is not None}
     try:
         return concern(**values)
     except ValidationError as error:
         problem = error.errors()[0]
-        name = variable(concern, str(problem["loc"][0]))
+        name = variable_name(concern, str(problem["loc"][0]))
         raise InvalidInput(
             f"{name}: {problem['msg'].lower()}", hint=f"docs/settings.md says what {name} means"
         ) from error
@@ -393,11 +393,11 @@ OTHER_VARIABLES = (
 )
 
 
-def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
+def find_unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
     """`NOETL_*` variables that nothing reads, each with the most similar setting, if there is one."""
     known: list[str] = []
-    for concern in CONCERNS:
-        known += [variable(concern, field) for field in concern.model_fields]
+    for concern in SETTINGS_GROUPS:
+        known += [variable_name(concern, field) for field in concern.model_fields]
     similar: dict[str, str | None] = {}
     for name in sorted(environment):
         if not name.startswith("NOETL_") or name.startswith(OTHER_VARIABLES):
@@ -409,5 +409,5 @@ def unknown_variables(environment: Iterable[str]) -> dict[str, str | None]:
     return similar
 
 
-def variable(concern: type[_Concern], field: str) -> str:
+def variable_name(concern: type[_SettingsGroup], field: str) -> str:
     return f"{concern.model_config['env_prefix']}{field}".upper()

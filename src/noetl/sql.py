@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_QUERY_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 # Parameters, and everything else that may contain a colon: comments, strings, casts.
 _TOKEN = re.compile(r"--[^\n]*|'(?:[^']|'')*'|::|:([a-z_]\w*)")
 
@@ -36,9 +36,9 @@ class Query:
         return tuple(values[name] for name in self.parameters)
 
 
-def load(path: Path) -> dict[str, Query]:
+def load_queries(path: Path) -> dict[str, Query]:
     """The queries of a file by name. The text before the first name is a comment on the file."""
-    _, *pieces = _NAME.split(path.read_text(encoding="utf-8"))
+    _, *pieces = _QUERY_NAME.split(path.read_text(encoding="utf-8"))
     names, texts = pieces[::2], pieces[1::2]
     queries = {name: Query(name, text) for name, text in zip(names, texts, strict=True)}
     if len(queries) != len(names):

@@ -11,5 +11,5 @@ class ShardRow:
     owner: int | None = None
 
 
-def shard_rows(count: int) -> list[ShardRow]:
+def make_shard_rows(count: int) -> list[ShardRow]:
     return [ShardRow(shard) for shard in range(count)]

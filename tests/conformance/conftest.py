@@ -28,7 +28,7 @@ from noetl.results.port import ResultStore
 from noetl.triggers.memory import HooksMemory, SchedulesMemory
 from noetl.triggers.port import Hooks, Schedules
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
-from noetl.twins import shard_rows
+from noetl.twins import make_shard_rows
 from tests.postgres import server
 
 SHARDS = 4
@@ -62,7 +62,7 @@ class World:
 
 @asynccontextmanager
 async def memory() -> AsyncIterator[World]:
-    clock, shards = ManualClock(), shard_rows(SHARDS)
+    clock, shards = ManualClock(), make_shard_rows(SHARDS)
     log = LogMemory(MemoryDatabase(shards, clock))
     yield World(
         log=log,
@@ -92,7 +92,7 @@ class PostgresWorld(World):
 
     async def pass_time(self, micros: int) -> None:
         await super().pass_time(micros)
-        async with self.database.main.transaction() as session:
+        async with self.database.main.open_write_transaction() as session:
             await session.execute("update standstill.clock set micros = $1", self.clock.time)
 
 
@@ -122,7 +122,7 @@ async def postgres() -> AsyncIterator[World]:
     settings = {"search_path": "standstill, pg_catalog"}
     async with Postgres(dsn, main_size=4, background_size=2, settings=settings) as database:
         clock, leases = ManualClock(), LeasesPostgres(database)
-        async with database.main.transaction() as session:
+        async with database.main.open_write_transaction() as session:
             await session.execute(EMPTY)
             await session.execute("insert into standstill.clock values ($1)", clock.time)
         async with BusPostgres(database) as bus:

@@ -6,10 +6,10 @@ import pytest
 
 from noetl.model.errors import Conflict, CorruptLog, NotFound
 from noetl.model.ids import DEFAULT_TENANT, Tenant
-from noetl.model.reference import address
+from noetl.model.reference import make_address
 from tests.conformance.conftest import World
 
-PLACE = address("7", "result", "step", "key")
+PLACE = make_address("7", "result", "step", "key")
 
 
 async def test_a_hint_reaches_everyone_who_asked_for_its_subject(world: World) -> None:
@@ -40,8 +40,8 @@ async def test_a_payload_comes_back_whole_and_by_rows(world: World) -> None:
     value = [{"id": n, "name": f"é{n}"} for n in range(10)]
     reference = await world.results.put(PLACE, value)
     assert await world.results.resolve(reference) == value
-    assert await world.results.rows(reference, 2, 5) == value[2:5]
-    assert await world.results.rows(reference, 8, 50) == value[8:]
+    assert await world.results.read_rows(reference, 2, 5) == value[2:5]
+    assert await world.results.read_rows(reference, 8, 50) == value[8:]
     assert reference.uri == str(PLACE)
     assert reference.sha256 is not None
     assert reference.rows == 10
@@ -65,7 +65,7 @@ async def test_a_payload_that_is_gone_or_differs_is_never_returned(world: World)
         await world.results.resolve(replace(reference, sha256="0" * 64))
     with pytest.raises(NotFound):
         await world.results.resolve(
-            replace(reference, uri=str(address("7", "result", "step", "other")))
+            replace(reference, uri=str(make_address("7", "result", "step", "other")))
         )
 
 
@@ -78,12 +78,12 @@ async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> No
     assert await world.catalog.find("p", 1) == first
     assert await world.catalog.find("p", 3) is None
     assert await world.catalog.find("q") is None
-    found = await world.catalog.by_hash(second.hash)
+    found = await world.catalog.find_by_hash(second.hash)
     assert found is not None
     assert found.text == "text two"
-    assert await world.catalog.by_hash("0") is None
+    assert await world.catalog.find_by_hash("0") is None
     await world.catalog.register("a", "text one")
-    assert [(each.path, each.version) for each in await world.catalog.latest()] == [
+    assert [(each.path, each.version) for each in await world.catalog.list_latest_entries()] == [
         ("a", 1),
         ("p", 2),
     ]
@@ -100,11 +100,11 @@ async def test_text_registered_last_is_the_latest_version_though_an_earlier_vers
     assert await catalog.register("p", "text one") == rolled_back
     assert await catalog.find("p") == rolled_back
     assert await catalog.find("p", 1) == first
-    assert await catalog.latest() == [rolled_back]
-    assert [each.version for each in await catalog.versions("p")] == [3, 2, 1]
+    assert await catalog.list_latest_entries() == [rolled_back]
+    assert [each.version for each in await catalog.list_path_versions("p")] == [3, 2, 1]
     assert (
-        await catalog.by_hash(first.hash)
-        == await catalog.by_hash(first.hash, DEFAULT_TENANT)
+        await catalog.find_by_hash(first.hash)
+        == await catalog.find_by_hash(first.hash, DEFAULT_TENANT)
         == rolled_back
     )
 
@@ -120,15 +120,26 @@ async def test_lists_of_the_catalog_come_in_pages(world: World) -> None:
         for version in range(3):
             await world.catalog.register(path, f"text {version}")
     catalog = world.catalog
-    assert [each.path for each in await catalog.latest()] == sorted(paths)
-    assert {each.version for each in await catalog.latest()} == {3}
-    assert [each.path for each in await catalog.latest("a/")] == ["a/b", "a/c"]
-    assert [each.path for each in await catalog.latest("a", after="a/b", limit=2)] == ["a/c", "a_b"]
-    assert await catalog.latest("a", after="ab") == []
-    assert await catalog.latest("c") == await catalog.latest(limit=0) == []
-    assert [each.version for each in await catalog.versions("a")] == [3, 2, 1]
-    assert [each.version for each in await catalog.versions("a", before=3, limit=1)] == [2]
-    assert await catalog.versions("nowhere") == await catalog.versions("a", before=1) == []
+    assert [each.path for each in await catalog.list_latest_entries()] == sorted(paths)
+    assert {each.version for each in await catalog.list_latest_entries()} == {3}
+    assert [each.path for each in await catalog.list_latest_entries("a/")] == ["a/b", "a/c"]
+    assert [each.path for each in await catalog.list_latest_entries("a", after="a/b", limit=2)] == [
+        "a/c",
+        "a_b",
+    ]
+    assert await catalog.list_latest_entries("a", after="ab") == []
+    assert (
+        await catalog.list_latest_entries("c") == await catalog.list_latest_entries(limit=0) == []
+    )
+    assert [each.version for each in await catalog.list_path_versions("a")] == [3, 2, 1]
+    assert [each.version for each in await catalog.list_path_versions("a", before=3, limit=1)] == [
+        2
+    ]
+    assert (
+        await catalog.list_path_versions("nowhere")
+        == await catalog.list_path_versions("a", before=1)
+        == []
+    )
 
 
 async def test_a_tenant_sees_its_own_playbooks_only(world: World) -> None:
@@ -137,7 +148,7 @@ async def test_a_tenant_sees_its_own_playbooks_only(world: World) -> None:
     theirs = await catalog.register("p", "theirs", other)
     assert (mine.version, theirs.version) == (1, 1)
     assert await catalog.find("p", tenant=other) == theirs
-    assert [each.text for each in await catalog.latest()] == ["mine"]
-    assert [each.text for each in await catalog.versions("p", tenant=other)] == ["theirs"]
-    assert await catalog.by_hash(theirs.hash, DEFAULT_TENANT) is None
-    assert await catalog.by_hash(theirs.hash) == theirs
+    assert [each.text for each in await catalog.list_latest_entries()] == ["mine"]
+    assert [each.text for each in await catalog.list_path_versions("p", tenant=other)] == ["theirs"]
+    assert await catalog.find_by_hash(theirs.hash, DEFAULT_TENANT) is None
+    assert await catalog.find_by_hash(theirs.hash) == theirs

@@ -1,6 +1,6 @@
 """Ownership: every takeover raises the epoch, whatever the clocks say."""
 
-from noetl.leases.port import Claimed
+from noetl.leases.port import ClaimedShard
 from tests.conformance.conftest import SHARDS, World
 
 LEASE = 6_000_000
@@ -9,13 +9,13 @@ LEASE = 6_000_000
 async def test_free_shards_are_claimed_up_to_the_limit_and_their_epoch_grows(world: World) -> None:
     one = await world.leases.register("one", "http://one", LEASE)
     assert await world.leases.claim(one.runtime_id, 3) == [
-        Claimed(0, 1),
-        Claimed(1, 1),
-        Claimed(2, 1),
+        ClaimedShard(0, 1),
+        ClaimedShard(1, 1),
+        ClaimedShard(2, 1),
     ]
-    assert await world.leases.claim(one.runtime_id, 3) == [Claimed(3, 1)]
+    assert await world.leases.claim(one.runtime_id, 3) == [ClaimedShard(3, 1)]
     assert await world.leases.claim(one.runtime_id, 3) == []
-    owners = await world.leases.owners()
+    owners = await world.leases.list_owners()
     assert len(owners) == SHARDS
     assert {(each.runtime_id, each.address) for each in owners} == {(one.runtime_id, "http://one")}
 
@@ -44,22 +44,24 @@ async def test_a_lease_that_ran_out_cannot_be_renewed_or_used(world: World) -> N
 async def test_servers_are_counted_by_their_leases(world: World) -> None:
     one = await world.leases.register("one", None, LEASE)
     await world.leases.register("two", None, LEASE)
-    assert await world.leases.servers() == 2
+    assert await world.leases.count_servers() == 2
     await world.pass_time(LEASE - 1)
     await world.leases.renew(one.runtime_id, LEASE)
     await world.pass_time(1)
-    assert await world.leases.servers() == 1
+    assert await world.leases.count_servers() == 1
 
 
 async def test_a_released_shard_is_free_and_its_next_owner_has_a_new_epoch(world: World) -> None:
     one = await world.leases.register("one", None, LEASE)
     two = await world.leases.register("two", None, LEASE)
     await world.leases.claim(one.runtime_id, SHARDS)
-    await world.leases.release(two.runtime_id, [0])  # not its own: nothing happens
+    await world.leases.release_shards(two.runtime_id, [0])  # not its own: nothing happens
     assert await world.leases.claim(two.runtime_id, SHARDS) == []
-    await world.leases.release(one.runtime_id, [1])
-    assert [each for each in await world.leases.owners() if each.runtime_id is None][0].shard == 1
-    assert await world.leases.claim(two.runtime_id, SHARDS) == [Claimed(1, 2)]
+    await world.leases.release_shards(one.runtime_id, [1])
+    assert [each for each in await world.leases.list_owners() if each.runtime_id is None][
+        0
+    ].shard == 1
+    assert await world.leases.claim(two.runtime_id, SHARDS) == [ClaimedShard(1, 2)]
 
 
 async def test_node_numbers_of_living_servers_differ_and_are_not_reused_soon(world: World) -> None:
@@ -73,49 +75,49 @@ async def test_node_numbers_of_living_servers_differ_and_are_not_reused_soon(wor
 
 
 async def test_the_stores_clock_goes_on(world: World) -> None:
-    before = await world.leases.now()
+    before = await world.leases.read_clock()
     await world.pass_time(1_000)
-    assert await world.leases.now() >= before + 1_000
+    assert await world.leases.read_clock() >= before + 1_000
 
 
 async def test_the_owner_of_a_shard_whose_lease_ran_out_is_nobody(world: World) -> None:
     one = await world.leases.register("one", None, LEASE)
     await world.leases.claim(one.runtime_id, 1)
     await world.pass_time(LEASE)
-    assert (await world.leases.owners())[0].runtime_id is None
+    assert (await world.leases.list_owners())[0].runtime_id is None
 
 
 async def test_who_leaves_is_no_server_and_owns_nothing(world: World) -> None:
     one = await world.leases.register("one", None, LEASE)
     two = await world.leases.register("two", None, LEASE)
     await world.leases.claim(one.runtime_id, SHARDS)
-    await world.leases.leave(one.runtime_id)
-    assert await world.leases.servers() == 1
+    await world.leases.leave_cluster(one.runtime_id)
+    assert await world.leases.count_servers() == 1
     assert not await world.leases.renew(one.runtime_id, LEASE)
     assert await world.leases.claim(one.runtime_id, 1) == []
     assert len(await world.leases.claim(two.runtime_id, SHARDS)) == SHARDS
-    await world.leases.leave(99)  # nobody
+    await world.leases.leave_cluster(99)  # nobody
     assert (await world.leases.register("one", None, LEASE)).node != one.node
 
 
 async def test_a_duty_is_done_by_one_server_at_a_time_and_not_too_often(world: World) -> None:
     one = await world.leases.register("one", None, 100 * LEASE)
     two = await world.leases.register("two", None, 100 * LEASE)
-    assert await world.leases.take(one.runtime_id, "sweep", LEASE)
-    assert not await world.leases.take(two.runtime_id, "sweep", LEASE)
-    assert await world.leases.take(two.runtime_id, "other", LEASE)
-    await world.leases.done(two.runtime_id, "sweep")  # not its own
-    assert not await world.leases.take(two.runtime_id, "sweep", LEASE)
-    await world.leases.done(one.runtime_id, "sweep")
-    assert not await world.leases.take(two.runtime_id, "sweep", LEASE)
+    assert await world.leases.take_duty(one.runtime_id, "sweep", LEASE)
+    assert not await world.leases.take_duty(two.runtime_id, "sweep", LEASE)
+    assert await world.leases.take_duty(two.runtime_id, "other", LEASE)
+    await world.leases.finish_duty(two.runtime_id, "sweep")  # not its own
+    assert not await world.leases.take_duty(two.runtime_id, "sweep", LEASE)
+    await world.leases.finish_duty(one.runtime_id, "sweep")
+    assert not await world.leases.take_duty(two.runtime_id, "sweep", LEASE)
     await world.pass_time(LEASE)
-    assert await world.leases.take(two.runtime_id, "sweep", LEASE)
+    assert await world.leases.take_duty(two.runtime_id, "sweep", LEASE)
 
 
 async def test_the_duty_of_a_server_that_is_gone_is_free(world: World) -> None:
     one = await world.leases.register("one", None, LEASE)
-    assert await world.leases.take(one.runtime_id, "sweep", 1)
+    assert await world.leases.take_duty(one.runtime_id, "sweep", 1)
     await world.pass_time(LEASE)
     two = await world.leases.register("two", None, LEASE)
-    assert not await world.leases.take(one.runtime_id, "sweep", 1)
-    assert await world.leases.take(two.runtime_id, "sweep", 1)
+    assert not await world.leases.take_duty(one.runtime_id, "sweep", 1)
+    assert await world.leases.take_duty(two.runtime_id, "sweep", 1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl.leases.port import Claimed
+from noetl.leases.port import ClaimedShard
 from noetl.log.limits import EventHasRows, EventTooLarge
 from noetl.log.port import Appended, Known, ShardLost, StaleAttempt
 from noetl.model.decisions import Finish, Issue, Send
@@ -58,9 +58,9 @@ async def test_events_read_back_as_they_were_written(world: World) -> None:
 
 async def test_an_owner_of_a_former_epoch_writes_nothing(world: World) -> None:
     one, id_ = await owner(world), execution(2)
-    await world.leases.release(one.runtime_id, [2])
+    await world.leases.release_shards(one.runtime_id, [2])
     other = await world.leases.register("other", None, 3_600_000_000)
-    assert await world.leases.claim(other.runtime_id, 4) == [Claimed(2, one.epochs[2] + 1)]
+    assert await world.leases.claim(other.runtime_id, 4) == [ClaimedShard(2, one.epochs[2] + 1)]
     healthy = execution(3)
     part = await one.part(id_, started(id_), effects=(Issue(command(id_)),))
     lost, applied = await one.append(part, await one.part(healthy, started(healthy)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl.log.port import BLOB_LIMIT
+from noetl.log.port import MAX_BLOB_BYTES
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
@@ -51,10 +51,10 @@ async def test_the_same_payload_again_is_fine_and_another_is_refused(world: Worl
 async def test_the_largest_payload_is_taken_and_a_larger_one_refused(world: World) -> None:
     ref = await begun(world, execution(0))
     with pytest.raises(InvalidInput):
-        await world.log.put_blob(ref, b"x" * (BLOB_LIMIT + 1))
+        await world.log.put_blob(ref, b"x" * (MAX_BLOB_BYTES + 1))
     assert await world.log.blob(ref.ref_id, ref.uri) is None
-    await world.log.put_blob(ref, b"x" * BLOB_LIMIT)
-    assert await world.log.blob(ref.ref_id, ref.uri) == b"x" * BLOB_LIMIT
+    await world.log.put_blob(ref, b"x" * MAX_BLOB_BYTES)
+    assert await world.log.blob(ref.ref_id, ref.uri) == b"x" * MAX_BLOB_BYTES
 
 
 async def test_nothing_is_kept_for_an_execution_that_is_not_there(world: World) -> None:

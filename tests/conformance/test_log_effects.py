@@ -72,7 +72,7 @@ async def test_a_parked_command_belongs_to_nobody_until_it_is_requeued(world: Wo
     assert await world.log.leased("w1") == []
     assert await world.log.claim("w1", ("cpu",), 5, LEASE) == []
     await world.pass_time(10 * LEASE)
-    assert await world.log.expire(10) == 0
+    assert await world.log.expire_leases(10) == 0
     await one.write(id_, signal_like("c"), effects=(Requeue(C1, 2, Journal()),))
     assert [made.attempt for made in await world.log.claim("w1", ("cpu",), 5, LEASE)] == [2]
 
@@ -83,7 +83,7 @@ async def test_stopping_what_nobody_holds_cancels_it_at_once_and_says_so(world: 
     await one.leased(id_, "lost")
     await one.write(id_, signal_like("p"), effects=(Park(CommandId("parked")),))
     await world.pass_time(LEASE)
-    await world.log.expire(10)
+    await world.log.expire_leases(10)
     await one.issue(id_, "queued")
     names = tuple(CommandId(name) for name in ("queued", "parked", "lost", "unknown"))
     await one.write(id_, signal_like("stop"), effects=(Stop(names),))
@@ -149,12 +149,12 @@ async def test_a_child_is_started_once_per_call_and_its_parent_is_told(world: Wo
     assert await messages(world, child) == [start]
     assert await messages(world, id_) == [Notice(event=ChildStarted(call="call", child=child))]
     assert outcome.inboxes == (0, 1)
-    pinned = await world.log.pinned(child)
+    pinned = await world.log.read_pinned(child)
     assert pinned is not None
     assert (pinned.playbook, pinned.workload) == ("hash2", {"a": 1})
     again = Start(execution_id=second, path="child", playbook="hash2", parent=parent, depth=1)
     await one.write(id_, signal_like("b"), effects=(effect,), starts=(again,))
-    assert await world.log.pinned(second) is None
+    assert await world.log.read_pinned(second) is None
     assert len(await messages(world, id_)) == 1
 
 

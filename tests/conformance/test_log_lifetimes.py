@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from noetl.log.port import Judged, Life, Projection, ShardRows, Used
+from noetl.log.port import JudgedCounts, Projection, ReferenceLife, ShardRows, StorageUsage
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, shard_of
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Lifetime, Reference
@@ -70,7 +70,7 @@ class Home:
 
     async def judge(
         self, after: int = 0, *, grace: int = 0, retention: int | None = DAY, limit: int = 50
-    ) -> Judged:
+    ) -> JudgedCounts:
         await self.world.pass_time(after)
         return await self.world.log.judge(grace, retention, limit)
 
@@ -94,15 +94,15 @@ async def test_a_result_goes_when_its_execution_has_been_over_for_the_retention(
     here = await home(world)
     id_ = await here.begin()
     one = await here.store(id_)
-    assert await here.judge(30 * DAY) == Judged()  # it runs, however old it is
+    assert await here.judge(30 * DAY) == JudgedCounts()  # it runs, however old it is
     await here.end(id_)
-    assert await here.judge(DAY - 1) == Judged(looked=1)
+    assert await here.judge(DAY - 1) == JudgedCounts(looked=1)
     assert await here.has(one)
-    assert await here.judge(1) == Judged(looked=1, expired=1)
+    assert await here.judge(1) == JudgedCounts(looked=1, expired=1)
     assert not await here.has(one)
     assert (await world.log.lives([one.ref_id]))[one.ref_id].expired_at == world.clock.now()
     assert await world.log.orphans(id_, [one.uri]) == [one.uri]
-    assert await here.judge(99 * DAY) == Judged()  # nothing of it is left to judge
+    assert await here.judge(99 * DAY) == JudgedCounts()  # nothing of it is left to judge
 
 
 async def test_without_a_retention_results_stay_and_one_that_is_set_later_counts(
@@ -112,8 +112,8 @@ async def test_without_a_retention_results_stay_and_one_that_is_set_later_counts
     id_ = await here.begin()
     one = await here.store(id_)
     await here.end(id_)
-    assert await here.judge(99 * DAY, retention=None) == Judged(looked=1)
-    assert await here.judge(99 * DAY, retention=None) == Judged()
+    assert await here.judge(99 * DAY, retention=None) == JudgedCounts(looked=1)
+    assert await here.judge(99 * DAY, retention=None) == JudgedCounts()
     assert await here.has(one)
     assert (await here.judge(retention=999 * DAY)).expired == 0
     assert (await here.judge(retention=9 * DAY)).expired == 1
@@ -136,7 +136,7 @@ async def test_the_lifetime_that_a_task_asks_for_wins(
     id_ = await here.begin()
     one = await here.store(id_, lifetime)
     await here.end(id_)
-    assert (await world.log.lives([one.ref_id]))[one.ref_id] == Life(lifetime)
+    assert (await world.log.lives([one.ref_id]))[one.ref_id] == ReferenceLife(lifetime)
     if stays:
         assert (await here.judge(stays - 1)).expired == 0
     assert (await here.judge(99 * DAY if stays is None else min(stays, 1))).expired == (
@@ -153,13 +153,13 @@ async def test_the_retention_counts_while_another_result_has_longer_to_live(
     id_ = await here.begin()
     plain, long = await here.store(id_), await here.store(id_, Lifetime("execution", 365 * DAY))
     await here.end(id_)
-    assert await here.judge(HOUR, grace=grace) == Judged(looked=1)
-    assert await here.judge(DAY - HOUR - 1, grace=grace) == Judged()
-    assert await here.judge(1, grace=grace) == Judged(looked=1, expired=1)
+    assert await here.judge(HOUR, grace=grace) == JudgedCounts(looked=1)
+    assert await here.judge(DAY - HOUR - 1, grace=grace) == JudgedCounts()
+    assert await here.judge(1, grace=grace) == JudgedCounts(looked=1, expired=1)
     assert (await here.has(plain), await here.has(long)) == (False, True)
-    assert await here.judge(99 * DAY, grace=grace) == Judged()
-    assert await here.judge(265 * DAY, grace=grace) == Judged(looked=1, expired=1)
-    assert await here.judge(99 * DAY, grace=grace) == Judged()
+    assert await here.judge(99 * DAY, grace=grace) == JudgedCounts()
+    assert await here.judge(265 * DAY, grace=grace) == JudgedCounts(looked=1, expired=1)
+    assert await here.judge(99 * DAY, grace=grace) == JudgedCounts()
 
 
 async def test_a_result_that_has_less_to_live_goes_while_the_retention_keeps_another(
@@ -169,11 +169,11 @@ async def test_a_result_that_has_less_to_live_goes_while_the_retention_keeps_ano
     id_ = await here.begin()
     plain, short = await here.store(id_), await here.store(id_, Lifetime("execution", 5 * DAY))
     await here.end(id_)
-    assert await here.judge(retention=None) == Judged(looked=1)
-    assert await here.judge(5 * DAY, retention=None) == Judged(looked=1, expired=1)
+    assert await here.judge(retention=None) == JudgedCounts(looked=1)
+    assert await here.judge(5 * DAY, retention=None) == JudgedCounts(looked=1, expired=1)
     assert (await here.has(plain), await here.has(short)) == (True, False)
-    assert await here.judge(retention=9 * DAY) == Judged()
-    assert await here.judge(4 * DAY, retention=9 * DAY) == Judged(looked=1, expired=1)
+    assert await here.judge(retention=9 * DAY) == JudgedCounts()
+    assert await here.judge(4 * DAY, retention=9 * DAY) == JudgedCounts(looked=1, expired=1)
 
 
 async def test_a_retention_that_is_set_later_counts_while_another_result_has_longer_to_live(
@@ -183,9 +183,9 @@ async def test_a_retention_that_is_set_later_counts_while_another_result_has_lon
     id_ = await here.begin()
     plain, long = await here.store(id_), await here.store(id_, Lifetime("execution", 365 * DAY))
     await here.end(id_)
-    assert await here.judge(2 * DAY, retention=None) == Judged(looked=1)
-    assert await here.judge(2 * DAY, retention=None) == Judged()
-    assert await here.judge() == Judged(looked=1, expired=1)
+    assert await here.judge(2 * DAY, retention=None) == JudgedCounts(looked=1)
+    assert await here.judge(2 * DAY, retention=None) == JudgedCounts()
+    assert await here.judge() == JudgedCounts(looked=1, expired=1)
     assert (await here.has(plain), await here.has(long)) == (False, True)
 
 
@@ -198,7 +198,7 @@ async def test_a_lifetime_that_comes_with_a_report_for_another_owner_counts_too(
     one = here.reference(id_)
     stored = StoredRef(reference=one, payload=DATA, lifetime=Lifetime("step", 7))
     assert await world.log.accept(report(id_, completed(), (stored,)))
-    assert (await world.log.lives([one.ref_id]))[one.ref_id] == Life(Lifetime("step", 7))
+    assert (await world.log.lives([one.ref_id]))[one.ref_id] == ReferenceLife(Lifetime("step", 7))
 
 
 async def test_nothing_goes_before_the_grace_is_over(world: World) -> None:
@@ -206,9 +206,9 @@ async def test_nothing_goes_before_the_grace_is_over(world: World) -> None:
     id_ = await here.begin()
     one = await here.store(id_, Lifetime("step"))
     await here.end(id_)
-    assert await here.judge(HOUR - 1, grace=HOUR) == Judged()
+    assert await here.judge(HOUR - 1, grace=HOUR) == JudgedCounts()
     assert await here.has(one)
-    assert await here.judge(1, grace=HOUR) == Judged(looked=1, expired=1)
+    assert await here.judge(1, grace=HOUR) == JudgedCounts(looked=1, expired=1)
 
 
 @pytest.mark.parametrize("kind", ["parent", "retry_of"])
@@ -270,7 +270,7 @@ async def test_small_payloads_that_no_report_named_are_swept(world: World) -> No
     assert (await here.judge(99 * DAY, retention=None)).swept == 0
     assert await world.log.blob(orphan.ref_id, orphan.uri) == DATA
     await here.end(id_)
-    assert await here.judge(retention=None) == Judged(looked=1, swept=1)
+    assert await here.judge(retention=None) == JudgedCounts(looked=1, swept=1)
     assert await world.log.blob(orphan.ref_id, orphan.uri) is None
     assert await here.has(named)
 
@@ -282,7 +282,11 @@ async def test_one_run_looks_at_so_many_and_the_next_goes_on(world: World) -> No
         await here.store(id_, Lifetime("step"))
         await here.end(id_)
         await world.pass_time(1)
-    assert [await here.judge(limit=2) for _ in range(3)] == [Judged(2, 2), Judged(1, 1), Judged()]
+    assert [await here.judge(limit=2) for _ in range(3)] == [
+        JudgedCounts(2, 2),
+        JudgedCounts(1, 1),
+        JudgedCounts(),
+    ]
 
 
 async def test_usage_counts_what_is_there_and_apart_from_it_what_was(world: World) -> None:
@@ -291,9 +295,10 @@ async def test_usage_counts_what_is_there_and_apart_from_it_what_was(world: Worl
     await here.store(one)
     await here.store(one, Lifetime("step"))
     await here.store(other)
+    counts = sorted([(one, 2), (other, 1)], key=lambda each: int(each[0]))
     assert await world.log.usage([one, other, execution(2)]) == [
-        Used(id_, "kv", count, count * len(DATA)) for id_, count in sorted([(one, 2), (other, 1)], key=lambda each: int(each[0]))
-    ]  # fmt: skip
+        StorageUsage(id_, "kv", count, count * len(DATA)) for id_, count in counts
+    ]
     await here.end(one)
     await here.judge(1)
-    assert await world.log.usage([one]) == [Used(one, "kv", 1, len(DATA), expired=1)]
+    assert await world.log.usage([one]) == [StorageUsage(one, "kv", 1, len(DATA), expired=1)]

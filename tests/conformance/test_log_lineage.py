@@ -1,6 +1,6 @@
 """What results were made from: walked from any of them, across executions, however the graph looks; and events by their keys."""
 
-from noetl.log.port import Traced
+from noetl.log.port import TracedReference
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, Tenant
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Reference
@@ -50,21 +50,23 @@ async def walked(
     depth: int = 64,
     after: tuple[int, int] | None = None,
     limit: int = 100,
-) -> list[Traced]:
+) -> list[TracedReference]:
     beyond = None if after is None else (after[0], RefId(str(after[1])))
     return await world.log.lineage(
         DEFAULT_TENANT, [RefId(str(each)) for each in roots], depth, beyond, limit
     )
 
 
-def places(found: list[Traced]) -> list[tuple[int, int]]:
+def places(found: list[TracedReference]) -> list[tuple[int, int]]:
     return [(each.depth, int(each.reference.ref_id)) for each in found]
 
 
 async def test_a_result_that_was_made_from_nothing_is_alone(world: World) -> None:
     _, id_ = await graph(world, {1: (None, ()), 2: (None, ())})
     (found,) = await walked(world, 1)
-    expected = Traced(depth=0, reference=ref(id_, 1), parent=None, inputs=(), at=world.clock.now())
+    expected = TracedReference(
+        depth=0, reference=ref(id_, 1), parent=None, inputs=(), at=world.clock.now()
+    )
     assert found == expected
 
 

@@ -9,7 +9,7 @@ from noetl.model.decisions import Effect, SetState
 from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.exchange import LeaseKey
 from noetl.model.ids import CommandId, Tenant
-from noetl.model.playbook_state import KEPT_VERSIONS, MAX_STATE_NAMES, StateValue
+from noetl.model.playbook_state import MAX_STATE_NAMES, MAX_STATE_VERSIONS, StateValue
 from tests.conformance.conftest import World
 from tests.conformance.given import completed, execution, owner, signal_like, started
 
@@ -198,10 +198,10 @@ async def test_versions_go_on_after_a_value_was_unset(world: World) -> None:
 
 async def test_history_keeps_the_last_versions_newest_first(world: World) -> None:
     log = world.log
-    for number in range(1, KEPT_VERSIONS + 6):
+    for number in range(1, MAX_STATE_VERSIONS + 6):
         await log.put_state(TENANT, ETL, "watermark", StateValue(0, number), number - 1, "ann")
     history = await log.state_history(TENANT, ETL, "watermark", 1_000, 1_000)
-    assert [row.version for row in history] == list(range(KEPT_VERSIONS + 5, 5, -1))
+    assert [row.version for row in history] == list(range(MAX_STATE_VERSIONS + 5, 5, -1))
     assert all(row.value == row.version for row in history)
     older = await log.state_history(TENANT, ETL, "watermark", 100, 2)
     assert [row.version for row in older] == [99, 98]

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from noetl.log.port import Change, Projection, ShardRows
+from noetl.log.port import Projection, RecordedChange, ShardRows
 from noetl.model.errors import NoetlError
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from tests.conformance.conftest import SHARDS, World
@@ -113,7 +113,7 @@ async def test_changes_of_several_shards_are_read_at_once(world: World) -> None:
     await one.write(first, started(first), signal_like("a"))
     await one.write(second, started(second), signal_like("a"), signal_like("b"))
     changes = await world.log.changes({2: 1, 0: 0, 1: 0}, 10)
-    assert changes == [Change(0, 2, first, 2), Change(2, 3, second, 2)]
+    assert changes == [RecordedChange(0, 2, first, 2), RecordedChange(2, 3, second, 2)]
     assert [(each.shard, each.seq) for each in await world.log.changes({2: 0, 0: 0}, 1)] == [
         (0, 1),
         (2, 1),

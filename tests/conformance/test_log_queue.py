@@ -94,15 +94,15 @@ async def test_a_renewed_lease_holds_and_one_that_is_not_renewed_is_lost(world: 
     one, id_ = await owner(world), execution(0)
     await one.leased(id_)
     await world.pass_time(LEASE - 1)
-    assert await world.log.expire(10) == 0
+    assert await world.log.expire_leases(10) == 0
     await world.log.renew("w1", (HELD,), LEASE)
     await world.pass_time(LEASE - 1)
-    assert await world.log.expire(10) == 0
+    assert await world.log.expire_leases(10) == 0
     await world.pass_time(1)
-    assert await world.log.expire(10) == 1
+    assert await world.log.expire_leases(10) == 1
     assert await world.log.command_status(C1) == ("lost", 1)
     assert await messages(world, id_) == [LeaseLost(command_id=C1, attempt=1, worker="w1")]
-    assert await world.log.expire(10) == 0
+    assert await world.log.expire_leases(10) == 0
     assert await claim(world) == []
 
 
@@ -151,7 +151,7 @@ async def test_a_lease_that_runs_out_while_it_is_being_stopped_is_stopped(world:
     await one.leased(id_)
     await one.write(id_, signal_like("s"), effects=(Stop((C1,)),))
     await world.pass_time(LEASE)
-    assert await world.log.expire(10) == 1
+    assert await world.log.expire_leases(10) == 1
     assert await world.log.command_status(C1) == ("cancelled", 1)
     assert await messages(world, id_) == [Stopped(command_id=C1, attempt=1)]
 
@@ -179,7 +179,7 @@ async def test_finished_rows_go_after_an_hour(world: World) -> None:
     await one.leased(id_)
     await one.write(id_, completed(), effects=(Finish(C1),), taken=(HELD,))
     await world.pass_time(3_600_000_000)
-    await world.log.expire(10)
+    await world.log.expire_leases(10)
     assert await world.log.command_status(C1) is None
     assert not await world.log.accept(report(id_, completed()))
 
@@ -203,7 +203,7 @@ async def test_an_ending_report_is_accepted_once_and_ends_the_lease(world: World
     assert len(await messages(world, id_)) == 1
     assert await world.log.leased("w1") == []
     await world.pass_time(LEASE)
-    assert await world.log.expire(10) == 0
+    assert await world.log.expire_leases(10) == 0
 
 
 async def test_a_parked_command_is_reported_like_an_ended_one(world: World) -> None:
@@ -327,10 +327,10 @@ async def test_a_start_key_names_one_execution_of_its_tenant(world: World) -> No
     assert await world.log.start(again, {"a": 2}) == first
     assert await messages(world, first) == [start]
     assert await messages(world, second) == []
-    pinned = await world.log.pinned(first)
+    pinned = await world.log.read_pinned(first)
     assert pinned is not None
     assert (pinned.workload, pinned.tenant) == ({"a": 1}, DEFAULT_TENANT)
-    assert await world.log.pinned(second) is None
+    assert await world.log.read_pinned(second) is None
 
 
 async def test_a_start_repeated_after_it_began_starts_nothing(world: World) -> None:

@@ -1,6 +1,14 @@
 """What people read: lists of executions by page, the queue, workers, and what became of a message."""
 
-from noetl.log.port import Depth, ExecutionFilter, Present, Projection, Queued, Received, ShardRows
+from noetl.log.port import (
+    ExecutionFilter,
+    MessageState,
+    Projection,
+    QueueDepth,
+    QueueEntry,
+    ShardRows,
+    WorkerPresence,
+)
 from noetl.model.decisions import Finish, StartChild
 from noetl.model.events import Parent
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, Tenant, shard_of
@@ -122,14 +130,14 @@ async def test_a_key_waits_in_the_inbox_until_it_is_recorded(world: World) -> No
     execution_id = ExecutionId("5")
     await owned.write(execution_id, started(execution_id))
     pause = Pause(request="r")
-    assert await world.log.received(execution_id, pause.key) == Received()
+    assert await world.log.received(execution_id, pause.key) == MessageState()
     await world.log.post(execution_id, pause)
-    assert await world.log.received(execution_id, pause.key) == Received(waiting=True)
+    assert await world.log.received(execution_id, pause.key) == MessageState(waiting=True)
     appended = await owned.write(execution_id, signal_like("c9"))
-    assert await world.log.received(execution_id, signal_like("c9").key) == Received(
+    assert await world.log.received(execution_id, signal_like("c9").key) == MessageState(
         seq=appended.last_seq
     )
-    assert await world.log.received(ExecutionId("6"), pause.key) == Received()
+    assert await world.log.received(ExecutionId("6"), pause.key) == MessageState()
 
 
 async def test_the_queue_is_listed_in_the_order_of_issue(world: World) -> None:
@@ -161,7 +169,7 @@ async def test_a_leased_command_says_who_holds_it_and_for_how_long(world: World)
     await owned.leased(execution_id, "a", worker="w1/1")
     (row,) = await world.log.queue(DEFAULT_TENANT, status="leased")
     assert row.lease_until is not None
-    expected = Queued(
+    expected = QueueEntry(
         number=row.number, command_id=CommandId("a"), execution_id=execution_id, step="s", kind="run", pool="cpu",
         status="leased", attempt=1, worker="w1/1", lease_until=row.lease_until,
     )  # fmt: skip
@@ -178,23 +186,29 @@ async def test_depths_count_what_is_not_over(world: World) -> None:
     await owned.issue(execution_id, "c", pool="gpu")
     await owned.issue(execution_id, "d")
     await owned.write(execution_id, ended(), effects=(Finish(CommandId("d"), "cancelled"),))
-    expected = [Depth("cpu", "leased", 1), Depth("cpu", "queued", 1), Depth("gpu", "queued", 1)]
+    expected = [
+        QueueDepth("cpu", "leased", 1),
+        QueueDepth("cpu", "queued", 1),
+        QueueDepth("gpu", "queued", 1),
+    ]
     assert await world.log.depths() == expected
     assert await world.log.depths(DEFAULT_TENANT) == expected
     assert await world.log.depths(OTHER) == []
 
 
 async def test_a_worker_is_listed_until_it_has_been_silent_for_too_long(world: World) -> None:
-    first = Present(
+    first = WorkerPresence(
         worker="w2/1", server="s1", tenant=DEFAULT_TENANT, pools=("cpu", "gpu"), free=3, held=1
     )
     await world.log.note_worker(first, LEASE)
-    await world.log.note_worker(Present(worker="w1/1", server="s1", tenant=DEFAULT_TENANT), LEASE)
-    await world.log.note_worker(Present(worker="w9/1", server="s1", tenant=OTHER), LEASE)
+    await world.log.note_worker(
+        WorkerPresence(worker="w1/1", server="s1", tenant=DEFAULT_TENANT), LEASE
+    )
+    await world.log.note_worker(WorkerPresence(worker="w9/1", server="s1", tenant=OTHER), LEASE)
     assert [row.worker for row in await world.log.workers(DEFAULT_TENANT)] == ["w1/1", "w2/1"]
     await world.pass_time(LEASE - 1_000_000)
     await world.log.note_worker(
-        Present(worker="w2/1", server="s2", tenant=DEFAULT_TENANT, free=4), LEASE
+        WorkerPresence(worker="w2/1", server="s2", tenant=DEFAULT_TENANT, free=4), LEASE
     )
     await world.pass_time(1_000_000)
     (row,) = await world.log.workers(DEFAULT_TENANT)

@@ -9,27 +9,27 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 
-from noetl.log.port import BLOB_LIMIT, EventLog
+from noetl.log.port import MAX_BLOB_BYTES, EventLog
 from noetl.model.errors import BadReference, Conflict, CorruptLog, InvalidInput, NotFound
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
-from noetl.model.reference import Address, Reference, address
+from noetl.model.reference import Address, Reference, make_address
 from noetl.results import rowsets
-from noetl.results.kv import LARGEST
+from noetl.results.kv import MAX_KV_BYTES
 from noetl.results.memory import ResultsMemory
-from noetl.results.objects import Objects
+from noetl.results.objects import ObjectTier
 from noetl.results.port import ResultStore
 from noetl.results.router import ResultRouter
-from noetl.results.rowsets import Writer
+from noetl.results.rowsets import RowSetWriter
 from noetl.results.shared import SharedCache
-from noetl.results.tables import EncodedTable, Head, Tables
+from noetl.results.tables import EncodedTable, TableOptions, ValueHead
 from tests import nats, s3
 from tests.conformance.conftest import WORLDS, World
 from tests.conformance.given import owner, signal_like
 from tests.stores import cached, in_files, in_tier
 
 EXECUTION = ExecutionId("7")
-PLACE = address(EXECUTION, "result", "step", "key")
+PLACE = make_address(EXECUTION, "result", "step", "key")
 Make = Callable[[World], Awaitable[ResultStore]]
 
 
@@ -75,8 +75,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         else ""
     )
 
-    def objects() -> Objects:
-        return Objects(s3.server().connected(bucket), bucket)
+    def objects() -> ObjectTier:
+        return ObjectTier(s3.server().connected(bucket), bucket)
 
     async def made(world: World) -> ResultStore:
         """Another one of the same kind over the same data each time."""
@@ -144,15 +144,15 @@ async def test_a_value_comes_back_as_it_was_also_to_another_process(
     assert reference.sha256 is not None
 
 
-def table(store: ResultStore, count: int, head: Head | None = None) -> EncodedTable:
+def table(store: ResultStore, count: int, head: ValueHead | None = None) -> EncodedTable:
     schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("noise", pa.string())])
-    writer = Writer(schema, Tables(store.staging), head)
+    writer = RowSetWriter(schema, TableOptions(store.staging), head)
     chance = Random(count)
     for first in range(0, count, 5_000):
         ids = range(first, min(first + 5_000, count))
         columns = [list(ids), [f"é{n}" for n in ids], [chance.randbytes(60).hex() for _ in ids]]
         writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))
-    return writer.done()
+    return writer.finish()
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,10 @@ async def test_a_row_set_comes_back_whole_and_by_parts(
     for known in (reference, bare):
         assert await store.resolve(known) == expected
         for start, stop in ((0, 1), (count // 2, count // 2 + 3), (count - 1, count + 9), (3, 2)):
-            assert await store.rows(known, start, stop) == expected["rows"][max(start, 0) : stop]
-        reader = rowsets.read(await store.open(known), known.uri)
+            assert (
+                await store.read_rows(known, start, stop) == expected["rows"][max(start, 0) : stop]
+            )
+        reader = rowsets.open_rowset_reader(await store.open(known), known.uri)
         assert sum(batch.num_rows for batch in reader.batches(columns=["id"])) == count
         reader.close()
     with pytest.raises(CorruptLog):
@@ -184,7 +186,7 @@ async def test_a_row_set_comes_back_whole_and_by_parts(
 async def test_another_row_set_is_refused_where_one_is(world: World, make: Make) -> None:
     store = await make(world)
     for count in (10, 50_000):
-        where = address(EXECUTION, "result", "step", f"k{count}")
+        where = make_address(EXECUTION, "result", "step", f"k{count}")
         first, second = table(store, count), table(store, count + 1)
         await store.put(where, first)
         with pytest.raises(Conflict):
@@ -207,14 +209,14 @@ async def test_rows_are_a_slice(world: World, make: Make, count: int) -> None:
         (count, count + 1),
         (3, 2),
     ):
-        assert await store.rows(reference, start, stop) == value[max(start, 0) : stop]
+        assert await store.read_rows(reference, start, stop) == value[max(start, 0) : stop]
 
 
 @pytest.mark.parametrize("name", ["a small map", "what does not ride", "a large map", "text"])
 async def test_only_a_list_has_rows(world: World, make: Make, name: str) -> None:
     store = await make(world)
     with pytest.raises(InvalidInput):
-        await store.rows(await store.put(PLACE, VALUES[name]), 0, 1)
+        await store.read_rows(await store.put(PLACE, VALUES[name]), 0, 1)
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
@@ -235,15 +237,18 @@ async def test_what_is_gone_or_differs_is_never_given(world: World, make: Make, 
     for reader in (store, await make(world)):
         for wrong, error in (
             (replace(reference, sha256="0" * 64), CorruptLog),
-            (replace(reference, uri=str(address(EXECUTION, "result", "step", "other"))), NotFound),
-            (replace(reference, uri=str(address("8", "result", "step", "key"))), NotFound),
+            (
+                replace(reference, uri=str(make_address(EXECUTION, "result", "step", "other"))),
+                NotFound,
+            ),
+            (replace(reference, uri=str(make_address("8", "result", "step", "key"))), NotFound),
             (replace(reference, uri="noetl://execution/7/result/step/../key"), BadReference),
             (replace(reference, uri="/etc/passwd"), BadReference),
         ):
             with pytest.raises(error):
                 await reader.resolve(wrong)
             with pytest.raises(error):
-                await reader.rows(wrong, 0, 1)
+                await reader.read_rows(wrong, 0, 1)
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
@@ -251,7 +256,7 @@ async def test_an_address_alone_is_enough(world: World, make: Make, size: int) -
     reference = await (await make(world)).put(PLACE, ["x" * size])
     bare = Reference(ref_id=RefId(""), type="kv", uri=reference.uri)
     assert await (await make(world)).resolve(bare) == ["x" * size]
-    assert await (await make(world)).rows(bare, 0, 5) == ["x" * size]
+    assert await (await make(world)).read_rows(bare, 0, 5) == ["x" * size]
 
 
 async def test_a_value_that_is_no_json_is_not_stored(world: World, make: Make) -> None:
@@ -266,7 +271,7 @@ async def test_a_value_that_is_no_json_is_not_stored(world: World, make: Make) -
 
 
 async def test_the_log_takes_what_the_router_puts(world: World) -> None:
-    assert LARGEST == BLOB_LIMIT
+    assert MAX_KV_BYTES == MAX_BLOB_BYTES
 
 
 async def carried(world: World, router: ResultRouter, where: Address, value: Any) -> Reference:
@@ -289,7 +294,7 @@ async def test_what_rode_with_a_report_is_readable_once_it_is_recorded(
     )
     other = ResultRouter(Door(world.log), in_files(tmp_path))
     assert await other.resolve(reference) == items(100)
-    assert await other.rows(reference, 98, 200) == items(100)[98:]
+    assert await other.read_rows(reference, 98, 200) == items(100)[98:]
     assert await other.put(PLACE, items(100)) == reference
     with pytest.raises(Conflict):
         await other.put(PLACE, 1)

@@ -9,16 +9,16 @@ from obstore.store import LocalStore, MemoryStore
 
 from noetl.model.errors import BadReference, Conflict, NotFound
 from noetl.model.ids import ExecutionId, RefId
-from noetl.model.reference import Address, Reference, address
-from noetl.results.files import FileStore
+from noetl.model.reference import Address, Reference, make_address
+from noetl.results.files import FileTier
 from noetl.results.memory import TierMemory
-from noetl.results.objects import AT_ONCE, Objects
+from noetl.results.objects import MAX_REQUEST_BYTES, ObjectTier
 from noetl.results.port import ByteSource, Tier
-from noetl.results.staging import Staged, Staging
+from noetl.results.staging import StagedPayload, Staging
 from tests import s3
 from tests.stores import cached
 
-PLACE = address("7", "result", "step", "key")
+PLACE = make_address("7", "result", "step", "key")
 Make = Callable[[], Tier]
 KINDS = ["memory", "files", "objects in memory", "objects in a directory", "objects in S3"]
 KINDS += [f"cache before {kind}" for kind in KINDS[1:]]
@@ -39,13 +39,13 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
             case "memory":
                 return memory
             case "files":
-                return FileStore(tmp_path / "files")
+                return FileTier(tmp_path / "files")
             case "objects in memory":
-                return Objects(objects, "memory")
+                return ObjectTier(objects, "memory")
             case "objects in a directory":
-                return Objects(LocalStore(tmp_path / "objects", mkdir=True), "directory")
+                return ObjectTier(LocalStore(tmp_path / "objects", mkdir=True), "directory")
             case _:
-                return Objects(s3.server().connected(bucket), bucket)
+                return ObjectTier(s3.server().connected(bucket), bucket)
 
     return (lambda: cached(made(), tmp_path / "cache")) if kind != request.param else made
 
@@ -56,9 +56,9 @@ def staging(tmp_path: Path) -> Staging:
 
 
 async def write(tier: Tier, staging: Staging, data: bytes, where: Address = PLACE) -> None:
-    async with staging.draft() as draft:
+    async with staging.open_draft() as draft:
         draft.write(data)
-        await tier.write(where, draft.staged())
+        await tier.write(where, draft.finish())
 
 
 def to(where: Address = PLACE) -> Reference:
@@ -73,7 +73,7 @@ async def whole(tier: Tier, where: Address = PLACE) -> bytes:
         source.close()
 
 
-SIZES = [1, 1000, 300_000, 3 << 20, AT_ONCE, AT_ONCE + 1, 20_000_000]
+SIZES = [1, 1000, 300_000, 3 << 20, MAX_REQUEST_BYTES, MAX_REQUEST_BYTES + 1, 20_000_000]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -94,14 +94,14 @@ async def test_bytes_come_back_also_to_others_and_from_anywhere_in_them(
         source.close()
 
 
-@pytest.mark.parametrize("size", [10, AT_ONCE + 1])
+@pytest.mark.parametrize("size", [10, MAX_REQUEST_BYTES + 1])
 async def test_the_same_again_is_fine_and_others_are_refused(
     make: Make, staging: Staging, size: int
 ) -> None:
     data = os.urandom(size)
     await write(make(), staging, data)
     await write(make(), staging, data)
-    await make().write(PLACE, Staged.of(data))
+    await make().write(PLACE, StagedPayload.from_bytes(data))
     for other in (os.urandom(size), data[:-1], data + b"x"):
         with pytest.raises(Conflict):
             await write(make(), staging, other)
@@ -124,14 +124,17 @@ async def test_what_is_deleted_is_gone_and_may_be_written_anew(
 
 async def test_what_was_never_there_is_not_found(make: Make, staging: Staging) -> None:
     await write(make(), staging, b"one")
-    for where in (address("7", "result", "step", "other"), address("8", "result", "step", "key")):
+    for where in (
+        make_address("7", "result", "step", "other"),
+        make_address("8", "result", "step", "key"),
+    ):
         with pytest.raises(NotFound):
             await whole(make(), where)
 
 
 async def test_everything_is_listed_and_by_execution(make: Make, staging: Staging) -> None:
     places = [
-        address(str(number), kind, "step", "key")
+        make_address(str(number), kind, "step", "key")
         for number in (7, 71, 8)
         for kind in ("result", "log")
     ]
@@ -139,15 +142,15 @@ async def test_everything_is_listed_and_by_execution(make: Make, staging: Stagin
         await write(make(), staging, b"x" * (number + 1), where)
     found = {each.address: each.bytes async for each in listed(make())}
     assert found == {where: number + 1 for number, where in enumerate(places)}
-    of_one = {each.address async for each in make().listed(ExecutionId("7"))}
+    of_one = {each.address async for each in make().list_objects(ExecutionId("7"))}
     assert of_one == set(places[:2])
-    assert [each async for each in make().listed(ExecutionId("9"))] == []
+    assert [each async for each in make().list_objects(ExecutionId("9"))] == []
     with pytest.raises(BadReference):
-        _ = [each async for each in make().listed(ExecutionId("../7"))]
+        _ = [each async for each in make().list_objects(ExecutionId("../7"))]
 
 
 async def listed(tier: Tier) -> AsyncIterator:  # type: ignore[type-arg]
-    async for each in tier.listed():
+    async for each in tier.list_objects():
         assert each.modified >= 0
         yield each
 
@@ -170,4 +173,4 @@ async def test_nothing_but_an_address_leads_anywhere(
             await whole(make(), forged)
         with pytest.raises(BadReference):
             await make().delete(forged)
-    assert [each async for each in make().listed()] == []
+    assert [each async for each in make().list_objects()] == []

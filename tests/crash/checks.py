@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 import psycopg
 
-from noetl.cli.remote import Remote
-from noetl.log.port import Recorded
+from noetl.cli.remote import RemoteClient
+from noetl.log.port import RecordedEvent
 from noetl.model import events as e
 from noetl.model.ids import ExecutionId
 from tests.projection import assert_projection_equals_fold
@@ -35,7 +35,7 @@ NOTHING = {
 }
 
 
-async def check(dsn: str, client: Remote, executions: Collection[ExecutionId]) -> None:
+async def check(dsn: str, client: RemoteClient, executions: Collection[ExecutionId]) -> None:
     """`executions` are looked at event by event, and so are their children; the tables as a whole."""
     await assert_projection_equals_fold(dsn)
     with psycopg.connect(dsn) as connection:
@@ -53,17 +53,17 @@ async def check(dsn: str, client: Remote, executions: Collection[ExecutionId]) -
             each.uri: each for row in recorded for each in references_of(row.event)
         }.values():
             await client.resolve(reference)
-        assert (await client.execution(execution_id))["status"] == "completed"
+        assert (await client.get_execution(execution_id))["status"] == "completed"
 
 
-async def all_events(client: Remote, execution_id: ExecutionId) -> list[Recorded]:
-    found: list[Recorded] = []
-    while page := await client.events(execution_id, found[-1].seq if found else 0):
+async def all_events(client: RemoteClient, execution_id: ExecutionId) -> list[RecordedEvent]:
+    found: list[RecordedEvent] = []
+    while page := await client.list_events(execution_id, found[-1].seq if found else 0):
         found += page
     return found
 
 
-def check_story(recorded: list[Recorded]) -> None:
+def check_story(recorded: list[RecordedEvent]) -> None:
     """One beginning, one end, each command ended once, each item of a loop accepted once, each loop closed once."""
     events = [row.event for row in recorded]
     assert isinstance(events[0], e.PlaybookInitialized)

@@ -46,7 +46,7 @@ class Executioner:
 
 if __name__ == "__main__":
     order = Path(sys.argv[1])
-    faults.install(Executioner(order))
+    faults.install_fault_hook(Executioner(order))
     if activations := os.environ.get("CRASH_ACTIVATIONS"):
         states.PinnedPlaybook = partial(
             PinnedPlaybook, limits=ExecutionLimits(activations=int(activations))

@@ -9,7 +9,7 @@ import time
 import psycopg
 import pytest
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from noetl.embedded.postgres import read_postmaster
 from tests.crash.checks import check
 from tests.crash.house import House, house
@@ -62,14 +62,14 @@ class Database:
     """The embedded one of a house. Its addresses stay the same over restarts."""
 
     def __init__(self, here: House) -> None:
-        self.embedded = Embedded(here.home)
-        dsns = self.embedded.dsns(self.port)
+        self.embedded = EmbeddedPostgres(here.home)
+        dsns = self.embedded.make_dsns(self.port)
         assert dsns.data is not None
         self.control, self.data = dsns.control, dsns.data
 
     @property
     def port(self) -> int:
-        port = self.embedded.cluster.last_port()
+        port = self.embedded.cluster.read_last_port()
         assert port is not None
         return port
 

@@ -11,7 +11,7 @@ import httpx
 import psycopg
 import pytest
 
-from noetl.model.commands import MAX_LEASES, SUSPECT
+from noetl.model.commands import MAX_LOST_LEASES, SUSPECT_LOST_LEASES
 from tests.crash.house import House, house
 from tests.e2e.conftest import Stack
 from tests.e2e.matrix import check_cell, start_cell
@@ -75,7 +75,7 @@ def supervise_until_suspect(here: House, dsn: str, count: int) -> None:
         def are_suspect() -> bool:
             here.restart()
             found = connection.execute(
-                "select count(*) from noetl.command where lost >= %s", [SUSPECT]
+                "select count(*) from noetl.command where lost >= %s", [SUSPECT_LOST_LEASES]
             ).fetchone()
             return found is not None and found[0] >= count
 
@@ -96,7 +96,7 @@ def check_lost_leases(stack: Stack, cell: Cell, execution: str) -> None:
     """One command is dead, for five lost leases: that of the child if the cell has one."""
     where = stack.children(execution)[0]["execution_id"] if cell.unit == "child" else execution
     dead = stack.events(where, "command.dead")
-    assert [event["data"]["attempt"] for event in dead] == [MAX_LEASES], cell.name
+    assert [event["data"]["attempt"] for event in dead] == [MAX_LOST_LEASES], cell.name
 
 
 def kill_workers(here: House) -> None:

@@ -12,7 +12,7 @@ import httpx
 import psycopg
 import pytest
 
-from noetl.faults import POINTS
+from noetl.faults import FAULT_POINTS
 from noetl.model.ids import ExecutionId
 from tests.crash.checks import check
 from tests.crash.house import House, Machine, house
@@ -51,14 +51,14 @@ def here() -> Iterator[House]:
             yield made
 
 
-@pytest.mark.parametrize("point", [*POINTS, *OF_TOOLS])
+@pytest.mark.parametrize("point", [*FAULT_POINTS, *OF_TOOLS])
 def test_a_process_that_is_killed_costs_nothing(here: House, point: str) -> None:
     asyncio.run(Killing(here, point, Random(point)).run())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(20))
-@pytest.mark.parametrize("point", [*POINTS, *OF_TOOLS])
+@pytest.mark.parametrize("point", [*FAULT_POINTS, *OF_TOOLS])
 def test_a_process_that_is_killed_again_and_again_costs_nothing(
     here: House, point: str, number: int
 ) -> None:

@@ -7,7 +7,7 @@ from textwrap import indent
 import psycopg
 import pytest
 
-from noetl.cli.remote import Remote
+from noetl.cli.remote import RemoteClient
 from noetl.model import events as e
 from noetl.model.ids import ExecutionId
 from tests.crash.checks import all_events
@@ -50,7 +50,7 @@ def here() -> Iterator[House]:
             yield made
 
 
-async def begin(client: Remote, *names: str) -> dict[str, ExecutionId]:
+async def begin(client: RemoteClient, *names: str) -> dict[str, ExecutionId]:
     for text in (
         *PLAYBOOKS,
         document("calls_itself", CALLS_ITSELF),
@@ -73,7 +73,7 @@ def test_a_playbook_that_calls_itself_or_cycles_for_ever_is_stopped(here: House)
                 assert failure.code == "RUNAWAY", failure
             assert told["cycles"].state.activated == ACTIVATIONS
             assert {name: told[name].result for name in NEIGHBOURS} == RESULTS
-            assert len(await client.executions(path="crash/calls_itself", limit=100)) == 33
+            assert len(await client.list_executions(path="crash/calls_itself", limit=100)) == 33
         assert here.dsn is not None
         await assert_projection_equals_fold(here.dsn)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from noetl.cli.remote import Remote
+from noetl.cli.remote import RemoteClient
 from noetl.model.ids import ExecutionId
-from noetl.spark.place import SparkPlace
-from noetl.spark.starting import stop
+from noetl.spark.place import SparkServerState
+from noetl.spark.starting import stop_spark_server
 from tests.cluster import cluster
 from tests.crash.checks import check
 from tests.crash.house import House, house
@@ -127,7 +127,7 @@ def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
             try:
                 asyncio.run(_dying(here, "running", WITH_LOOP, slow=True))
             finally:
-                stop(SparkPlace.below(here.home))
+                stop_spark_server(SparkServerState.from_home(here.home))
 
 
 @pytest.mark.long  # in the suite: a server that is lost, in tests/integration/spark/test_server.py
@@ -137,7 +137,7 @@ def test_a_command_whose_spark_server_is_killed_is_run_again() -> None:
         try:
             asyncio.run(_losing_spark(here))
         finally:
-            stop(SparkPlace.below(here.home))
+            stop_spark_server(SparkServerState.from_home(here.home))
 
 
 async def _losing_spark(here: House) -> None:
@@ -145,12 +145,14 @@ async def _losing_spark(here: House) -> None:
     async with here.client() as client:
         execution_id = await _begin(here, client, PLAYBOOK, held=True)
         await _runs(here)
-        served = SparkPlace.below(here.home).served()
+        served = SparkServerState.from_home(here.home).read_server()
         assert served is not None
         os.kill(children(served.pid)[0], signal.SIGKILL)
         await _ends(here, client, execution_id, runs=2)
         said = [
-            line["line"] async for lines in client.logs(execution_id, "numbers") for line in lines
+            line["line"]
+            async for lines in client.stream_logs(execution_id, "numbers")
+            for line in lines
         ]
         assert "spark: the server was lost; once more" in said
 
@@ -176,7 +178,7 @@ async def _dying(here: House, phase: str, playbook: str = PLAYBOOK, *, slow: boo
         await _ends(here, client, execution_id, runs=2 if phase == "running" else 1)
 
 
-async def _begin(here: House, client: Remote, playbook: str, **workload: bool) -> ExecutionId:
+async def _begin(here: House, client: RemoteClient, playbook: str, **workload: bool) -> ExecutionId:
     await client.register(playbook)
     return await client.start(
         "crash/numbers", None, {"begun": str(here.home / "begun"), **workload}
@@ -189,7 +191,7 @@ async def _runs(here: House) -> None:
         await comes(lambda: asyncio.to_thread((here.home / "begun.1").exists))
 
 
-async def _ends(here: House, client: Remote, execution_id: ExecutionId, runs: int) -> None:
+async def _ends(here: House, client: RemoteClient, execution_id: ExecutionId, runs: int) -> None:
     """As it must: every row once, every command ended once, and no file but those of the result."""
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
     assert story.failure is None

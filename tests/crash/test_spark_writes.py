@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from noetl.cli.remote import Remote
+from noetl.cli.remote import RemoteClient
 from noetl.model.ids import ExecutionId
-from noetl.spark.place import SparkPlace
-from noetl.spark.starting import stop
+from noetl.spark.place import SparkServerState
+from noetl.spark.starting import stop_spark_server
 from tests.crash.house import House, house
 from tests.crash.test_spark import PATIENCE, SETTINGS, SMALL
 from tests.crash.workload import outcomes
@@ -111,7 +111,7 @@ def test_spark_that_dies_while_it_writes(tmp_path: Path) -> None:
         try:
             asyncio.run(_spark_dies(here, cell, tmp_path))
         finally:
-            stop(SparkPlace.below(here.home))
+            stop_spark_server(SparkServerState.from_home(here.home))
 
 
 async def _worker_dies(here: House, cell: Cell, folder: Path) -> None:
@@ -136,13 +136,13 @@ async def _spark_dies(here: House, cell: Cell, folder: Path) -> None:
         execution_id = await _begin(here, client, cell, folder)
         await _runs(folder)
         assert _seen(here, cell, folder) == OLD
-        served = SparkPlace.below(here.home).served()
+        served = SparkServerState.from_home(here.home).read_server()
         assert served is not None
         os.kill(children(served.pid)[0], signal.SIGKILL)
         await _ends(here, client, execution_id, cell, folder)
 
 
-async def _begin(here: House, client: Remote, cell: Cell, folder: Path) -> ExecutionId:
+async def _begin(here: House, client: RemoteClient, cell: Cell, folder: Path) -> ExecutionId:
     for number, day in OLD:
         part = folder / "lake" / f"day={day}"
         part.mkdir(parents=True)
@@ -173,7 +173,7 @@ async def _runs(folder: Path) -> None:
 
 
 async def _ends(
-    here: House, client: Remote, execution_id: ExecutionId, cell: Cell, folder: Path
+    here: House, client: RemoteClient, execution_id: ExecutionId, cell: Cell, folder: Path
 ) -> None:
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
     assert story.failure is None

@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from noetl.cli.remote import Remote
-from noetl.engine.outcome import outcome_hash
-from noetl.engine.state import decode
+from noetl.cli.remote import RemoteClient
+from noetl.engine.outcome import hash_outcome
+from noetl.engine.state import decode_execution
 from noetl.model.ids import ExecutionId
-from noetl.results.objects import Objects
+from noetl.results.objects import ObjectTier
 from tests import nats, s3
 from tests.crash.checks import check
 from tests.crash.house import House, house
@@ -92,14 +92,14 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
 
 
 @asynccontextmanager
-async def begun(here: House) -> AsyncIterator[tuple[Remote, ExecutionId]]:
+async def begun(here: House) -> AsyncIterator[tuple[RemoteClient, ExecutionId]]:
     await here.ready()
     async with here.client() as client:
         await client.register(PLAYBOOK)
         yield client, await client.start("crash/large", None, {"begun": str(here.home / "begun")})
 
 
-async def ended(here: House, client: Remote, execution_id: ExecutionId) -> None:
+async def ended(here: House, client: RemoteClient, execution_id: ExecutionId) -> None:
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
     assert (story.failure, story.result) == (None, RESULT)
     assert here.dsn is not None
@@ -119,7 +119,7 @@ def outcome(here: House, execution_id: ExecutionId) -> str:
             "select state from noetl.execution where execution_id = %s", [int(execution_id)]
         ).fetchone()
     assert row is not None
-    return outcome_hash(decode(row[0]))
+    return hash_outcome(decode_execution(row[0]))
 
 
 async def becomes(fact: Callable[[], object]) -> None:
@@ -136,7 +136,8 @@ def staged(folder: Path) -> list[Path]:
 async def stored(bucket: str) -> int:
     """Results; what tasks were given stands beside them."""
     found = [
-        each.address.kind async for each in Objects(s3.server().connected(bucket), bucket).listed()
+        each.address.kind
+        async for each in ObjectTier(s3.server().connected(bucket), bucket).list_objects()
     ]
     return found.count("result")
 

@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import psycopg
 
-from noetl.cli.remote import Remote
-from noetl.cli.run import follow
-from noetl.cli.story import Silent, Story
+from noetl.cli.remote import RemoteClient
+from noetl.cli.run import follow_execution
+from noetl.cli.story import SilentDisplay, Story
 from noetl.model.ids import ExecutionId
 from tests.play import workflow
 from tests.waiting import look_again
@@ -120,8 +120,11 @@ async def start(http: httpx.AsyncClient, name: str, key: str, **payload: Any) ->
         await look_again()
 
 
-async def outcomes(client: Remote, executions: dict[str, ExecutionId]) -> dict[str, Story]:
+async def outcomes(client: RemoteClient, executions: dict[str, ExecutionId]) -> dict[str, Story]:
     """Each one followed to its end over HTTP, and its result resolved."""
     forever = asyncio.Event()
-    told = [follow(client, each, Silent(logs=False), forever) for each in executions.values()]
+    told = [
+        follow_execution(client, each, SilentDisplay(logs=False), forever)
+        for each in executions.values()
+    ]
     return dict(zip(executions, await asyncio.gather(*told), strict=True))

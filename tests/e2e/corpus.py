@@ -28,22 +28,22 @@ from typing import Any
 import msgspec
 import yaml
 
-from noetl.cli.embedded import opened, server_settings
-from noetl.cli.language import kinds
+from noetl.cli.embedded import make_server_settings, open_home
+from noetl.cli.language import find_known_kinds
 from noetl.cli.story import Story
 from noetl.model import codec
 from noetl.model import events as e
 from noetl.model.commands import USUAL_POOLS
-from noetl.model.identity import LOCAL
+from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId, call_id
 from noetl.pipeline.data import ResultReader
-from noetl.server.app import Node, ServerPorts, assemble, listen
+from noetl.server.app import Node, ServerPorts, assemble_node, open_listener
 from noetl.server.app import serve as answer
 from noetl.server.services.keys import KeyFile
-from noetl.server.services.signals import Outside
-from noetl.settings import ShardSettings, Storage, WorkerProcessSettings, read
-from noetl.worker.app import open_store, options
-from noetl.worker.app import serve as work
+from noetl.server.services.signals import OutsideSignal
+from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings, read_settings
+from noetl.worker.app import make_options, open_store
+from noetl.worker.app import serve_worker as work
 
 PLAYBOOKS = Path(__file__).parent / "playbooks"
 TOGETHER = 12  # executions under way at once
@@ -97,7 +97,7 @@ class Outcome:
     def steps(self) -> dict[str, Any]:
         return {
             name: {"status": status, "runs": runs}
-            for name, (status, runs, _) in self.story.steps().items()
+            for name, (status, runs, _) in self.story.list_steps().items()
         }
 
     def value(self, path: str) -> Any:
@@ -163,10 +163,10 @@ class House:
                 field: value.replace("{api}", self.api) if isinstance(value, str) else value
                 for field, value in credential["data"].items()
             }
-            await self.node.services.credentials.add(LOCAL, name, credential["kind"], data)
+            await self.node.services.credentials.add(LOCAL_IDENTITY, name, credential["kind"], data)
         for child in case.children:
-            await self.node.services.catalog.register(LOCAL, child)
-        await self.node.services.catalog.register(LOCAL, case.playbook, case.name)
+            await self.node.services.catalog.register(LOCAL_IDENTITY, child)
+        await self.node.services.catalog.register(LOCAL_IDENTITY, case.playbook, case.name)
         place = self.folder / case.name
         place.mkdir(parents=True)
         payload = {**case.given.get("payload", {}), "api": self.api, "place": str(place)}
@@ -177,13 +177,15 @@ class House:
     async def _followed(self, execution: ExecutionId, case: Case) -> Outcome:
         story, signals = Story(execution), Signals(case.given.get("signals", []))
         outcome = Outcome(story)
-        async for page in self.node.services.streams.events(LOCAL, execution):
+        async for page in self.node.services.streams.follow_events(LOCAL_IDENTITY, execution):
             if isinstance(page, list):
-                story.add(page)
-                outcome.events += story.new
-                for name, payload in signals.due(story.new):
-                    await self.node.services.signals.send(LOCAL, execution, Outside(name, payload))
-        await story.settle(self._resolve)
+                story.add_events(page)
+                outcome.events += story.new_events
+                for name, payload in signals.due(story.new_events):
+                    await self.node.services.signals.send(
+                        LOCAL_IDENTITY, execution, OutsideSignal(name, payload)
+                    )
+        await story.read_results(self._resolve)
         for name, record in story.state.steps.items():
             reference = record.result.reference if record.result is not None else None
             outcome.values[name] = None if reference is None else await self._resolve(reference)
@@ -196,25 +198,33 @@ class House:
 @asynccontextmanager
 async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
     """On the database of NOETL_DB_URL."""
-    listening = listen("127.0.0.1", 0)
-    async with opened(home) as here:
+    listening = open_listener("127.0.0.1", 0)
+    async with open_home(home) as here:
         keys = KeyFile(here.home)
         ports = ServerPorts(
             here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, keys, here.schedules, here.hooks
         )  # fmt: skip
-        node = assemble(ports, server_settings(here.shards), kinds=kinds())
+        node = assemble_node(ports, make_server_settings(here.shards), kinds=find_known_kinds())
         await node.server.keeper.run_once()  # a node number, and shards, before the first request
         stopped, parted = asyncio.Event(), asyncio.Event()
         told = replace(
-            options(home, read(WorkerProcessSettings), read(ShardSettings), read(Storage)),
+            make_options(
+                home,
+                read_settings(WorkerProcessSettings),
+                read_settings(ShardSettings),
+                read_settings(StorageSettings),
+            ),
             pools=USUAL_POOLS,
         )
         serving = asyncio.ensure_future(answer(node, listening, several=True, stop=parted))
         working = asyncio.ensure_future(work(node.server, told, stopped))
         try:
-            await node.services.credentials.add(LOCAL, "tables", "postgres", {"dsn": tables})
+            await node.services.credentials.add(
+                LOCAL_IDENTITY, "tables", "postgres", {"dsn": tables}
+            )
             payloads = ResultReader(
-                open_store(node.server, home, read(Storage)), node.server.manifest
+                open_store(node.server, home, read_settings(StorageSettings)),
+                node.server.list_manifest_parts,
             )
             yield House(node, payloads, api, home / "places")
         finally:

@@ -8,9 +8,9 @@ import pytest
 import typer
 import yaml
 
-from noetl.cli.run import finish
+from noetl.cli.run import finish_command
 from noetl.cli.story import Story
-from noetl.engine.state import empty
+from noetl.engine.state import make_empty_execution
 from noetl.model.ids import ExecutionId
 from tests.e2e.conftest import Stack
 from tests.failures import Cell, expected
@@ -106,9 +106,11 @@ def failure_code(stack: Stack, row: dict[str, Any]) -> str | None:
 def exit_code(row: dict[str, Any]) -> int:
     """As the command line ends after such an execution."""
     story = Story(ExecutionId(row["execution_id"]))
-    story.state = msgspec.structs.replace(empty(row["execution_id"]), status=row["status"])
+    story.state = msgspec.structs.replace(
+        make_empty_execution(row["execution_id"]), status=row["status"]
+    )
     with pytest.raises(typer.Exit) as ended:
-        finish(story, as_json=True)
+        finish_command(story, as_json=True)
     return ended.value.exit_code
 
 

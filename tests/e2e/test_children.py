@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from tests.e2e.conftest import Stack
 from tests.e2e.test_control import gone
 from tests.waiting import until
@@ -174,13 +174,13 @@ GIVES_ROWS = """
 
 def without_payloads(stack: Stack, execution: str) -> int:
     """How many payloads of the execution were in the database, and are gone now."""
-    embedded = Embedded(stack.noetl.home)
+    embedded = EmbeddedPostgres(stack.noetl.home)
     query = "delete from noetl.result_blob where uri like %s"
     try:
-        with psycopg.connect(embedded.serve().control) as database:
+        with psycopg.connect(embedded.ensure_postgres().control) as database:
             return database.execute(query, [f"noetl://execution/{execution}/%"]).rowcount
     finally:
-        embedded.halt()
+        embedded.stop_postgres()
 
 
 def test_child_that_got_texts_of_rows_is_repeated_without_payloads_of_its_parent(

@@ -8,19 +8,19 @@ import pytest
 
 from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
-from noetl.engine.state import Execution, empty
+from noetl.engine.state import Execution, make_empty_execution
 from noetl.model.ids import ExecutionId
-from noetl.playbook.assignments import is_reference, linked
+from noetl.playbook.assignments import is_reference, read_link
 from tests.play import workflow
 
 WAIT = 30.0
 
 
 async def ended(cluster: MemoryCluster, execution: ExecutionId) -> Execution:
-    state, seq = empty(execution), 0
+    state, seq = make_empty_execution(execution), 0
     async with asyncio.timeout(WAIT):
         while not state.terminal:
-            for recorded in await cluster.events_after(execution, seq):
+            for recorded in await cluster.wait_for_events(execution, seq):
                 state, seq = evolve(state, recorded.event), recorded.seq
     return state
 
@@ -33,7 +33,7 @@ async def value_of(cluster: MemoryCluster, state: Execution, step: str) -> Any:
 
 async def settled(cluster: MemoryCluster, value: Any) -> Any:
     """A variable that is a link, as its value."""
-    return await cluster.resolve(linked(value)) if is_reference(value) else value
+    return await cluster.resolve(read_link(value)) if is_reference(value) else value
 
 
 def run(

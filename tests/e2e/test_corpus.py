@@ -13,7 +13,7 @@ import pytest
 import uvloop
 import yaml
 
-from noetl.tools.registry import built_in
+from noetl.tools.registry import make_factories
 from tests.api.process import Api
 from tests.e2e.corpus import Case, Outcome, cases, play
 from tests.e2e.paths import compared, shortened, told
@@ -97,7 +97,7 @@ def test_paths_of_children_are_their_own() -> None:
 
 def test_every_kind_of_tool_is_played() -> None:
     played = {kind for case in CASES for kind in re.findall(r"kind: (\w+)", case.playbook)}
-    assert {*built_in(), "workbook"} <= played
+    assert {*make_factories(), "workbook"} <= played
 
 
 def test_there_are_enough() -> None:

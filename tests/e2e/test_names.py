@@ -7,7 +7,7 @@ import pytest
 
 from noetl.cli.memory import MemoryCluster
 from noetl.model.errors import InvalidInput
-from noetl.model.ids import born
+from noetl.model.ids import get_creation_time
 from tests.e2e.test_constructs import ended, run, value_of
 from tests.play import workflow
 
@@ -107,7 +107,7 @@ def test_workload_defaults_know_their_execution_and_are_rendered_once(
         async with MemoryCluster() as cluster:
             execution = await cluster.start(workflow(steps, workload=DEFAULTS), "test.yaml", {})
             state = await ended(cluster, execution)
-            pinned = await cluster.server.requests._log.pinned(execution)
+            pinned = await cluster.server.requests._log.read_pinned(execution)
             assert pinned is not None
             return execution, pinned.workload, await value_of(cluster, state, "end")
 
@@ -119,7 +119,7 @@ def test_workload_defaults_know_their_execution_and_are_rendered_once(
         "db.example",
         stored["at"][:10],
     )
-    assert born(execution) // 86_400_000_000 > 20_000
+    assert get_creation_time(execution) // 86_400_000_000 > 20_000
 
 
 def test_a_default_cannot_read_any_other_variable_of_the_server(

@@ -10,7 +10,7 @@ import pytest
 
 from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
-from noetl.engine.state import empty
+from noetl.engine.state import make_empty_execution
 from noetl.model import events as e
 from noetl.playbook.validation import load_or_raise
 from tests.api.process import Api
@@ -38,10 +38,10 @@ def play(steps: str, api: Api, until: type[e.Event] | None = None) -> tuple[Any,
             execution = await cluster.start(
                 workflow(steps, workload={"base": f"{api.url}/api/v1"}), "test.yaml", {}
             )
-            state, recorded, value = empty(execution), [], None
+            state, recorded, value = make_empty_execution(execution), [], None
             async with asyncio.timeout(WAIT):
                 while not state.terminal:
-                    for row in await cluster.events_after(
+                    for row in await cluster.wait_for_events(
                         execution, len(recorded) and recorded[-1].seq
                     ):
                         state = evolve(state, row.event)

@@ -12,18 +12,18 @@ import pytest
 
 from noetl.model.errors import InvalidInput, StoreUnavailable
 from noetl.model.ids import RefId
-from noetl.model.reference import Reference, address
-from noetl.results.large import Large
-from noetl.results.objects import AT_ONCE, Objects, connect
-from noetl.results.rowsets import Writer
-from noetl.results.staging import Staged
-from noetl.results.tables import Tables
-from noetl.settings import Storage
-from noetl.worker.stores import large
+from noetl.model.reference import Reference, make_address
+from noetl.results.large import LargeStore
+from noetl.results.objects import MAX_REQUEST_BYTES, ObjectTier, open_object_store
+from noetl.results.rowsets import RowSetWriter
+from noetl.results.staging import StagedPayload
+from noetl.results.tables import TableOptions
+from noetl.settings import StorageSettings
+from noetl.worker.stores import open_large_results
 from tests import s3
 from tests.stores import cached, in_tier
 
-PLACE = address("7", "result", "step", "key")
+PLACE = make_address("7", "result", "step", "key")
 ROWS = [{"n": n, "text": "x" * 90} for n in range(150_000)]  # 16 MB
 BARE = Reference(ref_id=RefId(""), type="disk", uri=str(PLACE))
 
@@ -71,13 +71,13 @@ def test_one_row_of_a_large_list_costs_little_and_nothing_when_it_is_read_again(
 ) -> None:
     async def run() -> None:
         store = Watched(s3.server().connected(bucket))
-        reference = await in_tier(Objects(store, bucket), tmp_path).put(PLACE, ROWS)
+        reference = await in_tier(ObjectTier(store, bucket), tmp_path).put(PLACE, ROWS)
         for _ in range(2):  # another reader on the same machine
-            reader = in_tier(cached(Objects(store, bucket), tmp_path / "cache"), tmp_path)
-            assert await reader.rows(reference, 70_000, 70_001) == ROWS[70_000:70_001]
+            reader = in_tier(cached(ObjectTier(store, bucket), tmp_path / "cache"), tmp_path)
+            assert await reader.read_rows(reference, 70_000, 70_001) == ROWS[70_000:70_001]
         assert 0 < store.read < 2_000_000
         first = store.read
-        assert await reader.rows(reference, 70_001, 70_003) == ROWS[70_001:70_003]
+        assert await reader.read_rows(reference, 70_001, 70_003) == ROWS[70_001:70_003]
         assert store.read == first
 
     asyncio.run(run())
@@ -87,16 +87,16 @@ def test_a_server_that_is_away_may_be_asked_again(
     tmp_path: Path, bucket: str, stopped: s3.S3
 ) -> None:
     async def run() -> None:
-        tier = Objects(stopped.connected(bucket), bucket)
-        for size in (10, AT_ONCE + 1):
+        tier = ObjectTier(stopped.connected(bucket), bucket)
+        for size in (10, MAX_REQUEST_BYTES + 1):
             with pytest.raises(StoreUnavailable):
-                await tier.write(PLACE, Staged.of(os.urandom(size)))
+                await tier.write(PLACE, StagedPayload.from_bytes(os.urandom(size)))
         with pytest.raises(StoreUnavailable):
             await tier.open(BARE)
         with pytest.raises(StoreUnavailable):
             await tier.delete(PLACE)
         with pytest.raises(StoreUnavailable):
-            _ = [each async for each in tier.listed()]
+            _ = [each async for each in tier.list_objects()]
 
     asyncio.run(run())
 
@@ -105,8 +105,8 @@ def test_a_put_waits_for_a_server_that_comes_back(
     tmp_path: Path, bucket: str, stopped: s3.S3
 ) -> None:
     async def run() -> None:
-        tier = Objects(stopped.connected(bucket), bucket)
-        store = Large(tier, in_tier(tier, tmp_path).staging, patience=60.0)
+        tier = ObjectTier(stopped.connected(bucket), bucket)
+        store = LargeStore(tier, in_tier(tier, tmp_path).staging, patience=60.0)
         putting = asyncio.create_task(store.put(PLACE, ROWS))
         await asyncio.to_thread(stopped.start)
         assert await store.resolve(await putting) == ROWS
@@ -114,21 +114,23 @@ def test_a_put_waits_for_a_server_that_comes_back(
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("size", [10, AT_ONCE + 1])
+@pytest.mark.parametrize("size", [10, MAX_REQUEST_BYTES + 1])
 def test_a_wrong_key_or_bucket_is_nothing_to_wait_for(bucket: str, size: int) -> None:
     server = s3.server()
     more = {"endpoint": server.endpoint, "region": s3.REGION, "access_key_id": s3.KEY}
-    wrong = connect(bucket, allow_http=True, secret_access_key="wrong", **more)
-    nowhere = connect("s3://there-is-none", allow_http=True, secret_access_key=s3.SECRET, **more)
+    wrong = open_object_store(bucket, allow_http=True, secret_access_key="wrong", **more)
+    nowhere = open_object_store(
+        "s3://there-is-none", allow_http=True, secret_access_key=s3.SECRET, **more
+    )
 
     async def run() -> None:
         with pytest.raises(InvalidInput, match="refuses"):
-            await Objects(wrong, bucket).write(PLACE, Staged.of(os.urandom(size)))
+            await ObjectTier(wrong, bucket).write(PLACE, StagedPayload.from_bytes(os.urandom(size)))
         for store in (wrong, nowhere):
             with pytest.raises(InvalidInput, match="refuses"):
-                await Objects(store, bucket).open(BARE)
+                await ObjectTier(store, bucket).open(BARE)
             with pytest.raises(InvalidInput, match="refuses"):
-                _ = [each async for each in Objects(store, bucket).listed()]
+                _ = [each async for each in ObjectTier(store, bucket).list_objects()]
 
     asyncio.run(run())
 
@@ -140,9 +142,11 @@ def test_the_environment_says_where(
         monkeypatch.setenv(name, value)
 
     async def run() -> None:
-        store = large(tmp_path, Storage(), lambda: 0.0)
+        store = open_large_results(tmp_path, StorageSettings(), lambda: 0.0)
         assert await store.resolve(await store.put(PLACE, ROWS)) == ROWS
-        found = [each async for each in Objects(s3.server().connected(bucket), bucket).listed()]
+        found = [
+            each async for each in ObjectTier(s3.server().connected(bucket), bucket).list_objects()
+        ]
         assert [each.address for each in found] == [PLACE]
 
     asyncio.run(run())
@@ -156,8 +160,12 @@ def test_one_row_of_a_large_row_set_costs_little_and_less_again(
 
     async def run() -> None:
         watched = Watched(s3.server().connected(bucket))
-        store = in_tier(cached(Objects(watched, bucket), tmp_path / "cache"), tmp_path)
-        writer, chance, count = Writer(schema, Tables(store.staging)), Random(1), 100_000
+        store = in_tier(cached(ObjectTier(watched, bucket), tmp_path / "cache"), tmp_path)
+        writer, chance, count = (
+            RowSetWriter(schema, TableOptions(store.staging)),
+            Random(1),
+            100_000,
+        )
         for first in range(0, count, 10_000):
             ids = list(range(first, first + 10_000))
             writer.write(
@@ -165,19 +173,19 @@ def test_one_row_of_a_large_row_set_costs_little_and_less_again(
                     [ids, [chance.randbytes(500) for _ in ids]], schema=schema
                 )
             )
-        table = writer.done()
+        table = writer.finish()
         reference = await store.put(PLACE, table)
         table.close()
         assert table.staged.size > 45 << 20
-        reader = in_tier(cached(Objects(watched, bucket), tmp_path / "another"), tmp_path)
+        reader = in_tier(cached(ObjectTier(watched, bucket), tmp_path / "another"), tmp_path)
         watched.read = 0
-        assert (await reader.rows(reference, 54_321, 54_322))[0]["id"] == 54_321
+        assert (await reader.read_rows(reference, 54_321, 54_322))[0]["id"] == 54_321
         assert 0 < watched.read < 4 << 20  # with what is read to find the rows
         watched.read = 0
-        assert (await reader.rows(reference, 77_777, 77_778))[0]["id"] == 77_777
+        assert (await reader.read_rows(reference, 77_777, 77_778))[0]["id"] == 77_777
         assert 0 < watched.read <= 2 << 20
         watched.read = 0
-        assert (await reader.rows(reference, 77_778, 77_779))[0]["id"] == 77_778
+        assert (await reader.read_rows(reference, 77_778, 77_779))[0]["id"] == 77_778
         assert watched.read == 0
 
     asyncio.run(run())

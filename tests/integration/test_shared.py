@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noetl.model.ids import RefId
-from noetl.model.reference import Reference, address
+from noetl.model.reference import Reference, make_address
 from noetl.results import shared as shared_cache
 from noetl.results.router import ResultRouter
 from noetl.results.shared import SharedCache
@@ -17,7 +17,7 @@ from tests import nats
 from tests.stores import in_files
 from tests.waiting import comes
 
-PLACE = address("7", "result", "step", "key")
+PLACE = make_address("7", "result", "step", "key")
 VALUE = {"a": "x" * 100_000}
 PATIENCE = 60.0  # seconds until something hangs
 
@@ -66,7 +66,7 @@ async def workers(folder: Path) -> AsyncIterator[Workers]:
 @pytest.fixture(autouse=True)
 def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """However busy the machine is, it is not taken for one that does not answer."""
-    monkeypatch.setattr(shared_cache, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(shared_cache, "NATS_TIMEOUT_S", PATIENCE)
     nats.server().start()
     yield
     nats.server().stop()
@@ -116,7 +116,7 @@ def test_a_nats_that_does_not_answer_is_not_missed(
 ) -> None:
     async def work(here: Workers) -> None:
         second, reference = await shared(here)
-        monkeypatch.setattr(shared_cache, "PATIENCE", 0.25)
+        monkeypatch.setattr(shared_cache, "NATS_TIMEOUT_S", 0.25)
         if how == "stopped":
             nats.server().stop()
         else:
@@ -162,11 +162,11 @@ def test_a_nats_that_comes_back_is_used_again(
 ) -> None:
     async def work(here: Workers) -> None:
         second, reference = await shared(here)
-        monkeypatch.setattr(shared_cache, "PAUSE", 1e-3)
+        monkeypatch.setattr(shared_cache, "NATS_PAUSE_S", 1e-3)
         nats.server().stop()
         assert await second.resolve(reference) == VALUE
         nats.server().start()
-        monkeypatch.setattr(shared_cache, "PAUSE", 1.0)
+        monkeypatch.setattr(shared_cache, "NATS_PAUSE_S", 1.0)
 
         async def found() -> bytes | None:
             assert await second.resolve(reference) == VALUE

@@ -233,5 +233,5 @@ def test_nothing_a_text_may_hold_breaks_validation(document: Node, extra: Any) -
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200) | st.binary(max_size=200))
 def test_any_text_or_bytes_are_read_or_refused(source: str | bytes) -> None:
-    document = text.read(source)
+    document = text.read_document(source)
     assert document.problems or document.lines

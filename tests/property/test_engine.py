@@ -9,13 +9,18 @@ from hypothesis import strategies as st
 from noetl.engine.explain import explain
 from noetl.engine.fold import evolve
 from noetl.engine.machine import Refusal, advance, interpret
-from noetl.engine.outcome import outcome_hash
-from noetl.engine.state import ExecutionLimits, decode, empty, encode
+from noetl.engine.outcome import hash_outcome
+from noetl.engine.state import (
+    ExecutionLimits,
+    decode_execution,
+    encode_execution,
+    make_empty_execution,
+)
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope, Selected, failed
+from noetl.model.envelope import Envelope, Selected, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference
@@ -48,7 +53,7 @@ class Walk(Play):
         tasks = self.fixed.plan.steps[command.step].step.tool
         kind = tasks[0].kind if tasks else "noop"
         if command.kind == "evaluate":
-            sources = self.fixed.plan.steps[command.step].sites[command.site or ""]
+            sources = self.fixed.plan.steps[command.step].site_sources[command.site or ""]
             self.evaluated(command, *(Selected(value=well) for _ in sources))
         elif command.kind == "plan":
             self.planned(command)
@@ -117,7 +122,7 @@ class Walk(Play):
                 result = (
                     Envelope(status="ok")
                     if well
-                    else failed(Failure(code="CHILD_FAILED", message="no"))
+                    else make_failed_envelope(Failure(code="CHILD_FAILED", message="no"))
                 )
                 self.tell(
                     m.Notice(
@@ -142,13 +147,13 @@ class Walk(Play):
             command = draw(st.sampled_from(ready))
             self.tell(m.LeaseLost(command_id=command.command_id, attempt=command.attempt))
         elif action == "again":
-            before = encode(self.state)
+            before = encode_execution(self.state)
             message = draw(st.sampled_from(self.told))
             if isinstance(message, m.Signal | m.Pause | m.Resume | m.Release):
                 return  # the inbox's unique key takes these out before the engine sees them
             if isinstance(interpret(self.fixed, self.state, message, self.now), Refusal):
                 super().tell(message)
-                assert encode(self.state) == before
+                assert encode_execution(self.state) == before
             else:
                 assert isinstance(message, m.LeaseLost | m.Cancel | m.Notice | m.Report), message
         elif action == "timer" and self.timers:
@@ -232,14 +237,14 @@ def test_folding_is_prefix_safe_and_deciding_again_gives_the_same(
     for number in range(data.draw(st.integers(0, 15))):
         walk.act(data.draw, number)
     cut = data.draw(st.integers(0, len(walk.log)))
-    state = empty(EXECUTION)
+    state = make_empty_execution(EXECUTION)
     for event in walk.log[:cut]:
         state = evolve(state, event)
-    state = decode(encode(state))
+    state = decode_execution(encode_execution(state))
     for event in walk.log[cut:]:
         state = evolve(state, event)
-    assert encode(state) == encode(walk.state)
-    replayed, now = empty(EXECUTION), walk.now
+    assert encode_execution(state) == encode_execution(walk.state)
+    replayed, now = make_empty_execution(EXECUTION), walk.now
     log: list[e.Event] = []
     for message in walk.told:
         events = interpret(walk.fixed, replayed, message, now)
@@ -305,7 +310,7 @@ def test_the_outcome_does_not_depend_on_the_order_of_independent_reports(
             walk.work(command, True, value)
         walk.drain()
         checked(walk)
-        outcomes.add(outcome_hash(walk.state))
+        outcomes.add(hash_outcome(walk.state))
     assert len(outcomes) == 1
 
 

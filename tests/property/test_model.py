@@ -16,9 +16,9 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import BadReference, CorruptLog
 from noetl.model.events import Event
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
-from noetl.model.ids import Snowflakes, activation_id, command_id, derive, shard_of, timer_id
+from noetl.model.ids import Snowflakes, activation_id, command_id, derive_id, shard_of, timer_id
 from noetl.model.messages import Message
-from noetl.model.reference import address, parse_uri, result_key
+from noetl.model.reference import make_address, make_result_key, parse_uri
 from tests.property.structs import of, small_text
 
 EVENTS = get_args(Event)
@@ -90,7 +90,7 @@ kinds = st.sampled_from(["result", "collection", "manifest", "input", "log", "wo
 
 @given(snowflakes, kinds, segments, segments)
 def test_an_address_reads_back_from_its_uri(execution: str, kind: str, step: str, key: str) -> None:
-    made = address(execution, kind, step, key)
+    made = make_address(execution, kind, step, key)
     assert parse_uri(str(made)) == made
 
 
@@ -144,7 +144,7 @@ def test_an_address_of_anything_is_whole_or_refused(
     execution: str, kind: str, step: str, key: str
 ) -> None:
     try:
-        made = address(execution, kind, step, key)
+        made = make_address(execution, kind, step, key)
     except BadReference:
         return
     assert parse_uri(str(made)) == made
@@ -152,8 +152,8 @@ def test_an_address_of_anything_is_whole_or_refused(
 
 @given(segments, st.integers(1, 99), st.none() | st.integers(0, 10**9))
 def test_a_result_key_can_stand_in_an_address(task: str, attempt: int, index: int | None) -> None:
-    key = result_key(command_id("a", "run"), attempt, task, index)
-    assert address("1", "result", "step", key).key == key
+    key = make_result_key(command_id("a", "run"), attempt, task, index)
+    assert make_address("1", "result", "step", key).key == key
 
 
 @given(
@@ -161,7 +161,7 @@ def test_a_result_key_can_stand_in_an_address(task: str, attempt: int, index: in
 )
 def test_snowflakes_only_grow_whatever_the_clock_does(node: int, moments: list[int]) -> None:
     source = Snowflakes(node)
-    made = [int(source.next(now)) for now in moments]
+    made = [int(source.draw_id(now)) for now in moments]
     assert all(before < after for before, after in itertools.pairwise(made))
     assert all(0 < value < 2**63 for value in made)
 
@@ -171,7 +171,7 @@ def test_snowflakes_only_grow_whatever_the_clock_does(node: int, moments: list[i
     st.integers(0, 2_500_000_000_000_000),
 )
 def test_nodes_never_make_the_same_snowflake(nodes: list[int], now: int) -> None:
-    made = [source.next(now) for source in map(Snowflakes, nodes) for _ in range(50)]
+    made = [source.draw_id(now) for source in map(Snowflakes, nodes) for _ in range(50)]
     assert len(set(made)) == len(made)
 
 
@@ -189,6 +189,6 @@ def test_ids_derived_from_a_cause_are_its_own(execution: str, step: str, cause: 
         activation_id(execution, step, cause),
         command_id(step, cause),
         timer_id(step, cause),
-        derive(execution),
+        derive_id(execution),
     }
     assert len(made) == 4

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.results import records
-from noetl.results.tables import EncodedTable, Tables
+from noetl.results.tables import EncodedTable, TableOptions
 
 names = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=4)
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -34,14 +34,14 @@ def lists(draw: st.DrawFn) -> list[Any]:
     drawn = draw(st.lists(st.fixed_dictionaries(some), min_size=1, max_size=5))
     if draw(st.integers(0, 5)) == 0:
         drawn.append(draw(st.dictionaries(names, texts, max_size=2)))
-    return [dict(row) for row in drawn * (1 + records.FEWEST // len(drawn))]
+    return [dict(row) for row in drawn * (1 + records.MIN_RECORDS // len(drawn))]
 
 
 def stored(value: Any) -> Any:
-    found = records.found(value)
+    found = records.find_records(value)
     if found is None:
         return value
-    made = records.as_table(value, found, Tables())
+    made = records.encode_table(value, found, TableOptions())
     return made.value() if isinstance(made, EncodedTable) else made
 
 
@@ -62,10 +62,10 @@ def test_also_as_a_member_of_a_map(value: list[Any], rest: dict[str, Any], at: s
 
 
 def test_what_fits_becomes_columns_and_what_would_lose_something_does_not() -> None:
-    many = records.FEWEST
+    many = records.MIN_RECORDS
     fitting = [{"a": 1, "b": "x", "c": 1.5, "d": True, "e": None}] * many
-    assert records.found(fitting) is not None
-    assert records.found({"status_code": 200, "data": fitting}) is not None
+    assert records.find_records(fitting) is not None
+    assert records.find_records({"status_code": 200, "data": fitting}) is not None
     for other in (
         fitting[1:],
         [*fitting, {"a": 1}],
@@ -78,8 +78,8 @@ def test_what_fits_becomes_columns_and_what_would_lose_something_does_not() -> N
         {"a": fitting, "b": fitting},
         {"a": fitting, "text": "x" * 100_000},
     ):
-        assert records.found(other) is None
+        assert records.find_records(other) is None
     big = [{"a": 1}] * many + [{"a": 2**63}]
-    found = records.found(big)
+    found = records.find_records(big)
     assert found is not None
-    assert records.as_table(big, found, Tables()) is big
+    assert records.encode_table(big, found, TableOptions()) is big

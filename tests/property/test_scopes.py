@@ -22,23 +22,23 @@ from noetl.model.envelope import Envelope
 from noetl.model.events import Parent
 from noetl.model.ids import ExecutionId
 from noetl.pipeline.plain import BatchedItems
-from noetl.pipeline.spread import plan_of as plan_for_spark
+from noetl.pipeline.spread import make_portable_plan as plan_for_spark
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.scopes import (
-    ACTIVATION,
-    EVERYWHERE,
-    ITERATION,
-    OUTCOME,
-    PIPELINE,
-    At,
+    ACTIVATION_NAMES,
+    COMMON_NAMES,
+    LOOP_ITEM_NAMES,
+    OUTCOME_NAMES,
+    PIPELINE_NAMES,
     LoopKind,
+    ScopePlace,
     StepNames,
-    names_at,
+    list_names_at,
 )
 from noetl.playbook.validation import load, load_registered
-from noetl.playbook.workload import Beginning, merge
-from noetl.spark.entry import row_schema
-from noetl.spark.task import _context, _ran, _ran_plain, _rows
+from noetl.playbook.workload import WorkloadContext, merge_workload
+from noetl.spark.entry import choose_row_schema
+from noetl.spark.task import _make_rows, _make_task_context, _run_pipeline_items, _run_plain_items
 from noetl.tools.port import BatchOutcome, Success
 from tests.play import Play
 from tests.unit.pipeline.bench import Bench, Scripted, command
@@ -66,15 +66,15 @@ DOCUMENT = {
 
 def candidates() -> list[str]:
     """Roots, members of roots, and names that do not exist."""
-    roots = EVERYWHERE | OUTCOME | ACTIVATION | PIPELINE | ITERATION
+    roots = COMMON_NAMES | OUTCOME_NAMES | ACTIVATION_NAMES | PIPELINE_NAMES | LOOP_ITEM_NAMES
     roots |= {"env", "row", "first", "second", "limit", "up", "nobody", "now"}
     found = set(roots)
     for kind in LoopKind:
-        for at in At:
+        for at in ScopePlace:
             step = StepNames(
                 kind, "row", frozenset({"first", "second"}), scratch=frozenset({"mine"})
             )
-            for root, members in names_at(at, step).members.items():
+            for root, members in list_names_at(at, step).members.items():
                 found |= {f"{root}.{name}" for name in members | {"nobody"}}
     return sorted(found)
 
@@ -543,14 +543,16 @@ def test_spark_loop_task(plain: bool) -> None:
             "ticket": "none",
             "provenance": False,
         }
-        context = await _context(work)
-        found = BatchedItems.of(context.shared, context.writes(), "now")
+        context = await _make_task_context(work)
+        found = BatchedItems.from_shared(context.shared, context.make_writes(), "now")
         assert (found is not None) == plain
         if found is None:
-            columns, _, _ = await _ran(context, [(0, "x")], row_schema(work).names)
+            columns, _, _ = await _run_pipeline_items(
+                context, [(0, "x")], choose_row_schema(work).names
+            )
         else:
-            columns, _ = await _ran_plain(context, found, [(0, "x")])
-        rows = _rows(row_schema(work), columns)
+            columns, _ = await _run_plain_items(context, found, [(0, "x")])
+        rows = _make_rows(choose_row_schema(work), columns)
         return rows.column("result")[0].as_py(), rows.column("error")[0].as_py()
 
     value, error = asyncio.run(items())
@@ -568,7 +570,9 @@ def test_workload_defaults() -> None:
             {**DOCUMENT, "workload": workload, "workflow": [{"step": "s"}]}, sort_keys=False
         )
 
-    merged = merge(load_registered(text(PROBES)), {}, Beginning("99", "test", 1, {"HOST": "h"}))
+    merged = merge_workload(
+        load_registered(text(PROBES)), {}, WorkloadContext("99", "test", 1, {"HOST": "h"})
+    )
     assert known(merged["map"]) == accepted_in(text)
 
 

@@ -13,13 +13,13 @@ from noetl.playbook.expressions import (
     LimitError,
     RenderLimits,
     TemplateError,
-    quote,
+    quote_literal,
     unparse,
 )
-from noetl.playbook.selections import cut, names, select
+from noetl.playbook.selections import compute_selection, cut_template, find_names
 from noetl.playbook.templates import (
     Selection,
-    guard,
+    evaluate_guard,
     parse,
     parse_expression,
     probe,
@@ -148,7 +148,7 @@ def outcome(run: Any) -> tuple[str, Any]:
 def test_any_text_passes_through_unchanged(text: str) -> None:
     assert render("{{ x }}", {"x": text}) == text
     assert render("{{ x }}{{ x }}", {"x": text}) == text + text
-    assert render("{{ " + quote(text) + " }}", {}) == text
+    assert render("{{ " + quote_literal(text) + " }}", {}) == text
 
 
 @FEW
@@ -189,7 +189,7 @@ def test_foreign_objects_are_never_touched(template: str) -> None:
 @FEW
 @given(templates, scopes)
 def test_only_the_names_it_declares_are_used(template: str, scope: dict[str, Any]) -> None:
-    used = {name: value for name, value in scope.items() if name in names(template)}
+    used = {name: value for name, value in scope.items() if name in find_names(template)}
     assert outcome(lambda: render(template, used)) == outcome(lambda: render(template, scope))
 
 
@@ -209,7 +209,7 @@ def test_canonical_text_means_the_same(expression: str, scope: dict[str, Any]) -
 @settings(max_examples=250, deadline=None)
 @given(templates, scopes)
 def test_cutting_changes_no_result(template: str, scope: dict[str, Any]) -> None:
-    made = cut(template, own=None, steps=["fetch", "a"], stable=["workload"])
+    made = cut_template(template, own=None, steps=["fetch", "a"], stable=["workload"])
     if made.needs_worker:
         assert made.template == parse(template)
         return
@@ -217,7 +217,7 @@ def test_cutting_changes_no_result(template: str, scope: dict[str, Any]) -> None
     assert not made.names & {"fetch", "a"}
 
     def selected(selection: Selection) -> Any:
-        return select(
+        return compute_selection(
             selection, {"workload": scope["workload"], selection.step: scope[selection.step]}
         )
 
@@ -243,7 +243,7 @@ def test_a_smaller_budget_only_ever_refuses(
 @given(values | templates, scopes)
 def test_guards_give_a_verdict_or_an_error(value: Any, scope: dict[str, Any]) -> None:
     try:
-        assert guard(value, scope) in (True, False)
+        assert evaluate_guard(value, scope) in (True, False)
     except TemplateError:
         assert isinstance(value, str)
 

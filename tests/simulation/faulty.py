@@ -48,14 +48,14 @@ KINDS: dict[str, tuple[float, ...]] = {
     "clock.jump": (1, 3),
     "spool.full": (0.1, 0.5),
     BUSY: (0.1, 0.3),
-    **{f"point.{name}": (0.01, 0.03, 0.1, 0.3) for name in points.POINTS},
-    **{f"pause.{name}": (0.01, 0.03, 0.1) for name in points.POINTS},
+    **{f"point.{name}": (0.01, 0.03, 0.1, 0.3) for name in points.FAULT_POINTS},
+    **{f"pause.{name}": (0.01, 0.03, 0.1) for name in points.FAULT_POINTS},
 }
 MAX_KILLS = 10
 MAX_PAUSES = 6
 
 WRITES = frozenset(
-    "append project start post accept claim renew expire lose register release leave put".split()
+    "append project start post accept claim renew expire_leases lose register release_shards leave_cluster put".split()
 )
 
 
@@ -101,7 +101,7 @@ def swarm(seed: int) -> frozenset[str]:
     families = [
         kind
         for kind in sorted(KINDS)
-        if kind.partition(".")[2] not in points.POINTS and kind != BUSY
+        if kind.partition(".")[2] not in points.FAULT_POINTS and kind != BUSY
     ]
     chosen = {kind for kind in families if rng.random() < density}
     if (
@@ -110,7 +110,7 @@ def swarm(seed: int) -> frozenset[str]:
         chosen.add(BUSY)
     # crash points are armed one, two or three at a time, so that rare windows are not hidden behind common ones
     if rng.random() < 0.6:
-        armed = rng.sample(points.POINTS, rng.choice((1, 1, 2, 3)))
+        armed = rng.sample(points.FAULT_POINTS, rng.choice((1, 1, 2, 3)))
         chosen |= {f"{rng.choice(('point', 'point', 'pause'))}.{name}" for name in armed}
     return frozenset(chosen)
 
@@ -318,4 +318,4 @@ def crash_points(
         if faults.hit(f"point.{name}") and kill(process, f"at {name}"):
             raise Killed(name)
 
-    points.install(hook)
+    points.install_fault_hook(hook)

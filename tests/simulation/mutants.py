@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from noetl.engine import loops, machine, steps
 from noetl.leases.memory import LeasesMemory
-from noetl.leases.port import Claimed
-from noetl.log.memory import LogMemory, _Write
+from noetl.leases.port import ClaimedShard
+from noetl.log.memory import LogMemory, _PartWrite
 from noetl.log.playbook_state_memory import PlaybookStateMemory
 from noetl.log.port import Appended, ShardRows
 from noetl.log.tables import FINISHED, MemoryDatabase
@@ -33,7 +33,7 @@ from noetl.pipeline.persist import ResultWriter
 from noetl.results.memory import ResultsMemory
 from noetl.server import dispatch
 from noetl.server.dispatch import Dispatcher
-from noetl.server.duties.projector import Projector, projection
+from noetl.server.duties.projector import Projector, make_projection
 from noetl.server.requests import Requests
 from noetl.server.states import States
 from noetl.worker.outbox import Outbox
@@ -132,13 +132,15 @@ def no_fence() -> list[Change]:
 def takeover_keeps_epoch() -> list[Change]:
     """Taking a shard does not raise its epoch: two owners look the same."""
 
-    async def claim(self: LeasesMemory, runtime_id: int, limit: int) -> list[Claimed]:
-        if not self._alive(runtime_id):
+    async def claim(self: LeasesMemory, runtime_id: int, limit: int) -> list[ClaimedShard]:
+        if not self._is_runtime_alive(runtime_id):
             return []
-        free = [shard for shard in self._shards if not self._alive(shard.owner)][: max(limit, 0)]
+        free = [shard for shard in self._shards if not self._is_runtime_alive(shard.owner)][
+            : max(limit, 0)
+        ]
         for shard in free:
             shard.owner, shard.epoch = runtime_id, max(shard.epoch, 1)
-        return [Claimed(shard.shard, shard.epoch) for shard in free]
+        return [ClaimedShard(shard.shard, shard.epoch) for shard in free]
 
     return [(LeasesMemory, "claim", claim)]
 
@@ -154,7 +156,9 @@ def no_compare() -> list[Change]:
                 self,
                 parts(
                     batch,
-                    lambda part: replace(part, after=self._db.rows(part.execution_id).last_seq),
+                    lambda part: replace(
+                        part, after=self._db.get_execution_rows(part.execution_id).last_seq
+                    ),
                 ),
             )
         )
@@ -176,7 +180,7 @@ def sequence_not_rolled_back() -> list[Change]:
 
     async def follow(self: LogMemory, shard: int, after: int, limit: int) -> Any:
         rows = [row for row in self._db.by_shard[shard] if row.seq > after]
-        return [self._recorded(row) for row in rows[:limit]]
+        return [self._decode_event_row(row) for row in rows[:limit]]
 
     return [(LogMemory, "append", append), (LogMemory, "follow", follow)]
 
@@ -213,14 +217,14 @@ def every_guard_handles_failures() -> list[Change]:
 @mutant
 def used_up_retry_goes_on() -> list[Change]:
     """A retry without a try left lets the error pass."""
-    original = policy.verdict
+    original = policy.reach_verdict
 
     async def verdict(action: Any, failure: Any, tries: int, rendering: Any, chance: float) -> Any:
         found = await original(action, failure, tries, rendering, chance)
         used_up = action is not None and action.do == "retry" and isinstance(found, policy.Fail)
-        return policy.Go(failure) if used_up else found
+        return policy.Continue(failure) if used_up else found
 
-    return [(policy, "verdict", verdict)]
+    return [(policy, "reach_verdict", verdict)]
 
 
 # ---- reports -----------------------------------------------------------------------------------------------------------
@@ -232,7 +236,7 @@ def no_attempt_token() -> list[Change]:
     original_append, original_accept, original_report = (
         LogMemory.append,
         LogMemory.accept,
-        machine._report,
+        machine._interpret_report,
     )
 
     async def append(self: LogMemory, batch: Any) -> Any:
@@ -255,7 +259,7 @@ def no_attempt_token() -> list[Change]:
     return [
         (LogMemory, "append", append),
         (LogMemory, "accept", accept),
-        (machine, "_report", report),
+        (machine, "_interpret_report", report),
     ]
 
 
@@ -264,12 +268,12 @@ def ack_before_append() -> list[Change]:
     """A report is acknowledged when it arrives."""
 
     def report(self: Dispatcher, given: m.Report) -> "asyncio.Future[Any]":
-        self._submit(given.execution_id, given)
+        self._submit_message(given.execution_id, given)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer.set_result("ok")
         return answer
 
-    return [(Dispatcher, "report", report)]
+    return [(Dispatcher, "submit_report", report)]
 
 
 @mutant
@@ -282,7 +286,7 @@ def known_is_enough() -> list[Change]:
         for item in work.all_items():
             item.reply("ok")
 
-    return [(Dispatcher, "_known", known)]
+    return [(Dispatcher, "_retry_known", known)]
 
 
 @mutant
@@ -293,7 +297,7 @@ def accept_in_two_steps() -> list[Change]:
     async def accept(self: LogMemory, report: m.Report) -> bool:
         row = self._db.commands.get(report.command_id)
         if row is not None and row.status == "leased" and row.attempt == report.attempt:
-            self._db.leave(row, "reported")
+            self._db.end_lease(row, "reported")
             return True
         return bool(drive(original(self, report)))
 
@@ -303,16 +307,16 @@ def accept_in_two_steps() -> list[Change]:
 @mutant
 def worker_drops_reports() -> list[Change]:
     """A report whose exchange failed is forgotten."""
-    original = Worker._exchange
+    original = Worker._send_exchange
 
     async def exchange(self: Worker, request: Any, patience: float, pace: Any) -> Any:
         reply = await original(self, request, patience, pace)
         if reply is None:
-            for entry in self._outbox.batch():
-                self._outbox.acknowledged(entry)
+            for entry in self._outbox.next_batch():
+                self._outbox.remove_acknowledged(entry)
         return reply
 
-    return [(Worker, "_exchange", exchange)]
+    return [(Worker, "_send_exchange", exchange)]
 
 
 @mutant
@@ -328,7 +332,7 @@ def worker_gives_up_reports() -> list[Change]:
             if ack is not None
         ]
 
-    return [(Outbox, "answers", answers)]
+    return [(Outbox, "match_acks", answers)]
 
 
 # ---- commands ----------------------------------------------------------------------------------------------------------
@@ -337,15 +341,15 @@ def worker_gives_up_reports() -> list[Change]:
 @mutant
 def handoff_before_commit() -> list[Change]:
     """A waiting worker gets its command while the transaction that issues it is still under way."""
-    original = Dispatcher._append
+    original = Dispatcher._append_batches
 
     async def append(self: Dispatcher, works: Any, epochs: Any) -> Any:
         for work in works:
             for waiter, command in work.handoffs:
-                waiter.give(command)
+                waiter.give_command(command)
         return await original(self, works, epochs)
 
-    return [(Dispatcher, "_append", append)]
+    return [(Dispatcher, "_append_batches", append)]
 
 
 @mutant
@@ -359,7 +363,7 @@ def claimed_twice() -> list[Change]:
             row = self._db.commands[command.command_id]
             self._db.leased.pop(row.command_id)
             row.status, row.worker = "queued", None
-            self._db._push(row)
+            self._db._push_row(row)
             row.status = "queued"
         return commands
 
@@ -384,16 +388,16 @@ def renewed_by_anyone() -> list[Change]:
 @mutant
 def reaper_without_status() -> list[Change]:
     """The reaper takes every row whose lease is over, also of commands that have ended."""
-    original = LogMemory.expire
+    original = LogMemory.expire_leases
 
     async def expire(self: LogMemory, limit: int) -> int:
         for row in list(self._db.commands.values()):
             if row.status in FINISHED and row.lease_until <= self._db.clock.now():
                 row.status = "queued"
-                self._db._push(row)
+                self._db._push_row(row)
         return int(drive(original(self, limit)))
 
-    return [(LogMemory, "expire", expire)]
+    return [(LogMemory, "expire_leases", expire)]
 
 
 @mutant
@@ -409,7 +413,7 @@ def worker_keeps_lost_leases() -> list[Change]:
     async def watch(self: Worker) -> None:
         await asyncio.Event().wait()
 
-    return [(Worker, "_watch", watch)]
+    return [(Worker, "_watch_leases", watch)]
 
 
 @mutant
@@ -421,7 +425,7 @@ def worker_forgets_stop_on_arrival() -> list[Change]:
 @mutant
 def stop_ignored() -> list[Change]:
     """A worker goes on with a command that it was told to stop."""
-    return [(Worker, "_stop", lambda self, job, ending: None)]
+    return [(Worker, "_stop_command", lambda self, job, ending: None)]
 
 
 @mutant
@@ -432,7 +436,7 @@ def cancel_leaves_the_queue() -> list[Change]:
         if row is not None and row.status == "leased":
             row.cancel = True
 
-    return [(_Write, "_stop", stop)]
+    return [(_PartWrite, "_stop_command", stop)]
 
 
 # ---- journals ----------------------------------------------------------------------------------------------------------
@@ -471,7 +475,7 @@ def put_after_report() -> list[Change]:
         self._later = asyncio.ensure_future(later())  # type: ignore[attr-defined]
         return drive(ResultsMemory().put(where, value)), None
 
-    return [(ResultWriter, "_put", put)]
+    return [(ResultWriter, "_put_with_retries", put)]
 
 
 # ---- what reaches an execution -------------------------------------------------------------------------------------------
@@ -485,7 +489,7 @@ def inbox_deleted_when_read() -> list[Change]:
     async def inbox(self: LogMemory, *args: Any) -> Any:
         rows = drive(original_inbox(self, *args))
         for row in rows:
-            self._db.consume(row.shard, row.inbox_id)
+            self._db.consume_message(row.shard, row.inbox_id)
         return rows
 
     async def append(self: LogMemory, batch: Any) -> Any:
@@ -525,7 +529,7 @@ def timer_deleted_when_read() -> list[Change]:
 @mutant
 def fresh_request_keys() -> list[Change]:
     """The server gives every request a key of its own: a repeated one counts again."""
-    original = Requests._post
+    original = Requests._post_to_inbox
     numbers = count()
 
     async def post(self: Requests, execution_id: Any, message: Any) -> bool:
@@ -533,7 +537,7 @@ def fresh_request_keys() -> list[Change]:
             message = replace(message, request=f"{message.request}.{next(numbers)}")
         return await original(self, execution_id, message)
 
-    return [(Requests, "_post", post)]
+    return [(Requests, "_post_to_inbox", post)]
 
 
 @mutant
@@ -550,7 +554,7 @@ def start_key_ignored() -> list[Change]:
 @mutant
 def child_started_before_commit() -> list[Change]:
     """A child is started before the transaction that asks for it, under an id that is new at every try."""
-    original = Dispatcher._append
+    original = Dispatcher._append_batches
 
     async def append(self: Dispatcher, works: Any, epochs: Any) -> Any:
         for work in works:
@@ -558,13 +562,13 @@ def child_started_before_commit() -> list[Change]:
                 await self._log.start(start, {"k": 0})
         return await original(self, works, epochs)
 
-    return [(Dispatcher, "_append", append)]
+    return [(Dispatcher, "_append_batches", append)]
 
 
 @mutant
 def notices_after_commit() -> list[Change]:
     """What an execution tells another is posted after the transaction that makes it true."""
-    original = Dispatcher._append
+    original = Dispatcher._append_batches
 
     async def append(self: Dispatcher, works: Any, epochs: Any) -> Any:
         sends = []
@@ -579,13 +583,13 @@ def notices_after_commit() -> list[Change]:
                 continue
         return outcomes
 
-    return [(Dispatcher, "_append", append)]
+    return [(Dispatcher, "_append_batches", append)]
 
 
 @mutant
 def place_not_given_back() -> list[Change]:
     """An execution that ends keeps its place among those admitted."""
-    return [(_Write, "_leave", lambda self, effect: None)]
+    return [(_PartWrite, "_leave_admission", lambda self, effect: None)]
 
 
 # ---- projections -------------------------------------------------------------------------------------------------------
@@ -611,9 +615,9 @@ def projector_trusts_its_cache() -> list[Change]:
 
     async def row(self: Projector, execution_id: Any, shard: int, seq: int) -> Any:
         loaded = await self._states.get(execution_id)
-        return None if loaded is None else projection(loaded, shard)
+        return None if loaded is None else make_projection(loaded, shard)
 
-    return [(Projector, "_row", row)]
+    return [(Projector, "_make_row_as_of", row)]
 
 
 # ---- the engine ----------------------------------------------------------------------------------------------------------
@@ -622,7 +626,7 @@ def projector_trusts_its_cache() -> list[Change]:
 @mutant
 def loop_closed_by_counter() -> list[Change]:
     """A loop is over when everything has been issued and half of it was counted, whatever its commands do."""
-    original = loops.over
+    original = loops.is_loop_over
 
     def over(loop: Any) -> bool:
         counted = loop.ok + loop.failed + loop.skipped
@@ -632,7 +636,7 @@ def loop_closed_by_counter() -> list[Change]:
             and 2 * counted >= loop.collection.size
         )
 
-    return [(loops, "over", over)]
+    return [(loops, "is_loop_over", over)]
 
 
 @mutant
@@ -642,7 +646,7 @@ def end_is_not_final() -> list[Change]:
 
     def interpret(fixed: Any, state: Any, message: Any, at: int, **more: Any) -> Any:
         if state.terminal and isinstance(message, m.Signal | m.Cancel | m.Pause):
-            return machine._request(fixed, state, message, max(at, state.last_at))
+            return machine._interpret_request(fixed, state, message, max(at, state.last_at))
         return original(fixed, state, message, at, **more)
 
     return [(dispatch, "interpret", interpret)]
@@ -657,8 +661,8 @@ def reclaim_keeps_attempt() -> list[Change]:
         if row.cancel:
             original(self, row)
             return
-        self.leave(row, "queued")
-        self._push(row)
+        self.end_lease(row, "queued")
+        self._push_row(row)
 
     return [(MemoryDatabase, "lose", lose)]
 
@@ -666,7 +670,7 @@ def reclaim_keeps_attempt() -> list[Change]:
 @mutant
 def state_not_compared() -> list[Change]:
     """A write of state is applied whatever version stands there."""
-    return [(PlaybookStateMemory, "_conflict", lambda self, part, writes, seen: None)]
+    return [(PlaybookStateMemory, "_find_conflict", lambda self, part, writes, seen: None)]
 
 
 @mutant
@@ -679,4 +683,4 @@ def state_conflict_taken_for_known() -> list[Change]:
         for item in work.all_items():
             item.reply("ok")
 
-    return [(Dispatcher, "_state_changed", state_changed)]
+    return [(Dispatcher, "_retry_changed_state", state_changed)]

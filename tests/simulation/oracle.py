@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from noetl.engine.fold import evolve
-from noetl.engine.state import Execution, empty
-from noetl.engine.state import encode as encode_state
-from noetl.leases.port import Claimed
-from noetl.log.port import Recorded, Renewal
+from noetl.engine.state import Execution, make_empty_execution
+from noetl.engine.state import encode_execution as encode_state
+from noetl.leases.port import ClaimedShard
+from noetl.log.port import RecordedEvent, Renewal
 from noetl.model import events as ev
 from noetl.model.codec import encode
 from noetl.model.commands import Command
@@ -155,7 +155,7 @@ class Oracle:
         if self._state_writes:
             self._state_is_what_was_written()
 
-    def _record(self, shard: int, recorded: Recorded) -> None:
+    def _record(self, shard: int, recorded: RecordedEvent) -> None:
         event, execution_id = recorded.event, recorded.execution_id
         self.trace.update(
             f"{shard} {recorded.seq} {recorded.epoch} {execution_id} ".encode() + encode(event)
@@ -177,7 +177,7 @@ class Oracle:
         if (execution_id, event.key) in self._keys:
             raise Violation("unique key", f"{event.key} twice in {execution_id}")
         self._keys.add((execution_id, event.key))
-        state = self.states.get(execution_id) or empty(execution_id)
+        state = self.states.get(execution_id) or make_empty_execution(execution_id)
         if event.at < state.last_at:
             raise Violation("time", f"{event.key} at {event.at} after {state.last_at}")
         self._terminals(execution_id, event)
@@ -412,7 +412,7 @@ class Oracle:
                     f"attempt {each.attempt} of {each.command_id} was renewed, its row is {status}",
                 )
 
-    def _taken_over(self, claimed: list[Claimed]) -> None:
+    def _taken_over(self, claimed: list[ClaimedShard]) -> None:
         for each in claimed:
             if each.epoch <= self._owned.get(each.shard, 0):
                 raise Violation(
@@ -557,7 +557,7 @@ class Oracle:
                     f"a follower of shard {shard} saw {len(seen)} other events than stand there",
                 )
         for execution_id, state in self.states.items():
-            fresh = empty(execution_id)
+            fresh = make_empty_execution(execution_id)
             for recorded in drive(self._log.events(execution_id, 0, 100_000)):
                 fresh = evolve(fresh, recorded.event)
             if encode_state(fresh) != encode_state(state):

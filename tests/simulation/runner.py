@@ -228,16 +228,16 @@ def report(tally: Tally) -> str:
         "crash points (reached, killed, paused): "
         + ", ".join(
             f"{name} {tally.reached[name]}/{tally.fired[f'point.{name}']}/{tally.fired[f'pause.{name}']}"
-            for name in points.POINTS
+            for name in points.FAULT_POINTS
         ),
         "faults: "
         + ", ".join(
             f"{kind} {count}"
             for kind, count in sorted(tally.fired.items())
-            if kind.partition(".")[2] not in points.POINTS
+            if kind.partition(".")[2] not in points.FAULT_POINTS
         ),
     ]
-    missing = [name for name in points.POINTS if not tally.reached[name]]
+    missing = [name for name in points.FAULT_POINTS if not tally.reached[name]]
     if missing:
         lines.append(f"crash points never reached: {', '.join(missing)}")
     return "\n".join(lines)

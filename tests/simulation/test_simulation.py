@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from noetl.faults import POINTS
+from noetl.faults import FAULT_POINTS
 from tests.simulation import mutants, runner
 from tests.simulation.faulty import KINDS, swarm
 from tests.simulation.world import History, Result
@@ -40,7 +40,7 @@ def test_no_seed_breaks_an_invariant(short: list[Result]) -> None:
 
 def test_every_crash_point_is_reached(short: list[Result]) -> None:
     reached = {name for result in short for name in result.reached}
-    assert reached == set(POINTS)
+    assert reached == set(FAULT_POINTS)
 
 
 def test_a_seed_gives_the_same_history_in_another_process(short: list[Result]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from noetl.model.errors import Failure
 from noetl.model.exchange import LeaseKey
-from noetl.model.ids import derive
+from noetl.model.ids import derive_id
 from noetl.tools.port import Call, CallIdentity, Failed, Success
 from tests.inspection import CANARY
 from tests.simulation.loop import Process
@@ -72,7 +72,7 @@ class Simulated:
     async def run(self, call: Call) -> Success | Failed:
         process = self._process
         process.check()
-        value = derive(repr(sorted(call.input.items())))
+        value = derive_id(repr(sorted(call.input.items())))
         effect = Effect(
             call.key, call.identity, value, process, self._now(), self._command(), process.pauses
         )
@@ -85,8 +85,8 @@ class Simulated:
     def _command(self) -> LeaseKey | None:
         """Tools are not told whose lease they run under; the worker's table of jobs knows."""
         task = asyncio.current_task()
-        jobs = self._node.body._jobs.values()
-        return next((job.held for job in jobs if job.task is task), None)
+        jobs = self._node.body._running_commands.values()
+        return next((job.lease_key for job in jobs if job.task is task), None)
 
     async def _do(self, call: Call) -> Success | Failed:
         tries, item = call.identity.attempt, call.input.get("item")

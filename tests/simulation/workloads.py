@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from noetl.model.ids import derive
+from noetl.model.ids import derive_id
 from tests.failures import CELLS, Cell, Expected, expected
 
 
@@ -44,7 +44,9 @@ class Case:
 
     @property
     def path(self) -> str:
-        return f"sim/{self.name.partition('-')[0]}-{derive(self.text)[:10]}"  # one text, one path
+        return (
+            f"sim/{self.name.partition('-')[0]}-{derive_id(self.text)[:10]}"  # one text, one path
+        )
 
 
 def book(name: str, steps: str, *, executor: str = "", workload: str = "{}") -> str:
@@ -322,7 +324,7 @@ def child(rng: Random) -> Case:
         + step("c1", tool("value(3)")),
         workload="{k: 0}",
     )
-    path = f"sim/inner-{derive(inner)[:10]}"
+    path = f"sim/inner-{derive_id(inner)[:10]}"
     call = f"{{kind: playbook, path: {path}, input: {{k: 1}}, return_step: c1}}"
     if kind == "detached":
         call = f"{{kind: playbook, path: {path}, input: {{k: 1}}, wait: false}}"
@@ -355,14 +357,14 @@ def row_children(rng: Random) -> Case:
     given = '{mark: "{{ workload.mark }}", item: "{{ workload.item }}"}'
     workload = "{mark: '', item: 0}"
     below = book("below", step("c0", tool(body, input=given)), workload=workload)
-    below_path = f"sim/below-{derive(below)[:10]}"
+    below_path = f"sim/below-{derive_id(below)[:10]}"
     inner = book(
         "marked",
         step("c0", tool("ok()", input=given), after="c1")
         + step("c1", f"{{kind: playbook, path: {below_path}, input: {given}}}"),
         workload=workload,
     )
-    path = f"sim/marked-{derive(inner)[:10]}"
+    path = f"sim/marked-{derive_id(inner)[:10]}"
     steps = step("s0", tool("records(3)"), after="each")
     steps += step(
         "each",
@@ -395,7 +397,7 @@ def failing_children(rng: Random) -> Case:
         + step("c1", rest),
         workload="{item: 0}",
     )
-    path = f"sim/inner_failing-{derive(inner)[:10]}"
+    path = f"sim/inner_failing-{derive_id(inner)[:10]}"
     handled = rng.random() < 0.5
     after = (
         "[{step: rescue, when: \"{{ output.status == 'error' }}\"}, last]" if handled else "last"
@@ -436,7 +438,7 @@ def busy_children(rng: Random) -> Case:
         first + "".join(following) + step(f"c{BUSY_STEPS}", tool("ok()")),
         workload="{item: 0}",
     )
-    path = f"sim/inner_busy-{derive(inner)[:10]}"
+    path = f"sim/inner_busy-{derive_id(inner)[:10]}"
     call = f'{{kind: playbook, path: {path}, input: {{item: "{{{{ item }}}}"}}}}'
     spec = f", max_in_flight: {width}, policy: {{failure: {policy}}}"
     steps = step("s0", call, loop=_loop(str(list(range(width))), "parallel", spec))
@@ -626,7 +628,7 @@ def failure_cell(cell: Cell) -> Case:
         fields["spec"] = f"{{policy: {{rules: [{rules}]}}}}"
     if cell.unit == "child":
         inner = book("inner_matrix", step("c0", tool(_BODY[cell.how])))
-        path = f"sim/inner_matrix-{derive(inner)[:10]}"
+        path = f"sim/inner_matrix-{derive_id(inner)[:10]}"
         children = ((path, inner),)
         does = f"{{kind: playbook, path: {path}{''.join(f', {key}: {value}' for key, value in fields.items())}}}"
     elif cell.unit == "loop":

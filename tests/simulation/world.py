@@ -24,8 +24,8 @@ import yaml
 from noetl import faults as points
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
-from noetl.engine.inheriting import loops_with_failed_items
-from noetl.engine.outcome import outcome_hash
+from noetl.engine.inheriting import find_loops_with_failed_items
+from noetl.engine.outcome import hash_outcome
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.model.decisions import AddPart
@@ -42,9 +42,9 @@ from noetl.tools.noop import Noop
 from noetl.tools.playbook import PlaybookTool
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
-from noetl.twins import shard_rows
+from noetl.twins import make_shard_rows
 from noetl.worker import plans as worker_plans
-from noetl.worker.plans import Plans
+from noetl.worker.plans import PlanCache
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import MemorySpool
 from noetl.worker.worker import Worker
@@ -128,7 +128,7 @@ class World:
         self.story: list[str] = []
         self.cases = chosen
         self.shards = 1 if calm else rng.choice(SHARDS)
-        self.database = MemoryDatabase(shard_rows(self.shards), self.clock)
+        self.database = MemoryDatabase(make_shard_rows(self.shards), self.clock)
         self.log = LogMemory(self.database)
         self.leases = LeasesMemory(self.database.shards, self.clock)
         self.results = ResultsMemory()
@@ -215,7 +215,7 @@ class World:
             node.clock,
             Disk(self, process, node.disk),
             WorkerSettings(worker_id=node.name, incarnation=process.name, slots=self.slots),
-            plans=Plans(channel, 128, cached_load),
+            plans=PlanCache(channel, 128, cached_load),
         )
 
     def kill(self, process: Process, why: str) -> bool:
@@ -432,7 +432,7 @@ class World:
         while not self.oracle.ended(execution_id):  # noqa: ASYNC110  # people look from time to time
             await asyncio.sleep(1.0)
         ended = self.oracle.states[execution_id]
-        if ended.status == "completed" and not loops_with_failed_items(ended):
+        if ended.status == "completed" and not find_loops_with_failed_items(ended):
             return
         retried = await self.ask(
             lambda server: server.requests.retry(execution_id, f"again-{number}-{copy}")
@@ -506,11 +506,11 @@ class WorkerChannel:
             self._world.oracle.delivered(self._process.name, command, mark, sent)
         return reply
 
-    async def playbook(self, content: str) -> str:
-        return await self._call("playbook", content)
+    async def fetch_playbook(self, content: str) -> str:
+        return await self._call("fetch_playbook", content)
 
-    async def manifest(self, manifest: str) -> list[AddPart]:
-        return await self._call("manifest", manifest)
+    async def list_manifest_parts(self, manifest: str) -> list[AddPart]:
+        return await self._call("list_manifest_parts", manifest)
 
     async def _call(self, method: str, argument: Any) -> Any:
         self._process.check()
@@ -534,7 +534,7 @@ class Disk:
 
     @property
     def room(self) -> int:
-        return self._kept.room
+        return self._kept.free_places
 
     async def load(self) -> list[Report]:
         return await self._kept.load()
@@ -601,7 +601,7 @@ def controlled(loop: SimLoop, seed: int) -> Iterator[None]:
         server_playbooks.compile_plan = worker_plans.compile_plan = compile_plan
         time.time, time.monotonic, time.time_ns, uuid.uuid4 = saved
         logger.setLevel(level)
-        points.install(None)
+        points.install_fault_hook(None)
 
 
 @lru_cache(2000)
@@ -733,7 +733,7 @@ def _alone(case: Case) -> Outcomes:
                 raise Violation(f"undisturbed {case.name}", stuck(world))
         finally:
             world.close()
-    points.install(hook)
+    points.install_fault_hook(hook)
     return outcomes(world, [world.started[0, copy] for copy in range(case.copies)])
 
 
@@ -744,8 +744,8 @@ def outcomes(world: World, own: list[str]) -> Outcomes:
         effect for effect in world.oracle.effects if effect.identity.execution_id in (*own, *below)
     ]
     return Outcomes(
-        tuple(outcome_hash(states[each]) for each in own),
-        tuple(sorted(outcome_hash(states[each]) for each in below)),
+        tuple(hash_outcome(states[each]) for each in own),
+        tuple(sorted(hash_outcome(states[each]) for each in below)),
         frozenset(
             (
                 effect.identity.step,

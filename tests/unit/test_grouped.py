@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from noetl.database import Grouped
+from noetl.database import CallBatcher
 from noetl.model.errors import StoreUnavailable
 from tests.waiting import virtually
 
@@ -27,10 +27,12 @@ class Desk:
         return [2 * each for each in given]
 
 
-def played(test: Callable[[Desk, "Grouped[int, int]"], Awaitable[None]], limit: int = 100) -> Desk:
+def played(
+    test: Callable[[Desk, "CallBatcher[int, int]"], Awaitable[None]], limit: int = 100
+) -> Desk:
     async def play() -> Desk:
         desk = Desk()
-        await test(desk, Grouped(desk.double, limit))
+        await test(desk, CallBatcher(desk.double, limit))
         return desk
 
     desk: Desk = virtually(play())
@@ -38,7 +40,7 @@ def played(test: Callable[[Desk, "Grouped[int, int]"], Awaitable[None]], limit: 
 
 
 def test_what_comes_at_once_is_asked_at_once_and_what_comes_meanwhile_next() -> None:
-    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+    async def test(desk: Desk, double: "CallBatcher[int, int]") -> None:
         first = asyncio.gather(*map(double, (1, 2, 3)))
         await asyncio.sleep(0.5)
         second = asyncio.gather(*map(double, (4, 5)))
@@ -49,7 +51,7 @@ def test_what_comes_at_once_is_asked_at_once_and_what_comes_meanwhile_next() -> 
 
 
 def test_a_statement_has_a_limit_and_one_call_always_fits() -> None:
-    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+    async def test(desk: Desk, double: "CallBatcher[int, int]") -> None:
         assert await asyncio.gather(*(double(each, weight=each) for each in (3, 5, 20, 1))) == [
             6,
             10,
@@ -61,7 +63,7 @@ def test_a_statement_has_a_limit_and_one_call_always_fits() -> None:
 
 
 def test_one_bad_call_is_not_the_others_fault() -> None:
-    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+    async def test(desk: Desk, double: "CallBatcher[int, int]") -> None:
         got = await asyncio.gather(*map(double, (1, -1, 2)), return_exceptions=True)
         assert (got[0], got[2]) == (2, 4)
         assert isinstance(got[1], ValueError)
@@ -70,7 +72,7 @@ def test_one_bad_call_is_not_the_others_fault() -> None:
 
 
 def test_a_store_that_is_away_is_told_to_all_and_asked_again_by_the_next() -> None:
-    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+    async def test(desk: Desk, double: "CallBatcher[int, int]") -> None:
         desk.away = True
         got = await asyncio.gather(*map(double, (1, 2)), return_exceptions=True)
         assert [type(each) for each in got] == [StoreUnavailable] * 2
@@ -81,7 +83,7 @@ def test_a_store_that_is_away_is_told_to_all_and_asked_again_by_the_next() -> No
 
 
 def test_who_gave_up_waiting_is_not_asked_for() -> None:
-    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+    async def test(desk: Desk, double: "CallBatcher[int, int]") -> None:
         first = asyncio.ensure_future(double(1))
         await asyncio.sleep(0.5)
         gone, stays = asyncio.ensure_future(double(2)), asyncio.ensure_future(double(3))
@@ -95,7 +97,7 @@ def test_who_gave_up_waiting_is_not_asked_for() -> None:
 
 
 def test_nothing_is_asked_when_everyone_gave_up_waiting() -> None:
-    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+    async def test(desk: Desk, double: "CallBatcher[int, int]") -> None:
         first = asyncio.ensure_future(double(1))
         await asyncio.sleep(0.5)
         gone = asyncio.ensure_future(double(2))
@@ -108,7 +110,7 @@ def test_nothing_is_asked_when_everyone_gave_up_waiting() -> None:
 
 
 def test_a_bad_call_that_nobody_waits_for_is_not_the_others_fault() -> None:
-    async def test(desk: Desk, double: "Grouped[int, int]") -> None:
+    async def test(desk: Desk, double: "CallBatcher[int, int]") -> None:
         bad, good = asyncio.ensure_future(double(-1)), asyncio.ensure_future(double(1))
         await asyncio.sleep(1.5)  # together it was refused; now it is tried alone
         bad.cancel()

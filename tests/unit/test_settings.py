@@ -5,8 +5,8 @@ from noetl import settings
 
 def test_every_setting_is_known_and_so_are_variables_of_other_uses() -> None:
     known = [
-        settings.variable(concern, field)
-        for concern in settings.CONCERNS
+        settings.variable_name(concern, field)
+        for concern in settings.SETTINGS_GROUPS
         for field in concern.model_fields
     ]
     others = [
@@ -17,11 +17,11 @@ def test_every_setting_is_known_and_so_are_variables_of_other_uses() -> None:
         "PATH",
         "noetl_x",
     ]
-    assert settings.unknown_variables([*known, *others]) == {}
+    assert settings.find_unknown_variables([*known, *others]) == {}
 
 
 def test_the_setting_that_was_meant_exists() -> None:
-    found = settings.unknown_variables(
+    found = settings.find_unknown_variables(
         ["NOETL_SHARDS_COUNT", "NOETL_WORKER_SLOT", "NOETL_FROBNICATE"]
     )
     assert found == {

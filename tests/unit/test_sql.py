@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.sql import Query, load
+from noetl.sql import Query, load_queries
 
 
 def test_parameters_are_numbered_by_first_use_and_casts_strings_and_comments_stay() -> None:
@@ -32,10 +32,10 @@ def test_a_file_holds_queries_by_name(tmp_path: Path) -> None:
     file.write_text(
         "-- about\n\n-- name: one\nselect 1;\n\n-- name: two\n-- says more\nselect :x;\n"
     )
-    queries = load(file)
+    queries = load_queries(file)
     assert list(queries) == ["one", "two"]
     assert queries["one"].text == "select 1;"
     assert queries["two"].parameters == ("x",)
     file.write_text("-- name: one\nselect 1;\n-- name: one\nselect 2;\n")
     with pytest.raises(ValueError, match="twice"):
-        load(file)
+        load_queries(file)

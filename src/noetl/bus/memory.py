@@ -30,7 +30,7 @@ class Subscription:
         self._woken.set()
 
     async def aclose(self) -> None:
-        self._bus.leave(self, self._subjects)
+        self._bus.unsubscribe(self, self._subjects)
 
 
 class BusMemory:
@@ -47,7 +47,7 @@ class BusMemory:
             self._subscribers.setdefault(subject, {})[subscription] = None
         return subscription
 
-    def leave(self, subscription: Subscription, subjects: tuple[str, ...]) -> None:
+    def unsubscribe(self, subscription: Subscription, subjects: tuple[str, ...]) -> None:
         for subject in subjects:
             listeners = self._subscribers.get(subject, {})
             listeners.pop(subscription, None)

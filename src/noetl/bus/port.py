@@ -14,11 +14,11 @@ class Bus(Protocol):
         ...
 
 
-def inbox(shard: int) -> str:
+def make_inbox_subject(shard: int) -> str:
     """The subject for new messages in the inbox of a shard."""
     return f"noetl.inbox.{shard}"
 
 
-def commands(pool: str) -> str:
+def make_commands_subject(pool: str) -> str:
     """The subject for new commands in a pool."""
     return f"noetl.commands.{pool}"

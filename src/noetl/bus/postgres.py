@@ -11,19 +11,19 @@ from contextlib import suppress
 from typing import Any, Self
 
 from noetl.bus.memory import BusMemory
-from noetl.database import CONNECT_TIMEOUT, Connection, Database
+from noetl.database import CONNECT_TIMEOUT_S, Connection, Database
 
 log = logging.getLogger(__name__)
 
 CHANNEL = "noetl_hints"
-GAP = 0.01  # seconds between notifications; hints in between go together
-PAYLOAD_LIMIT = 7_000  # bytes; Postgres takes less than 8 000
-FIRST_DELAY = 0.05  # seconds before connecting again, doubled after each failure
-LONGEST_DELAY = 1.0
+NOTIFY_INTERVAL_S = 0.01  # seconds between notifications; hints in between go together
+MAX_NOTIFY_BYTES = 7_000  # bytes; Postgres takes less than 8 000
+FIRST_RECONNECT_DELAY_S = 0.05  # seconds before connecting again, doubled after each failure
+MAX_RECONNECT_DELAY_S = 1.0
 
 
 class BusPostgres(BusMemory):
-    def __init__(self, database: Database, gap: float = GAP) -> None:
+    def __init__(self, database: Database, gap: float = NOTIFY_INTERVAL_S) -> None:
         super().__init__()
         self._database = database
         self._gap = gap
@@ -36,9 +36,9 @@ class BusPostgres(BusMemory):
     async def __aenter__(self) -> Self:
         """Start listening. Returns once connected, or after CONNECT_TIMEOUT and then keeps
         trying."""
-        self._task = asyncio.create_task(self._run())
+        self._task = asyncio.create_task(self._keep_connected())
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.connected.wait(), CONNECT_TIMEOUT)
+            await asyncio.wait_for(self.connected.wait(), CONNECT_TIMEOUT_S)
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -48,65 +48,67 @@ class BusPostgres(BusMemory):
                 await self._task
 
     async def publish(self, subject: str) -> None:
-        self._tell(subject)
+        self._notify_subscribers(subject)
         self._pending[subject] = None
         self._wake.set()
 
-    def _tell(self, subject: str) -> None:
+    def _notify_subscribers(self, subject: str) -> None:
         for subscription in list(self._subscribers.get(subject, ())):
             subscription.notify(subject)
 
-    async def _run(self) -> None:
-        delay = FIRST_DELAY
+    async def _keep_connected(self) -> None:
+        delay = FIRST_RECONNECT_DELAY_S
         while True:
             try:
                 self._connection = await self._database.connect()
-                await self._connection.add_listener(CHANNEL, self._heard)
+                await self._connection.add_listener(CHANNEL, self._receive_notification)
                 self._connection.add_termination_listener(lambda _: self._wake.set())
-                delay = FIRST_DELAY
+                delay = FIRST_RECONNECT_DELAY_S
                 for subject in list(self._subscribers):  # hints were lost: wake everyone
-                    self._tell(subject)
+                    self._notify_subscribers(subject)
                 self.connected.set()
-                await self._send_for_ever(self._connection)
+                await self._send_notifications(self._connection)
             except Exception as error:  # a loop that must survive
                 log.warning(
                     "hints wait for the database", extra={"error": str(error), "delay": delay}
                 )
             finally:
                 self.connected.clear()
-                self._hang_up()
+                self._end_listening()
             await asyncio.sleep(delay)
-            delay = min(delay * 2, LONGEST_DELAY)
+            delay = min(delay * 2, MAX_RECONNECT_DELAY_S)
 
-    async def _send_for_ever(self, connection: Connection) -> None:
+    async def _send_notifications(self, connection: Connection) -> None:
         while not connection.is_closed():
             await self._wake.wait()
             self._wake.clear()
             while self._pending and not connection.is_closed():
-                payload = self._next_payload()
+                payload = self._take_payload()
                 await connection.execute("select pg_notify($1, $2)", CHANNEL, payload, timeout=5)
                 await asyncio.sleep(self._gap)
 
-    def _next_payload(self) -> str:
+    def _take_payload(self) -> str:
         """Take pending subjects that fit into one notification."""
         subjects: list[str] = []
         size = 0
-        while self._pending and size < PAYLOAD_LIMIT // 2:
+        while self._pending and size < MAX_NOTIFY_BYTES // 2:
             subject = next(iter(self._pending))
             del self._pending[subject]
             length = len(subject.encode())
             size += length + 1
-            if length < PAYLOAD_LIMIT // 2:  # no subject in use is longer
+            if length < MAX_NOTIFY_BYTES // 2:  # no subject in use is longer
                 subjects.append(subject)
         return "\n".join(subjects)
 
-    def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+    def _receive_notification(
+        self, connection: Any, pid: int, channel: str, payload: object
+    ) -> None:
         if self._connection is None or pid == self._connection.get_server_pid():
             return  # sent by this process: its subscribers are notified already
         for subject in str(payload).split("\n"):
-            self._tell(subject)
+            self._notify_subscribers(subject)
 
-    def _hang_up(self) -> None:
+    def _end_listening(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

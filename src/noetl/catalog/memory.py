@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from noetl.catalog.port import CatalogEntry, Sealed
+from noetl.catalog.port import CatalogEntry, SealedCredential
 from noetl.model.clock import Clock
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 
@@ -35,13 +35,13 @@ class CatalogMemory:
             return None
         return versions[version - 1]
 
-    async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
+    async def find_by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         for owner, entry in reversed(self._registered):
             if entry.hash == content and tenant in (None, owner):
                 return entry
         return None
 
-    async def latest(
+    async def list_latest_entries(
         self,
         prefix: str = "",
         after: str = "",
@@ -52,7 +52,7 @@ class CatalogMemory:
         matching = [path for path in paths if path.startswith(prefix) and path > after]
         return [self._paths[tenant, path][-1] for path in matching[:limit]]
 
-    async def versions(
+    async def list_path_versions(
         self,
         path: str,
         before: int | None = None,
@@ -68,21 +68,21 @@ class CatalogMemory:
 class VaultMemory:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rows: dict[tuple[Tenant, str], Sealed] = {}
+        self._rows: dict[tuple[Tenant, str], SealedCredential] = {}
 
-    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> Sealed:
+    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> SealedCredential:
         now = created_at = self._clock.now()
         before = self._rows.get((tenant, name))
         if before is not None:
             created_at = before.created_at
-        row = Sealed(name, kind, data, created_at, now)
+        row = SealedCredential(name, kind, data, created_at, now)
         self._rows[tenant, name] = row
         return row
 
-    async def find(self, tenant: Tenant, name: str) -> Sealed | None:
+    async def find(self, tenant: Tenant, name: str) -> SealedCredential | None:
         return self._rows.get((tenant, name))
 
-    async def stored(self, tenant: Tenant) -> list[Sealed]:
+    async def list_sealed_credentials(self, tenant: Tenant) -> list[SealedCredential]:
         return [row for (owner, _), row in sorted(self._rows.items()) if owner == tenant]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:

@@ -34,11 +34,11 @@ class Catalog(Protocol):
         """The entry of a version; of the latest if `version` is None."""
         ...
 
-    async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
+    async def find_by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         """The last entry with this text. Without a tenant, of any: executions pin only the hash."""
         ...
 
-    async def latest(
+    async def list_latest_entries(
         self,
         prefix: str = "",
         after: str = "",
@@ -49,7 +49,7 @@ class Catalog(Protocol):
         `after`."""
         ...
 
-    async def versions(
+    async def list_path_versions(
         self,
         path: str,
         before: int | None = None,
@@ -60,7 +60,7 @@ class Catalog(Protocol):
         ...
 
 
-class Sealed(Struct, frozen=True):
+class SealedCredential(Struct, frozen=True):
     """A stored credential. `data` is encrypted."""
 
     name: str
@@ -73,13 +73,13 @@ class Sealed(Struct, frozen=True):
 class Vault(Protocol):
     """Stored credentials."""
 
-    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> Sealed:
+    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> SealedCredential:
         """Store a credential, and replace one of the same name."""
         ...
 
-    async def find(self, tenant: Tenant, name: str) -> Sealed | None: ...
+    async def find(self, tenant: Tenant, name: str) -> SealedCredential | None: ...
 
-    async def stored(self, tenant: Tenant) -> list[Sealed]:
+    async def list_sealed_credentials(self, tenant: Tenant) -> list[SealedCredential]:
         """All credentials of the tenant, ordered by name."""
         ...
 

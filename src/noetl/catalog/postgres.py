@@ -3,20 +3,20 @@
 from hashlib import sha256
 from pathlib import Path
 
-from noetl.catalog.port import CatalogEntry, Sealed
-from noetl.database import Database, Grouped, Record
+from noetl.catalog.port import CatalogEntry, SealedCredential
+from noetl.database import CallBatcher, Database, Record
 from noetl.model.ids import DEFAULT_TENANT, Tenant
-from noetl.sql import load
+from noetl.sql import load_queries
 
-_SQL = load(Path(__file__).with_name("catalog.sql"))
-_VAULT = load(Path(__file__).with_name("vault.sql"))
-FINDS = 500  # lookups in one statement
+_SQL = load_queries(Path(__file__).with_name("catalog.sql"))
+_VAULT = load_queries(Path(__file__).with_name("vault.sql"))
+MAX_FINDS = 500  # lookups in one statement
 
 
 class CatalogPostgres:
     def __init__(self, database: Database) -> None:
         self._pool = database.main
-        self._finds = Grouped(self._find_all, limit=FINDS)
+        self._finds = CallBatcher(self._find_all, limit=MAX_FINDS)
 
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
         """Register under a lock per path, so that versions are numbered one after the other."""
@@ -24,7 +24,7 @@ class CatalogPostgres:
         latest = await self.find(path, tenant=tenant)
         if latest is not None and latest.hash == content:
             return latest
-        async with self._pool.transaction() as session:
+        async with self._pool.open_write_transaction() as session:
             lock, register = _SQL["alone"], _SQL["register"]
             await session.fetch(lock.text, *lock.bind(tenant=tenant, path=path))
             values = register.bind(tenant=tenant, path=path, hash=content, text=text)
@@ -55,14 +55,14 @@ class CatalogPostgres:
         entries = {keys[number - 1]: CatalogEntry(*entry) for number, *entry in rows}
         return [entries.get(key) for key in requests]
 
-    async def by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
+    async def find_by_hash(self, content: str, tenant: Tenant | None = None) -> CatalogEntry | None:
         if tenant is None:
             rows = await self._pool.read(_SQL["by_content"], hash=content)
         else:
             rows = await self._pool.read(_SQL["by_hash"], tenant=tenant, hash=content)
-        return _first(rows)
+        return _first_entry(rows)
 
-    async def latest(
+    async def list_latest_entries(
         self,
         prefix: str = "",
         after: str = "",
@@ -78,7 +78,7 @@ class CatalogPostgres:
         )
         return [CatalogEntry(*row) for row in rows]
 
-    async def versions(
+    async def list_path_versions(
         self,
         path: str,
         before: int | None = None,
@@ -95,7 +95,7 @@ class CatalogPostgres:
         return [CatalogEntry(*row) for row in rows]
 
 
-def _first(rows: list[Record]) -> CatalogEntry | None:
+def _first_entry(rows: list[Record]) -> CatalogEntry | None:
     if not rows:
         return None
     return CatalogEntry(*rows[0])
@@ -105,7 +105,7 @@ class VaultPostgres:
     def __init__(self, database: Database) -> None:
         self._pool = database.main
 
-    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> Sealed:
+    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> SealedCredential:
         (row,) = await self._pool.write(
             _VAULT["put"],
             tenant=tenant,
@@ -113,17 +113,17 @@ class VaultPostgres:
             kind=kind,
             data=data,
         )
-        return Sealed(*row)
+        return SealedCredential(*row)
 
-    async def find(self, tenant: Tenant, name: str) -> Sealed | None:
+    async def find(self, tenant: Tenant, name: str) -> SealedCredential | None:
         rows = await self._pool.read(_VAULT["find"], tenant=tenant, name=name)
         if not rows:
             return None
-        return Sealed(*rows[0])
+        return SealedCredential(*rows[0])
 
-    async def stored(self, tenant: Tenant) -> list[Sealed]:
+    async def list_sealed_credentials(self, tenant: Tenant) -> list[SealedCredential]:
         rows = await self._pool.read(_VAULT["stored"], tenant=tenant)
-        return [Sealed(*row) for row in rows]
+        return [SealedCredential(*row) for row in rows]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         rows = await self._pool.write(_VAULT["delete"], tenant=tenant, name=name)

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from noetl.cli.loop import rarely_collect
-from noetl.cli.output import LEFT, complain, log_to_stderr
+from noetl.cli.loop import reduce_garbage_collection
+from noetl.cli.output import EXIT_INTERRUPTED, log_to_stderr, print_error
 
 ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops, branches and retries.
 
@@ -37,12 +37,12 @@ Without NOETL_SERVER_URL commands work on the database of this machine, below NO
 
 def main() -> None:
     """The entry point of `noetl`."""
-    rarely_collect()
+    reduce_garbage_collection()
     try:
         log_to_stderr("ERROR")
-        application()()
+        make_application()()
     except KeyboardInterrupt:
-        sys.exit(LEFT)
+        sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # `noetl exec list | head`: the reader has closed the pipe
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, sys.stdout.fileno())
@@ -50,10 +50,10 @@ def main() -> None:
     except Exception as error:  # the outermost border: users get words, not a stack trace
         if os.environ.get("NOETL_DEBUG"):
             raise
-        sys.exit(complain(error))
+        sys.exit(print_error(error))
 
 
-def application() -> typer.Typer:
+def make_application() -> typer.Typer:
     """The Typer application with the commands of all modules."""
     from noetl.cli import (
         catalog,
@@ -110,7 +110,7 @@ def root(
         typer.Option(
             "--version",
             help="print the version and leave",
-            callback=lambda asked: _version(asked),
+            callback=lambda asked: _print_version(asked),
             is_eager=True,
         ),
     ] = False,
@@ -119,7 +119,7 @@ def root(
     pass
 
 
-def _version(is_asked: bool) -> None:
+def _print_version(is_asked: bool) -> None:
     if is_asked:
         from importlib.metadata import version as installed
 

@@ -7,21 +7,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from noetl.cli.catalog import TESTS
-from noetl.cli.run import plain, read
+from noetl.cli.catalog import TEST_FILE_ENDINGS
+from noetl.cli.run import parse_plain_yaml, read_text_file
 from noetl.model.approvals import problem_with_approval
 from noetl.model.errors import InvalidInput
 from noetl.playbook import durations
 from noetl.playbook import text as yaml
 
-ANSWERS = ("value", "rows", "data", "error")
+ANSWER_FIELDS = ("value", "rows", "data", "error")
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Error(_Model):
+class StubError(_Model):
     """An error with the fields that templates see."""
 
     code: str = "ERROR"
@@ -39,16 +39,16 @@ class StubAnswer(_Model):
     rows: list[Any] = []
     data: Any = None
     status: int = 200  # the HTTP status of `data`
-    error: Error | None = None
+    error: StubError | None = None
 
     @property
-    def given(self) -> str | None:
-        return next((name for name in ANSWERS if name in self.model_fields_set), None)
+    def answer_field(self) -> str | None:
+        return next((name for name in ANSWER_FIELDS if name in self.model_fields_set), None)
 
     @model_validator(mode="after")
-    def _one(self) -> "StubAnswer":
-        if len(self.model_fields_set.intersection(ANSWERS)) > 1:
-            raise ValueError(f"one of {', '.join(ANSWERS)}")
+    def _check_single_answer(self) -> "StubAnswer":
+        if len(self.model_fields_set.intersection(ANSWER_FIELDS)) > 1:
+            raise ValueError(f"one of {', '.join(ANSWER_FIELDS)}")
         return self
 
 
@@ -59,20 +59,20 @@ class Stub(StubAnswer):
     items: dict[int, StubAnswer] = {}
 
     @model_validator(mode="after")
-    def _something(self) -> "Stub":
-        if self.given is None and not self.calls and not self.items:
-            raise ValueError(f"says nothing: write one of {', '.join(ANSWERS)}, calls, items")
-        if self.given is not None and self.calls:
-            raise ValueError(f"either {self.given} or calls")
+    def _check_has_answer(self) -> "Stub":
+        if self.answer_field is None and not self.calls and not self.items:
+            raise ValueError(f"says nothing: write one of {', '.join(ANSWER_FIELDS)}, calls, items")
+        if self.answer_field is not None and self.calls:
+            raise ValueError(f"either {self.answer_field} or calls")
         return self
 
-    def answer(self, number: int, index: int | None) -> StubAnswer | None:
+    def find_answer(self, number: int, index: int | None) -> StubAnswer | None:
         """The answer to call `number` (from 0) for loop item `index`, or None if there is none."""
         if index is not None and index in self.items:
             return self.items[index]
         if number < len(self.calls):
             return self.calls[number]
-        if self.calls or self.given is None:
+        if self.calls or self.answer_field is None:
             return None
         return self
 
@@ -90,7 +90,7 @@ class ExpectedError(_Model):
     message: str | None = None
 
 
-class Expected(_Model):
+class ExpectedOutcome(_Model):
     status: Literal["completed", "failed", "cancelled"] | None = None
     path: list[str] | None = None
     steps: dict[str, str] = {}
@@ -125,7 +125,7 @@ class CaseInputs(_Model):
 class Case(CaseInputs):
     name: str
     timeout: str | int | float = "30s"
-    expect: Expected
+    expect: ExpectedOutcome
 
 
 class Suite(CaseInputs):
@@ -137,7 +137,7 @@ class Suite(CaseInputs):
     with_: list[str] = Field(default=[], alias="with")
     tests: list[Case] = Field(min_length=1)
 
-    def complete(self, case: Case) -> Case:
+    def complete_case(self, case: Case) -> Case:
         """The test with the inputs of the whole file merged in."""
         merged: dict[str, Any] = {
             "signals": [*self.signals, *case.signals],
@@ -148,7 +148,7 @@ class Suite(CaseInputs):
         return case.model_copy(update=merged)
 
 
-def suites_in(paths: list[Path]) -> list[Path]:
+def find_suites(paths: list[Path]) -> list[Path]:
     """The given files, and the files below given folders that are named as tests."""
     files: list[Path] = []
     for path in paths:
@@ -156,35 +156,35 @@ def suites_in(paths: list[Path]) -> list[Path]:
             files.append(path)
             continue
         below: list[Path] = []
-        for ending in TESTS:
+        for ending in TEST_FILE_ENDINGS:
             below += path.rglob(f"*{ending}")
         files += sorted(below)
     if not files:
         raise InvalidInput(
             f"no tests in {', '.join(map(str, paths))}",
-            hint=f"files whose names end with {TESTS[0]}",
+            hint=f"files whose names end with {TEST_FILE_ENDINGS[0]}",
         )
     return list(dict.fromkeys(files))
 
 
 def load_suite(file: Path) -> Suite:
-    text = read(file)
+    text = read_text_file(file)
     try:
-        suite = Suite.model_validate(plain(text, str(file)))
+        suite = Suite.model_validate(parse_plain_yaml(text, str(file)))
         for case in suite.tests:
-            durations.micros(case.timeout)
+            durations.parse_micros(case.timeout)
     except ValidationError as error:
         hint = "docs/testing.md shows what a test says"
-        raise InvalidInput(f"{file}{_problem(text, error)}", hint=hint) from error
+        raise InvalidInput(f"{file}{_describe_problem(text, error)}", hint=hint) from error
     except ValueError as error:
         raise InvalidInput(f"{file}: {error}") from error
     return suite
 
 
-def _problem(text: str, error: ValidationError) -> str:
+def _describe_problem(text: str, error: ValidationError) -> str:
     """The first problem with its place. Unknown keys come first: often a missing key is misspelt."""
     first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    node, mark = yaml.read(text).data, yaml.START
+    node, mark = yaml.read_document(text).data, yaml.START_MARK
     for part in first["loc"]:
         if isinstance(node, yaml.Map) and part in node.marks:
             mark, node = node.marks[part][0], node[part]
@@ -220,18 +220,20 @@ class CaseDifference:
     got: Any
 
 
-MISSING = "(nothing)"
+MISSING_VALUE = "(nothing)"
 
 
-def differences(expect: Expected, outcome: CaseOutcome) -> list[CaseDifference]:
+def find_differences(expect: ExpectedOutcome, outcome: CaseOutcome) -> list[CaseDifference]:
     return [
         CaseDifference(what, expected, got)
-        for what, expected, got in _compared(expect, outcome)
-        if not _equal(expected, got)
+        for what, expected, got in _list_comparisons(expect, outcome)
+        if not _is_equal(expected, got)
     ]
 
 
-def _compared(expect: Expected, outcome: CaseOutcome) -> Iterator[tuple[str, Any, Any]]:
+def _list_comparisons(
+    expect: ExpectedOutcome, outcome: CaseOutcome
+) -> Iterator[tuple[str, Any, Any]]:
     """Every expected fact: its name, the expected value and the real one."""
     default_status = "failed" if expect.error is not None else "completed"
     yield "status", expect.status or default_status, outcome.status
@@ -242,28 +244,28 @@ def _compared(expect: Expected, outcome: CaseOutcome) -> Iterator[tuple[str, Any
     if "result" in expect.model_fields_set:
         yield "result", expect.result, outcome.result
     for step, value in expect.values.items():
-        yield f"values.{step}", value, outcome.values.get(step, MISSING)
+        yield f"values.{step}", value, outcome.values.get(step, MISSING_VALUE)
     for name, value in expect.ctx.items():
-        yield f"ctx.{name}", value, outcome.ctx.get(name, MISSING)
+        yield f"ctx.{name}", value, outcome.ctx.get(name, MISSING_VALUE)
     for name, value in expect.state.items():
-        yield f"state.{name}", value, outcome.state.get(name, MISSING)
+        yield f"state.{name}", value, outcome.state.get(name, MISSING_VALUE)
     if expect.error is not None:
-        yield from _of_error(expect.error, outcome.error or {})
+        yield from _compare_error(expect.error, outcome.error or {})
     for place, expected in expect.calls.items():
-        yield from _of_calls(place, expected, outcome.calls.get(place, []))
+        yield from _compare_calls(place, expected, outcome.calls.get(place, []))
 
 
-def _of_error(expect: ExpectedError, got: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _compare_error(expect: ExpectedError, got: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     if expect.step is not None:
-        yield "error.step", expect.step, got.get("step", MISSING)
+        yield "error.step", expect.step, got.get("step", MISSING_VALUE)
     if expect.code is not None:
-        yield "error.code", expect.code, got.get("code", MISSING)
-    message = str(got.get("message", MISSING))
+        yield "error.code", expect.code, got.get("code", MISSING_VALUE)
+    message = str(got.get("message", MISSING_VALUE))
     if expect.message is not None and expect.message not in message:
         yield "error.message", expect.message, message
 
 
-def _of_calls(
+def _compare_calls(
     place: str, wanted: int | list[dict[str, Any]], made: list[dict[str, Any]]
 ) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(wanted, int):
@@ -271,18 +273,18 @@ def _of_calls(
         return
     yield f"calls.{place}", len(wanted), len(made)
     for number, (expected, call) in enumerate(zip(wanted, made, strict=False)):
-        got = {name: call.get(name, MISSING) for name in expected}
+        got = {name: call.get(name, MISSING_VALUE) for name in expected}
         yield f"calls.{place}[{number}]", expected, got
 
 
-def _equal(expected: Any, got: Any) -> bool:
+def _is_equal(expected: Any, got: Any) -> bool:
     """Equality of JSON values: 1 equals 1.0, and true equals neither."""
     if isinstance(expected, bool) or isinstance(got, bool):
         return expected is got
     if isinstance(expected, dict) and isinstance(got, dict):
         if expected.keys() != got.keys():
             return False
-        return all(_equal(value, got[name]) for name, value in expected.items())
+        return all(_is_equal(value, got[name]) for name, value in expected.items())
     if isinstance(expected, list) and isinstance(got, list):
-        return len(expected) == len(got) and all(map(_equal, expected, got))
+        return len(expected) == len(got) and all(map(_is_equal, expected, got))
     return bool(expected == got)

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from noetl.cli.client import Client, Row
-from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json, say_row, warn
+from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.output import print_table, say, say_json, say_row, warn
 from noetl.model.errors import InvalidInput, NotFound
 
 ABOUT = """Playbooks as they are registered: by path, each text with a version of its own.
@@ -17,8 +17,8 @@ ABOUT = """Playbooks as they are registered: by path, each text with a version o
   noetl catalog diff examples/hello
 """
 # Endings of test files. They are in the folders of playbooks, and are no playbooks.
-TESTS = (".test.yaml", ".test.yml")
-Named = Annotated[str, typer.Argument(metavar="PATH", help="a path of the catalog")]
+TEST_FILE_ENDINGS = (".test.yaml", ".test.yml")
+CatalogPath = Annotated[str, typer.Argument(metavar="PATH", help="a path of the catalog")]
 
 
 def register(app: typer.Typer) -> None:
@@ -45,24 +45,26 @@ def register_files(
 
     Example: noetl catalog register playbooks/
     """
-    from noetl.cli.language import load_or_raise
-    from noetl.cli.run import read
+    from noetl.cli.language import check_playbook_or_raise
+    from noetl.cli.run import read_text_file
 
     paths: list[Path] = []
     for argument in files:
-        paths += playbooks_in(argument)
+        paths += find_playbook_files(argument)
     if not paths:
         raise InvalidInput(
             f"no playbooks in {', '.join(map(str, files))}",
-            hint=f"files whose names end with .yaml or .yml; {TESTS[0]} is a test",
+            hint=f"files whose names end with .yaml or .yml; {TEST_FILE_ENDINGS[0]} is a test",
         )
     if path is not None and len(paths) != 1:
         raise InvalidInput(
             f"--path names one playbook, and there are {len(paths)} files", hint="give one file"
         )
-    texts = [(file, read(file)) for file in paths]
+    texts = [(file, read_text_file(file)) for file in paths]
     for file, text in texts:
-        load_or_raise(text, str(file))  # checks all of them before the first is registered
+        check_playbook_or_raise(
+            text, str(file)
+        )  # checks all of them before the first is registered
 
     async def work(client: Client) -> list[Row]:
         rows: list[Row] = []
@@ -71,8 +73,8 @@ def register_files(
             rows.append({"file": str(file), **registered})
         return rows
 
-    rows = talk(work)
-    _warn_of_missing(rows)
+    rows = run_with_client(work)
+    _warn_of_missing_names(rows)
     if as_json:
         say_json(rows)
         return
@@ -80,10 +82,10 @@ def register_files(
     for row in rows:
         change = "new" if row["created"] else "as it was"
         table.append((row["path"], row["version"], change, row["file"]))
-    columns(("PATH", "VERSION", "", "FILE"), table)
+    print_table(("PATH", "VERSION", "", "FILE"), table)
 
 
-def _warn_of_missing(rows: list[Row]) -> None:
+def _warn_of_missing_names(rows: list[Row]) -> None:
     """Warn of children and credentials that the playbooks name and the server does not have.
 
     A playbook may be checked before its child is registered, so children among `rows` are no
@@ -98,12 +100,14 @@ def _warn_of_missing(rows: list[Row]) -> None:
                 warn(f"{row['file']}:{finding['line']}: {finding['message']}", finding["hint"])
 
 
-def playbooks_in(place: Path) -> list[Path]:
+def find_playbook_files(place: Path) -> list[Path]:
     """The file itself, or the playbooks below a folder."""
     if not place.is_dir():
         return [place]
     paths = [*place.rglob("*.yaml"), *place.rglob("*.yml")]
-    return sorted(path for path in paths if path.is_file() and not path.name.endswith(TESTS))
+    return sorted(
+        path for path in paths if path.is_file() and not path.name.endswith(TEST_FILE_ENDINGS)
+    )
 
 
 def list_playbooks(
@@ -111,13 +115,13 @@ def list_playbooks(
     as_json: AsJson = False,
 ) -> None:
     """List registered playbooks, each with its latest version."""
-    rows = talk(lambda client: client.playbooks(prefix))
+    rows = run_with_client(lambda client: client.list_playbooks(prefix))
     if as_json:
         say_json(rows)
     elif not rows:
         say("no playbooks: noetl catalog register FILE adds one")
     else:
-        columns(
+        print_table(
             ("PATH", "VERSION", "HASH"),
             [(row["path"], row["version"], row["hash"][:12]) for row in rows],
         )
@@ -128,26 +132,26 @@ Version = Annotated[
 ]
 
 
-def get(path: Named, version: Version = None, as_json: AsJson = False) -> None:
+def get(path: CatalogPath, version: Version = None, as_json: AsJson = False) -> None:
     """Print a registered playbook.
 
     Example: noetl catalog get examples/hello --version 1
     """
-    row = talk(lambda client: _found(client, path, version))
+    row = run_with_client(lambda client: _get_playbook_or_hint(client, path, version))
     say_row(row, row["content"].rstrip("\n"), as_json=as_json)
 
 
-async def _found(client: Client, path: str, version: int | None = None) -> Row:
-    from noetl.cli.run import meant
+async def _get_playbook_or_hint(client: Client, path: str, version: int | None = None) -> Row:
+    from noetl.cli.run import suggest_playbook
 
     try:
-        return await client.playbook(path, version)
+        return await client.get_playbook(path, version)
     except NotFound as error:
-        raise NotFound(str(error), hint=await meant(client, path)) from error
+        raise NotFound(str(error), hint=await suggest_playbook(client, path)) from error
 
 
 def diff(
-    path: Named,
+    path: CatalogPath,
     older: Annotated[
         int | None, typer.Option("--from", min=1, help="without it, the one before the latest")
     ] = None,
@@ -160,10 +164,10 @@ def diff(
     """
 
     async def work(client: Client) -> Row:
-        latest = await _found(client, path)
+        latest = await _get_playbook_or_hint(client, path)
         before = (newer or latest["version"]) - 1
-        return await client.diff(path, older or max(1, before), newer)
+        return await client.diff_versions(path, older or max(1, before), newer)
 
-    row = talk(work)
+    row = run_with_client(work)
     equal = f"versions {row['older']} and {row['newer']} of {path} are equal"
     say_row(row, row["diff"].rstrip("\n") or equal, as_json=as_json)

@@ -11,164 +11,174 @@ from noetl.model.errors import NotFound
 from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:  # only the command that runs loads them, so that `--help` is fast
-    from noetl.log.port import Recorded
+    from noetl.log.port import RecordedEvent
     from noetl.model.reference import Reference
     from noetl.server.services.logs import LogService
 
-Need = Literal["read", "change", "run"]  # what a command is going to do
-Change = Literal["cancel", "pause", "resume", "release"]  # of an execution
-Again = Literal["retry", "rerun"]
-Turned = Literal["pause", "resume"]  # changes of a schedule
-Pinning = Literal["pin", "unpin"]
+ClientNeed = Literal["read", "change", "run"]  # what a command is going to do
+ExecutionChange = Literal["cancel", "pause", "resume", "release"]  # of an execution
+RepeatKind = Literal["retry", "rerun"]
+ScheduleChange = Literal["pause", "resume"]  # changes of a schedule
+PinChange = Literal["pin", "unpin"]
 Row = dict[str, Any]  # a JSON object of the API
-Span = tuple[int, int | None]  # rows [first, last)
+RowSpan = tuple[int, int | None]  # rows [first, last)
 LATEST = "@latest"
-MOST_NODES = 1_000
+MAX_TRACE_NODES = 1_000
 
 
 class Client(Protocol):
     """The operations of the HTTP API that commands use."""
 
-    runs: bool  # another process keeps executions running after this command has ended
+    has_server: bool  # another process keeps executions running after this command has ended
 
     async def register(self, text: str, path: str | None = None) -> Row: ...
-    async def playbooks(self, prefix: str = "") -> list[Row]: ...
-    async def playbook(self, path: str, version: int | None = None) -> Row: ...
-    async def diff(self, path: str, older: int, newer: int | None = None) -> Row: ...
+    async def list_playbooks(self, prefix: str = "") -> list[Row]: ...
+    async def get_playbook(self, path: str, version: int | None = None) -> Row: ...
+    async def diff_versions(self, path: str, older: int, newer: int | None = None) -> Row: ...
 
     async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row: ...
-    async def credentials(self) -> list[Row]: ...
+    async def list_credentials(self) -> list[Row]: ...
     async def delete_credential(self, name: str) -> Row: ...
 
     async def add_schedule(self, **wanted: Any) -> Row: ...
-    async def schedules(self) -> list[Row]: ...
-    async def schedule(self, name: str) -> Row: ...
-    async def change_schedule(self, name: str, how: Turned) -> Row: ...
+    async def list_schedules(self) -> list[Row]: ...
+    async def get_schedule(self, name: str) -> Row: ...
+    async def change_schedule(self, name: str, how: ScheduleChange) -> Row: ...
     async def delete_schedule(self, name: str) -> Row: ...
-    async def slots(self, name: str, count: int) -> Row: ...
+    async def list_next_slots(self, name: str, count: int) -> Row: ...
 
     async def add_hook(self, **call: Any) -> Row: ...
-    async def hooks(self) -> list[Row]: ...
+    async def list_hooks(self) -> list[Row]: ...
     async def delete_hook(self, name: str) -> Row: ...
 
-    async def state_values(self, path: str | None) -> list[Row]: ...  # of one playbook, or of all
-    async def state_value(self, path: str, name: str) -> Row: ...
+    async def list_state_values(
+        self, path: str | None
+    ) -> list[Row]: ...  # of one playbook, or of all
+    async def get_state_value(self, path: str, name: str) -> Row: ...
     async def set_state(self, path: str, name: str, value: Any, expected: int | None) -> Row: ...
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row: ...
-    async def state_history(self, path: str, name: str) -> list[Row]: ...  # newest first
+    async def list_state_history(self, path: str, name: str) -> list[Row]: ...  # newest first
 
     async def start(
         self, path: str, version: int | None, payload: dict[str, Any]
     ) -> ExecutionId: ...
-    async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
+    async def repeat_execution(
+        self, execution_id: ExecutionId, how: RepeatKind, **wish: Any
+    ) -> ExecutionId:
         """Start a retry or rerun. `wish`: version, from_step (of a rerun) and payload."""
         ...
 
-    async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row: ...
-    async def change(self, execution_id: ExecutionId, how: Change) -> Row: ...
-    async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row: ...
+    async def preview_repeat(
+        self, execution_id: ExecutionId, how: RepeatKind, **wish: Any
+    ) -> Row: ...
+    async def change_execution(self, execution_id: ExecutionId, how: ExecutionChange) -> Row: ...
+    async def send_signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row: ...
 
-    async def executions(
+    async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
         """Executions, newest first. Filters of the API: status, path, parent, since, roots."""
         ...
 
-    async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row: ...
-    async def workload(self, execution_id: ExecutionId) -> Row: ...
-    async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
+    async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row: ...
+    async def get_workload(self, execution_id: ExecutionId) -> Row: ...
+    async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
         """The first failure that caused an execution to fail. `min_seq`: number of its last event."""
         ...
 
-    async def explain(self, execution_id: ExecutionId, step: str) -> Row: ...
-    async def events(self, execution_id: ExecutionId, after: int = 0) -> "list[Recorded]": ...
-    async def events_after(self, execution_id: ExecutionId, after: int) -> "list[Recorded]":
+    async def explain_step(self, execution_id: ExecutionId, step: str) -> Row: ...
+    async def list_events(
+        self, execution_id: ExecutionId, after: int = 0
+    ) -> "list[RecordedEvent]": ...
+    async def wait_for_events(self, execution_id: ExecutionId, after: int) -> "list[RecordedEvent]":
         """The events after number `after`. Waits a moment if there are none."""
         ...
 
-    def logs(
+    def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
         """The lines that steps printed, in order of arrival. `follow`: until the execution ends."""
         ...
 
     async def resolve(self, reference: "Reference") -> Any: ...
-    async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> Row: ...
-    def download(
+    async def preview_result(self, execution_id: ExecutionId, step: str, rows: int) -> Row: ...
+    def download_result(
         self,
         execution_id: ExecutionId,
         step: str,
         format: str | None,
-        rows: Span = (0, None),
+        rows: RowSpan = (0, None),
     ) -> AsyncGenerator[bytes, None]:
         """The bytes of a result. Without a format they are those of the store."""
         ...
 
-    async def trace(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
+    async def trace_result(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
         """The lineage of a result. `next` is set if the limit of nodes has cut it."""
         ...
 
-    async def pin(self, execution_id: ExecutionId, step: str, how: Pinning) -> Row: ...
-    async def usage_of(self, execution_id: ExecutionId) -> Row: ...
-    async def usage(self, path: str | None, before: str | None, limit: int) -> Row: ...
+    async def change_pin(self, execution_id: ExecutionId, step: str, how: PinChange) -> Row: ...
+    async def get_execution_usage(self, execution_id: ExecutionId) -> Row: ...
+    async def list_usage(self, path: str | None, before: str | None, limit: int) -> Row: ...
 
-    async def queue(
+    async def list_queue(
         self, status: str | None = None, execution_id: ExecutionId | None = None
     ) -> list[Row]: ...
-    async def workers(self) -> list[Row]: ...
-    async def history(self) -> str:
+    async def list_workers(self) -> list[Row]: ...
+    async def check_history_readable(self) -> str:
         """Returns "ok", or the reason why compacted history cannot be read."""
         ...
 
-    async def lag(self) -> dict[int, float]:
+    async def read_projection_lag(self) -> dict[int, float]:
         """Milliseconds that projections are behind, by shard, without shards that are up to date."""
         ...
 
 
 @asynccontextmanager
-async def connect(need: Need = "read", pools: tuple[str, ...] = ()) -> AsyncIterator[Client]:
+async def open_client(
+    need: ClientNeed = "read", pools: tuple[str, ...] = ()
+) -> AsyncIterator[Client]:
     """Connect to the server, or open the home of this machine.
 
     A worker that runs in this process also serves `pools`.
     """
-    from noetl.settings import HomeSettings, read
+    from noetl.settings import HomeSettings, read_settings
 
-    place = read(HomeSettings)
-    if place.servers:
-        from noetl.cli.remote import Remote
+    place = read_settings(HomeSettings)
+    if place.server_urls:
+        from noetl.cli.remote import RemoteClient
 
-        async with Remote(place.servers[0], place.where) as remote:
+        async with RemoteClient(place.server_urls[0], place.home_path) as remote:
             yield remote
         return
-    from noetl.cli.embedded import local
+    from noetl.cli.embedded import open_local_client
 
-    async with local(place.where, need, pools) as client:
+    async with open_local_client(place.home_path, need, pools) as client:
         yield client
 
 
-async def printed(
+async def read_printed_lines(
     service: "LogService", execution_id: ExecutionId, step: str | None, *, follow: bool
 ) -> AsyncGenerator[list[Row], None]:
     """The lines that steps printed, for clients that read the log in this process."""
-    from noetl.model.identity import LOCAL
-    from noetl.server.services.logs import lines
+    from noetl.model.identity import LOCAL_IDENTITY
+    from noetl.server.services.logs import decode_lines
 
     if follow:
-        async with aclosing(service.follow(LOCAL, execution_id, step)) as pages:
+        async with aclosing(service.follow(LOCAL_IDENTITY, execution_id, step)) as pages:
             async for page in pages:
                 if isinstance(page, list):
-                    yield [line for part in page for line in lines(part)]
+                    yield [line for part in page for line in decode_lines(part)]
         return
     after = 0
-    while parts := await service.page(LOCAL, execution_id, step, after):
+    while parts := await service.list_page(LOCAL_IDENTITY, execution_id, step, after):
         after = parts[-1].number
-        yield [line for part in parts for line in lines(part)]
+        yield [line for part in parts for line in decode_lines(part)]
 
 
-async def pages_of(read_page: Callable[[str | None], Awaitable[Row]]) -> Row:
+async def join_trace_pages(read_page: Callable[[str | None], Awaitable[Row]]) -> Row:
     """The pages of a lineage graph as one graph, up to a limit of nodes."""
     graph = await read_page(None)
-    while graph["next"] is not None and len(graph["nodes"]) < MOST_NODES:
+    while graph["next"] is not None and len(graph["nodes"]) < MAX_TRACE_NODES:
         more = await read_page(graph["next"])
         graph["nodes"] += more["nodes"]
         graph["edges"] += more["edges"]
@@ -176,13 +186,13 @@ async def pages_of(read_page: Callable[[str | None], Awaitable[Row]]) -> Row:
     return graph
 
 
-async def named(client: Client, text: str) -> ExecutionId:
+async def find_execution_id(client: Client, text: str) -> ExecutionId:
     """The id of the execution that the user names: a number, or `@latest`.
 
     `@latest` is the newest execution that is not a child.
     """
     if text == LATEST:
-        for row in await client.executions(roots=True, limit=1):
+        for row in await client.list_executions(roots=True, limit=1):
             return ExecutionId(row["execution_id"])
         raise NotFound("there is no execution yet", hint="noetl run FILE starts one")
     if not (text.isascii() and text.isdigit()):

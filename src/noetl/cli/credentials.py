@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json, say_row
+from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.output import print_table, say, say_json, say_row
 
 ABOUT = """Credentials that playbooks use by name: stored encrypted, shown to nobody, opened by workers alone.
 
@@ -65,8 +65,8 @@ def add(
       noetl credential add warehouse --kind postgres --file warehouse.json
       pass show api | jq -R '{token: .}' | noetl credential add api --kind bearer --file -
     """
-    fields = fields_of(data, file)
-    row = talk(lambda client: client.add_credential(name, kind, fields))
+    fields = read_fields(data, file)
+    row = run_with_client(lambda client: client.add_credential(name, kind, fields))
     change = "stored" if row["created"] else "replaced"
     sentence = f"credential {row['name']} ({row['kind']}) is {change}"
     say_row(row, sentence, as_json=as_json)
@@ -74,13 +74,13 @@ def add(
 
 def list_credentials(as_json: AsJson = False) -> None:
     """List stored credentials: names and kinds, never values."""
-    rows = talk(lambda client: client.credentials())
+    rows = run_with_client(lambda client: client.list_credentials())
     if as_json:
         say_json(rows)
     elif not rows:
         say("no credentials: noetl credential add NAME --kind KIND --file FILE stores one")
     else:
-        columns(
+        print_table(
             ("NAME", "KIND", "CHANGED"),
             [(row["name"], row["kind"], row["changed_at"][:19]) for row in rows],
         )
@@ -88,14 +88,14 @@ def list_credentials(as_json: AsJson = False) -> None:
 
 def delete(name: Name, as_json: AsJson = False) -> None:
     """Delete a credential. Steps that ask for it fail from then on."""
-    row = talk(lambda client: client.delete_credential(name))
+    row = run_with_client(lambda client: client.delete_credential(name))
     say_row(row, f"credential {row['name']} is deleted", as_json=as_json)
 
 
-def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
+def read_fields(data: str | None, file: Path | None) -> dict[str, Any]:
     """The fields of a credential, read from JSON. Errors name the place, never the content."""
-    from noetl.cli.run import read
-    from noetl.model.duplicate_keys import first_duplicate_key
+    from noetl.cli.run import read_text_file
+    from noetl.model.duplicate_keys import find_duplicate_key
     from noetl.model.errors import InvalidInput
 
     if (data is None) == (file is None):
@@ -107,10 +107,10 @@ def fields_of(data: str | None, file: Path | None) -> dict[str, Any]:
     elif str(file) == "-":
         where, text = "standard input", sys.stdin.read()
     else:
-        where, text = str(file), read(Path(str(file)).expanduser())
+        where, text = str(file), read_text_file(Path(str(file)).expanduser())
     try:
         fields = json.loads(text)
-        duplicate = first_duplicate_key(text)
+        duplicate = find_duplicate_key(text)
     except ValueError as error:
         place = ""
         if isinstance(error, json.JSONDecodeError):

@@ -4,15 +4,28 @@ from collections.abc import Iterator
 from typing import Any
 
 from noetl.cli.client import Row
-from noetl.cli.output import coloured, columns, dim, say, shorten, status_text, to_json
+from noetl.cli.output import (
+    add_colour,
+    dim_text,
+    format_status,
+    print_table,
+    say,
+    shorten_text,
+    to_json,
+)
 
-SHOWN_WORKLOAD = 1_000  # characters
-SHOWN_CHILDREN = 10
+MAX_WORKLOAD_CHARS = 1_000  # characters
+MAX_CHILDREN = 10
 # Details of a failure that are printed, with their titles.
-TEXTS = {"trace": "traceback", "stderr": "stderr", "stdout": "stdout", "data": "response"}
+FAILURE_DETAIL_TITLES = {
+    "trace": "traceback",
+    "stderr": "stderr",
+    "stdout": "stdout",
+    "data": "response",
+}
 
 
-def seconds_text(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """A duration as people read it: 0.12 s, 30.4 s, 2 m 05 s, 3 h 12 m."""
     if seconds is None:
         return ""
@@ -27,7 +40,7 @@ def seconds_text(seconds: float | None) -> str:
     return f"{hours} h {minutes:02d} m"
 
 
-def loop_text(loop: Row | None) -> str:
+def format_loop_progress(loop: Row | None) -> str:
     """The progress of a loop: `7 of 10, 2 failed`."""
     if loop is None:
         return ""
@@ -45,13 +58,13 @@ def print_state(state: Row) -> None:
         label = "state" if number == 0 else ""
         value = "not set" if entry["unset"] else to_json(entry["value"])
         line = f"{label:<10} {name}: {value[:200]}"
-        facts = ", ".join(_state_facts(entry))
+        facts = ", ".join(_list_state_facts(entry))
         if facts:
-            line += f"  {dim(facts)}"
+            line += f"  {dim_text(facts)}"
         say(line)
 
 
-def _state_facts(entry: Row) -> Iterator[str]:
+def _list_state_facts(entry: Row) -> Iterator[str]:
     if entry["read_version"]:
         yield f"read version {entry['read_version']}"
     if entry["writes"]:
@@ -65,11 +78,11 @@ def print_workload(workload: Row | None) -> None:
     if workload is None:
         say("workload   larger than 64 KB")
         return
-    text = _one_line(workload)
-    say(f"workload   {shorten(text, SHOWN_WORKLOAD)}")
+    text = _to_one_line_json(workload)
+    say(f"workload   {shorten_text(text, MAX_WORKLOAD_CHARS)}")
 
 
-def _one_line(value: Any) -> str:
+def _to_one_line_json(value: Any) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -85,16 +98,16 @@ def print_children(children: Row) -> None:
     rows = [
         (
             child["execution_id"],
-            status_text(child["status"], child.get("recovered", 0)),
+            format_status(child["status"], child.get("recovered", 0)),
             child["path"],
             child["error"],
         )
-        for child in children["newest"][:SHOWN_CHILDREN]
+        for child in children["newest"][:MAX_CHILDREN]
     ]
-    columns(("EXECUTION", "STATUS", "PLAYBOOK", "ERROR"), rows)
+    print_table(("EXECUTION", "STATUS", "PLAYBOOK", "ERROR"), rows)
     more = children["total"] - len(rows)
     if more > 0:
-        say(dim(f"… {more} more: exec list --parent ID shows them"))
+        say(dim_text(f"… {more} more: exec list --parent ID shows them"))
 
 
 def print_cause(cause: Row | None, execution_id: str) -> None:
@@ -108,8 +121,8 @@ def print_cause(cause: Row | None, execution_id: str) -> None:
     if in_child:
         place = f"child {cause['execution_id']} ({cause['path']}), {place}"
     if in_child or cause["item"] is not None:
-        say(coloured("failed", f"cause: {place}: {cause['code']}: {cause['message']}"))
-    for name, title in TEXTS.items():
+        say(add_colour("failed", f"cause: {place}: {cause['code']}: {cause['message']}"))
+    for name, title in FAILURE_DETAIL_TITLES.items():
         value = cause["detail"].get(name)
         if value in (None, "", {}):
             continue

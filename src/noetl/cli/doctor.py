@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from noetl.cli.client import Client, Row, connect
+from noetl.cli.client import Client, Row, open_client
 from noetl.cli.executions import AsJson
-from noetl.cli.output import as_called, coloured, say, say_json
+from noetl.cli.output import adapt_commands, add_colour, say, say_json
 from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:
     from noetl.settings import HomeSettings
 
-QUIET = timedelta(minutes=1)  # a running execution without an event for this long may be stuck
-LATE = timedelta(seconds=2)  # after the end of a lease; servers check leases twice a second
-BEHIND_MS = 5_000  # lag of a projection
-LITTLE = 1 << 30  # bytes free on the disk
-NAMED = 5  # executions named in a finding
-PAGE = 500  # executions
-ALIVE = ("running", "cancelling", "pending")
+STUCK_AFTER = timedelta(
+    minutes=1
+)  # a running execution without an event for this long may be stuck
+LEASE_GRACE = timedelta(seconds=2)  # after the end of a lease; servers check leases twice a second
+MAX_LAG_MS = 5_000  # lag of a projection
+MIN_FREE_BYTES = 1 << 30  # bytes free on the disk
+MAX_NAMED_EXECUTIONS = 5  # executions named in a finding
+DOCTOR_PAGE_EXECUTIONS = 500  # executions
+UNFINISHED_STATUSES = ("running", "cancelling", "pending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,71 +46,71 @@ def doctor(as_json: AsJson = False) -> None:
 
     Exit code: 0 all is well, 1 something is not.
     """
-    findings = asyncio.run(_examine())
+    findings = asyncio.run(_run_checks())
     if as_json:
         say_json([asdict(finding) for finding in findings])
     else:
-        _print(findings)
+        _print_check_results(findings)
     raise typer.Exit(int(any(finding.status == "error" for finding in findings)))
 
 
-def _print(findings: list[CheckResult]) -> None:
+def _print_check_results(findings: list[CheckResult]) -> None:
     for finding in findings:
-        status = coloured(finding.status, f"{finding.status:<5}")
+        status = add_colour(finding.status, f"{finding.status:<5}")
         say(f"{status}  {finding.check:<10}  {finding.message}")
         if finding.do:
-            say(f"                   → {as_called(finding.do)}")
+            say(f"                   → {adapt_commands(finding.do)}")
 
 
-async def _examine() -> list[CheckResult]:
-    from noetl.settings import HomeSettings, read
+async def _run_checks() -> list[CheckResult]:
+    from noetl.settings import HomeSettings, read_settings
 
-    place = read(HomeSettings)
-    async with connect("read") as client:
-        findings = [CheckResult("reach", "ok", f"{_asked(place)} answers")]
-        findings += _disk(place)
-        findings += await _storage(place)
-        findings += await _history(client)
-        findings += await _executions(client)
-        findings += await _commands(client)
-        findings += await _lag(client)
+    place = read_settings(HomeSettings)
+    async with open_client("read") as client:
+        findings = [CheckResult("reach", "ok", f"{_describe_source(place)} answers")]
+        findings += _check_disk(place)
+        findings += await _check_storage(place)
+        findings += await _check_lake_history(client)
+        findings += await _check_executions(client)
+        findings += await _check_commands(client)
+        findings += await _check_projection_lag(client)
     return findings
 
 
-def _asked(place: "HomeSettings") -> str:
+def _describe_source(place: "HomeSettings") -> str:
     """The server or database that the checks ask."""
-    from noetl.settings import Store, read
+    from noetl.settings import DatabaseSettings, read_settings
 
-    if place.servers:
-        return place.servers[0]
-    if read(Store).db_url is not None:
+    if place.server_urls:
+        return place.server_urls[0]
+    if read_settings(DatabaseSettings).db_url is not None:
         return "the database of NOETL_DB_URL"
-    return f"the database of {place.where}"
+    return f"the database of {place.home_path}"
 
 
-def _disk(place: "HomeSettings") -> list[CheckResult]:
-    if not place.where.exists():
+def _check_disk(place: "HomeSettings") -> list[CheckResult]:
+    if not place.home_path.exists():
         return []
-    free = shutil.disk_usage(place.where).free
-    message = f"{free >> 20} MB free at {place.where}"
-    if free > LITTLE:
+    free = shutil.disk_usage(place.home_path).free
+    message = f"{free >> 20} MB free at {place.home_path}"
+    if free > MIN_FREE_BYTES:
         return [CheckResult("disk", "ok", message)]
     return [
         CheckResult("disk", "error", message, "free some space, or move NOETL_HOME to another disk")
     ]
 
 
-async def _storage(place: "HomeSettings") -> list[CheckResult]:
+async def _check_storage(place: "HomeSettings") -> list[CheckResult]:
     """Check that this machine reaches the store of large results that its settings name."""
     from noetl.model.errors import NoetlError
-    from noetl.settings import Storage, read
-    from noetl.worker.stores import tier
+    from noetl.settings import StorageSettings, read_settings
+    from noetl.worker.stores import open_tier
 
-    storage = read(Storage)
+    storage = read_settings(StorageSettings)
     if storage.storage_cloud_tier is None:
         return []
     try:
-        async for _ in tier(place.where, storage).listed():
+        async for _ in open_tier(place.home_path, storage).list_objects():
             break
     except NoetlError as error:
         return [
@@ -119,36 +121,36 @@ async def _storage(place: "HomeSettings") -> list[CheckResult]:
     return [CheckResult("storage", "ok", f"{storage.storage_cloud_tier} answers")]
 
 
-async def _history(client: Client) -> list[CheckResult]:
+async def _check_lake_history(client: Client) -> list[CheckResult]:
     """Check that the events which compaction moved to the lake can be read."""
-    problem = await client.history()
+    problem = await client.check_history_readable()
     if problem == "ok":
         return [CheckResult("history", "ok", "compacted history can be read")]
     do = "let this machine reach the lake where it was when `noetl job compact` ran: NOETL_STORAGE_LAKE (docs/jobs.md)"
     return [CheckResult("history", "error", problem, do)]
 
 
-async def _executions(client: Client) -> list[CheckResult]:
+async def _check_executions(client: Client) -> list[CheckResult]:
     """Check for executions that are stuck or quarantined."""
     alive: list[Row] = []
-    for status in ALIVE:
-        alive += await _all_executions(client, status)
+    for status in UNFINISHED_STATUSES:
+        alive += await _list_all_executions(client, status)
     stuck: list[Row] = []
     for row in alive:
-        if _since(row["updated_at"]) <= QUIET:
+        if _measure_age(row["updated_at"]) <= STUCK_AFTER:
             continue
-        commands = await client.queue(execution_id=ExecutionId(row["execution_id"]))
+        commands = await client.list_queue(execution_id=ExecutionId(row["execution_id"]))
         if not commands:
             stuck.append(row)
-    aside = await _all_executions(client, "quarantined")
+    aside = await _list_all_executions(client, "quarantined")
     return [
-        _finding(
+        _make_check_result(
             "stuck",
             stuck,
             "execution(s) run, and nothing has happened for a minute",
             "noetl exec get {}, then cancel",
         ),
-        _finding(
+        _make_check_result(
             "aside",
             aside,
             "execution(s) set aside because their log cannot be folded",
@@ -157,29 +159,31 @@ async def _executions(client: Client) -> list[CheckResult]:
     ]
 
 
-async def _all_executions(client: Client, status: str) -> list[Row]:
+async def _list_all_executions(client: Client, status: str) -> list[Row]:
     rows: list[Row] = []
-    page = await client.executions(status=status, limit=PAGE)
+    page = await client.list_executions(status=status, limit=DOCTOR_PAGE_EXECUTIONS)
     while page:
         rows += page
-        page = await client.executions(status=status, limit=PAGE, before=page[-1]["execution_id"])
+        page = await client.list_executions(
+            status=status, limit=DOCTOR_PAGE_EXECUTIONS, before=page[-1]["execution_id"]
+        )
     return rows
 
 
-async def _commands(client: Client) -> list[CheckResult]:
+async def _check_commands(client: Client) -> list[CheckResult]:
     """Check for commands that no worker can take, expired leases, and dead commands."""
-    leased = await client.queue("leased")
-    expired = [row for row in leased if _since(row["lease_until"]) > LATE]
-    dead = await _dead(client)
+    leased = await client.list_queue("leased")
+    expired = [row for row in leased if _measure_age(row["lease_until"]) > LEASE_GRACE]
+    dead = await _list_dead_commands(client)
     return [
-        await _waiting(client),
-        _finding(
+        await _check_queue(client),
+        _make_check_result(
             "leases",
             expired,
             "command(s) whose lease has run out: no server looks after them",
             "noetl server start, or noetl run anything: it takes them up",
         ),
-        _finding(
+        _make_check_result(
             "dead",
             dead,
             "command(s) that killed their workers five times",
@@ -188,37 +192,39 @@ async def _commands(client: Client) -> list[CheckResult]:
     ]
 
 
-async def _waiting(client: Client) -> CheckResult:
+async def _check_queue(client: Client) -> CheckResult:
     """Check that every queued command has a worker that serves its pool."""
-    workers = await client.workers()
+    workers = await client.list_workers()
     served: set[str] = set()
     for worker in workers:
         served.update(worker["pools"])
-    queued = await client.queue("queued")
+    queued = await client.list_queue("queued")
     homeless = [row for row in queued if row["pool"] not in served]
     if not homeless:
         return CheckResult("queue", "ok", f"{len(queued)} queued, {len(workers)} worker(s)")
     pools = ", ".join(sorted({row["pool"] for row in homeless}))
     message = f"command(s) wait for a worker of {pools}"
-    return _finding("queue", homeless, message, f"noetl worker start --pool {pools}", "warn")
+    return _make_check_result(
+        "queue", homeless, message, f"noetl worker start --pool {pools}", "warn"
+    )
 
 
-async def _dead(client: Client) -> list[Row]:
+async def _list_dead_commands(client: Client) -> list[Row]:
     """Dead commands of executions that have not ended. One that has ended reports its failure."""
-    rows = await client.queue("dead")
+    rows = await client.list_queue("dead")
     ids = dict.fromkeys(ExecutionId(row["execution_id"]) for row in rows)
     alive: set[str] = set()
     for execution_id in ids:
-        execution = await client.execution(execution_id)
+        execution = await client.get_execution(execution_id)
         if execution["ended_at"] is None:
             alive.add(execution_id)
     return [row for row in rows if row["execution_id"] in alive]
 
 
-async def _lag(client: Client) -> list[CheckResult]:
+async def _check_projection_lag(client: Client) -> list[CheckResult]:
     """Check that projections are up to date."""
-    lag_ms = await client.lag()
-    behind = [ms for ms in lag_ms.values() if ms > BEHIND_MS]
+    lag_ms = await client.read_projection_lag()
+    behind = [ms for ms in lag_ms.values() if ms > MAX_LAG_MS]
     if not behind:
         return [CheckResult("lag", "ok", "what is shown is up to date")]
     worst = max(behind) / 1000
@@ -227,7 +233,7 @@ async def _lag(client: Client) -> list[CheckResult]:
     return [CheckResult("lag", "error", message, do)]
 
 
-def _finding(
+def _make_check_result(
     check: str,
     rows: list[Row],
     message: str,
@@ -238,13 +244,13 @@ def _finding(
     if not rows:
         return CheckResult(check, "ok", "none")
     ids = list(dict.fromkeys(row["execution_id"] for row in rows))
-    names = ", ".join(ids[:NAMED])
-    if len(ids) > NAMED:
+    names = ", ".join(ids[:MAX_NAMED_EXECUTIONS])
+    if len(ids) > MAX_NAMED_EXECUTIONS:
         names += " …"
     return CheckResult(check, status, f"{len(rows)} {message} ({names})", do.format(ids[0]))
 
 
-def _since(at: str | None) -> timedelta:
+def _measure_age(at: str | None) -> timedelta:
     """The time since a moment. Zero if there is none."""
     if not at:
         return timedelta(0)

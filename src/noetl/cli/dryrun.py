@@ -25,7 +25,7 @@ from noetl.playbook.model import (
 )
 from noetl.playbook.plan import compile_plan
 from noetl.playbook.templates import render_value
-from noetl.playbook.workload import Beginning, merge, readable_environment
+from noetl.playbook.workload import WorkloadContext, merge_workload, readable_environment
 
 Shape = dict[str, Any]
 MISSING_HINTS = {
@@ -35,7 +35,7 @@ MISSING_HINTS = {
 }
 
 
-def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
+def plan_dry_run(playbook: Playbook, payload: dict[str, Any]) -> Shape:
     """The plan of an execution, as `--json` prints it.
 
     `uses` names what must exist when it runs: kinds of tools, pools of workers, credentials and
@@ -44,29 +44,29 @@ def planned(playbook: Playbook, payload: dict[str, Any]) -> Shape:
     workbook = {entry.name: entry.tool for entry in playbook.workbook}
     spec = playbook.executor.spec
     path = playbook.metadata.path or playbook.metadata.name
-    beginning = Beginning(path=path, env=readable_environment(os.environ))
-    workload = merge(playbook, payload, beginning)
+    beginning = WorkloadContext(path=path, env=readable_environment(os.environ))
+    workload = merge_workload(playbook, payload, beginning)
     tasks: list[Task] = []
     for step in playbook.workflow:
-        tasks += _tasks(step, workbook)
+        tasks += _list_tasks(step, workbook)
     return {
         "path": path,
         "workload": workload,
-        "entry": playbook.entry,
+        "entry": playbook.entry_step,
         "final": spec.final_step,
         "limits": {"timeout": spec.timeout, "max_concurrent": spec.max_concurrent},
-        "steps": [_step(step, workbook, workload) for step in playbook.workflow],
+        "steps": [_describe_step(step, workbook, workload) for step in playbook.workflow],
         "uses": {
-            "tools": sorted({_kind(task) for task in tasks}),
-            "pools": sorted({_pool(step, workbook, workload) for step in playbook.workflow}),
-            "credentials": sorted(set(_credentials(playbook, tasks))),
+            "tools": sorted({_name_kind(task) for task in tasks}),
+            "pools": sorted({_find_pool(step, workbook, workload) for step in playbook.workflow}),
+            "credentials": sorted(set(_list_credential_names(playbook, tasks))),
             "playbooks": sorted({task.path for task in tasks if isinstance(task, PlaybookTask)}),
         },
-        "state": _state(playbook),
+        "state": _describe_state(playbook),
     }
 
 
-def _state(playbook: Playbook) -> Shape:
+def _describe_state(playbook: Playbook) -> Shape:
     """The names of the playbook's state that an execution may read and write.
 
     `reads` is None if a name is computed: then the execution reads all of them.
@@ -77,16 +77,16 @@ def _state(playbook: Playbook) -> Shape:
     reads = None
     if plan.state_names is not None:
         reads = sorted(plan.state_names)
-    targets = filter(is_state, _targets(playbook))
+    targets = filter(is_state, _list_set_targets(playbook))
     writes = sorted({target.split(".")[1] for target in targets})
     return {"reads": reads, "writes": writes}
 
 
-def _targets(playbook: Playbook) -> Iterator[str]:
+def _list_set_targets(playbook: Playbook) -> Iterator[str]:
     """Every name that a `set` of the playbook assigns."""
     for step in playbook.workflow:
         yield from step.set
-        for arc in _arcs(step):
+        for arc in _list_arcs(step):
             yield from arc.set
         for task in step.tool:
             yield from task.set
@@ -94,47 +94,47 @@ def _targets(playbook: Playbook) -> Iterator[str]:
                 yield from rule.then.set
 
 
-def _arcs(step: Step) -> list[Arc]:
+def _list_arcs(step: Step) -> list[Arc]:
     if step.next is None:
         return []
     return step.next.arcs
 
 
-def _step(step: Step, workbook: Mapping[str, Task], workload: Shape) -> Shape:
-    loop = None if step.loop is None else _loop(step.loop)
+def _describe_step(step: Step, workbook: Mapping[str, Task], workload: Shape) -> Shape:
+    loop = None if step.loop is None else _describe_loop(step.loop)
     return {
         "step": step.step,
-        "tasks": [_task(task) for task in _tasks(step, workbook)],
-        "pool": _pool(step, workbook, workload),
+        "tasks": [_describe_task(task) for task in _list_tasks(step, workbook)],
+        "pool": _find_pool(step, workbook, workload),
         "timeout": step.spec.timeout,
         "loop": loop,
-        "next": [_arc(arc) for arc in _arcs(step)],
+        "next": [_describe_arc(arc) for arc in _list_arcs(step)],
     }
 
 
-def _task(task: Task) -> Shape:
+def _describe_task(task: Task) -> Shape:
     shape = {
         "task": task.name,
-        "kind": _kind(task),
-        "auth": _auth(task),
+        "kind": _name_kind(task),
+        "auth": _name_auth(task),
         "timeout": task.timeout,
     }
     if isinstance(task, SparkTask):
-        return {**shape, "spark": _spark(task)}
+        return {**shape, "spark": _describe_spark_task(task)}
     return shape
 
 
-def _spark(task: SparkTask) -> Shape:
+def _describe_spark_task(task: SparkTask) -> Shape:
     """The inputs, output and profile of a Spark task. Templates stay unrendered."""
     return {
         "profile": task.spec.profile,
-        "inputs": {name: _input_place(given) for name, given in task.inputs.items()},
-        "output": _output_place(task.output),
+        "inputs": {name: _describe_input(given) for name, given in task.inputs.items()},
+        "output": _describe_output(task.output),
         "expect": [str(check.get("name") or check.get("sql")) for check in task.expect],
     }
 
 
-def _input_place(source: Any) -> str:
+def _describe_input(source: Any) -> str:
     if not isinstance(source, dict):
         return str(source)
     if source.get("kind") is None:
@@ -142,7 +142,7 @@ def _input_place(source: Any) -> str:
     return f"{source['kind']} ({source.get('table') or 'a query'})"
 
 
-def _output_place(output: Output) -> Shape:
+def _describe_output(output: Output) -> Shape:
     """Where the rows go and how. Without a place they are the step's result."""
     if output.path is not None:
         to, default_mode = output.path, "overwrite"
@@ -164,7 +164,7 @@ def _output_place(output: Output) -> Shape:
     }
 
 
-def _loop(loop: Loop) -> Shape:
+def _describe_loop(loop: Loop) -> Shape:
     source = loop.in_ if loop.cursor is None else f"cursor of {loop.cursor.kind}"
     shape = {
         "in": source,
@@ -177,11 +177,11 @@ def _loop(loop: Loop) -> Shape:
     return shape
 
 
-def _arc(arc: Arc) -> Shape:
+def _describe_arc(arc: Arc) -> Shape:
     return {"step": arc.step, "when": arc.when}
 
 
-def _tasks(step: Step, workbook: Mapping[str, Task]) -> Iterator[Task]:
+def _list_tasks(step: Step, workbook: Mapping[str, Task]) -> Iterator[Task]:
     """The tasks of a step. A workbook call becomes its entry, a sink of pages a task of its own."""
     for task in step.tool:
         if isinstance(task, WorkbookCall):
@@ -194,27 +194,27 @@ def _tasks(step: Step, workbook: Mapping[str, Task]) -> Iterator[Task]:
             yield SinkTask(name=task.name, target=sink.target, data=sink.data)
 
 
-def _kind(task: Task) -> str:
+def _name_kind(task: Task) -> str:
     if isinstance(task, SinkTask):
         return f"sink ({task.target.kind})"
     return task.kind
 
 
-def _given_auth(task: Task) -> Any:
+def _get_auth(task: Task) -> Any:
     if isinstance(task, SinkTask):
         return task.target.auth
     return task.auth
 
 
-def _auth(task: Task) -> str | None:
+def _name_auth(task: Task) -> str | None:
     """The name of the task's credential. Credentials written in the playbook are not repeated."""
-    auth = _given_auth(task)
+    auth = _get_auth(task)
     if isinstance(auth, str) or auth is None:
         return auth
     return "what stands in the playbook"
 
 
-def _pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str:
+def _find_pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str:
     """The pool of a step. A template that needs more than the workload stays unrendered."""
     if step.spec.pool is not None:
         try:
@@ -224,12 +224,12 @@ def _pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str:
             return step.spec.pool
     if step.loop is not None and step.loop.spec.policy.exec == "spark":
         return "spark"
-    if any(task.kind == "spark" for task in _tasks(step, workbook)):
+    if any(task.kind == "spark" for task in _list_tasks(step, workbook)):
         return "spark"
     return DEFAULT_POOL
 
 
-def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
+def _list_credential_names(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
     """The names of the stored credentials that the playbook needs.
 
     An `auth` that names an entry of the keychain counts as the credential of that entry.
@@ -242,7 +242,7 @@ def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
         elif isinstance(name, str):
             yield name
     for task in tasks:
-        for auth in _task_auths(task):
+        for auth in _list_auths(task):
             if isinstance(auth, str) and auth not in entries:
                 yield auth
         if task.kind == "secrets":
@@ -253,8 +253,8 @@ def _credentials(playbook: Playbook, tasks: list[Task]) -> Iterator[str]:
             yield cursor.auth
 
 
-def _task_auths(task: Task) -> Iterator[Any]:
-    yield _given_auth(task)
+def _list_auths(task: Task) -> Iterator[Any]:
+    yield _get_auth(task)
     if not isinstance(task, SparkTask):
         return
     yield task.output.auth
@@ -266,37 +266,37 @@ def _task_auths(task: Task) -> Iterator[Any]:
 async def find_missing(uses: Shape, client: Client) -> Shape:
     """The names in `uses` that do not exist now. Names with templates are unknown until it runs."""
     stored = {"local"}
-    stored.update(row["name"] for row in await client.credentials())
-    registered = {row["path"] for row in await client.playbooks()}
+    stored.update(row["name"] for row in await client.list_credentials())
+    registered = {row["path"] for row in await client.list_playbooks()}
     served: set[str] = set()
-    for worker in await client.workers():
+    for worker in await client.list_workers():
         served.update(worker["pools"])
     credentials = [
         name for name in uses["credentials"] if not name.startswith("environment variable ")
     ]
     pools: list[str] = []
-    if client.runs:  # else the command itself brings a worker for every pool
-        pools = _absent(uses["pools"], served)
+    if client.has_server:  # else the command itself brings a worker for every pool
+        pools = _list_absent(uses["pools"], served)
     return {
-        "credentials": _absent(credentials, stored),
-        "playbooks": _absent(uses["playbooks"], registered),
+        "credentials": _list_absent(credentials, stored),
+        "playbooks": _list_absent(uses["playbooks"], registered),
         "pools": pools,
     }
 
 
-async def current_state(state: Shape, path: str, client: Client) -> Shape:
+async def read_current_state(state: Shape, path: str, client: Client) -> Shape:
     """The current values of the state that the execution reads, by name, without unset names."""
     names = state["reads"]
     if names == []:
         return {}
-    rows = await client.state_values(path)
+    rows = await client.list_state_values(path)
     values = {row["name"]: row["value"] for row in rows}
     if names is None:
         return values
     return {name: value for name, value in values.items() if name in names}
 
 
-def _absent(names: Iterable[str], existing: set[str]) -> list[str]:
+def _list_absent(names: Iterable[str], existing: set[str]) -> list[str]:
     literal = (name for name in names if "{{" not in name and "{%" not in name)
     return sorted(name for name in literal if name not in existing)
 
@@ -310,14 +310,14 @@ def print_plan(plan: Shape, playbook: Playbook, here: tuple[str, ...]) -> None:
     for name, value in plan["workload"].items():
         say(f"workload     {name}: {json.dumps(value, ensure_ascii=False)}")
     say()
-    say(graph.tree(playbook).rstrip("\n"))
+    say(graph.draw_tree(playbook).rstrip("\n"))
     say()
     for step in plan["steps"]:
-        for line in _said(step):
+        for line in _list_plan_lines(step):
             say(line)
     say()
     _print_uses(plan["uses"], here)
-    for line in _state_lines(plan["state"]):
+    for line in _list_state_lines(plan["state"]):
         say(line)
     for name, value in plan["limits"].items():
         if value is not None:
@@ -341,7 +341,7 @@ def _print_uses(uses: Shape, here: tuple[str, ...]) -> None:
             say(f"{name:<12} {', '.join(uses[name])}")
 
 
-def _state_lines(state: Shape) -> Iterator[str]:
+def _list_state_lines(state: Shape) -> Iterator[str]:
     """The state that is read and written. Values are known only if a server or database answered."""
     if state["reads"] is None:
         yield "state        reads every name: one of them is computed"
@@ -358,17 +358,17 @@ def _state_lines(state: Shape) -> Iterator[str]:
         yield f"state        writes {', '.join(state['writes'])}"
 
 
-def _said(step: Shape) -> Iterator[str]:
-    tasks = " → ".join(map(_task_text, step["tasks"]))
+def _list_plan_lines(step: Shape) -> Iterator[str]:
+    tasks = " → ".join(map(_format_task, step["tasks"]))
     line = f"{step['step']:<12} {tasks or 'noop'}"
     if step["pool"] != DEFAULT_POOL:
         line += f"   in pool {step['pool']}"
     yield line
     if step["loop"] is not None:
-        yield _loop_line(step["loop"])
+        yield _format_loop(step["loop"])
     for task in step["tasks"]:
         if "spark" in task:
-            yield from _spark_lines(task["spark"])
+            yield from _list_spark_lines(task["spark"])
     for arc in step["next"]:
         line = f"             → {arc['step']}"
         if arc["when"] not in (None, True):
@@ -376,14 +376,14 @@ def _said(step: Shape) -> Iterator[str]:
         yield line
 
 
-def _task_text(task: Shape) -> str:
+def _format_task(task: Shape) -> str:
     text = str(task["kind"])
     if task["auth"]:
         text += f" (as {task['auth']})"
     return text
 
 
-def _loop_line(loop: Shape) -> str:
+def _format_loop(loop: Shape) -> str:
     line = f"             for each {loop['iterator']} in {loop['in']}, {loop['mode']}"
     if loop["max_in_flight"]:
         line += f", {loop['max_in_flight']} at once"
@@ -392,7 +392,7 @@ def _loop_line(loop: Shape) -> str:
     return line
 
 
-def _spark_lines(spark: Shape) -> Iterator[str]:
+def _list_spark_lines(spark: Shape) -> Iterator[str]:
     for name, place in spark["inputs"].items():
         yield f"             reads {name}: {place}"
     output = spark["output"]

@@ -20,29 +20,46 @@ from noetl import settings
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import CatalogEntry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.cli.client import Again, Change, Need, Pinning, Row, Span, Turned, pages_of, printed
+from noetl.cli.client import (
+    ClientNeed,
+    ExecutionChange,
+    PinChange,
+    RepeatKind,
+    Row,
+    RowSpan,
+    ScheduleChange,
+    join_trace_pages,
+    read_printed_lines,
+)
 from noetl.cli.lake import open_lake
 from noetl.cli.output import warn
-from noetl.cli.tools import tools, usual
+from noetl.cli.tools import add_usual_pools, make_extra_tools
 from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import Projection, Queued, Recorded
+from noetl.log.port import Projection, QueueEntry, RecordedEvent
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.errors import NotFound, Unavailable
-from noetl.model.identity import LOCAL, Identity
+from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
-from noetl.pipeline.reading import Reading
+from noetl.pipeline.reading import StoredResults
 from noetl.playbook.workload import readable_environment
 from noetl.server.node import Server
 from noetl.server.requests import RepeatWish
 from noetl.server.settings import ServerSettings
 from noetl.triggers.port import HookDefinition
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
-from noetl.worker.app import Options, SystemClock, Wired, open_store, options, within
+from noetl.worker.app import (
+    SystemClock,
+    WiredWorker,
+    WorkerOptions,
+    make_embedded_worker,
+    make_options,
+    open_store,
+)
 
 if TYPE_CHECKING:  # each command loads only the services that it uses: `noetl run` needs few
     from noetl.server.services.catalog import CatalogService
@@ -55,12 +72,14 @@ if TYPE_CHECKING:  # each command loads only the services that it uses: `noetl r
     from noetl.server.services.signals import SignalService
     from noetl.server.services.usage import UsageService
 
-LOOK_FIRST = 0.01  # shortest and longest seconds between two reads of the log
-LOOK_LAST = 0.1
-PAGE = 5_000  # events
-WATCH_EVERY = 0.05  # seconds between checks that the database runs
-SWEEP_EVERY = 60.0  # seconds between a server's searches for expired results
-LEAVE = 3.0  # seconds that commands of other executions may still run when this command has ended
+MIN_LOG_POLL_S = 0.01  # shortest and longest seconds between two reads of the log
+MAX_LOG_POLL_S = 0.1
+MAX_PAGE_EVENTS = 5_000  # events
+DATABASE_CHECK_INTERVAL_S = 0.05  # seconds between checks that the database runs
+MAX_SWEEP_INTERVAL_S = 60.0  # seconds between a server's searches for expired results
+COMMAND_DRAIN_S = (
+    3.0  # seconds that commands of other executions may still run when this command has ended
+)
 MAX_LISTED_ROWS = 100_000  # rows of a list that is not paged
 
 
@@ -83,26 +102,26 @@ class HomePorts:
 
 
 @asynccontextmanager
-async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator[HomePorts]:
+async def open_home(home: Path, at_a_stretch: float | None = None) -> AsyncIterator[HomePorts]:
     """Start or find the database of a home, and open its ports.
 
     `at_a_stretch` is the time in seconds that the log may compute before it yields to others.
     """
-    store = settings.read(settings.Store)
-    shards = settings.read(settings.ShardSettings)
+    store = settings.read_settings(settings.DatabaseSettings)
+    shards = settings.read_settings(settings.ShardSettings)
     try:
         dsns = await ensure(home)
-        count = await _migrated(dsns.control, shards)
+        count = await _migrate_database(dsns.control, shards)
         pools = Database(
             dsns.control,
             main_size=store.postgres_pool_max_size,
             background_size=store.bg_pool_max_size,
         )
         async with pools as database, BusPostgres(database) as bus:
-            leases = LeasesPostgres(database, micros(shards.lease_sec))
-            watching = asyncio.ensure_future(_keep_there(home, bus, store))
+            leases = LeasesPostgres(database, to_micros(shards.lease_sec))
+            watching = asyncio.ensure_future(_keep_database_running(home, bus, store))
             try:
-                lake = open_lake(home, settings.read(settings.Storage))
+                lake = open_lake(home, settings.read_settings(settings.StorageSettings))
                 yield HomePorts(
                     home=home,
                     log=LogPostgres(database, count, lake=lake, at_a_stretch=at_a_stretch),
@@ -124,7 +143,7 @@ async def opened(home: Path, at_a_stretch: float | None = None) -> AsyncIterator
         await stop()
 
 
-async def _migrated(dsn: str, shards: settings.ShardSettings) -> int:
+async def _migrate_database(dsn: str, shards: settings.ShardSettings) -> int:
     """Bring the schema up to date. Returns the number of shards of the database."""
     connection = await connect(dsn)
     try:
@@ -139,7 +158,9 @@ async def _migrated(dsn: str, shards: settings.ShardSettings) -> int:
     return count
 
 
-async def _keep_there(home: Path, bus: BusPostgres, store: settings.Store) -> None:
+async def _keep_database_running(
+    home: Path, bus: BusPostgres, store: settings.DatabaseSettings
+) -> None:
     """Start the embedded database again, at the same address, if its process has ended.
 
     The process that started it may end before this one.
@@ -147,47 +168,47 @@ async def _keep_there(home: Path, bus: BusPostgres, store: settings.Store) -> No
     if store.db_url is not None:
         return
     while True:
-        await asyncio.sleep(WATCH_EVERY)
+        await asyncio.sleep(DATABASE_CHECK_INTERVAL_S)
         if not bus.connected.is_set():
             with suppress(Unavailable):
                 await ensure(home)
 
 
-def server_settings(
+def make_server_settings(
     count: int, address: str | None = None, at_a_stretch: float | None = None
 ) -> ServerSettings:
-    shards = settings.read(settings.ShardSettings)
-    duties = settings.read(settings.Duties)
-    storage = settings.read(settings.Storage)
+    shards = settings.read_settings(settings.ShardSettings)
+    duties = settings.read_settings(settings.DutySettings)
+    storage = settings.read_settings(settings.StorageSettings)
     retention = None
     if storage.storage_retention_sec is not None:
-        retention = micros(storage.storage_retention_sec)
+        retention = to_micros(storage.storage_retention_sec)
     return ServerSettings(
         name=f"{socket.gethostname()}-{os.getpid()}",
         address=address,
-        at_a_stretch=at_a_stretch,
+        time_slice_s=at_a_stretch,
         shards=count,
-        lease=micros(shards.lease_sec),
+        lease=to_micros(shards.lease_sec),
         renew_every=shards.heartbeat_sec,
         projector_interval=duties.projection_poll_ms / 1000,
-        sweep_interval=min(SWEEP_EVERY, storage.storage_sweep_sec),
-        grace=micros(storage.storage_orphan_age_sec),
+        sweep_interval=min(MAX_SWEEP_INTERVAL_S, storage.storage_sweep_sec),
+        grace=to_micros(storage.storage_orphan_age_sec),
         retention=retention,
         env=readable_environment(os.environ),
     )
 
 
-def opened_results(server: Server, home: Path) -> Reading:
+def open_result_reading(server: Server, home: Path) -> StoredResults:
     """The results that this process may read.
 
     Callers are interactive, so an unavailable store fails at once instead of being retried.
     """
-    storage = settings.read(settings.Storage)
+    storage = settings.read_settings(settings.StorageSettings)
     impatient = storage.model_copy(update={"storage_patience_sec": 0.0})
-    return Reading(open_store(server, home, impatient), server.manifest)
+    return StoredResults(open_store(server, home, impatient), server.list_manifest_parts)
 
 
-def micros(seconds: float) -> Micros:
+def to_micros(seconds: float) -> Micros:
     return round(seconds * 1e6)
 
 
@@ -195,26 +216,28 @@ def micros(seconds: float) -> Micros:
 
 
 @asynccontextmanager
-async def local(home: Path, need: Need, pools: tuple[str, ...] = ()) -> AsyncIterator["Local"]:
+async def open_local_client(
+    home: Path, need: ClientNeed, pools: tuple[str, ...] = ()
+) -> AsyncIterator["LocalClient"]:
     """A client on a home, with the parts of a server and a worker that the command needs.
 
     Reading needs neither. A change needs a server only if no other process runs one.
     """
-    async with opened(home) as ports:
-        server = _server(ports)
-        if need == "read" or (need == "change" and await ports.leases.servers()):
-            yield Local(ports, server, runs=need == "change")
+    async with open_home(home) as ports:
+        server = _make_server(ports)
+        if need == "read" or (need == "change" and await ports.leases.count_servers()):
+            yield LocalClient(ports, server, runs=need == "change")
             return
         worker = None
         if need == "run":
-            worker = within(server, _for_a_moment(ports, pools))
-        async with _running(server, worker, ports) as tasks:
-            yield Local(ports, server, tasks)
+            worker = make_embedded_worker(server, _make_worker_options(ports, pools))
+        async with _run_server_and_worker(server, worker, ports) as tasks:
+            yield LocalClient(ports, server, tasks)
 
 
-def _server(ports: HomePorts) -> Server:
+def _make_server(ports: HomePorts) -> Server:
     async def reveal(identity: Identity, name: str) -> dict[str, Any]:
-        return await stored_credentials(ports).reveal(identity, name)
+        return await make_credential_service(ports).reveal(identity, name)
 
     return Server(
         ports.log,
@@ -222,12 +245,12 @@ def _server(ports: HomePorts) -> Server:
         ports.bus,
         ports.catalog,
         ports.clock,
-        server_settings(ports.shards),
+        make_server_settings(ports.shards),
         reveal=reveal,
     )
 
 
-def stored_credentials(ports: HomePorts) -> "CredentialService":
+def make_credential_service(ports: HomePorts) -> "CredentialService":
     """Made when it is needed, because the encryption library takes time to load."""
     from noetl.server.services.credentials import CredentialService
     from noetl.server.services.keys import KeyFile
@@ -235,27 +258,27 @@ def stored_credentials(ports: HomePorts) -> "CredentialService":
     return CredentialService(ports.vault, KeyFile(ports.home))
 
 
-def _for_a_moment(ports: HomePorts, more: tuple[str, ...]) -> Options:
+def _make_worker_options(ports: HomePorts, more: tuple[str, ...]) -> WorkerOptions:
     """Options of a worker that lives as long as one command. It also serves the pools in `more`."""
-    usual_options = options(
+    usual_options = make_options(
         ports.home,
-        settings.read(settings.WorkerProcessSettings),
-        settings.read(settings.ShardSettings),
-        settings.read(settings.Storage),
+        settings.read_settings(settings.WorkerProcessSettings),
+        settings.read_settings(settings.ShardSettings),
+        settings.read_settings(settings.StorageSettings),
     )
-    pools = dict.fromkeys((*usual(usual_options.pools), *more))
+    pools = dict.fromkeys((*add_usual_pools(usual_options.pools), *more))
     return replace(
         usual_options,
         pools=tuple(pools),
-        drain=LEAVE,
+        drain=COMMAND_DRAIN_S,
         find_data=lambda: ports.data,
-        tools=tools(ports.home),
+        tools=make_extra_tools(ports.home),
     )
 
 
 @asynccontextmanager
-async def _running(
-    server: Server, worker: Wired | None, ports: HomePorts
+async def _run_server_and_worker(
+    server: Server, worker: WiredWorker | None, ports: HomePorts
 ) -> AsyncIterator[tuple["asyncio.Future[None]", ...]]:
     """Run a server, and a worker if there is one. Yields their tasks."""
     await server.keeper.run_once()  # gets a node number and shards before the first request
@@ -272,20 +295,20 @@ async def _running(
             await asyncio.wait(tasks[1:])
             await _release_commands(worker, ports)
         with suppress(Unavailable):  # the next list of executions should show how this one ended
-            server.projector.changed(server.shards.owned())
+            server.projector.mark_changed(server.shards.list_owned())
             await server.projector.run_once()
         serving.cancel()
         await asyncio.wait((serving,))
 
 
-async def _release_commands(worker: Wired, ports: HomePorts) -> None:
+async def _release_commands(worker: WiredWorker, ports: HomePorts) -> None:
     """Give the worker's commands back, so that others need not wait until its lease runs out."""
-    if worker.held:
+    if worker.held_count:
         with suppress(Unavailable):
             await ports.log.lose(worker.holder)
 
 
-class Local:
+class LocalClient:
     """A client that calls the services in this process."""
 
     def __init__(
@@ -296,34 +319,36 @@ class Local:
         *,
         runs: bool = False,
     ) -> None:
-        self.runs = runs
+        self.has_server = runs
         self._ports = ports
         self._server = server
         self._tasks = tasks
-        self._delay = LOOK_FIRST
-        self._results = opened_results(server, ports.home)
+        self._delay = MIN_LOG_POLL_S
+        self._results = open_result_reading(server, ports.home)
 
     # -- playbooks --
 
     async def register(self, text: str, path: str | None = None) -> Row:
-        registered = await self._playbooks.register(LOCAL, text, path)
+        registered = await self._catalog_service.register(LOCAL_IDENTITY, text, path)
         findings = [finding.to_dict() for finding in registered.findings]
         return {
-            **_entry(registered.entry),
+            **_make_entry_row(registered.entry),
             "created": registered.created,
             "findings": findings,
         }
 
-    async def playbooks(self, prefix: str = "") -> list[Row]:
-        entries = await self._playbooks.latest(LOCAL, prefix, limit=MAX_LISTED_ROWS)
-        return [_entry(entry) for entry in entries]
+    async def list_playbooks(self, prefix: str = "") -> list[Row]:
+        entries = await self._catalog_service.list_latest(
+            LOCAL_IDENTITY, prefix, limit=MAX_LISTED_ROWS
+        )
+        return [_make_entry_row(entry) for entry in entries]
 
-    async def playbook(self, path: str, version: int | None = None) -> Row:
-        entry = await self._playbooks.get(LOCAL, path, version)
-        return {**_entry(entry), "content": entry.text}
+    async def get_playbook(self, path: str, version: int | None = None) -> Row:
+        entry = await self._catalog_service.get(LOCAL_IDENTITY, path, version)
+        return {**_make_entry_row(entry), "content": entry.text}
 
-    async def diff(self, path: str, older: int, newer: int | None = None) -> Row:
-        comparison = await self._playbooks.diff(LOCAL, path, older, newer)
+    async def diff_versions(self, path: str, older: int, newer: int | None = None) -> Row:
+        comparison = await self._catalog_service.diff_versions(LOCAL_IDENTITY, path, older, newer)
         return {
             "path": path,
             "older": comparison.older.version,
@@ -336,35 +361,35 @@ class Local:
     async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
         from noetl.server.api import shapes
 
-        added = await stored_credentials(self._ports).add(LOCAL, name, kind, data)
-        return {**shapes.credential(added.row), "created": added.created}
+        added = await make_credential_service(self._ports).add(LOCAL_IDENTITY, name, kind, data)
+        return {**shapes.dump_credential(added.row), "created": added.created}
 
-    async def credentials(self) -> list[Row]:
+    async def list_credentials(self) -> list[Row]:
         from noetl.server.api import shapes
 
-        rows = await stored_credentials(self._ports).stored(LOCAL)
-        return [shapes.credential(row) for row in rows]
+        rows = await make_credential_service(self._ports).list_sealed(LOCAL_IDENTITY)
+        return [shapes.dump_credential(row) for row in rows]
 
     async def delete_credential(self, name: str) -> Row:
-        await stored_credentials(self._ports).delete(LOCAL, name)
+        await make_credential_service(self._ports).delete(LOCAL_IDENTITY, name)
         return {"name": name}
 
     # -- state between executions --
 
-    async def state_values(self, path: str | None) -> list[Row]:
+    async def list_state_values(self, path: str | None) -> list[Row]:
         from noetl.server.api import shapes
 
         if path is None:
-            rows = await self._state.page(LOCAL, limit=MAX_LISTED_ROWS)
+            rows = await self._state_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
         else:
-            rows = await self._state.of_path(LOCAL, path)
-        return [shapes.state_value(row) for row in rows]
+            rows = await self._state_service.list_state_values(LOCAL_IDENTITY, path)
+        return [shapes.dump_state_value(row) for row in rows]
 
-    async def state_value(self, path: str, name: str) -> Row:
+    async def get_state_value(self, path: str, name: str) -> Row:
         from noetl.server.api import shapes
 
-        row = await self._state.get(LOCAL, path, name)
-        return shapes.state_value(row)
+        row = await self._state_service.get(LOCAL_IDENTITY, path, name)
+        return shapes.dump_state_value(row)
 
     async def set_state(
         self,
@@ -375,105 +400,107 @@ class Local:
     ) -> Row:
         from noetl.server.api import shapes
 
-        row = await self._state.put(LOCAL, path, name, value, expected)
-        return shapes.state_value(row)
+        row = await self._state_service.put(LOCAL_IDENTITY, path, name, value, expected)
+        return shapes.dump_state_value(row)
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
-        version = await self._state.unset(LOCAL, path, name, expected)
+        version = await self._state_service.unset(LOCAL_IDENTITY, path, name, expected)
         return {"path": path, "name": name, "version": version}
 
-    async def state_history(self, path: str, name: str) -> list[Row]:
+    async def list_state_history(self, path: str, name: str) -> list[Row]:
         from noetl.server.api import shapes
 
-        rows = await self._state.history(LOCAL, path, name)
-        return [{**shapes.state_value(row), "unset": row.unset} for row in rows]
+        rows = await self._state_service.read_history(LOCAL_IDENTITY, path, name)
+        return [{**shapes.dump_state_value(row), "unset": row.unset} for row in rows]
 
     # -- what starts executions --
 
     async def add_schedule(self, **wanted: Any) -> Row:
         from noetl.server.api import shapes
 
-        added = await self._schedules.add(LOCAL, **wanted)
-        return {**shapes.schedule(added.schedule), "created": added.created}
+        added = await self._schedule_service.add(LOCAL_IDENTITY, **wanted)
+        return {**shapes.dump_schedule(added.schedule), "created": added.created}
 
-    async def schedules(self) -> list[Row]:
+    async def list_schedules(self) -> list[Row]:
         from noetl.server.api import shapes
 
-        schedules = await self._schedules.page(LOCAL, limit=MAX_LISTED_ROWS)
-        return [shapes.schedule(schedule) for schedule in schedules]
+        schedules = await self._schedule_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
+        return [shapes.dump_schedule(schedule) for schedule in schedules]
 
-    async def schedule(self, name: str) -> Row:
+    async def get_schedule(self, name: str) -> Row:
         from noetl.server.api import shapes
 
-        schedule = await self._schedules.get(LOCAL, name)
-        return shapes.schedule(schedule)
+        schedule = await self._schedule_service.get(LOCAL_IDENTITY, name)
+        return shapes.dump_schedule(schedule)
 
-    async def change_schedule(self, name: str, how: Turned) -> Row:
+    async def change_schedule(self, name: str, how: ScheduleChange) -> Row:
         from noetl.server.api import shapes
 
         if how == "pause":
-            schedule = await self._schedules.pause(LOCAL, name)
+            schedule = await self._schedule_service.pause(LOCAL_IDENTITY, name)
         else:
-            schedule = await self._schedules.resume(LOCAL, name)
-        return shapes.schedule(schedule)
+            schedule = await self._schedule_service.resume(LOCAL_IDENTITY, name)
+        return shapes.dump_schedule(schedule)
 
     async def delete_schedule(self, name: str) -> Row:
-        await self._schedules.delete(LOCAL, name)
+        await self._schedule_service.delete(LOCAL_IDENTITY, name)
         return {"name": name}
 
-    async def slots(self, name: str, count: int) -> Row:
-        slots = await self._schedules.upcoming(LOCAL, name, count)
+    async def list_next_slots(self, name: str, count: int) -> Row:
+        slots = await self._schedule_service.list_upcoming(LOCAL_IDENTITY, name, count)
         return {"name": name, "slots": slots}
 
     async def add_hook(self, **call: Any) -> Row:
         from noetl.server.api import shapes
 
-        definition = HookDefinition(tenant=LOCAL.tenant, **call)
-        added = await self._hooks.add(LOCAL, definition)
-        return {**shapes.hook(added.hook), "created": added.created}
+        definition = HookDefinition(tenant=LOCAL_IDENTITY.tenant, **call)
+        added = await self._hook_service.add(LOCAL_IDENTITY, definition)
+        return {**shapes.dump_hook(added.hook), "created": added.created}
 
-    async def hooks(self) -> list[Row]:
+    async def list_hooks(self) -> list[Row]:
         from noetl.server.api import shapes
 
-        hooks = await self._hooks.page(LOCAL, limit=MAX_LISTED_ROWS)
-        return [shapes.hook(hook) for hook in hooks]
+        hooks = await self._hook_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
+        return [shapes.dump_hook(hook) for hook in hooks]
 
     async def delete_hook(self, name: str) -> Row:
-        await self._hooks.delete(LOCAL, name)
+        await self._hook_service.delete(LOCAL_IDENTITY, name)
         return {"name": name}
 
     # -- executions --
 
     async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
         return await self._server.requests.start(
-            path, version=version, payload=payload, by=LOCAL.name
+            path, version=version, payload=payload, by=LOCAL_IDENTITY.name
         )
 
-    async def again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> ExecutionId:
+    async def repeat_execution(
+        self, execution_id: ExecutionId, how: RepeatKind, **wish: Any
+    ) -> ExecutionId:
         repeat = RepeatWish(how, **wish)
-        started = await self._executions.repeat(LOCAL, execution_id, repeat)
+        started = await self._execution_service.repeat(LOCAL_IDENTITY, execution_id, repeat)
         return started.execution_id
 
-    async def preview_again(self, execution_id: ExecutionId, how: Again, **wish: Any) -> Row:
+    async def preview_repeat(self, execution_id: ExecutionId, how: RepeatKind, **wish: Any) -> Row:
         repeat = RepeatWish(how, **wish)
-        return await self._executions.preview(LOCAL, execution_id, repeat)
+        return await self._execution_service.preview(LOCAL_IDENTITY, execution_id, repeat)
 
-    async def change(self, execution_id: ExecutionId, how: Change) -> Row:
-        executions = self._executions
+    async def change_execution(self, execution_id: ExecutionId, how: ExecutionChange) -> Row:
+        executions = self._execution_service
         request = {
             "cancel": executions.cancel,
             "pause": executions.pause,
             "resume": executions.resume,
             "release": executions.release,
         }[how]
-        answer = await request(LOCAL, execution_id)
+        answer = await request(LOCAL_IDENTITY, execution_id)
         return dataclasses.asdict(answer)
 
-    async def signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
-        from noetl.server.services.signals import Outside
+    async def send_signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
+        from noetl.server.services.signals import OutsideSignal
 
-        signal = Outside(name, payload)
-        answer = await self._signals.send(LOCAL, execution_id, signal)
+        signal = OutsideSignal(name, payload)
+        answer = await self._signal_service.send(LOCAL_IDENTITY, execution_id, signal)
         return {
             "execution_id": execution_id,
             "request": answer.request,
@@ -481,35 +508,35 @@ class Local:
             "seq": answer.seq,
         }
 
-    async def executions(
+    async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
         from noetl.server.api import shapes
-        from noetl.server.services.executions import wanted_executions
+        from noetl.server.services.executions import make_execution_filter
 
         older = None if before is None else ExecutionId(before)
-        wanted = wanted_executions(SystemClock().now(), **filters)
-        rows = await self._ports.log.executions(LOCAL.tenant, wanted, older, limit)
-        return [shapes.execution(row) for row in rows]
+        wanted = make_execution_filter(SystemClock().now(), **filters)
+        rows = await self._ports.log.executions(LOCAL_IDENTITY.tenant, wanted, older, limit)
+        return [shapes.dump_execution(row) for row in rows]
 
-    async def execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
+    async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         from noetl.server.api import shapes
 
-        with _telling_where_they_are(execution_id):
-            detail = await self._executions.detail(LOCAL, execution_id, min_seq)
-            return shapes.detailed(detail)
+        with _hint_at_execution_list(execution_id):
+            detail = await self._execution_service.get_detail(LOCAL_IDENTITY, execution_id, min_seq)
+            return shapes.dump_detail(detail)
 
-    async def workload(self, execution_id: ExecutionId) -> Row:
-        return await self._executions.workload(LOCAL, execution_id)
+    async def get_workload(self, execution_id: ExecutionId) -> Row:
+        return await self._execution_service.read_workload(LOCAL_IDENTITY, execution_id)
 
-    async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
-        cause = await self._executions.cause(LOCAL, execution_id)
+    async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
+        cause = await self._execution_service.find_cause(LOCAL_IDENTITY, execution_id)
         if cause is None:
             return None
-        return cause.shown()
+        return cause.to_dict()
 
-    async def explain(self, execution_id: ExecutionId, step: str) -> Row:
-        explanation = await self._executions.explain(LOCAL, execution_id, step)
+    async def explain_step(self, execution_id: ExecutionId, step: str) -> Row:
+        explanation = await self._execution_service.explain(LOCAL_IDENTITY, execution_id, step)
         return {
             "step": explanation.step,
             "verdict": explanation.verdict,
@@ -517,12 +544,12 @@ class Local:
             "runs": explanation.runs,
         }
 
-    async def events(self, execution_id: ExecutionId, after: int = 0) -> list[Recorded]:
+    async def list_events(self, execution_id: ExecutionId, after: int = 0) -> list[RecordedEvent]:
         if after == 0:
-            await self._row(execution_id)
-        return await self._ports.log.events(execution_id, after, PAGE)
+            await self._get_row(execution_id)
+        return await self._ports.log.events(execution_id, after, MAX_PAGE_EVENTS)
 
-    async def events_after(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
+    async def wait_for_events(self, execution_id: ExecutionId, after: int) -> list[RecordedEvent]:
         """Waits before each read, longer while nothing happens, so that reading does not slow work.
 
         Raises the last write error of the server: without it a caller would wait for ever.
@@ -531,17 +558,17 @@ class Local:
             if task.done():
                 task.result()  # raises the error of a server or worker that has failed
         await asyncio.sleep(self._delay)
-        events = await self._ports.log.events(execution_id, after, PAGE)
+        events = await self._ports.log.events(execution_id, after, MAX_PAGE_EVENTS)
         if events:
-            self._delay = LOOK_FIRST
+            self._delay = MIN_LOG_POLL_S
             return events
-        trouble = self._server.dispatcher.trouble()
+        trouble = self._server.dispatcher.get_write_error()
         if trouble is not None:
             raise trouble
-        self._delay = min(self._delay * 1.5, LOOK_LAST)
+        self._delay = min(self._delay * 1.5, MAX_LOG_POLL_S)
         return events
 
-    def logs(
+    def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
         from noetl.server.services.access import Access
@@ -549,27 +576,27 @@ class Local:
         from noetl.server.services.logs import LogService
 
         log = self._ports.log
-        service = LogService(log, LiveUpdates(), Access(log), LOOK_LAST)
-        return printed(service, execution_id, step, follow=follow)
+        service = LogService(log, LiveUpdates(), Access(log), MAX_LOG_POLL_S)
+        return read_printed_lines(service, execution_id, step, follow=follow)
 
     async def resolve(self, reference: Reference) -> Any:
         return await self._results.resolve(reference)
 
-    async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
+    async def preview_result(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
         from noetl.server.api import shapes
 
-        result = await self._result_service.shown(LOCAL, execution_id, step, rows)
-        return shapes.result(execution_id, step, result)
+        result = await self._result_service.preview_result(LOCAL_IDENTITY, execution_id, step, rows)
+        return shapes.dump_result(execution_id, step, result)
 
-    async def download(
+    async def download_result(
         self,
         execution_id: ExecutionId,
         step: str,
         format: str | None,
-        rows: Span = (0, None),
+        rows: RowSpan = (0, None),
     ) -> AsyncGenerator[bytes, None]:
         download = await self._result_service.download(
-            LOCAL,
+            LOCAL_IDENTITY,
             execution_id,
             step,
             format,
@@ -579,57 +606,57 @@ class Local:
             async for part in parts:
                 yield part
 
-    async def trace(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
+    async def trace_result(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
         from noetl.server.api import shapes
         from noetl.server.services.lineage import LineageService
 
-        service = LineageService(self._ports.log, self._executions)
+        service = LineageService(self._ports.log, self._execution_service)
 
         async def read_page(after: str | None) -> Row:
-            graph = await service.trace(LOCAL, execution_id, step, depth, after)
-            return shapes.trace(execution_id, step, graph)
+            graph = await service.trace(LOCAL_IDENTITY, execution_id, step, depth, after)
+            return shapes.dump_trace(execution_id, step, graph)
 
-        return await pages_of(read_page)
+        return await join_trace_pages(read_page)
 
-    async def pin(self, execution_id: ExecutionId, step: str, how: Pinning) -> Row:
+    async def change_pin(self, execution_id: ExecutionId, step: str, how: PinChange) -> Row:
         if how == "pin":
-            await self._result_service.pin(LOCAL, execution_id, step)
+            await self._result_service.pin(LOCAL_IDENTITY, execution_id, step)
         else:
-            await self._result_service.unpin(LOCAL, execution_id, step)
+            await self._result_service.unpin(LOCAL_IDENTITY, execution_id, step)
         return {"execution_id": execution_id, "step": step, "pinned": how == "pin"}
 
-    async def usage_of(self, execution_id: ExecutionId) -> Row:
+    async def get_execution_usage(self, execution_id: ExecutionId) -> Row:
         from noetl.server.api import shapes
 
-        usage = await self._usage.of(LOCAL, execution_id)
-        return shapes.usage(usage)
+        usage = await self._usage_service.get_usage(LOCAL_IDENTITY, execution_id)
+        return shapes.dump_usage(usage)
 
-    async def usage(self, path: str | None, before: str | None, limit: int) -> Row:
+    async def list_usage(self, path: str | None, before: str | None, limit: int) -> Row:
         from noetl.server.api import shapes
 
         older = None if before is None else ExecutionId(before)
-        page = await self._usage.page(LOCAL, path, older, limit)
+        page = await self._usage_service.list_page(LOCAL_IDENTITY, path, older, limit)
         following = None
         if len(page) == limit:
             following = page[-1].row.execution_id
-        return {"executions": [shapes.usage(usage) for usage in page], "next": following}
+        return {"executions": [shapes.dump_usage(usage) for usage in page], "next": following}
 
     # -- the queue --
 
-    async def queue(
+    async def list_queue(
         self, status: str | None = None, execution_id: ExecutionId | None = None
     ) -> list[Row]:
         rows = await self._ports.log.queue(
-            LOCAL.tenant, status=status, execution_id=execution_id, limit=500
+            LOCAL_IDENTITY.tenant, status=status, execution_id=execution_id, limit=500
         )
-        return [_queue_row(row) for row in rows]
+        return [_make_queue_row(row) for row in rows]
 
-    async def history(self) -> str:
+    async def check_history_readable(self) -> str:
         from noetl.server.services.health import check_history
 
         return await check_history(self._ports.log)
 
-    async def workers(self) -> list[Row]:
+    async def list_workers(self) -> list[Row]:
         return [
             {
                 "worker": row.worker,
@@ -637,10 +664,10 @@ class Local:
                 "free": row.free,
                 "held": row.held,
             }
-            for row in await self._ports.log.workers(LOCAL.tenant)
+            for row in await self._ports.log.workers(LOCAL_IDENTITY.tenant)
         ]
 
-    async def lag(self) -> dict[int, float]:
+    async def read_projection_lag(self) -> dict[int, float]:
         log = self._ports.log
         lag_ms: dict[int, float] = {}
         for shard in range(self._ports.shards):
@@ -653,19 +680,19 @@ class Local:
 
     # -- services --
 
-    async def _row(self, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
-        with _telling_where_they_are(execution_id):
-            return await self._executions.get(LOCAL, execution_id, min_seq)
+    async def _get_row(self, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
+        with _hint_at_execution_list(execution_id):
+            return await self._execution_service.get(LOCAL_IDENTITY, execution_id, min_seq)
 
     @cached_property
-    def _playbooks(self) -> "CatalogService":
-        from noetl.cli.language import kinds
+    def _catalog_service(self) -> "CatalogService":
+        from noetl.cli.language import find_known_kinds
         from noetl.server.services.catalog import CatalogService
 
-        return CatalogService(self._ports.catalog, kinds(), self._ports.vault)
+        return CatalogService(self._ports.catalog, find_known_kinds(), self._ports.vault)
 
     @cached_property
-    def _executions(self) -> "ExecutionService":
+    def _execution_service(self) -> "ExecutionService":
         from noetl.server.services.access import Access
         from noetl.server.services.executions import ExecutionService
         from noetl.server.services.live import LiveUpdates
@@ -688,29 +715,29 @@ class Local:
         from noetl.server.services.results import ResultService
 
         log = self._ports.log
-        return ResultService(log, self._executions, Access(log), self._results)
+        return ResultService(log, self._execution_service, Access(log), self._results)
 
     @cached_property
-    def _usage(self) -> "UsageService":
+    def _usage_service(self) -> "UsageService":
         from noetl.server.services.usage import UsageService
 
-        return UsageService(self._ports.log, self._executions)
+        return UsageService(self._ports.log, self._execution_service)
 
     @cached_property
-    def _schedules(self) -> "ScheduleService":
+    def _schedule_service(self) -> "ScheduleService":
         from noetl.server.services.schedules import ScheduleService
 
         server = self._server
         return ScheduleService(self._ports.schedules, server.playbooks, server.clock)
 
     @cached_property
-    def _state(self) -> "PlaybookStateService":
+    def _state_service(self) -> "PlaybookStateService":
         from noetl.server.services.playbook_state import PlaybookStateService
 
-        return PlaybookStateService(self._ports.log, self._playbooks)
+        return PlaybookStateService(self._ports.log, self._catalog_service)
 
     @cached_property
-    def _hooks(self) -> "HookService":
+    def _hook_service(self) -> "HookService":
         from noetl.server.services.hooks import HookService
 
         server = self._server
@@ -718,11 +745,11 @@ class Local:
             self._ports.hooks,
             server.playbooks,
             server.requests,
-            stored_credentials(self._ports).reveal,
+            make_credential_service(self._ports).reveal,
         )
 
     @cached_property
-    def _signals(self) -> "SignalService":
+    def _signal_service(self) -> "SignalService":
         from noetl.server.services.access import Access
         from noetl.server.services.signals import SignalService
 
@@ -731,7 +758,7 @@ class Local:
 
 
 @contextmanager
-def _telling_where_they_are(execution_id: ExecutionId) -> Iterator[None]:
+def _hint_at_execution_list(execution_id: ExecutionId) -> Iterator[None]:
     try:
         yield
     except NotFound as error:
@@ -740,7 +767,7 @@ def _telling_where_they_are(execution_id: ExecutionId) -> Iterator[None]:
         ) from error
 
 
-def _queue_row(row: Queued) -> Row:
+def _make_queue_row(row: QueueEntry) -> Row:
     return {
         "command_id": row.command_id,
         "execution_id": row.execution_id,
@@ -749,12 +776,12 @@ def _queue_row(row: Queued) -> Row:
         "status": row.status,
         "attempt": row.attempt,
         "worker": row.worker,
-        "lease_until": row.lease_until and iso(row.lease_until),
+        "lease_until": row.lease_until and format_iso(row.lease_until),
         "progress": row.progress,
     }
 
 
-def _entry(entry: CatalogEntry) -> Row:
+def _make_entry_row(entry: CatalogEntry) -> Row:
     return {
         "path": entry.path,
         "version": entry.version,

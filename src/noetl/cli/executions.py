@@ -9,33 +9,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noetl.cli.client import Change, Client, Need, Row, connect, named
+from noetl.cli.client import (
+    Client,
+    ClientNeed,
+    ExecutionChange,
+    Row,
+    find_execution_id,
+    open_client,
+)
 from noetl.cli.output import (
-    as_called,
-    coloured,
-    columns,
-    lines_of,
-    log_lines,
-    recovery_line,
+    adapt_commands,
+    add_colour,
+    format_recovery,
+    format_status,
+    print_json_lines,
+    print_log_lines,
+    print_table,
     say,
     say_json,
     say_row,
-    status_text,
 )
 from noetl.model.approvals import approval_name
-from noetl.model.errors import SAMPLE, Conflict, Expired, InvalidInput, NotFound, Unavailable
+from noetl.model.errors import SAMPLE_KEY, Conflict, Expired, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from noetl.cli.story import Story
-    from noetl.log.port import Recorded
+    from noetl.log.port import RecordedEvent
     from noetl.model.ids import ExecutionId
 
 ID = Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @latest")]
 Step = Annotated[str, typer.Argument(metavar="STEP", help="a step of its playbook")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
-PAUSE = 0.2  # seconds between two looks at an execution that is about to stop
-SETTLE = 10.0  # seconds to wait until a cancelled execution of this machine has stopped
+STATUS_POLL_S = 0.2  # seconds between two looks at an execution that is about to stop
+CANCEL_TIMEOUT_S = 10.0  # seconds to wait until a cancelled execution of this machine has stopped
 
 MAX_SAMPLE_ROWS = 20
 
@@ -77,11 +84,11 @@ ABOUT = """Executions: list them, look into one, change it, run it again.
 Work = Callable[[Client], Awaitable[Any]]
 
 
-def talk(work: Work, need: Need = "read") -> Any:
+def run_with_client(work: Work, need: ClientNeed = "read") -> Any:
     """Connect a client, run `work` with it, and return its result."""
 
     async def run_work() -> Any:
-        async with connect(need) as client:
+        async with open_client(need) as client:
             return await work(client)
 
     return asyncio.run(run_work())
@@ -132,7 +139,7 @@ def list_executions(
       noetl exec list --status running --path 'etl/*'
       noetl exec list --parent @latest
     """
-    from noetl.server.services.executions import wanted_executions
+    from noetl.server.services.executions import make_execution_filter
     from noetl.worker.app import SystemClock
 
     if failed and status not in (None, "failed"):
@@ -142,7 +149,7 @@ def list_executions(
     if failed:
         status = "failed"
     # Raises if a filter is wrong, before the command connects.
-    wanted_executions(SystemClock().now(), status, path, None, since)
+    make_execution_filter(SystemClock().now(), status, path, None, since)
     if before is not None and not before.isdecimal():
         raise InvalidInput(
             f"--before {before!r}: not an execution id",
@@ -152,41 +159,41 @@ def list_executions(
     async def work(client: Client) -> list[Row]:
         parent_id = None
         if parent is not None:
-            parent_id = await named(client, parent)
-        return await client.executions(
+            parent_id = await find_execution_id(client, parent)
+        return await client.list_executions(
             status=status, path=path, parent=parent_id, since=since, before=before, limit=limit
         )
 
-    rows = talk(work)
+    rows = run_with_client(work)
     if as_json:
         say_json(rows)
     elif not rows and any((status, path, parent, since, before)):
         say("no executions like that")
     elif not rows:
-        say(as_called("no executions yet: noetl run FILE starts one"))
+        say(adapt_commands("no executions yet: noetl run FILE starts one"))
     else:
-        columns(
+        print_table(
             ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"),
-            [_line(row) for row in rows],
+            [_make_execution_row(row) for row in rows],
         )
 
 
-def _line(row: Row) -> tuple[Any, ...]:
+def _make_execution_row(row: Row) -> tuple[Any, ...]:
     return (
         row["execution_id"],
-        status_text(row["status"], row["recovered"]),
-        _minute(row["started_at"]),
-        _seconds(row),
+        format_status(row["status"], row["recovered"]),
+        _format_second(row["started_at"]),
+        _format_duration(row),
         row["path"],
         row["error"],
     )
 
 
-def _minute(at: str | None) -> str:
+def _format_second(at: str | None) -> str:
     return (at or "")[:19].replace("T", " ")
 
 
-def _seconds(row: Row) -> str:
+def _format_duration(row: Row) -> str:
     from datetime import datetime
 
     if not row["started_at"] or not row["ended_at"]:
@@ -203,13 +210,13 @@ def get(execution: ID, as_json: AsJson = False) -> None:
     """
 
     async def work(client: Client) -> Row:
-        execution_id = await named(client, execution)
-        row = await client.execution(execution_id)
+        execution_id = await find_execution_id(client, execution)
+        row = await client.get_execution(execution_id)
         if as_json and row["workload"] is None:
-            row["workload"] = await client.workload(execution_id)
+            row["workload"] = await client.get_workload(execution_id)
         return row
 
-    row = talk(work)
+    row = run_with_client(work)
     if as_json:
         say_json(row)
     else:
@@ -224,15 +231,15 @@ def _print_execution(row: Row) -> None:
     print_state(row["state"])
     if row["steps"]:
         say()
-        columns(
+        print_table(
             ("STEP", "STATUS", "RUNS", "TIME", "ITEMS"),
-            [_step_line(name, step) for name, step in row["steps"].items()],
+            [_make_step_row(name, step) for name, step in row["steps"].items()],
         )
     print_children(row["children"])
     if row["recoveries"]:
         say("\nrecovered from:")
     for recovery in row["recoveries"]:
-        say(f"  {recovery_line(recovery)}")
+        say(f"  {format_recovery(recovery)}")
     if row["failure"]:
         _print_failure(row)
 
@@ -241,47 +248,47 @@ def _print_summary(row: Row) -> None:
     playbook = row["path"]
     if row["version"] is not None:
         playbook += f" version {row['version']}"
-    started = _minute(row["started_at"])
+    started = _format_second(row["started_at"])
     if row["ended_at"]:
-        started += f"   {_seconds(row)} s"
+        started += f"   {_format_duration(row)} s"
     say(f"execution  {row['execution_id']}")
     say(f"playbook   {playbook}")
-    say(f"status     {coloured(row['status'], status_text(row['status'], row['recovered']))}")
+    say(f"status     {add_colour(row['status'], format_status(row['status'], row['recovered']))}")
     say(f"started    {started}")
     if row["parent"]:
         say(f"parent     {row['parent']}")
     if row["retry_of"]:
-        say(_origin(row))
+        say(_describe_origin(row))
 
 
 def _print_failure(row: Row) -> None:
     from noetl.cli.details import print_cause
 
     execution_id, failure = row["execution_id"], row["failure"]
-    error = coloured("failed", "error")
+    error = add_colour("failed", "error")
     say(f"\n{error}: step {failure['step']}: {failure['code']}: {failure['message']}")
     print_cause(row["cause"], execution_id)
     explained = f"why: noetl exec explain {execution_id} {failure['step']}"
-    say(as_called(f"{explained}   again: noetl exec retry {execution_id}"))
+    say(adapt_commands(f"{explained}   again: noetl exec retry {execution_id}"))
 
 
-def _origin(row: Row) -> str:
+def _describe_origin(row: Row) -> str:
     """The execution that this one retries or reruns."""
     if row["from_step"] is None:
         return f"retry of   {row['retry_of']}"
     return f"rerun of   {row['retry_of']} from step {row['from_step']}"
 
 
-def _step_line(name: str, step: Row) -> tuple[Any, ...]:
+def _make_step_row(name: str, step: Row) -> tuple[Any, ...]:
     from datetime import UTC, datetime
 
-    from noetl.cli.details import loop_text, seconds_text
+    from noetl.cli.details import format_loop_progress, format_seconds
 
     seconds = step["seconds"]
     if step["status"] == "running" and step["started_at"]:
         age = datetime.now(UTC) - datetime.fromisoformat(step["started_at"])
         seconds = age.total_seconds()
-    duration, items = seconds_text(seconds), loop_text(step["loop"])
+    duration, items = format_seconds(seconds), format_loop_progress(step["loop"])
     return name, step["status"], step["runs"], duration, items
 
 
@@ -305,30 +312,30 @@ def events(
       noetl exec events @latest --follow --type step.exit
       noetl exec events 724551830122291200 --json | jq .type
     """
-    print_page: Tell = _as_json if as_json else _Lines()
+    print_page: PrintEvents = _print_events_as_json if as_json else _EventPrinter()
 
     async def work(client: Client) -> None:
-        execution_id = await named(client, execution)
-        await _tell(client, execution_id, print_page, frozenset(kinds or ()), follow)
+        execution_id = await find_execution_id(client, execution)
+        await _print_events(client, execution_id, print_page, frozenset(kinds or ()), follow)
 
-    talk(work)
-
-
-Tell = Callable[["list[Recorded]"], None]
+    run_with_client(work)
 
 
-async def _tell(
+PrintEvents = Callable[["list[RecordedEvent]"], None]
+
+
+async def _print_events(
     client: Client,
     execution_id: "ExecutionId",
-    print_page: Tell,
+    print_page: PrintEvents,
     kinds: frozenset[str],
     follow: bool,
 ) -> None:
     """Print the events of an execution. An empty set of kinds means every kind."""
     from noetl.model.events import Terminal
 
-    read_page = client.events_after if follow else client.events
-    page, after = await client.events(execution_id), 0
+    read_page = client.wait_for_events if follow else client.list_events
+    page, after = await client.list_events(execution_id), 0
     while page or follow:
         print_page([row for row in page if not kinds or row.event.type in kinds])
         if page:
@@ -339,32 +346,32 @@ async def _tell(
         page = await read_page(execution_id, after)
 
 
-def _as_json(page: "list[Recorded]") -> None:
+def _print_events_as_json(page: "list[RecordedEvent]") -> None:
     import msgspec
 
     from noetl.server.api import shapes
 
     for row in page:
-        line = msgspec.json.encode(shapes.event(row))
+        line = msgspec.json.encode(shapes.dump_event(row))
         sys.stdout.write(line.decode() + "\n")
     sys.stdout.flush()
 
 
-class _Lines:
+class _EventPrinter:
     """Prints one line per event: seconds since the first event, type, and some of its fields."""
 
     def __init__(self) -> None:
         self._began: int | None = None
 
-    def __call__(self, page: "list[Recorded]") -> None:
-        from noetl.cli.story import describe
+    def __call__(self, page: "list[RecordedEvent]") -> None:
+        from noetl.cli.story import describe_event
 
         for row in page:
             event = row.event
             if self._began is None:
                 self._began = event.at
             seconds = (event.at - self._began) / 1e6
-            say(f"{seconds:8.3f}  {event.type:<24}{describe(event)}")
+            say(f"{seconds:8.3f}  {event.type:<24}{describe_event(event)}")
 
 
 def logs(
@@ -386,21 +393,21 @@ def logs(
       noetl exec logs 724551830122291200 --json | jq -r 'select(.stream == "stderr") | .line'
     """
 
-    print_lines = lines_of if as_json else log_lines
+    print_lines = print_json_lines if as_json else print_log_lines
 
     async def work(client: Client) -> None:
-        execution_id = await named(client, execution)
+        execution_id = await find_execution_id(client, execution)
         if step is not None:
             await _check_step(client, execution_id, step)
         has_lines = False
-        async with aclosing(client.logs(execution_id, step, follow=follow)) as pages:
+        async with aclosing(client.stream_logs(execution_id, step, follow=follow)) as pages:
             async for rows in pages:
                 has_lines = True
                 print_lines(rows)
         if not has_lines and not as_json:
             say("nothing was printed")
 
-    talk(work)
+    run_with_client(work)
 
 
 async def _check_step(client: Client, execution_id: "ExecutionId", step: str) -> None:
@@ -411,7 +418,7 @@ async def _check_step(client: Client, execution_id: "ExecutionId", step: str) ->
     from noetl.server.states import Unfoldable
 
     with suppress(Unfoldable, Conflict):
-        await client.explain(execution_id, step)
+        await client.explain_step(execution_id, step)
 
 
 def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
@@ -421,37 +428,37 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
     """
 
     async def work(client: Client) -> Row:
-        execution_id = await named(client, execution)
-        row = await client.explain(execution_id, step)
+        execution_id = await find_execution_id(client, execution)
+        row = await client.explain_step(execution_id, step)
         if row["verdict"] != "failed":
             return row
-        return {**row, "sample": await _sample(client, execution_id, step)}
+        return {**row, "sample": await _read_sample(client, execution_id, step)}
 
-    row = talk(work)
+    row = run_with_client(work)
     if as_json:
         say_json(row)
         return
-    verdict = coloured(row["verdict"])
+    verdict = add_colour(row["verdict"])
     if row["runs"] > 1:
         verdict += f", {row['runs']} runs"
     say(f"{step}: {verdict}")
     for reason in row["because"]:
-        say(f"  {as_called(reason)}")
+        say(f"  {adapt_commands(reason)}")
     if row.get("sample") is not None:
         from noetl.cli.results import show_sample  # at the top it would be a circular import
 
         show_sample(row["sample"])
 
 
-async def _sample(client: Client, execution_id: "ExecutionId", step: str) -> Row | None:
+async def _read_sample(client: Client, execution_id: "ExecutionId", step: str) -> Row | None:
     """The rows that a failed step kept to show what is wrong, or None if there are none now."""
     try:
-        result = await client.preview(execution_id, step, MAX_SAMPLE_ROWS)
+        result = await client.preview_result(execution_id, step, MAX_SAMPLE_ROWS)
     except (NotFound, Expired, Unavailable):
         return None
     error = result["error"] or {}
     preview: Row | None = result["preview"]
-    if SAMPLE in (error.get("detail") or {}):
+    if SAMPLE_KEY in (error.get("detail") or {}):
         return preview
     return None
 
@@ -464,17 +471,17 @@ def cancel(execution: ID, as_json: AsJson = False) -> None:
 
     Example: noetl exec cancel @latest
     """
-    _change(execution, "cancel", as_json)
+    _change_and_report(execution, "cancel", as_json)
 
 
 def pause(execution: ID, as_json: AsJson = False) -> None:
     """Pause: what runs goes on, what would come next is held until resume."""
-    _change(execution, "pause", as_json)
+    _change_and_report(execution, "pause", as_json)
 
 
 def resume(execution: ID, as_json: AsJson = False) -> None:
     """Go on with a paused execution."""
-    _change(execution, "resume", as_json)
+    _change_and_report(execution, "resume", as_json)
 
 
 def release(execution: ID, as_json: AsJson = False) -> None:
@@ -482,18 +489,18 @@ def release(execution: ID, as_json: AsJson = False) -> None:
 
     An execution is set aside when an event of it cannot be folded; `noetl exec events ID` shows which.
     """
-    _change(execution, "release", as_json)
+    _change_and_report(execution, "release", as_json)
 
 
-def _change(execution: str, how: Change, as_json: bool) -> None:
+def _change_and_report(execution: str, how: ExecutionChange, as_json: bool) -> None:
     async def work(client: Client) -> Row:
-        execution_id = await named(client, execution)
-        answer = await client.change(execution_id, how)
-        if how == "cancel" and not client.runs:
-            await _ended(client, execution_id)
-        return {**answer, "execution": await _status(client, execution_id, answer)}
+        execution_id = await find_execution_id(client, execution)
+        answer = await client.change_execution(execution_id, how)
+        if how == "cancel" and not client.has_server:
+            await _wait_until_ended(client, execution_id)
+        return {**answer, "execution": await _read_changed_status(client, execution_id, answer)}
 
-    row = talk(work, "change")
+    row = run_with_client(work, "change")
     if as_json:
         say_json(row)
     elif row["status"] == "refused":
@@ -502,16 +509,18 @@ def _change(execution: str, how: Change, as_json: bool) -> None:
     elif row["execution"] is None:
         say(f"{how} of execution {row['execution_id']} requested")
     else:
-        say(f"execution {row['execution_id']} is {coloured(row['execution'])}")
+        say(f"execution {row['execution_id']} is {add_colour(row['execution'])}")
     raise typer.Exit(int(row["status"] == "refused"))
 
 
-async def _status(client: Client, execution_id: "ExecutionId", answer: Row) -> str | None:
+async def _read_changed_status(
+    client: Client, execution_id: "ExecutionId", answer: Row
+) -> str | None:
     """The status of the execution after the change, or None if the change does not show yet."""
     if answer["status"] == "accepted":
         return None
     try:
-        row = await client.execution(execution_id, answer["seq"])
+        row = await client.get_execution(execution_id, answer["seq"])
     except Unavailable as error:
         if error.code != "NOT_YET":
             raise
@@ -519,13 +528,13 @@ async def _status(client: Client, execution_id: "ExecutionId", answer: Row) -> s
     return str(row["status"])
 
 
-async def _ended(client: Client, execution_id: "ExecutionId") -> None:
+async def _wait_until_ended(client: Client, execution_id: "ExecutionId") -> None:
     """Wait until the execution has ended: without a server only this process can stop it."""
-    for _ in range(round(SETTLE / PAUSE)):
-        row = await client.execution(execution_id)
+    for _ in range(round(CANCEL_TIMEOUT_S / STATUS_POLL_S)):
+        row = await client.get_execution(execution_id)
         if row["ended_at"] is not None:
             return
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(STATUS_POLL_S)
 
 
 def signal(
@@ -540,28 +549,28 @@ def signal(
 
     Example: noetl signal @latest approved --payload '{by: ada}'
     """
-    from noetl.cli.run import plain
+    from noetl.cli.run import parse_plain_yaml
 
-    value = plain(payload, "--payload") if payload is not None else None
+    value = parse_plain_yaml(payload, "--payload") if payload is not None else None
 
     async def work(client: Client) -> Row:
-        execution_id = await named(client, execution)
-        await _warn_of_stranger(client, execution_id, name)
-        return await client.signal(execution_id, name, value)
+        execution_id = await find_execution_id(client, execution)
+        await _warn_of_unknown_signal(client, execution_id, name)
+        return await client.send_signal(execution_id, name, value)
 
-    row = talk(work, "change")
+    row = run_with_client(work, "change")
     sentence = f"signal {name} sent to execution {row['execution_id']}"
     say_row(row, sentence, as_json=as_json)
 
 
-async def _warn_of_stranger(client: Client, execution_id: "ExecutionId", name: str) -> None:
+async def _warn_of_unknown_signal(client: Client, execution_id: "ExecutionId", name: str) -> None:
     """Warn of a signal that no step waits for and the playbook does not contain: likely a typo."""
-    row = await client.execution(execution_id)
+    row = await client.get_execution(execution_id)
     with suppress(NotFound):
-        playbook = await client.playbook(row["path"], row["version"])
+        playbook = await client.get_playbook(row["path"], row["version"])
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", playbook["content"]):
             return
-    story = await _story(client, execution_id)
+    story = await _read_story(client, execution_id)
     waits = [command.parked for command in story.state.commands.values() if command.parked]
     signals = [wait.signal for wait in waits if wait.signal]
     if name in signals:
@@ -590,7 +599,7 @@ def approve(
 
     Example: noetl exec approve @latest ask --comment 'looks good'
     """
-    _approval(execution, step, True, by, comment, as_json)
+    _send_approval(execution, step, True, by, comment, as_json)
 
 
 def reject(
@@ -604,10 +613,10 @@ def reject(
 
     Example: noetl exec reject @latest ask --comment 'not on a Friday'
     """
-    _approval(execution, step, False, by, comment, as_json)
+    _send_approval(execution, step, False, by, comment, as_json)
 
 
-def _approval(
+def _send_approval(
     execution: str,
     step: str,
     approved: bool,
@@ -620,23 +629,23 @@ def _approval(
     who = by or getuser()
 
     async def work(client: Client) -> Row:
-        execution_id = await named(client, execution)
+        execution_id = await find_execution_id(client, execution)
         # Raises if there is no such step: the signal would be kept and never taken.
-        await client.explain(execution_id, step)
+        await client.explain_step(execution_id, step)
         payload = {"approved": approved, "by": who, "comment": comment}
-        return await client.signal(execution_id, approval_name(step), payload)
+        return await client.send_signal(execution_id, approval_name(step), payload)
 
-    row = talk(work, "change")
+    row = run_with_client(work, "change")
     verdict = "approved" if approved else "rejected"
     sentence = f"step {step} of execution {row['execution_id']} is {verdict} by {who}"
     say_row(row, sentence, as_json=as_json)
 
 
-async def _story(client: Client, execution_id: "ExecutionId") -> "Story":
+async def _read_story(client: Client, execution_id: "ExecutionId") -> "Story":
     """The execution, folded from its events: the projection may lag behind them."""
     from noetl.cli.story import Story
 
     story = Story(execution_id)
-    while page := await client.events(execution_id, story.last_seq):
-        story.add(page)
+    while page := await client.list_events(execution_id, story.last_seq):
+        story.add_events(page)
     return story

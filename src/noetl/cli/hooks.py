@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json, say_row
+from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.output import print_table, say, say_json, say_row
 
 ABOUT = """Playbooks that start by a call from outside: POST /api/hooks/NAME, with a JSON body.
 
@@ -82,20 +82,20 @@ def add(
         "signature_header": signature_header,
         "key_header": key_header,
     }
-    row = talk(lambda client: client.add_hook(**call))
+    row = run_with_client(lambda client: client.add_hook(**call))
     change = "added" if row["created"] else "replaced"
     say_row(row, f"hook {name} is {change}: POST /api/hooks/{name}", as_json=as_json)
 
 
 def list_hooks(as_json: AsJson = False) -> None:
     """List hooks."""
-    rows = talk(lambda client: client.hooks())
+    rows = run_with_client(lambda client: client.list_hooks())
     if as_json:
         say_json(rows)
     elif not rows:
         say("no hooks: noetl hook add NAME PATH adds one")
     else:
-        columns(
+        print_table(
             ("NAME", "PLAYBOOK", "INTO", "SECRET", "KEY"),
             [
                 (hook["name"], hook["path"], hook["into"], hook["secret"], hook["key_header"])
@@ -106,5 +106,5 @@ def list_hooks(as_json: AsJson = False) -> None:
 
 def delete(name: Name, as_json: AsJson = False) -> None:
     """Delete a hook. What it has started stays."""
-    row = talk(lambda client: client.delete_hook(name))
+    row = run_with_client(lambda client: client.delete_hook(name))
     say_row(row, f"hook {name} is deleted", as_json=as_json)

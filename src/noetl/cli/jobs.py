@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noetl.cli.executions import AsJson
-from noetl.cli.output import columns, lines_of, say, say_row
+from noetl.cli.output import print_json_lines, print_table, say, say_row
 from noetl.spark.profiles import NONE
 
 if TYPE_CHECKING:
     from noetl.cli.embedded import HomePorts
     from noetl.server.duties.jobs import Run
     from noetl.spark.jobs.lake import LakeStore
-    from noetl.spark.jobs.places import Runs
+    from noetl.spark.jobs.places import ExecutionMap
     from noetl.spark.jobs.rebuild import RebuildJob
 
 log = logging.getLogger(__name__)
 
 # microseconds
-DAY = 86_400_000_000
-WEEK = 7 * DAY
+DAY_MICROS = 86_400_000_000
+WEEK_MICROS = 7 * DAY_MICROS
 
 STATS_HEADER = (
     "PLAYBOOK",
@@ -42,7 +42,7 @@ STATS_HEADER = (
     "P99",
     "LONGEST",
 )
-To = Annotated[
+LakeOption = Annotated[
     str | None,
     typer.Option(
         "--to",
@@ -71,7 +71,7 @@ ABOUT = """NoETL's own pipelines over its log: run one now. They may run beside 
 """
 
 
-def export(to: To = None, as_json: AsJson = False) -> None:
+def export(to: LakeOption = None, as_json: AsJson = False) -> None:
     """Write events that were not exported yet to Parquet files by day, each event once.
 
     The columns are those of ClickHouse's `observability.noetl_events`; docs/jobs.md has the table. It may be interrupted and
@@ -81,14 +81,14 @@ def export(to: To = None, as_json: AsJson = False) -> None:
     """
 
     async def work(ports: "HomePorts") -> Any:
-        from noetl.spark.jobs.export import export as run
+        from noetl.spark.jobs.export import export_log as run
 
-        history = _lake(ports.home)
-        lake = history if to is None else _lake(ports.home, to)
+        history = _open_configured_lake(ports.home)
+        lake = history if to is None else _open_configured_lake(ports.home, to)
         return await asyncio.to_thread(run, ports.control, lake, history)
 
-    counts = _with_database(work)
-    _told({"events": counts.events, "files": counts.files}, as_json)
+    counts = _run_with_home(work)
+    _print_counts({"events": counts.events, "files": counts.files}, as_json)
 
 
 def compact(
@@ -112,21 +112,23 @@ def compact(
     """
 
     async def work(ports: "HomePorts") -> Any:
-        from noetl.settings import Retention, read
-        from noetl.spark.jobs.compact import compact as run
+        from noetl.settings import RetentionSettings, read_settings
+        from noetl.spark.jobs.compact import compact_log as run
 
-        retention = read(Retention, retention_days=days)
-        before = ports.clock.now() - round(retention.retention_days * DAY)
-        return await asyncio.to_thread(run, ports.control, _lake(ports.home), before)
+        retention = read_settings(RetentionSettings, retention_days=days)
+        before = ports.clock.now() - round(retention.retention_days * DAY_MICROS)
+        return await asyncio.to_thread(
+            run, ports.control, _open_configured_lake(ports.home), before
+        )
 
-    counts = _with_database(work)
+    counts = _run_with_home(work)
     row = {
         "executions": counts.executions,
         "events": counts.events,
         "files": counts.files,
         "partitions": counts.partitions,
     }
-    _told(row, as_json)
+    _print_counts(row, as_json)
 
 
 def rebuild(as_json: AsJson = False) -> None:
@@ -136,14 +138,14 @@ def rebuild(as_json: AsJson = False) -> None:
     """
 
     async def work(ports: "HomePorts") -> Any:
-        from noetl.spark.jobs.rebuild import rebuild as run
+        from noetl.spark.jobs.rebuild import rebuild_rows as run
 
-        with _runs(ports.home) as runs:
-            job = await _rebuild_job(ports, runs)
+        with _open_job_place(ports.home) as runs:
+            job = await _make_rebuild_job(ports, runs)
             return await asyncio.to_thread(run, job)
 
-    counts = _with_database(work)
-    _told({"executions": counts.executions, "written": counts.written}, as_json)
+    counts = _run_with_home(work)
+    _print_counts({"executions": counts.executions, "written": counts.written}, as_json)
 
 
 def stats(
@@ -163,28 +165,28 @@ def stats(
     """
 
     async def work(ports: "HomePorts") -> Any:
-        from noetl.spark.jobs.stats import stats as run
+        from noetl.spark.jobs.stats import compute_stats as run
 
         now = ports.clock.now()
-        period = _moment(since, now - WEEK), _moment(until, now)
-        lake = _lake(ports.home)
-        with _runs(ports.home) as runs:
+        period = _parse_time(since, now - WEEK_MICROS), _parse_time(until, now)
+        lake = _open_configured_lake(ports.home)
+        with _open_job_place(ports.home) as runs:
             return await asyncio.to_thread(run, ports.control, lake, runs, *period)
 
-    rows = _with_database(work)
+    rows = _run_with_home(work)
     if as_json:
-        lines_of(rows)
+        print_json_lines(rows)
     elif not rows:
         say("no execution began then")
     else:
-        columns(STATS_HEADER, [list(map(_stats_cell, row.values())) for row in rows])
+        print_table(STATS_HEADER, [list(map(_format_stats_cell, row.values())) for row in rows])
 
 
-def _stats_cell(value: Any) -> Any:
+def _format_stats_cell(value: Any) -> Any:
     return f"{value:.3f}" if isinstance(value, float) else value
 
 
-def _moment(text: str | None, otherwise: int) -> int:
+def _parse_time(text: str | None, otherwise: int) -> int:
     """A time of the command line in microseconds. Times without a zone are UTC."""
     from datetime import UTC, datetime
 
@@ -229,25 +231,25 @@ def verify(
         )
 
     async def work(ports: "HomePorts") -> list[Any]:
-        from noetl.spark.jobs.places import InProcess
-        from noetl.spark.jobs.rebuild import verify as run
+        from noetl.spark.jobs.places import LocalExecutionMap
+        from noetl.spark.jobs.rebuild import verify_rows as run
 
         if execution is not None:
             if await ports.log.tenant_of(ExecutionId(execution)) is None:
                 raise NotFound(
                     f"no execution {execution}", hint="noetl exec list shows those there are"
                 )
-            job = await _rebuild_job(ports, InProcess())
+            job = await _make_rebuild_job(ports, LocalExecutionMap())
             return await asyncio.to_thread(lambda: list(run(job, int(execution))))
-        with _runs(ports.home) as runs:
-            job = await _rebuild_job(ports, runs)
+        with _open_job_place(ports.home) as runs:
+            job = await _make_rebuild_job(ports, runs)
             return await asyncio.to_thread(lambda: list(run(job)))
 
-    differences = _with_database(work)
+    differences = _run_with_home(work)
     if as_json:
-        lines_of(map(asdict, differences))
+        print_json_lines(map(asdict, differences))
     elif differences:
-        columns(
+        print_table(
             ("EXECUTION", "FIELD", "STORED", "FOLDED"),
             [
                 (
@@ -290,49 +292,51 @@ def sql(
     """
     import tempfile
 
-    from noetl.cli.results import cell
+    from noetl.cli.results import to_table_cell
     from noetl.model.errors import InvalidInput
-    from noetl.settings import SparkSettings, read
-    from noetl.spark.jobs.query import question, records_of, rows_of
+    from noetl.settings import SparkSettings, read_settings
+    from noetl.spark.jobs.query import list_answer_records, list_answer_rows, parse_question
 
-    if read(SparkSettings).profile == NONE:
+    if read_settings(SparkSettings).profile == NONE:
         raise InvalidInput(
             "noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here"
         )
-    statement, tables = question(text), _named(rows or [])
+    statement, tables = parse_question(text), _parse_tables(rows or [])
     with tempfile.TemporaryDirectory(prefix="noetl-rows-") as folder:
-        files = _fetched(tables, Path(folder))
+        files = _save_results(tables, Path(folder))
 
         async def work(ports: "HomePorts") -> Any:
-            return await asyncio.to_thread(_asked, ports, statement, files)
+            return await asyncio.to_thread(_run_query, ports, statement, files)
 
-        answer = _with_database(work)
+        answer = _run_with_home(work)
     if as_json:
-        lines_of(records_of(answer))
+        print_json_lines(list_answer_records(answer))
     else:
-        columns(answer.column_names, [list(map(cell, row)) for row in rows_of(answer)])
+        print_table(
+            answer.column_names, [list(map(to_table_cell, row)) for row in list_answer_rows(answer)]
+        )
 
 
-def _asked(ports: "HomePorts", text: str, files: dict[str, Path]) -> Any:
-    from noetl.spark.jobs.query import asking, mentioned
+def _run_query(ports: "HomePorts", text: str, files: dict[str, Path]) -> Any:
+    from noetl.spark.jobs.query import find_mentioned_tables, open_query
 
     with (
-        _spark(ports.home) as url,
-        asking(
+        _hold_spark_server(ports.home) as url,
+        open_query(
             ports.control,
-            _lake(ports.home),
+            _open_configured_lake(ports.home),
             url,
-            mentioned(text),
+            find_mentioned_tables(text),
             files,
         ) as ask,
     ):
         return ask(text)
 
 
-def _named(options: list[str]) -> dict[str, tuple[str, str]]:
+def _parse_tables(options: list[str]) -> dict[str, tuple[str, str]]:
     """The execution and step of each table of `--with`, by the table's name."""
     from noetl.model.errors import InvalidInput
-    from noetl.spark.jobs.query import NAMES
+    from noetl.spark.jobs.query import TABLE_NAMES
 
     tables: dict[str, tuple[str, str]] = {}
     for option in options:
@@ -342,7 +346,7 @@ def _named(options: list[str]) -> dict[str, tuple[str, str]]:
             raise InvalidInput(
                 f"--with {option!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load"
             )
-        if name.lower() in (*NAMES, *map(str.lower, tables)):
+        if name.lower() in (*TABLE_NAMES, *map(str.lower, tables)):
             raise InvalidInput(
                 f"--with {option!r}: there is a table {name} already",
                 hint="give the rows another name, and ask for that",
@@ -351,41 +355,41 @@ def _named(options: list[str]) -> dict[str, tuple[str, str]]:
     return tables
 
 
-def _fetched(tables: dict[str, tuple[str, str]], folder: Path) -> dict[str, Path]:
+def _save_results(tables: dict[str, tuple[str, str]], folder: Path) -> dict[str, Path]:
     """Save the rows of the named results in files. Returns the files by table name."""
-    from noetl.cli.client import Client, named
-    from noetl.cli.executions import talk
+    from noetl.cli.client import Client, find_execution_id
+    from noetl.cli.executions import run_with_client
     from noetl.cli.results import write_file
 
     async def work(client: Client) -> dict[str, Path]:
         files = {}
         for name, (execution, step) in tables.items():
             files[name] = folder / f"{name}.parquet"
-            execution_id = await named(client, execution)
-            await write_file(client.download(execution_id, step, "parquet"), files[name])
+            execution_id = await find_execution_id(client, execution)
+            await write_file(client.download_result(execution_id, step, "parquet"), files[name])
         return files
 
     if not tables:
         return {}
-    files: dict[str, Path] = talk(work)
+    files: dict[str, Path] = run_with_client(work)
     return files
 
 
 # ---- by the clock --------------------------------------------------------------------------------------------------------
 
 
-def scheduled() -> "dict[str, Run]":
+def make_scheduled_jobs() -> "dict[str, Run]":
     """The jobs that a server runs by the clock. Each runs in a process of its own."""
     from functools import partial
 
-    from noetl.settings import Retention, read
+    from noetl.settings import RetentionSettings, read_settings
 
-    retention = read(Retention)
+    retention = read_settings(RetentionSettings)
     jobs = {"export": retention.export_enabled, "compact": retention.compactor_enabled}
-    return {name: partial(_apart, name) for name, enabled in jobs.items() if enabled}
+    return {name: partial(_run_job_process, name) for name, enabled in jobs.items() if enabled}
 
 
-async def _apart(name: str) -> None:
+async def _run_job_process(name: str) -> None:
     """Run a job in a process of its own. A cancelled job is killed; the next run repeats its work."""
     from noetl.model.errors import NoetlError
 
@@ -413,77 +417,84 @@ async def _apart(name: str) -> None:
 # ---- what jobs need --------------------------------------------------------------------------------------------------------
 
 
-def _told(counts: dict[str, Any], as_json: bool) -> None:
+def _print_counts(counts: dict[str, Any], as_json: bool) -> None:
     sentence = ", ".join(f"{value} {name}" for name, value in counts.items())
     say_row(counts, sentence, as_json=as_json)
 
 
-def _with_database(work: "Callable[[HomePorts], Awaitable[Any]]") -> Any:
+def _run_with_home(work: "Callable[[HomePorts], Awaitable[Any]]") -> Any:
     """Open the ports of the home, run `work` with them, and return its result."""
 
     async def run_work() -> Any:
-        from noetl.cli.embedded import opened
-        from noetl.settings import HomeSettings, read
+        from noetl.cli.embedded import open_home
+        from noetl.settings import HomeSettings, read_settings
 
-        async with opened(read(HomeSettings).where) as ports:
+        async with open_home(read_settings(HomeSettings).home_path) as ports:
             return await work(ports)
 
     return asyncio.run(run_work())
 
 
-def _lake(home: Path, place: str | None = None) -> "LakeStore":
+def _open_configured_lake(home: Path, place: str | None = None) -> "LakeStore":
     from noetl.cli.lake import open_lake
-    from noetl.settings import Storage, read
+    from noetl.settings import StorageSettings, read_settings
 
-    return open_lake(home, read(Storage), place)
+    return open_lake(home, read_settings(StorageSettings), place)
 
 
 @contextmanager
-def _runs(home: Path) -> "Iterator[Runs]":
+def _open_job_place(home: Path) -> "Iterator[ExecutionMap]":
     """The place where the function of a job runs for each execution: Spark, or this process."""
-    from noetl.settings import SparkSettings, read
-    from noetl.spark.jobs.places import InProcess, OnSpark
+    from noetl.settings import SparkSettings, read_settings
+    from noetl.spark.jobs.places import LocalExecutionMap, SparkExecutionMap
 
-    if read(SparkSettings).profile == NONE:
-        yield InProcess()
+    if read_settings(SparkSettings).profile == NONE:
+        yield LocalExecutionMap()
         return
-    with _spark(home) as url:
-        yield OnSpark(url)
+    with _hold_spark_server(home) as url:
+        yield SparkExecutionMap(url)
 
 
 @contextmanager
-def _spark(home: Path) -> Iterator[str]:
+def _hold_spark_server(home: Path) -> Iterator[str]:
     """The address of a Spark server. It does not stop while the context is open."""
-    from noetl.settings import SparkSettings, read
-    from noetl.spark.place import SparkPlace
-    from noetl.spark.profiles import profile
-    from noetl.spark.serve import Serving
-    from noetl.spark.starting import ensure
+    from noetl.settings import SparkSettings, read_settings
+    from noetl.spark.place import SparkServerState
+    from noetl.spark.profiles import parse_profile
+    from noetl.spark.serve import SparkServerSettings
+    from noetl.spark.starting import ensure_spark_server
 
-    spark = read(SparkSettings)
-    chosen_profile, place = profile(spark.profile), SparkPlace.below(home)
-    use = place.use() if chosen_profile.url is None else None
+    spark = read_settings(SparkSettings)
+    chosen_profile, place = parse_profile(spark.profile), SparkServerState.from_home(home)
+    use = place.begin_use() if chosen_profile.url is None else None
     try:
-        yield ensure(home, chosen_profile, Serving(spark.idle_sec, spark.java_options))
+        yield ensure_spark_server(
+            home, chosen_profile, SparkServerSettings(spark.idle_sec, spark.java_options)
+        )
     finally:
         if use is not None:
-            place.leave(use)
+            place.end_use(use)
 
 
-async def _rebuild_job(ports: "HomePorts", runs: "Runs") -> "RebuildJob":
+async def _make_rebuild_job(ports: "HomePorts", runs: "ExecutionMap") -> "RebuildJob":
     from noetl.spark.jobs.rebuild import RebuildJob
 
-    return RebuildJob(ports.control, _lake(ports.home), runs, await _unreadable(ports))
+    return RebuildJob(
+        ports.control,
+        _open_configured_lake(ports.home),
+        runs,
+        await _find_unreadable_playbooks(ports),
+    )
 
 
-async def _unreadable(ports: "HomePorts") -> dict[str, str]:
+async def _find_unreadable_playbooks(ports: "HomePorts") -> dict[str, str]:
     """Pinned playbooks that cannot be read any more, with the error of each."""
     from noetl.server.playbooks import Playbooks
 
     playbooks, errors = Playbooks(ports.catalog, limit=1), {}
     for content in await ports.log.pinned_playbooks():
         try:
-            await playbooks.plan(content)
+            await playbooks.get_plan(content)
         except Exception as error:  # the projector writes the same words
             errors[content] = f"{type(error).__name__}: {error}"
     return errors

@@ -10,22 +10,22 @@ from noetl.playbook.validation import Kinds, LoadedPlaybook, PlaybookInvalid
 
 
 @cache
-def kinds() -> Kinds:
+def find_known_kinds() -> Kinds:
     from noetl.tools import registry
 
-    return registry.models(registry.outside())
+    return registry.list_config_models(registry.load_entry_point_tools())
 
 
-def load(source: str | bytes, file: str) -> LoadedPlaybook:
-    return validation.load(source, file=file, kinds=kinds())
+def check_playbook(source: str | bytes, file: str) -> LoadedPlaybook:
+    return validation.load(source, file=file, kinds=find_known_kinds())
 
 
-def load_or_raise(source: str | bytes, file: str) -> Playbook:
+def check_playbook_or_raise(source: str | bytes, file: str) -> Playbook:
     """The playbook, or PlaybookInvalid.
 
     Prints unknown tools on stderr: their steps fail unless a worker has these tools.
     """
-    loaded = load(source, file)
+    loaded = check_playbook(source, file)
     if loaded.playbook is None:
         raise PlaybookInvalid(loaded.findings)
     for finding in loaded.findings:

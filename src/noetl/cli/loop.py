@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 # Thresholds of the garbage collector. Loading and deciding make many objects, but few cycles.
-GARBAGE = (50_000, 20, 50)
+GC_THRESHOLDS = (50_000, 20, 50)
 
 
-def in_loop(main: Coroutine[Any, Any, T]) -> T:
+def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
     import uvloop
 
-    rarely_collect()
+    reduce_garbage_collection()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
 
 
-def rarely_collect() -> None:
+def reduce_garbage_collection() -> None:
     """Collect garbage rarely, and never look at modules that are loaded by now.
 
     They stay, and each look at them takes ten milliseconds.
     """
     gc.freeze()
-    gc.set_threshold(*GARBAGE)
+    gc.set_threshold(*GC_THRESHOLDS)

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
-from noetl.cli.client import Row, printed
-from noetl.cli.language import load_or_raise
-from noetl.cli.tools import tools as outside
+from noetl.cli.client import Row, read_printed_lines
+from noetl.cli.language import check_playbook_or_raise
+from noetl.cli.tools import make_extra_tools as outside
 from noetl.engine.state import Execution
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
-from noetl.log.port import Recorded
+from noetl.log.port import RecordedEvent
 from noetl.log.tables import MemoryDatabase
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
@@ -27,21 +27,21 @@ from noetl.pipeline.data import ResultReader
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import load_registered
 from noetl.playbook.workload import readable_environment
-from noetl.results.large import Large
+from noetl.results.large import LargeStore
 from noetl.results.memory import TierMemory
 from noetl.results.router import ResultRouter
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
-from noetl.settings import HomeSettings, read
+from noetl.settings import HomeSettings, read_settings
 from noetl.tools import registry
 from noetl.tools.credentials import Credentials
-from noetl.twins import shard_rows
+from noetl.twins import make_shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.app import SystemClock
-from noetl.worker.plans import Plans
+from noetl.worker.plans import PlanCache
 
-LOOK_EVERY = 0.02  # seconds between two reads of the log
-SLOTS = 4
+MEMORY_LOG_POLL_S = 0.02  # seconds between two reads of the log
+MEMORY_WORKER_SLOTS = 4
 
 
 class MemoryCluster:
@@ -56,28 +56,30 @@ class MemoryCluster:
     ) -> None:
         clock = SystemClock()
         settings = ServerSettings(name="memory", env=readable_environment(os.environ))
-        rows = shard_rows(settings.shards)
+        rows = make_shard_rows(settings.shards)
         self._log = LogMemory(MemoryDatabase(rows, clock))
         self._catalog = CatalogMemory()
         self.server = Server(
             self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings
         )
-        worker = WorkerSettings(worker_id="memory", incarnation="1", pools=pools, slots=SLOTS)
+        worker = WorkerSettings(
+            worker_id="memory", incarnation="1", pools=pools, slots=MEMORY_WORKER_SLOTS
+        )
         tier = TierMemory()
-        large = Large(tier, tier.staging)
+        large = LargeStore(tier, tier.staging)
         store = ResultRouter(self.server, large)
         self._worker = Worker(
             self.server,
             store,
-            tools or registry.default(outside(read(HomeSettings).where)),
+            tools or registry.make_registry(outside(read_settings(HomeSettings).home_path)),
             clock,
             MemorySpool(),
             worker,
             credentials=credentials,
-            plans=Plans(self.server, worker.plans, load),
+            plans=PlanCache(self.server, worker.plans, load),
         )
         reader = ResultRouter(self.server, large)  # a second one: the worker's memory is its own
-        self._payloads = ResultReader(reader, self.server.manifest)
+        self._payloads = ResultReader(reader, self.server.list_manifest_parts)
         self._running: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -98,12 +100,12 @@ class MemoryCluster:
 
     async def register(self, text: str, file: str) -> str:
         """Register a playbook. Returns its path in the catalog."""
-        playbook = load_or_raise(text, file)
+        playbook = check_playbook_or_raise(text, file)
         path = playbook.metadata.path or playbook.metadata.name
         await self._catalog.register(path, text)
         return path
 
-    async def keep_state(self, path: str, values: dict[str, Any]) -> None:
+    async def store_state(self, path: str, values: dict[str, Any]) -> None:
         """Store state as if an earlier execution of the playbook had written it."""
         for name, value in values.items():
             await self._log.put_state(
@@ -114,61 +116,63 @@ class MemoryCluster:
         path = await self.register(text, file)
         return await self.server.requests.start(path, payload=payload)
 
-    async def events_after(self, execution_id: ExecutionId, seq: int) -> list[Recorded]:
+    async def wait_for_events(self, execution_id: ExecutionId, seq: int) -> list[RecordedEvent]:
         """The events after number `seq`. Waits a moment if there are none."""
         for task in self._running:
             if task.done():
                 task.result()  # raises the error of a server or worker that has failed
         events = await self._log.events(execution_id, after=seq)
         if not events:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(MEMORY_LOG_POLL_S)
         return events
 
-    async def change(self, execution_id: ExecutionId, how: str) -> bool:
+    async def change_execution(self, execution_id: ExecutionId, how: str) -> bool:
         """Cancel an execution. `noetl run` asks for no other change."""
         assert how == "cancel"
         return await self.server.requests.cancel(execution_id, "interrupted")
 
-    def logs(
+    def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
         from noetl.server.services.access import Access
         from noetl.server.services.live import LiveUpdates
         from noetl.server.services.logs import LogService
 
-        service = LogService(self._log, LiveUpdates(), Access(self._log), LOOK_EVERY)
-        return printed(service, execution_id, step, follow=follow)
+        service = LogService(self._log, LiveUpdates(), Access(self._log), MEMORY_LOG_POLL_S)
+        return read_printed_lines(service, execution_id, step, follow=follow)
 
-    async def queue(
+    async def list_queue(
         self, status: str | None = None, execution_id: ExecutionId | None = None
     ) -> list[Row]:
         rows = await self._log.queue(DEFAULT_TENANT, status=status, execution_id=execution_id)
         return [{"step": row.step, "progress": row.progress} for row in rows]
 
-    async def workload(self, execution_id: ExecutionId) -> Row:
-        from noetl.server.services.details import shown_workload
+    async def get_workload(self, execution_id: ExecutionId) -> Row:
+        from noetl.server.services.details import strip_workload
 
-        pinned = await self._log.pinned(execution_id)
+        pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             return {}
-        return shown_workload(pinned.workload)
+        return strip_workload(pinned.workload)
 
-    async def cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
-        from noetl.server.services.details import first_cause
+    async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
+        from noetl.server.services.details import find_first_cause
 
-        state = await self._state(execution_id)
-        first = await first_cause(state, self._state)
+        state = await self._read_state(execution_id)
+        first = await find_first_cause(state, self._read_state)
         if first is None:
             return None
-        return first.shown()
+        return first.to_dict()
 
-    async def _state(self, execution_id: ExecutionId) -> Execution | None:
+    async def _read_state(self, execution_id: ExecutionId) -> Execution | None:
         loaded = await self.server.states.read(execution_id)
         return None if loaded is None else loaded.state
 
     async def resolve(self, reference: Reference) -> Any:
         return await self._payloads.resolve(reference)
 
-    async def preview(self, execution_id: ExecutionId, step: str, rows: int) -> dict[str, Any]:
+    async def preview_result(
+        self, execution_id: ExecutionId, step: str, rows: int
+    ) -> dict[str, Any]:
         """No preview: small results are shown whole, and large ones by reference."""
         return {"preview": None}

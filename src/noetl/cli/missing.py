@@ -6,28 +6,28 @@ from noetl.cli.client import Client
 from noetl.model.errors import NotFound
 from noetl.playbook.children import literal_children
 from noetl.playbook.findings import Finding
-from noetl.playbook.missing import unknown_credential, unknown_playbook
+from noetl.playbook.missing import warn_unknown_credential, warn_unknown_playbook
 from noetl.playbook.named import literal_credentials
 
 if TYPE_CHECKING:
     from noetl.playbook.model import Playbook
 
-Checked = tuple[str, str, "Playbook"]  # file, its text, the playbook in it
+CheckedPlaybook = tuple[str, str, "Playbook"]  # file, its text, the playbook in it
 
 
-async def missing_on_server(client: Client, checked: list[Checked]) -> list[Finding]:
+async def find_missing_on_server(client: Client, checked: list[CheckedPlaybook]) -> list[Finding]:
     """A finding for each missing child and credential. A child may be among the checked files."""
     checked_paths = {playbook.metadata.path or playbook.metadata.name for _, _, playbook in checked}
-    credentials = {row["name"] for row in await client.credentials()}
+    credentials = {row["name"] for row in await client.list_credentials()}
     findings: list[Finding] = []
     for file, text, playbook in checked:
         for path, version in literal_children(playbook):
             if path in checked_paths or await _is_registered(client, path, version):
                 continue
-            findings.append(unknown_playbook(text, path, version, file))
+            findings.append(warn_unknown_playbook(text, path, version, file))
         for name in literal_credentials(playbook):
             if name not in credentials:
-                findings.append(unknown_credential(text, name, file))
+                findings.append(warn_unknown_credential(text, name, file))
     return findings
 
 
@@ -36,7 +36,7 @@ async def _is_registered(client: Client, path: str, version: str | None) -> bool
     if version is not None and version.isdigit():
         number = int(version)
     try:
-        await client.playbook(path, number)
+        await client.get_playbook(path, number)
     except NotFound:
         return False
     return True

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 from noetl.model.errors import InvalidInput, NoetlError
 
 # Exit codes.
-FAILED = 1
-WRONG_USE = 2
-LEFT = 130
+EXIT_FAILED = 1
+EXIT_WRONG_USE = 2
+EXIT_INTERRUPTED = 130
 
 # ANSI codes by status.
 COLOURS = {
@@ -56,7 +56,7 @@ def say_row(row: Any, sentence: str, *, as_json: bool) -> None:
         say(sentence)
 
 
-def lines_of(rows: Iterable[Any]) -> None:
+def print_json_lines(rows: Iterable[Any]) -> None:
     """Print each row as one line of JSON."""
     for row in rows:
         line = json.dumps(row, ensure_ascii=False, default=str)
@@ -64,7 +64,7 @@ def lines_of(rows: Iterable[Any]) -> None:
     sys.stdout.flush()
 
 
-def log_line(row: dict[str, Any]) -> str:
+def format_log_line(row: dict[str, Any]) -> str:
     """A line that a step printed: `step | out` or `step ! error`.
 
     `step[3]` is the fourth item of a loop.
@@ -76,61 +76,61 @@ def log_line(row: dict[str, Any]) -> str:
     return f"{source} {sign} {row['line']}"
 
 
-def log_lines(rows: Iterable[dict[str, Any]], *, to: TextIO | None = None) -> None:
+def print_log_lines(rows: Iterable[dict[str, Any]], *, to: TextIO | None = None) -> None:
     for row in rows:
-        print(log_line(row), file=to)
+        print(format_log_line(row), file=to)
     (to or sys.stdout).flush()
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table. Its columns are as wide as their values: the output may be a pipe."""
-    texts = [[_cell(value) for value in row] for row in rows]
+    texts = [[_format_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]
-    print(_row(header, widths).rstrip())
+    print(_format_row(header, widths).rstrip())
     for row in texts:
-        print(_row(row, widths).rstrip())
+        print(_format_row(row, widths).rstrip())
 
 
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _format_row(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(
-        coloured(cell, cell.ljust(width)) for cell, width in zip(cells, widths, strict=True)
+        add_colour(cell, cell.ljust(width)) for cell, width in zip(cells, widths, strict=True)
     )
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
     text = str(value).replace("\n", " ")
-    return shorten(text, 100)
+    return shorten_text(text, 100)
 
 
-def shorten(text: str, length: int) -> str:
+def shorten_text(text: str, length: int) -> str:
     """The text, cut to `length` characters and ended with `…` if it is longer."""
     if len(text) <= length:
         return text
     return text[: length - 1] + "…"
 
 
-def plural(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def coloured(word: str, text: str | None = None) -> str:
+def add_colour(word: str, text: str | None = None) -> str:
     """`text`, or the word itself, in the colour of a status word. No colour outside a terminal."""
     if text is None:
         text = word
-    return _painted(text, COLOURS.get(word))
+    return _paint_text(text, COLOURS.get(word))
 
 
-def status_text(status: str, recovered: int) -> str:
+def format_status(status: str, recovered: int) -> str:
     """The status and the number of failures that the execution recovered from, if there are any."""
     if not recovered:
         return status
     return f"{status} (recovered: {recovered})"
 
 
-def recovery_line(recovery: dict[str, Any]) -> str:
+def format_recovery(recovery: dict[str, Any]) -> str:
     """A failure that the playbook handled, in one line."""
     place = f"step {recovery['step']}"
     if recovery["task"]:
@@ -141,11 +141,11 @@ def recovery_line(recovery: dict[str, Any]) -> str:
     return f"{place}: {problem}, handled by {recovery['by']}"
 
 
-def dim(text: str) -> str:
-    return _painted(text, 2)
+def dim_text(text: str) -> str:
+    return _paint_text(text, 2)
 
 
-def _painted(text: str, colour: int | None) -> str:
+def _paint_text(text: str, colour: int | None) -> str:
     if colour is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ:
         return text
     return f"\x1b[{colour}m{text}\x1b[0m"
@@ -154,20 +154,20 @@ def _painted(text: str, colour: int | None) -> str:
 # ---- hints -------------------------------------------------------------------------------------------------------------
 
 
-def as_called(hint: str) -> str:
+def adapt_commands(hint: str) -> str:
     """The hint with its commands written as the user called this one.
 
     `noetl exec get …` becomes `uv run noetl exec get …` or `python -m noetl exec get …`.
     """
-    command = command_called(sys.argv[0], os.environ)
-    if command == NAME:
+    command = find_called_command(sys.argv[0], os.environ)
+    if command == COMMAND_NAME:
         return hint
-    return _COMMAND.sub(command, hint)
+    return _COMMAND_PATTERN.sub(command, hint)
 
 
-def command_called(program: str, environment: Mapping[str, str]) -> str:
+def find_called_command(program: str, environment: Mapping[str, str]) -> str:
     """How the user called NoETL. `program` is the script, or the module after `python -m`."""
-    command = NAME
+    command = COMMAND_NAME
     if os.path.basename(program) == "__main__.py":
         command = "python -m noetl"
     if "UV_RUN_RECURSION_DEPTH" in environment:
@@ -175,32 +175,32 @@ def command_called(program: str, environment: Mapping[str, str]) -> str:
     return command
 
 
-NAME = "noetl"
-_COMMAND = re.compile(r"(?<![\w./-])noetl(?= [a-z])")
+COMMAND_NAME = "noetl"
+_COMMAND_PATTERN = re.compile(r"(?<![\w./-])noetl(?= [a-z])")
 
 
 # ---- errors ------------------------------------------------------------------------------------------------------------
 
 
-def complain(error: BaseException) -> int:
+def print_error(error: BaseException) -> int:
     """Print the error on stderr. Returns the exit code of the command."""
-    first = cause(error)
+    first = find_first_error(error)
     if isinstance(first, NoetlError):
-        print(explain(first), file=sys.stderr)
-        return WRONG_USE if isinstance(first, InvalidInput) else FAILED
+        print(format_error(first), file=sys.stderr)
+        return EXIT_WRONG_USE if isinstance(first, InvalidInput) else EXIT_FAILED
     if isinstance(first, OSError) and first.errno in (errno.ENOSPC, errno.EDQUOT):
         print(f"error: the disk is full: {first.filename or first}", file=sys.stderr)
         print(
             "hint: free some space, or set NOETL_HOME to a directory on another disk",
             file=sys.stderr,
         )
-        return FAILED
+        return EXIT_FAILED
     print(f"error: {type(first).__name__}: {first}", file=sys.stderr)
     print("hint: this is a bug in NoETL; NOETL_DEBUG=1 shows where it happened", file=sys.stderr)
-    return FAILED
+    return EXIT_FAILED
 
 
-def refusal(error: NoetlError) -> dict[str, Any]:
+def make_refusal_row(error: NoetlError) -> dict[str, Any]:
     """The output of `noetl run --json` if no execution began. It has the fields of every end."""
     findings = [finding.to_dict() for finding in getattr(error, "findings", ())]
     message = str(error)
@@ -226,15 +226,15 @@ def refusal(error: NoetlError) -> dict[str, Any]:
     }
 
 
-def explain(error: NoetlError) -> str:
+def format_error(error: NoetlError) -> str:
     """The error in words. Its hint is on a second line."""
     text = f"error: {error}"
     if error.hint:
-        text += f"\nhint: {as_called(error.hint)}"
+        text += f"\nhint: {adapt_commands(error.hint)}"
     return text
 
 
-def cause(error: BaseException) -> BaseException:
+def find_first_error(error: BaseException) -> BaseException:
     """The first NoetlError of an exception group, or the first of its errors. Else the error."""
     while isinstance(error, BaseExceptionGroup):
         ours = (member for member in error.exceptions if isinstance(member, NoetlError))
@@ -256,36 +256,38 @@ def warn(message: str, hint: str | None = None) -> None:
 def warn_of_unknown_settings() -> None:
     """Warn of `NOETL_*` variables that nothing reads: they are most likely misspelt."""
     names = [name for name in os.environ if name.startswith("NOETL_")]
-    if _USUAL_VARIABLES.issuperset(names):
+    if _COMMON_VARIABLES.issuperset(names):
         return
     # The settings take time to load, so most environments are checked without them.
-    from noetl.settings import unknown_variables
+    from noetl.settings import find_unknown_variables
 
-    for name, similar in unknown_variables(os.environ).items():
+    for name, similar in find_unknown_variables(os.environ).items():
         hint = "docs/settings.md lists the settings"
         if similar:
             hint = f"did you mean {similar}?"
         warn(f"{name} is set, and no setting has that name", hint)
 
 
-_USUAL_VARIABLES = frozenset(
+_COMMON_VARIABLES = frozenset(
     {"NOETL_HOME", "NOETL_SERVER_URL", "NOETL_DB_URL", "NOETL_LOG_LEVEL", "NOETL_DEBUG"}
 )
 
 
 # ---- logs --------------------------------------------------------------------------------------------------------------
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-class Fields(logging.Formatter):
+class FieldFormatter(logging.Formatter):
     """A log message and its fields.
 
     `12:00:01 INFO noetl.server.app server listens address=http://…`
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        extra = {
+            name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS
+        }
         fields = "".join(f" {name}={value}" for name, value in extra.items())
         head, newline, trace = super().format(record).partition("\n")
         return head + fields + newline + trace
@@ -299,7 +301,9 @@ def log_to_stderr(level: str) -> None:
             f"NOETL_LOG_LEVEL: no level {level!r}", hint="debug, info, warning, error or critical"
         )
     stderr = logging.StreamHandler()
-    stderr.setFormatter(Fields("%(asctime)s %(levelname)s %(name)s %(message)s", "%H:%M:%S"))
+    stderr.setFormatter(
+        FieldFormatter("%(asctime)s %(levelname)s %(name)s %(message)s", "%H:%M:%S")
+    )
     logging.basicConfig(level=level.upper(), handlers=[stderr], force=True)
     root_level = logging.getLogger().level
     for noisy in ("httpx", "httpcore", "asyncio", "uvicorn.error"):

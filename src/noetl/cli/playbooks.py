@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from noetl.cli.catalog import TESTS
-from noetl.cli.output import plural
+from noetl.cli.catalog import TEST_FILE_ENDINGS
+from noetl.cli.output import format_count
 
 if TYPE_CHECKING:  # only the command that runs loads the language, so that `--help` is fast
-    from noetl.cli.missing import Checked
+    from noetl.cli.missing import CheckedPlaybook
     from noetl.playbook.findings import Finding
     from noetl.playbook.validation import LoadedPlaybook
 
-UNREADABLE = 2  # exit code
+EXIT_UNREADABLE = 2  # exit code
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 Files = Annotated[
@@ -62,28 +62,28 @@ def validate(
 
     Example: noetl validate playbooks/ --strict
     """
-    files, unreadable = _files(paths)
+    files, unreadable = _find_files(paths)
     findings: list[Finding] = []
-    checked: list[Checked] = []
+    checked: list[CheckedPlaybook] = []
     for file in files:
-        loaded = _load(file)
+        loaded = _load_file(file)
         if loaded is None:
             unreadable = True
             continue
         findings.extend(loaded.findings)
         if server is not None and loaded.playbook is not None:
-            checked.append((str(file), _text(file), loaded.playbook))
+            checked.append((str(file), _read_file(file), loaded.playbook))
     if server is not None:
-        findings.extend(_missing(server, checked))
+        findings.extend(_ask_for_missing(server, checked))
     printed = [finding for finding in findings if not (quiet and finding.severity == "note")]
     if as_json:
         rows = [finding.to_dict() for finding in printed]
         print(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
-        _print(printed)
-        _summary(len(files), findings)
+        _print_findings(printed)
+        _print_finding_counts(len(files), findings)
     if unreadable:
-        raise typer.Exit(UNREADABLE)
+        raise typer.Exit(EXIT_UNREADABLE)
     failing = {"error", "warning"} if strict else {"error"}
     bad = any(finding.severity in failing for finding in findings)
     raise typer.Exit(int(bad))
@@ -101,7 +101,7 @@ def schema(
 
     Example: noetl schema -o noetl-schema.json
     """
-    from noetl.playbook.schema import schema as make_schema
+    from noetl.playbook.schema import build_schema as make_schema
 
     text = json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
@@ -124,11 +124,11 @@ def convert(
     from noetl.playbook.convert import convert as convert_text
     from noetl.playbook.validation import PlaybookInvalid
 
-    source = _text(path)
+    source = _read_file(path)
     try:
         converted = convert_text(source, file=str(path))
     except PlaybookInvalid as exc:
-        _print(exc.findings)
+        _print_findings(exc.findings)
         raise typer.Exit(1) from exc
     if not write:
         sys.stdout.write(converted.text)
@@ -146,27 +146,27 @@ def graph(
 
     Example: noetl graph invoices.yaml --mermaid > invoices.mmd
     """
-    from noetl.cli.language import load
+    from noetl.cli.language import check_playbook
     from noetl.playbook import graph as graphs
 
-    loaded = load(_text(path), str(path))
+    loaded = check_playbook(_read_file(path), str(path))
     if loaded.playbook is None:
-        _print(loaded.errors)
+        _print_findings(loaded.errors)
         raise typer.Exit(1)
-    draw = graphs.mermaid if mermaid else graphs.tree
+    draw = graphs.draw_mermaid if mermaid else graphs.draw_tree
     sys.stdout.write(draw(loaded.playbook))
 
 
 # ---- files and output ----
 
 
-def _files(paths: list[Path]) -> tuple[list[Path], bool]:
+def _find_files(paths: list[Path]) -> tuple[list[Path], bool]:
     """The playbooks at the paths, and whether one of the paths is missing."""
     files: list[Path] = []
     missing = False
     for path in paths:
         if path.is_dir():
-            files.extend(sorted(_below(path)))
+            files.extend(sorted(_find_playbooks_below(path)))
         elif path.exists():
             files.append(path)
         else:
@@ -175,46 +175,48 @@ def _files(paths: list[Path]) -> tuple[list[Path], bool]:
     return list(dict.fromkeys(files)), missing
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _find_playbooks_below(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
-        is_playbook = path.suffix in (".yaml", ".yml") and not path.name.endswith(TESTS)
+        is_playbook = path.suffix in (".yaml", ".yml") and not path.name.endswith(TEST_FILE_ENDINGS)
         if is_playbook and path.is_file():
             yield path
 
 
-def _missing(server: str, checked: "list[Checked]") -> "list[Finding]":
-    from noetl.cli.missing import missing_on_server
-    from noetl.cli.remote import Remote
-    from noetl.settings import HomeSettings, read
+def _ask_for_missing(server: str, checked: "list[CheckedPlaybook]") -> "list[Finding]":
+    from noetl.cli.missing import find_missing_on_server
+    from noetl.cli.remote import RemoteClient
+    from noetl.settings import HomeSettings, read_settings
 
     async def ask() -> "list[Finding]":
-        async with Remote(server.rstrip("/"), read(HomeSettings).where) as client:
-            return await missing_on_server(client, checked)
+        async with RemoteClient(
+            server.rstrip("/"), read_settings(HomeSettings).home_path
+        ) as client:
+            return await find_missing_on_server(client, checked)
 
     return asyncio.run(ask())
 
 
-def _load(file: Path) -> "LoadedPlaybook | None":
-    from noetl.cli.language import load
+def _load_file(file: Path) -> "LoadedPlaybook | None":
+    from noetl.cli.language import check_playbook
 
     try:
-        return load(file.read_bytes(), str(file))
+        return check_playbook(file.read_bytes(), str(file))
     except OSError as exc:
         typer.echo(f"{file}: {exc.strerror or exc}", err=True)
         return None
 
 
-def _text(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as exc:
         typer.echo(f"{path}: {exc.strerror or exc}", err=True)
     except UnicodeDecodeError:
         typer.echo(f"{path}: not UTF-8", err=True)
-    raise typer.Exit(UNREADABLE)
+    raise typer.Exit(EXIT_UNREADABLE)
 
 
-def _print(findings: "list[Finding]") -> None:
+def _print_findings(findings: "list[Finding]") -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -231,10 +233,10 @@ def _print(findings: "list[Finding]") -> None:
             console.print(Text(f"    {finding.hint}", style="dim"))
 
 
-def _summary(files: int, findings: "list[Finding]") -> None:
+def _print_finding_counts(files: int, findings: "list[Finding]") -> None:
     counts: list[str] = []
     for severity in _COLOURS:
         count = sum(finding.severity == severity for finding in findings)
         if count:
-            counts.append(plural(count, severity))
-    typer.echo(f"{plural(files, 'file')}: {', '.join(counts) or 'no findings'}", err=True)
+            counts.append(format_count(count, severity))
+    typer.echo(f"{format_count(files, 'file')}: {', '.join(counts) or 'no findings'}", err=True)

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noetl.cli.client import Again, Client, Row, named
-from noetl.cli.output import as_called, columns, say, say_json, say_row, warn
+from noetl.cli.client import Client, RepeatKind, Row, find_execution_id
+from noetl.cli.output import adapt_commands, print_table, say, say_json, say_row, warn
 from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:
     from noetl.cli.story import Story
 
-PAGE = 500
+RETRY_PAGE_EXECUTIONS = 500
 MAX_REPEATED = 10_000  # executions that one command repeats
 
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -24,18 +24,18 @@ OfVersion = Annotated[
         "--version", metavar="N", help="of the playbook: a number, or latest; without it, the same"
     ),
 ]
-Assigned = Annotated[
+Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="change a value of the workload; YAML"),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be done, and do nothing")]
-Optional = Annotated[
+OptionalId = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="an execution's id, or @latest")
 ]
 
 
 def retry(
-    execution: Optional = None,
+    execution: OptionalId = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="every failed execution that was not retried yet")
     ] = False,
@@ -46,7 +46,7 @@ def retry(
         str | None, typer.Option("--path", help="with --failed: of this playbook, or like 'etl/*'")
     ] = None,
     version: OfVersion = None,
-    assigned: Assigned = None,
+    assigned: Assignments = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="with --failed: do not ask")] = False,
     watch: Watch = False,
@@ -70,12 +70,12 @@ def retry(
         raise InvalidInput(
             "--since and --path choose among many", hint="give them with --failed, without an id"
         )
-    wish = _wish(version, assigned)
+    wish = _make_wish(version, assigned)
     if failed:
         filters = {"since": since, "path": path}
         _retry_many(filters, wish, dry_run, yes, as_json)
     else:
-        _repeat(execution or "", "retry", wish, dry_run, watch, as_json)
+        _repeat_one(execution or "", "retry", wish, dry_run, watch, as_json)
 
 
 def rerun(
@@ -87,7 +87,7 @@ def rerun(
         ),
     ] = None,
     version: OfVersion = None,
-    assigned: Assigned = None,
+    assigned: Assignments = None,
     dry_run: DryRun = False,
     watch: Watch = False,
     as_json: AsJson = False,
@@ -103,16 +103,16 @@ def rerun(
       noetl exec rerun @latest --set limit=20
       noetl exec rerun @latest --from load --dry-run
     """
-    wish = _wish(version, assigned)
+    wish = _make_wish(version, assigned)
     if from_step is not None:
         wish["from_step"] = from_step
-    _repeat(execution, "rerun", wish, dry_run, watch, as_json)
+    _repeat_one(execution, "rerun", wish, dry_run, watch, as_json)
 
 
-def _wish(version: str | None, assigned: list[str] | None) -> Row:
-    from noetl.cli.run import merged
+def _make_wish(version: str | None, assigned: list[str] | None) -> Row:
+    from noetl.cli.run import merge_assignments
 
-    wish: Row = {"payload": merged({}, assigned or [])}
+    wish: Row = {"payload": merge_assignments({}, assigned or [])}
     if version == "latest":
         wish["version"] = version
     elif version is not None:
@@ -122,64 +122,64 @@ def _wish(version: str | None, assigned: list[str] | None) -> Row:
     return wish
 
 
-def _repeat(
+def _repeat_one(
     execution: str,
-    how: Again,
+    how: RepeatKind,
     wish: Row,
     dry_run: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
-    from noetl.cli.executions import talk
-    from noetl.cli.run import finish, follow, interruptible, told
+    from noetl.cli.executions import run_with_client
+    from noetl.cli.run import catch_interrupts, finish_command, follow_execution, make_display
 
     async def work(client: Client) -> "Row | str | Story":
-        execution_id = await named(client, execution)
+        execution_id = await find_execution_id(client, execution)
         try:
-            plan = await client.preview_again(execution_id, how, **wish)
+            plan = await client.preview_repeat(execution_id, how, **wish)
             if dry_run:
                 return plan
             if not as_json:
-                _print_plan(plan)
-            new_id = await client.again(execution_id, how, **wish)
+                _print_repeat_plan(plan)
+            new_id = await client.repeat_execution(execution_id, how, **wish)
         except Conflict as error:
-            hint = await _instead(client, execution_id, how, error)
+            hint = await _find_repeat_hint(client, execution_id, how, error)
             raise Conflict(str(error), hint=hint) from error
-        if client.runs and not watch:
+        if client.has_server and not watch:
             return new_id
-        async with interruptible() as stop:
-            return await follow(client, new_id, told(as_json, watch), stop)
+        async with catch_interrupts() as stop:
+            return await follow_execution(client, new_id, make_display(as_json, watch), stop)
 
-    outcome = talk(work, "read" if dry_run else "run")
+    outcome = run_with_client(work, "read" if dry_run else "run")
     if isinstance(outcome, dict):  # the plan
         if as_json:
             say_json(outcome)
         else:
-            _print_plan(outcome)
+            _print_repeat_plan(outcome)
         return
     if not isinstance(outcome, str):  # the story of an execution that was followed
-        finish(outcome, as_json)
-    sentence = as_called(f"started execution {outcome}: noetl exec get {outcome}")
+        finish_command(outcome, as_json)
+    sentence = adapt_commands(f"started execution {outcome}: noetl exec get {outcome}")
     say_row({"execution_id": outcome}, sentence, as_json=as_json)
 
 
-async def _instead(
-    client: Client, execution_id: ExecutionId, how: Again, error: Conflict
+async def _find_repeat_hint(
+    client: Client, execution_id: ExecutionId, how: RepeatKind, error: Conflict
 ) -> str | None:
     """A hint for an execution that cannot be repeated.
 
     It has not ended, maybe because no process runs it any more, or nothing is left to retry.
     """
-    row = await client.execution(execution_id)
+    row = await client.get_execution(execution_id)
     if row["status"] == "completed" and "nothing is left" in str(error):
         return f"noetl exec rerun {execution_id} runs it from the beginning"
     if row["ended_at"] is not None:
         return error.hint
-    goes_on = "noetl worker start" if client.runs else "noetl server start, or any noetl run,"
+    goes_on = "noetl worker start" if client.has_server else "noetl server start, or any noetl run,"
     return f"noetl exec cancel {execution_id}, then {how}; if it was left behind, {goes_on} goes on with it"
 
 
-def _print_plan(plan: Row) -> None:
+def _print_repeat_plan(plan: Row) -> None:
     """Print the version, the inherited steps, the steps that run, and the changes."""
     version = f"version {plan['version']}"
     if plan["version"] != plan["version_before"]:
@@ -187,7 +187,7 @@ def _print_plan(plan: Row) -> None:
     say(f"{plan['how']} of execution {plan['execution_id']}: {plan['path']}, {version}")
     if plan["inherited"]:
         say(f"  takes over    {', '.join(plan['inherited'])}")
-    say(f"  begins with   {_begins_text(plan)}")
+    say(f"  begins with   {_format_first_steps(plan)}")
     entered = plan["entered"]
     if entered is not None:
         run = "its only run" if entered["run"] == 1 else f"its last run, number {entered['run']}"
@@ -204,16 +204,16 @@ def _print_plan(plan: Row) -> None:
             f"  loop changed  {step}: this version has another loop.in; items that do not run again keep their results"
         )
     for name, change in plan["workload_changes"].items():
-        say(f"  workload      {_change(name, change['before'], change['after'])}")
+        say(f"  workload      {_describe_change(name, change['before'], change['after'])}")
 
 
-def _change(name: str, before: Any, after: Any) -> str:
+def _describe_change(name: str, before: Any, after: Any) -> str:
     if before is None:
         return f"{name} is set to {after!r}"
     return f"{name}: {before!r} becomes {after!r}"
 
 
-def _begins_text(plan: Row) -> str:
+def _format_first_steps(plan: Row) -> str:
     """The first steps of a plan. A loop is shown with the number of its items that run again."""
     names: list[str] = []
     for step in plan["begins"]:
@@ -235,36 +235,36 @@ def _retry_many(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from noetl.cli.executions import talk
+    from noetl.cli.executions import run_with_client
 
     async def work(client: Client) -> list[Row]:
-        chosen, complete = await _failed_and_not_retried(client, filters)
+        chosen, complete = await _list_executions_to_retry(client, filters)
         if not complete:
             warn(
                 f"only the {MAX_REPEATED} newest executions were looked at, and there are more",
                 "repeat it for older ones with --path, or with the id of each",
             )
-        rows = [await _planned(client, row, wish) for row in chosen]
+        rows = [await _plan_retry(client, row, wish) for row in chosen]
         if dry_run or not rows:
             return rows
         if not yes and not as_json and sys.stdin.isatty():
-            _print_many(rows)
+            _print_retries(rows)
             possible = sum(row["refused"] is None for row in rows)
             typer.confirm(f"retry {possible} executions?", abort=True)
-        return [row | await _begun(client, row, wish) for row in rows]
+        return [row | await _start_retry(client, row, wish) for row in rows]
 
-    rows = talk(work, "read" if dry_run else "run")
+    rows = run_with_client(work, "read" if dry_run else "run")
     if as_json:
         say_json(rows)
     elif not rows:
         say("no failed executions like that, or all of them were retried")
     else:
-        _print_many(rows)
+        _print_retries(rows)
     bad = any(row["refused"] or row["status"] not in (None, "completed") for row in rows)
     raise typer.Exit(int(bad))
 
 
-async def _failed_and_not_retried(client: Client, filters: Row) -> tuple[list[Row], bool]:
+async def _list_executions_to_retry(client: Client, filters: Row) -> tuple[list[Row], bool]:
     """Failed executions that no later execution retries, oldest first, without children.
 
     A child is retried with its parent. The second value is False if there are too many executions:
@@ -274,9 +274,11 @@ async def _failed_and_not_retried(client: Client, filters: Row) -> tuple[list[Ro
     before: str | None = None
     complete = False
     while not complete and len(rows) <= MAX_REPEATED:
-        page = await client.executions(roots=True, before=before, limit=PAGE, **filters)
+        page = await client.list_executions(
+            roots=True, before=before, limit=RETRY_PAGE_EXECUTIONS, **filters
+        )
         rows += page
-        complete = len(page) < PAGE
+        complete = len(page) < RETRY_PAGE_EXECUTIONS
         before = page[-1]["execution_id"] if page else None
     complete = complete and len(rows) <= MAX_REPEATED
     rows = rows[:MAX_REPEATED]
@@ -286,7 +288,7 @@ async def _failed_and_not_retried(client: Client, filters: Row) -> tuple[list[Ro
     return chosen, complete
 
 
-async def _planned(client: Client, row: Row, wish: Row) -> Row:
+async def _plan_retry(client: Client, row: Row, wish: Row) -> Row:
     """The plan of a retry, or why it is refused."""
     execution_id = ExecutionId(row["execution_id"])
     planned: Row = {
@@ -298,34 +300,34 @@ async def _planned(client: Client, row: Row, wish: Row) -> Row:
         "status": None,
     }
     try:
-        planned["plan"] = await client.preview_again(execution_id, "retry", **wish)
+        planned["plan"] = await client.preview_repeat(execution_id, "retry", **wish)
     except (Conflict, InvalidInput) as error:
         planned["refused"] = str(error)
     return planned
 
 
-async def _begun(client: Client, row: Row, wish: Row) -> Row:
+async def _start_retry(client: Client, row: Row, wish: Row) -> Row:
     """Start a retry. On this machine it is followed to its end: no other process would run it."""
     if row["refused"] is not None:
         return {}
-    new_id = await client.again(ExecutionId(row["execution_id"]), "retry", **wish)
-    if client.runs:
+    new_id = await client.repeat_execution(ExecutionId(row["execution_id"]), "retry", **wish)
+    if client.has_server:
         return {"retried_by": new_id}
-    from noetl.cli.run import follow, interruptible, told
+    from noetl.cli.run import catch_interrupts, follow_execution, make_display
 
-    async with interruptible() as stop:
-        story = await follow(client, new_id, told(True, False), stop)
+    async with catch_interrupts() as stop:
+        story = await follow_execution(client, new_id, make_display(True, False), stop)
     return {"retried_by": new_id, "status": story.status}
 
 
-def _print_many(rows: list[Row]) -> None:
+def _print_retries(rows: list[Row]) -> None:
     lines = []
     for row in rows:
         plan = row["plan"]
         begins, version = "", ""
         if plan is not None:
-            begins, version = _begins_text(plan), plan["version"]
+            begins, version = _format_first_steps(plan), plan["version"]
         outcome = row["refused"] or row["retried_by"]
         line = (row["execution_id"], row["path"], version, begins, outcome, row["status"])
         lines.append(line)
-    columns(("EXECUTION", "PLAYBOOK", "VERSION", "BEGINS WITH", "RETRIED BY", "STATUS"), lines)
+    print_table(("EXECUTION", "PLAYBOOK", "VERSION", "BEGINS WITH", "RETRIED BY", "STATUS"), lines)

@@ -10,17 +10,17 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from noetl.cli.client import Client, Pinning, Row, Span, named
-from noetl.cli.executions import ID, AsJson, Step, talk
-from noetl.cli.output import columns, dim, say, say_json, say_row
+from noetl.cli.client import Client, PinChange, Row, RowSpan, find_execution_id
+from noetl.cli.executions import ID, AsJson, Step, run_with_client
+from noetl.cli.output import dim_text, print_table, say, say_json, say_row
 from noetl.model.errors import InvalidInput, NoetlError
 
-SHOWN = 4_000  # characters of a value that are shown
-ROWS = 20  # rows of a result that are shown
-UNITS = ("kB", "MB", "GB", "TB")
+MAX_VALUE_CHARS = 4_000  # characters of a value that are shown
+SHOWN_ROWS = 20  # rows of a result that are shown
+BYTE_UNITS = ("kB", "MB", "GB", "TB")
 FORMATS = ("parquet", "csv", "json", "jsonl")
-ENDINGS = ", ".join(f".{format}" for format in FORMATS)
-_ROWS = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
+FORMAT_ENDINGS = ", ".join(f".{format}" for format in FORMATS)
+_ROW_RANGE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})", re.ASCII)
 
 Into = Annotated[
     Path | None,
@@ -76,15 +76,17 @@ def show(
     """
 
     async def work(client: Client) -> None:
-        execution_id = await named(client, execution)
-        result = await client.preview(execution_id, step, ROWS)
+        execution_id = await find_execution_id(client, execution)
+        result = await client.preview_result(execution_id, step, SHOWN_ROWS)
         error, sample = result["error"], result["preview"]
         if result["reference"] is not None or error is None:
             if as_json:
-                await _write(client.download(execution_id, step, "json"), sys.stdout.buffer)
+                await _write_parts(
+                    client.download_result(execution_id, step, "json"), sys.stdout.buffer
+                )
                 say()
             else:
-                _show(result)
+                _show_result(result)
         elif sample is not None:
             if as_json:
                 say_json(sample["rows"])
@@ -96,10 +98,10 @@ def show(
                 hint=f"noetl exec explain {execution_id} {step}",
             )
 
-    talk(work)
+    run_with_client(work)
 
 
-def _show(result: Row) -> None:
+def _show_result(result: Row) -> None:
     preview = result["preview"] or {
         "rows": None,
         "value": None,
@@ -113,13 +115,13 @@ def _show(result: Row) -> None:
     if names and all(isinstance(row, dict) for row in rows):
         _print_rows(names, rows)
     else:
-        say(_pretty(rows))
-    summary = _stored(result["reference"])
+        say(_to_pretty_json(rows))
+    summary = _describe_size(result["reference"])
     if result["pinned"]:
         summary += ", pinned"
     if preview["cut"]:
         summary += f"; these are the first {len(rows)}"
-    say(dim(summary))
+    say(dim_text(summary))
 
 
 def show_sample(preview: Row) -> None:
@@ -133,27 +135,27 @@ def show_sample(preview: Row) -> None:
 
 
 def _print_rows(names: list[str], rows: list[Row]) -> None:
-    columns(names, [[cell(row.get(name)) for name in names] for row in rows])
+    print_table(names, [[to_table_cell(row.get(name)) for name in names] for row in rows])
 
 
 def _show_value(result: Row, preview: Row) -> None:
     if preview["cut"]:
-        say(f"{_stored(result['reference'])}: --json prints it, noetl result get saves it")
+        say(f"{_describe_size(result['reference'])}: --json prints it, noetl result get saves it")
         return
     value = preview["value"]
-    text = value if isinstance(value, str) else _pretty(value)
-    if len(text) <= SHOWN:
+    text = value if isinstance(value, str) else _to_pretty_json(value)
+    if len(text) <= MAX_VALUE_CHARS:
         say(text)
     else:
-        say(f"{text[:SHOWN]}…\n({len(text)} characters; --json prints all of it)")
+        say(f"{text[:MAX_VALUE_CHARS]}…\n({len(text)} characters; --json prints all of it)")
     if result["pinned"]:
-        say(dim("pinned"))
+        say(dim_text("pinned"))
 
 
-def cell(value: Any) -> Any:
+def to_table_cell(value: Any) -> Any:
     """A value for a cell of a table: nested values and booleans become JSON."""
     if isinstance(value, dict | list | bool):
-        return _pretty(value, indent=None)
+        return _to_pretty_json(value, indent=None)
     return value
 
 
@@ -164,7 +166,7 @@ def get(execution: ID, step: Step, into: Into = None) -> None:
 
     Example: noetl result get @latest fetch -o fetch.parquet
     """
-    _save(execution, step, _named_so(into), (0, None), into)
+    _save_result(execution, step, _find_format(into), (0, None), into)
 
 
 def export(
@@ -188,21 +190,21 @@ def export(
       noetl result export @latest fetch -o fetch.csv
       noetl result export @latest fetch --format jsonl --rows 1000:2000 | jq .id
     """
-    chosen = format or _named_so(into)
+    chosen = format or _find_format(into)
     if chosen is None and into is not None and into.suffix:
         raise InvalidInput(
             f"{into.name} does not say its format",
-            hint=f"a name that ends so: {ENDINGS}; or --format {FORMATS[0]}",
+            hint=f"a name that ends so: {FORMAT_ENDINGS}; or --format {FORMATS[0]}",
         )
     chosen = chosen or "json"
     if chosen not in FORMATS:
         raise InvalidInput(f"there is no format {chosen!r}", hint=f"one of {', '.join(FORMATS)}")
     if chosen == "parquet" and into is None and sys.stdout.isatty():
         raise InvalidInput("Parquet is nothing for a terminal", hint="-o FILE")
-    _save(execution, step, chosen, span(rows), into)
+    _save_result(execution, step, chosen, parse_row_range(rows), into)
 
 
-def _named_so(into: Path | None) -> str | None:
+def _find_format(into: Path | None) -> str | None:
     """The format that the suffix of the file names, or None."""
     if into is None:
         return None
@@ -210,9 +212,9 @@ def _named_so(into: Path | None) -> str | None:
     return suffix if suffix in FORMATS else None
 
 
-def span(rows: str | None) -> Span:
+def parse_row_range(rows: str | None) -> RowSpan:
     """The first row and the row after the last, from `A:B`."""
-    match = _ROWS.fullmatch(rows or ":")
+    match = _ROW_RANGE.fullmatch(rows or ":")
     if match is None:
         raise InvalidInput(
             f"--rows {rows!r}: not a range of rows",
@@ -222,23 +224,23 @@ def span(rows: str | None) -> Span:
     return int(first or 0), int(stop) if stop else None
 
 
-def _save(
+def _save_result(
     execution: str,
     step: str,
     format: str | None,
-    rows: Span,
+    rows: RowSpan,
     into: Path | None,
 ) -> None:
     async def work(client: Client) -> int:
-        execution_id = await named(client, execution)
-        parts = client.download(execution_id, step, format, rows)
+        execution_id = await find_execution_id(client, execution)
+        parts = client.download_result(execution_id, step, format, rows)
         if into is None:
-            return await _write(parts, sys.stdout.buffer)
+            return await _write_parts(parts, sys.stdout.buffer)
         return await write_file(parts, into)
 
-    size = talk(work)
+    size = run_with_client(work)
     if into is not None:
-        say(f"{into}: {_bytes(size)}")
+        say(f"{into}: {_format_bytes(size)}")
 
 
 async def write_file(parts: AsyncGenerator[bytes, None], into: Path) -> int:
@@ -246,7 +248,7 @@ async def write_file(parts: AsyncGenerator[bytes, None], into: Path) -> int:
     part = into.with_name(f".{into.name}.{os.getpid()}")
     try:
         with part.open("xb") as file:  # blocking is fine: this process does nothing else
-            size = await _write(parts, file)
+            size = await _write_parts(parts, file)
         part.replace(into)
     except OSError as error:
         raise InvalidInput(
@@ -258,7 +260,7 @@ async def write_file(parts: AsyncGenerator[bytes, None], into: Path) -> int:
     return size
 
 
-async def _write(parts: AsyncGenerator[bytes, None], to: BinaryIO) -> int:
+async def _write_parts(parts: AsyncGenerator[bytes, None], to: BinaryIO) -> int:
     size = 0
     async with aclosing(parts):
         async for part in parts:
@@ -276,7 +278,7 @@ def pin(execution: ID, step: Step, as_json: AsJson = False) -> None:
 
     Example: noetl result pin @latest report
     """
-    _pin(execution, step, "pin", f"the result of {step} stays", as_json)
+    _change_pin_and_report(execution, step, "pin", f"the result of {step} stays", as_json)
 
 
 def unpin(execution: ID, step: Step, as_json: AsJson = False) -> None:
@@ -284,7 +286,7 @@ def unpin(execution: ID, step: Step, as_json: AsJson = False) -> None:
 
     Example: noetl result unpin @latest report
     """
-    _pin(
+    _change_pin_and_report(
         execution,
         step,
         "unpin",
@@ -293,17 +295,17 @@ def unpin(execution: ID, step: Step, as_json: AsJson = False) -> None:
     )
 
 
-def _pin(
+def _change_pin_and_report(
     execution: str,
     step: str,
-    how: Pinning,
+    how: PinChange,
     done: str,
     as_json: bool,
 ) -> None:
     async def work(client: Client) -> Row:
-        return await client.pin(await named(client, execution), step, how)
+        return await client.change_pin(await find_execution_id(client, execution), step, how)
 
-    row = talk(work)
+    row = run_with_client(work)
     say_row(row, done, as_json=as_json)
 
 
@@ -339,34 +341,34 @@ def usage(
 
     async def work(client: Client) -> Row:
         if execution is None:
-            return await client.usage(path, before, limit)
-        usage = await client.usage_of(await named(client, execution))
+            return await client.list_usage(path, before, limit)
+        usage = await client.get_execution_usage(await find_execution_id(client, execution))
         return {"executions": [usage], "next": None}
 
-    page = talk(work)
+    page = run_with_client(work)
     rows: list[Row] = page["executions"]
-    totals = by_playbook(rows)
+    totals = sum_by_playbook(rows)
     if as_json and execution is None:
         say_json({**page, "playbooks": totals})
         return
     if as_json:
         say_json(rows[0])
         return
-    columns(
-        ["EXECUTION", *_USED],
-        [[row["execution_id"], *_used(row), ", ".join(row["pinned"])] for row in rows],
+    print_table(
+        ["EXECUTION", *_USAGE_HEADER],
+        [[row["execution_id"], *_make_usage_row(row), ", ".join(row["pinned"])] for row in rows],
     )
     if execution is None and rows:
         say()
-        columns(
-            ["PLAYBOOK", *_USED[1:-1]],
-            [[total["path"], *_used(total)[1:]] for total in totals],
+        print_table(
+            ["PLAYBOOK", *_USAGE_HEADER[1:-1]],
+            [[total["path"], *_make_usage_row(total)[1:]] for total in totals],
         )
     if page["next"] is not None:
-        say(dim(f"(the newest {len(rows)}; --before {page['next']} shows older ones)"))
+        say(dim_text(f"(the newest {len(rows)}; --before {page['next']} shows older ones)"))
 
 
-def by_playbook(rows: list[Row]) -> list[Row]:
+def sum_by_playbook(rows: list[Row]) -> list[Row]:
     """The usage of each playbook: the sum over its executions in `rows`. The largest is first."""
     totals: dict[str, Row] = {}
     for row in rows:
@@ -388,13 +390,13 @@ def by_playbook(rows: list[Row]) -> list[Row]:
     return sorted(totals.values(), key=lambda total: (-total["bytes"], total["path"]))
 
 
-_USED = ("PLAYBOOK", "PAYLOADS", "BYTES", "TIERS", "EXPIRED", "PINNED")
+_USAGE_HEADER = ("PLAYBOOK", "PAYLOADS", "BYTES", "TIERS", "EXPIRED", "PINNED")
 
 
-def _used(row: Row) -> list[Any]:
+def _make_usage_row(row: Row) -> list[Any]:
     tiers = {tier: used["bytes"] for tier, used in row["tiers"].items() if used["count"]}
-    by_tier = ", ".join(f"{tier} {_bytes(size)}" for tier, size in tiers.items())
-    return [row["path"], row["count"], _bytes(row["bytes"]), by_tier, row["expired"]]
+    by_tier = ", ".join(f"{tier} {_format_bytes(size)}" for tier, size in tiers.items())
+    return [row["path"], row["count"], _format_bytes(row["bytes"]), by_tier, row["expired"]]
 
 
 # ---- what it was made from ---------------------------------------------------------------------------------------------
@@ -421,33 +423,33 @@ def trace(
     """
 
     async def work(client: Client) -> Row:
-        return await client.trace(await named(client, execution), step, depth)
+        return await client.trace_result(await find_execution_id(client, execution), step, depth)
 
-    graph = talk(work)
+    graph = run_with_client(work)
     if as_json:
         say_json(graph)
         return
-    for line in tree(graph):
+    for line in draw_lineage(graph):
         say(line)
     if graph["next"] is not None:
-        say(dim(f"(the nearest {len(graph['nodes'])}; --depth shows fewer steps back)"))
+        say(dim_text(f"(the nearest {len(graph['nodes'])}; --depth shows fewer steps back)"))
 
 
 LAST_BRANCH = ("└─ ", "   ")  # the corner of a branch, and the indent of the lines below it
 BRANCH = ("├─ ", "│  ")
 
 
-def tree(graph: Row) -> Iterator[str]:
+def draw_lineage(graph: Row) -> Iterator[str]:
     """The lines of a lineage graph. A reference that was shown before appears by name only."""
     nodes = {node["ref_id"]: node for node in graph["nodes"]}
-    sources = _sources_by_target(graph["edges"])
+    sources = _group_sources_by_target(graph["edges"])
     shown: set[str] = set()
 
     def describe_branch(ref_id: str) -> str:
         node = nodes.get(ref_id)
         if node is None:
             return "…"
-        return _described(node, graph["execution_id"], again=ref_id in shown)
+        return _describe_node(node, graph["execution_id"], again=ref_id in shown)
 
     def draw_level(references: list[tuple[str, str]], indent: str) -> Iterator[str]:
         for number, (kind, ref_id) in enumerate(references, 1):
@@ -462,7 +464,7 @@ def tree(graph: Row) -> Iterator[str]:
     yield from draw_level([("", ref_id) for ref_id in graph["roots"]], "")
 
 
-def _sources_by_target(edges: list[Row]) -> dict[str, list[tuple[str, str]]]:
+def _group_sources_by_target(edges: list[Row]) -> dict[str, list[tuple[str, str]]]:
     """Kind and source of the edges of each target. A source counts once.
 
     The task before a result is often read for it as well, so two edges may join the same nodes.
@@ -475,7 +477,7 @@ def _sources_by_target(edges: list[Row]) -> dict[str, list[tuple[str, str]]]:
     return sources
 
 
-def _described(node: Row, execution_id: str, *, again: bool) -> str:
+def _describe_node(node: Row, execution_id: str, *, again: bool) -> str:
     name = str(node["step"])
     if node["execution_id"] != execution_id:
         name = f"{node['execution_id']}/{name}"
@@ -484,39 +486,39 @@ def _described(node: Row, execution_id: str, *, again: bool) -> str:
     if again:
         return f"{name}  (above)"
     kind = (node["tool"] or {}).get("kind") or node["kind"]
-    text = f"{name}  {kind}  {_stored(node)}  {_moment(node['at'])}"
+    text = f"{name}  {kind}  {_describe_size(node)}  {_format_moment(node['at'])}"
     if node["expired_at"]:
-        text += f"  expired {_moment(node['expired_at'])}"
+        text += f"  expired {_format_moment(node['expired_at'])}"
     provenance = "".join(f" {key}={value}" for key, value in node["provenance"].items())
     return text + provenance
 
 
-def _moment(text: str) -> str:
+def _format_moment(text: str) -> str:
     return text[:19].replace("T", " ")
 
 
 # ---- words -------------------------------------------------------------------------------------------------------------
 
 
-def _stored(reference: Row | None) -> str:
+def _describe_size(reference: Row | None) -> str:
     if reference is None:
         return "nothing"
-    size = f"{_bytes(reference['bytes'])} {reference['format'] or ''}".rstrip()
+    size = f"{_format_bytes(reference['bytes'])} {reference['format'] or ''}".rstrip()
     if reference["rows"] is None:
         return size
     return f"{reference['rows']} rows, {size}"
 
 
-def _bytes(size: int | None) -> str:
+def _format_bytes(size: int | None) -> str:
     if size is None:
         return "in parts"
     if size < 1_000:
         return f"{size} B"
-    power = min((len(str(size)) - 1) // 3, len(UNITS))
-    return f"{size / 1000**power:.1f} {UNITS[power - 1]}"
+    power = min((len(str(size)) - 1) // 3, len(BYTE_UNITS))
+    return f"{size / 1000**power:.1f} {BYTE_UNITS[power - 1]}"
 
 
-def _pretty(value: Any, indent: int | None = 2) -> str:
+def _to_pretty_json(value: Any, indent: int | None = 2) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, indent=indent)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from noetl.cli.loop import in_loop
+from noetl.cli.loop import run_in_loop
 from noetl.cli.output import (
-    FAILED,
-    LEFT,
-    as_called,
-    cause,
-    complain,
-    refusal,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    adapt_commands,
+    find_first_error,
+    make_refusal_row,
+    print_error,
     warn_of_unknown_settings,
 )
 from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailable
@@ -28,14 +28,18 @@ from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Una
 if TYPE_CHECKING:
     from noetl.cli.client import Client, Row
     from noetl.cli.story import Story
-    from noetl.log.port import Recorded
+    from noetl.log.port import RecordedEvent
     from noetl.model.ids import ExecutionId
     from noetl.model.reference import Reference
 
-NOTICE = 3.0  # seconds before the user is told that the execution runs or that no worker does
-LAST_LINES = 10.0  # seconds to wait for the last printed lines after the execution has ended
-PROGRESS_EVERY = 1.0  # seconds
-PATIENCE = 30.0  # seconds that the log may be unavailable while an execution is followed
+NOTICE_DELAY_S = (
+    3.0  # seconds before the user is told that the execution runs or that no worker does
+)
+LAST_LINES_TIMEOUT_S = (
+    10.0  # seconds to wait for the last printed lines after the execution has ended
+)
+PROGRESS_INTERVAL_S = 1.0  # seconds
+MAX_LOG_OUTAGE_S = 30.0  # seconds that the log may be unavailable while an execution is followed
 _ON_SPARK = re.compile(r"""\b(kind|exec):\s*["']?spark\b""")
 
 
@@ -100,86 +104,90 @@ def run(
       noetl run invoices.yaml --set limit=5 --dry-run
     """
     warn_of_unknown_settings()
-    with _refused_as_json(as_json):
-        source = PlaybookSource.of(file)
-        others = [PlaybookSource.of(str(path)) for path in also or []]
-        workload = merged(values_of(payload), assignments or [])
+    with _print_refusal_as_json(as_json):
+        source = PlaybookSource.from_argument(file)
+        others = [PlaybookSource.from_argument(str(path)) for path in also or []]
+        workload = merge_assignments(read_payload(payload), assignments or [])
         if dry:
-            warn_of_strangers(source.text or "", assignments or [])
+            warn_of_unknown_names(source.text or "", assignments or [])
             return _dry_run(source, workload, as_json)
         if memory and source.text is None:
             raise InvalidInput(
-                f"{file}: no such file", hint=_similar(Path(file)) or "--memory runs files only"
+                f"{file}: no such file",
+                hint=_suggest_file(Path(file)) or "--memory runs files only",
             )
         if not memory:
-            _begin_early(source)
-        show = told(as_json, watch, logs)
-        running = _run(memory, source, others, workload, assignments or [], show)
-        story = in_loop(running)
-    finish(story, as_json, durable=not memory, lines=show.left())
+            _start_services_early(source)
+        show = make_display(as_json, watch, logs)
+        running = _run_playbook(memory, source, others, workload, assignments or [], show)
+        story = run_in_loop(running)
+    finish_command(story, as_json, durable=not memory, lines=show.list_last_lines())
 
 
 @contextmanager
-def _refused_as_json(as_json: bool) -> Iterator[None]:
+def _print_refusal_as_json(as_json: bool) -> Iterator[None]:
     """With `--json`, print a JSON object even if no execution began."""
     try:
         yield
     except Exception as error:
-        reason = cause(error)
+        reason = find_first_error(error)
         if not as_json or not isinstance(reason, NoetlError):
             raise
-        row = json.dumps(refusal(reason), ensure_ascii=False)
+        row = json.dumps(make_refusal_row(reason), ensure_ascii=False)
         sys.stdout.write(row + "\n")
-        raise typer.Exit(complain(reason)) from error
+        raise typer.Exit(print_error(reason)) from error
 
 
 def _dry_run(source: "PlaybookSource", workload: dict[str, Any], as_json: bool) -> None:
-    from noetl.cli.dryrun import planned, print_plan
-    from noetl.cli.language import load_or_raise
+    from noetl.cli.dryrun import plan_dry_run, print_plan
+    from noetl.cli.language import check_playbook_or_raise
     from noetl.cli.output import say_json
-    from noetl.cli.tools import tools
-    from noetl.settings import HomeSettings, read
+    from noetl.cli.tools import make_extra_tools
+    from noetl.settings import HomeSettings, read_settings
     from noetl.tools import registry
 
     text = source.text
     if text is None:
-        text = in_loop(_stored(source.name))
-    playbook = load_or_raise(text, source.name)
-    plan = planned(playbook, workload)
-    in_loop(_ask_what_is_there(plan))
-    here = (*registry.default().kinds, *tools(read(HomeSettings).where))
+        text = run_in_loop(_read_stored_text(source.name))
+    playbook = check_playbook_or_raise(text, source.name)
+    plan = plan_dry_run(playbook, workload)
+    run_in_loop(_add_current_facts(plan))
+    here = (
+        *registry.make_registry().kinds,
+        *make_extra_tools(read_settings(HomeSettings).home_path),
+    )
     if as_json:
         say_json(plan)
     else:
         print_plan(plan, playbook, here)
 
 
-async def _ask_what_is_there(plan: dict[str, Any]) -> None:
+async def _add_current_facts(plan: dict[str, Any]) -> None:
     """Add missing names and current state to the plan, if a server or a database can tell them."""
-    from noetl.cli.client import connect
-    from noetl.cli.dryrun import current_state, find_missing
+    from noetl.cli.client import open_client
+    from noetl.cli.dryrun import find_missing, read_current_state
     from noetl.embedded.cluster import PostgresCluster
-    from noetl.settings import HomeSettings, Store, read
+    from noetl.settings import DatabaseSettings, HomeSettings, read_settings
 
-    place = read(HomeSettings)
-    if not place.servers and read(Store).db_url is None:
-        has_database = PostgresCluster(place.where).major() is not None
+    place = read_settings(HomeSettings)
+    if not place.server_urls and read_settings(DatabaseSettings).db_url is None:
+        has_database = PostgresCluster(place.home_path).read_major() is not None
         if not has_database:
             return
-    async with connect("read") as client:
+    async with open_client("read") as client:
         plan["missing"] = await find_missing(plan["uses"], client)
-        plan["state"]["now"] = await current_state(plan["state"], plan["path"], client)
+        plan["state"]["now"] = await read_current_state(plan["state"], plan["path"], client)
 
 
-async def _stored(path: str) -> str:
-    from noetl.cli.client import connect
+async def _read_stored_text(path: str) -> str:
+    from noetl.cli.client import open_client
 
-    async with connect("read") as client:
-        row = await client.playbook(path)
+    async with open_client("read") as client:
+        row = await client.get_playbook(path)
     return str(row["content"])
 
 
-def _begin_early(source: "PlaybookSource") -> None:
+def _start_services_early(source: "PlaybookSource") -> None:
     """Start the database, and Spark if a step needs it, while this process still loads modules.
 
     Errors are ignored here: the first real use reports them.
@@ -189,7 +197,7 @@ def _begin_early(source: "PlaybookSource") -> None:
     from threading import Thread
 
     if _ON_SPARK.search(source.text or ""):
-        spark = Thread(target=_begin_spark, args=(source,), name="early-spark", daemon=True)
+        spark = Thread(target=_start_spark_early, args=(source,), name="early-spark", daemon=True)
         spark.start()
     if os.environ.get("NOETL_DB_URL"):
         return
@@ -203,16 +211,18 @@ def _begin_early(source: "PlaybookSource") -> None:
     Thread(target=start_database, name="early").start()
 
 
-def _begin_spark(source: "PlaybookSource") -> None:
-    from noetl.cli.language import load_or_raise
-    from noetl.cli.tools import begin_spark
+def _start_spark_early(source: "PlaybookSource") -> None:
+    from noetl.cli.language import check_playbook_or_raise
+    from noetl.cli.tools import start_spark
 
     with suppress(Exception):
-        load_or_raise(source.text or "", source.name)  # an invalid playbook starts nothing
-        begin_spark()
+        check_playbook_or_raise(
+            source.text or "", source.name
+        )  # an invalid playbook starts nothing
+        start_spark()
 
 
-def finish(
+def finish_command(
     story: "Story",
     as_json: bool,
     *,
@@ -227,13 +237,13 @@ def finish(
         from noetl.cli.story import print_end
 
         print_end(story, durable=durable, lines=lines)
-    raise typer.Exit(0 if story.status == "completed" else FAILED)
+    raise typer.Exit(0 if story.status == "completed" else EXIT_FAILED)
 
 
 # ---- following ---------------------------------------------------------------------------------------------------------
 
 
-class Show(Protocol):
+class ExecutionDisplay(Protocol):
     """Shows an execution while it is followed; called whenever something was recorded.
 
     `logs`: it shows the lines that steps print. `live`: it shows the progress of tools.
@@ -244,101 +254,105 @@ class Show(Protocol):
     @property
     def live(self) -> bool: ...
     def __call__(self, story: "Story") -> None: ...
-    def printed(self, rows: "list[Row]") -> None:
+    def show_log_lines(self, rows: "list[Row]") -> None:
         """Show lines that steps printed."""
         ...
 
-    def left(self) -> "Sequence[str]":
+    def list_last_lines(self) -> "Sequence[str]":
         """Lines to print at the end."""
         ...
 
 
-class FollowedExecution(Protocol):
+class ExecutionSource(Protocol):
     """The part of a client that is needed to follow an execution. The memory cluster has it too."""
 
-    async def events_after(self, execution_id: "ExecutionId", after: int) -> "list[Recorded]": ...
-    async def change(self, execution_id: "ExecutionId", how: Any) -> Any: ...
-    def logs(
+    async def wait_for_events(
+        self, execution_id: "ExecutionId", after: int
+    ) -> "list[RecordedEvent]": ...
+    async def change_execution(self, execution_id: "ExecutionId", how: Any) -> Any: ...
+    def stream_logs(
         self, execution_id: "ExecutionId", step: str | None = None, *, follow: bool = False
     ) -> "AsyncGenerator[list[Row], None]": ...
-    async def queue(
+    async def list_queue(
         self, status: str | None = None, execution_id: "ExecutionId | None" = None
     ) -> "list[Row]": ...
     async def resolve(self, reference: "Reference") -> Any: ...
-    async def preview(self, execution_id: "ExecutionId", step: str, rows: int) -> "Row": ...
-    async def workload(self, execution_id: "ExecutionId") -> "Row": ...
-    async def cause(self, execution_id: "ExecutionId", min_seq: int) -> "Row | None": ...
+    async def preview_result(self, execution_id: "ExecutionId", step: str, rows: int) -> "Row": ...
+    async def get_workload(self, execution_id: "ExecutionId") -> "Row": ...
+    async def get_cause(self, execution_id: "ExecutionId", min_seq: int) -> "Row | None": ...
 
 
-async def _run(
+async def _run_playbook(
     memory: bool,
     source: "PlaybookSource",
     others: "list[PlaybookSource]",
     workload: dict[str, Any],
     assigned: list[str],
-    show: Show,
+    show: ExecutionDisplay,
 ) -> "Story":
-    async with interruptible() as stop:
+    async with catch_interrupts() as stop:
         if memory:
-            warn_of_strangers(source.text or "", assigned)
-            return await _in_memory(source, others, workload, show, stop)
-        from noetl.cli.client import connect
+            warn_of_unknown_names(source.text or "", assigned)
+            return await _run_in_memory(source, others, workload, show, stop)
+        from noetl.cli.client import open_client
 
-        async with connect("run", pools_in(source, *others)) as client:
+        async with open_client("run", find_pools(source, *others)) as client:
             if assigned:
                 with suppress(NotFound):  # the start reports it
-                    text = await _text(client, source)
-                    warn_of_strangers(text, assigned)
-            execution_id = await begin(client, source, others, workload)
-            notice = asyncio.ensure_future(_notice(client, execution_id, show))
+                    text = await _read_playbook_text(client, source)
+                    warn_of_unknown_names(text, assigned)
+            execution_id = await register_and_start(client, source, others, workload)
+            notice = asyncio.ensure_future(_notify_user(client, execution_id, show))
             try:
-                return await follow(client, execution_id, show, stop)
+                return await follow_execution(client, execution_id, show, stop)
             finally:
                 notice.cancel()
 
 
-async def _text(client: "Client", source: "PlaybookSource") -> str:
+async def _read_playbook_text(client: "Client", source: "PlaybookSource") -> str:
     """The text of a file, or of the playbook in the catalog."""
     if source.text:
         return source.text
-    row = await client.playbook(source.name)
+    row = await client.get_playbook(source.name)
     return str(row["content"])
 
 
-async def _notice(client: "Client", execution_id: "ExecutionId", show: Show) -> None:
+async def _notify_user(
+    client: "Client", execution_id: "ExecutionId", show: ExecutionDisplay
+) -> None:
     """Tell the user after a while that the execution runs, and if no worker does.
 
     Without it, a long execution outside a terminal, or a server without a worker, looks stuck.
     """
-    await asyncio.sleep(NOTICE)
+    await asyncio.sleep(NOTICE_DELAY_S)
     if not show.live:
         where = f"execution {execution_id} is under way: noetl exec get {execution_id} says how far"
-        print(as_called(where), file=sys.stderr)
+        print(adapt_commands(where), file=sys.stderr)
     with suppress(Unavailable):
-        if client.runs and not await client.workers():
-            warning = as_called("no worker is there yet: noetl worker start; Ctrl-C cancels")
+        if client.has_server and not await client.list_workers():
+            warning = adapt_commands("no worker is there yet: noetl worker start; Ctrl-C cancels")
             print(warning, file=sys.stderr)
 
 
-async def _in_memory(
+async def _run_in_memory(
     source: "PlaybookSource",
     others: "list[PlaybookSource]",
     workload: dict[str, Any],
-    show: Show,
+    show: ExecutionDisplay,
     stop: asyncio.Event,
 ) -> "Story":
     from noetl.cli.memory import MemoryCluster
     from noetl.model.commands import USUAL_POOLS
 
-    pools = (*USUAL_POOLS, *pools_in(source, *others))
+    pools = (*USUAL_POOLS, *find_pools(source, *others))
     async with MemoryCluster(pools=pools) as cluster:
         for other in others:
             await cluster.register(other.text or "", other.name)
         execution_id = await cluster.start(source.text or "", source.name, workload)
-        return await follow(cluster, execution_id, show, stop)
+        return await follow_execution(cluster, execution_id, show, stop)
 
 
-def pools_in(*sources: "PlaybookSource") -> tuple[str, ...]:
+def find_pools(*sources: "PlaybookSource") -> tuple[str, ...]:
     """Names that may be pools of the playbooks. They are searched in the text: extra ones are harmless."""
     names: list[str] = []
     for source in sources:
@@ -346,7 +360,7 @@ def pools_in(*sources: "PlaybookSource") -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-async def begin(
+async def register_and_start(
     client: "Client",
     source: "PlaybookSource",
     others: "list[PlaybookSource]",
@@ -354,9 +368,9 @@ async def begin(
 ) -> "ExecutionId":
     """Register the files and start an execution."""
     for other in others:
-        await _registered(client, other)
+        await _register_source(client, other)
     if source.text is not None:
-        row = await _registered(client, source)
+        row = await _register_source(client, source)
         # By version: another process may register a newer text meanwhile.
         return await client.start(row["path"], row["version"], workload)
     path = source.name
@@ -365,54 +379,58 @@ async def begin(
     except NotFound as error:
         raise NotFound(
             f"no file and no playbook of the catalog is called {path!r}",
-            hint=await meant(client, path),
+            hint=await suggest_playbook(client, path),
         ) from error
 
 
-async def _registered(client: "Client", source: "PlaybookSource") -> "Row":
-    from noetl.cli.language import load_or_raise
+async def _register_source(client: "Client", source: "PlaybookSource") -> "Row":
+    from noetl.cli.language import check_playbook_or_raise
 
-    load_or_raise(source.text or "", source.name)  # checked here, so that findings name the file
+    check_playbook_or_raise(
+        source.text or "", source.name
+    )  # checked here, so that findings name the file
     return await client.register(source.text or "")
 
 
-async def meant(client: "Client", path: str) -> str:
+async def suggest_playbook(client: "Client", path: str) -> str:
     """A hint for a playbook that does not exist: the most similar path, or how to list them."""
     from difflib import get_close_matches
 
-    names = [row["path"] for row in await client.playbooks()]
+    names = [row["path"] for row in await client.list_playbooks()]
     close = get_close_matches(path, names, 1)
     if not close:
         return "noetl catalog list shows what there is"
     return f"did you mean {close[0]}?"
 
 
-async def follow(
-    site: FollowedExecution, execution_id: "ExecutionId", show: Show, stop: asyncio.Event
+async def follow_execution(
+    site: ExecutionSource, execution_id: "ExecutionId", show: ExecutionDisplay, stop: asyncio.Event
 ) -> "Story":
     """Follow an execution to its end. Cancels it when `stop` is set."""
     from noetl.cli.story import Story
 
     story = Story(execution_id)
-    async with _logs_told(site, story, show), _progress_told(site, story, show):
-        while not story.ended:
+    async with _show_logs(site, story, show), _show_progress(site, story, show):
+        while not story.is_finished:
             if stop.is_set():
-                await _cancel(site, execution_id)
+                await _cancel_execution(site, execution_id)
                 stop = asyncio.Event()  # never set: it is cancelled once, and followed to its end
-            recorded = await _next(site, story, stop)
-            story.add(recorded)
+            recorded = await _read_next_events(site, story, stop)
+            story.add_events(recorded)
             if recorded:
                 show(story)
-    await story.settle(site.resolve, site.preview)
-    story.workload = await site.workload(execution_id)
+    await story.read_results(site.resolve, site.preview_result)
+    story.workload = await site.get_workload(execution_id)
     if story.status == "failed":
         with suppress(Unavailable):  # the story has the failure already
-            story.cause = await site.cause(execution_id, story.last_seq)
+            story.cause = await site.get_cause(execution_id, story.last_seq)
     return story
 
 
 @asynccontextmanager
-async def _logs_told(site: FollowedExecution, story: "Story", show: Show) -> AsyncIterator[None]:
+async def _show_logs(
+    site: ExecutionSource, story: "Story", show: ExecutionDisplay
+) -> AsyncIterator[None]:
     """Show the lines that steps print while the execution is followed.
 
     The last lines are stored before the end of the execution, so they are waited for.
@@ -422,15 +440,15 @@ async def _logs_told(site: FollowedExecution, story: "Story", show: Show) -> Asy
         return
 
     async def show_lines() -> None:
-        async with aclosing(site.logs(story.state.execution_id, follow=True)) as pages:
+        async with aclosing(site.stream_logs(story.state.execution_id, follow=True)) as pages:
             async for rows in pages:
-                show.printed(rows)
+                show.show_log_lines(rows)
 
     showing = asyncio.ensure_future(show_lines())
     try:
         yield
         if story.state.terminal:
-            await asyncio.wait((showing,), timeout=LAST_LINES)
+            await asyncio.wait((showing,), timeout=LAST_LINES_TIMEOUT_S)
     finally:
         showing.cancel()
         (outcome,) = await asyncio.gather(showing, return_exceptions=True)
@@ -441,8 +459,8 @@ async def _logs_told(site: FollowedExecution, story: "Story", show: Show) -> Asy
 
 
 @asynccontextmanager
-async def _progress_told(
-    site: FollowedExecution, story: "Story", show: Show
+async def _show_progress(
+    site: ExecutionSource, story: "Story", show: ExecutionDisplay
 ) -> AsyncIterator[None]:
     """Show the progress of tools that run for a while.
 
@@ -456,14 +474,16 @@ async def _progress_told(
     async def show_progress() -> None:
         before: set[str] = set()
         while True:
-            await asyncio.sleep(PROGRESS_EVERY)
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
             commands: set[str] = set(story.state.commands)
             lasting, before = before & commands, commands
             with suppress(Unavailable):
                 rows: list[Row] = []
                 if lasting:
-                    rows = await site.queue("leased", story.state.execution_id)
-                story.said = {row["step"]: row["progress"] for row in rows if row["progress"]}
+                    rows = await site.list_queue("leased", story.state.execution_id)
+                story.tool_progress = {
+                    row["step"]: row["progress"] for row in rows if row["progress"]
+                }
                 show(story)
 
     showing = asyncio.ensure_future(show_progress())
@@ -474,18 +494,20 @@ async def _progress_told(
         await asyncio.gather(showing, return_exceptions=True)
 
 
-async def _cancel(site: FollowedExecution, execution_id: "ExecutionId") -> None:
+async def _cancel_execution(site: ExecutionSource, execution_id: "ExecutionId") -> None:
     print(f"cancelling execution {execution_id}; Ctrl-C again leaves at once", file=sys.stderr)
     with suppress(Conflict):  # it has ended meanwhile
-        await site.change(execution_id, "cancel")
+        await site.change_execution(execution_id, "cancel")
 
 
-async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) -> "list[Recorded]":
+async def _read_next_events(
+    site: ExecutionSource, story: "Story", stop: asyncio.Event
+) -> "list[RecordedEvent]":
     """The next events, or none if `stop` is set first. Retries while the log is unavailable."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE
+    deadline = loop.time() + MAX_LOG_OUTAGE_S
     while True:
-        events = site.events_after(story.state.execution_id, story.last_seq)
+        events = site.wait_for_events(story.state.execution_id, story.last_seq)
         reading = asyncio.ensure_future(events)
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -502,7 +524,7 @@ async def _next(site: FollowedExecution, story: "Story", stop: asyncio.Event) ->
 
 
 @asynccontextmanager
-async def interruptible() -> AsyncIterator[asyncio.Event]:
+async def catch_interrupts() -> AsyncIterator[asyncio.Event]:
     """An event that the first Ctrl-C (or SIGTERM) sets. The second ends the process.
 
     An execution that is left this way stays as it is.
@@ -511,7 +533,9 @@ async def interruptible() -> AsyncIterator[asyncio.Event]:
 
     def stop_or_exit() -> None:
         if stop.is_set():
-            os._exit(LEFT)  # ends even a process that hangs; child processes end by themselves
+            os._exit(
+                EXIT_INTERRUPTED
+            )  # ends even a process that hangs; child processes end by themselves
         stop.set()
 
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -524,14 +548,14 @@ async def interruptible() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-def told(as_json: bool, watch: bool, logs: bool = False) -> Show:
+def make_display(as_json: bool, watch: bool, logs: bool = False) -> ExecutionDisplay:
     """The display that the options ask for."""
-    from noetl.cli.story import EventLines, Silent, StepDisplay
+    from noetl.cli.story import EventDisplay, SilentDisplay, StepDisplay
 
     if as_json:
-        return Silent(logs)
+        return SilentDisplay(logs)
     if watch:
-        return EventLines(logs)
+        return EventDisplay(logs)
     return StepDisplay(logs)
 
 
@@ -546,25 +570,27 @@ class PlaybookSource:
         self.text = text
 
     @classmethod
-    def of(cls, argument: str) -> "PlaybookSource":
+    def from_argument(cls, argument: str) -> "PlaybookSource":
         """Raises if the argument looks like a file and there is no such file."""
         file = Path(argument)
         is_file = file.suffix in (".yaml", ".yml") or argument.startswith((".", "/", "~"))
         if is_file or file.exists():
-            return cls(argument, read(file.expanduser()))
+            return cls(argument, read_text_file(file.expanduser()))
         return cls(argument, None)
 
 
-def read(file: Path) -> str:
+def read_text_file(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise InvalidInput(f"{file}: {error.strerror or error}", hint=_similar(file)) from error
+        raise InvalidInput(
+            f"{file}: {error.strerror or error}", hint=_suggest_file(file)
+        ) from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{file}: not UTF-8 text") from error
 
 
-def _similar(file: Path) -> str | None:
+def _suggest_file(file: Path) -> str | None:
     from difflib import get_close_matches
 
     if not file.parent.is_dir():
@@ -574,18 +600,18 @@ def _similar(file: Path) -> str | None:
     return f"did you mean {file.parent / close[0]}?" if close else None
 
 
-def values_of(payload: Path | None) -> dict[str, Any]:
+def read_payload(payload: Path | None) -> dict[str, Any]:
     if payload is None:
         return {}
-    values = plain(read(payload), str(payload))
+    values = parse_plain_yaml(read_text_file(payload), str(payload))
     if not isinstance(values, dict):
         raise InvalidInput(f"{payload}: a payload is a mapping of workload names to values")
     return values
 
 
-def merged(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
+def merge_assignments(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
     """The payload with the assignments of `--set` merged over it: `a.b=1` is `{"a": {"b": 1}}`."""
-    from noetl.playbook.workload import over
+    from noetl.playbook.workload import merge_deep
 
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -595,29 +621,29 @@ def merged(values: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
                 f"--set {assignment!r}: no name and value",
                 hint="--set name=value, for example --set limit=20",
             )
-        nested: Any = plain(text, f"--set {name}")
+        nested: Any = parse_plain_yaml(text, f"--set {name}")
         for part in reversed(path):
             nested = {part: nested}
-        values = over(values, nested)
+        values = merge_deep(values, nested)
     return values
 
 
-def warn_of_strangers(text: str, assignments: list[str]) -> None:
+def warn_of_unknown_names(text: str, assignments: list[str]) -> None:
     """Warn of names that are set, but neither declared nor used by the playbook: likely typos."""
     if not assignments:
         return
-    from noetl.cli.language import load
+    from noetl.cli.language import check_playbook
 
-    playbook = load(text, "").playbook
+    playbook = check_playbook(text, "").playbook
     if playbook is None:
         return
     for assignment in assignments:
         name = assignment.partition("=")[0].strip()
-        for warning in _strangers(name, playbook.workload, text):
+        for warning in _list_unknown_names(name, playbook.workload, text):
             print(f"warning: --set {name}: {warning}", file=sys.stderr)
 
 
-def _strangers(name: str, workload: dict[str, Any], text: str) -> Iterator[str]:
+def _list_unknown_names(name: str, workload: dict[str, Any], text: str) -> Iterator[str]:
     from difflib import get_close_matches
 
     declared: Any = workload
@@ -638,16 +664,16 @@ def _strangers(name: str, workload: dict[str, Any], text: str) -> Iterator[str]:
         declared = declared[part]
 
 
-def plain(text: str, where: str) -> Any:
+def parse_plain_yaml(text: str, where: str) -> Any:
     """Parse YAML into plain data, with the limits of a playbook: no tags, no duplicate keys."""
     from noetl.playbook import text as yaml
 
     if not text.strip():
         return None
-    document = yaml.read(text)
+    document = yaml.read_document(text)
     for problem in document.problems:
         raise InvalidInput(
             f"{where}:{problem.mark.line}:{problem.mark.column}: {problem.message}",
             hint=problem.hint,
         )
-    return yaml.plain(document.data)
+    return yaml.strip_marks(document.data)

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.client import Client, Row, Turned
-from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json, say_row
+from noetl.cli.client import Client, Row, ScheduleChange
+from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.output import print_table, say, say_json, say_row
 from noetl.model.errors import InvalidInput
 
 ABOUT = """Playbooks that start by the clock: at times (cron, in a time zone) or at an interval.
@@ -21,8 +21,8 @@ ABOUT = """Playbooks that start by the clock: at times (cron, in a time zone) or
 Schedules fire while `noetl server start` or `noetl dev` runs; of several servers one starts each slot. An execution finds its own
 moment in workload.schedule.slot.
 """
-CATCH_UP = ("skip", "last", "all")
-OVERLAP = ("allow", "skip", "queue")
+CATCH_UP_POLICIES = ("skip", "last", "all")
+OVERLAP_POLICIES = ("allow", "skip", "queue")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="what it is called")]
 
 
@@ -102,10 +102,10 @@ def add(
       noetl schedule add backfill loads/hour --cron @hourly --catch-up all --overlap queue
       noetl schedule add poll queues/drain --every 15m --overlap skip --set limit=500
     """
-    from noetl.cli.run import merged, values_of
+    from noetl.cli.run import merge_assignments, read_payload
 
-    _check("catch-up", catch_up, CATCH_UP)
-    _check("overlap", overlap, OVERLAP)
+    _check_policy("catch-up", catch_up, CATCH_UP_POLICIES)
+    _check_policy("overlap", overlap, OVERLAP_POLICIES)
     schedule: dict[str, Any] = {
         "name": name,
         "path": path,
@@ -113,16 +113,16 @@ def add(
         "cron": cron,
         "timezone": timezone,
         "every": every,
-        "payload": merged(values_of(payload), assignments or []),
+        "payload": merge_assignments(read_payload(payload), assignments or []),
         "catch_up": catch_up,
         "overlap": overlap,
     }
-    row = talk(lambda client: client.add_schedule(**schedule))
+    row = run_with_client(lambda client: client.add_schedule(**schedule))
     change = "added" if row["created"] else "replaced"
     say_row(row, f"schedule {name} is {change}; next at {row['next_at']}", as_json=as_json)
 
 
-def _check(option: str, value: str, policies: tuple[str, ...]) -> None:
+def _check_policy(option: str, value: str, policies: tuple[str, ...]) -> None:
     if value not in policies:
         raise InvalidInput(
             f"--{option} {value!r}: there is no such policy", hint=", ".join(policies)
@@ -131,24 +131,24 @@ def _check(option: str, value: str, policies: tuple[str, ...]) -> None:
 
 def list_schedules(as_json: AsJson = False) -> None:
     """List schedules with their next moment."""
-    rows = talk(lambda client: client.schedules())
+    rows = run_with_client(lambda client: client.list_schedules())
     if as_json:
         say_json(rows)
     elif not rows:
         say("no schedules: noetl schedule add NAME PATH --cron C adds one")
     else:
-        columns(
+        print_table(
             ("NAME", "STATUS", "RULE", "NEXT", "LAST EXECUTION", "PLAYBOOK", "ERROR"),
-            [_line(row) for row in rows],
+            [_make_schedule_row(row) for row in rows],
         )
 
 
-def _line(row: Row) -> tuple[Any, ...]:
+def _make_schedule_row(row: Row) -> tuple[Any, ...]:
     moment = (row["next_at"] or "")[:19].replace("T", " ")
     return (
         row["name"],
-        _status(row),
-        _rule(row),
+        _schedule_status(row),
+        _describe_rule(row),
         moment,
         row["last_execution"],
         row["path"],
@@ -161,15 +161,15 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
     Example: noetl schedule show nightly
     """
-    row = talk(lambda client: client.schedule(name))
+    row = run_with_client(lambda client: client.get_schedule(name))
     if as_json:
         say_json(row)
         return
     version = f" version {row['version']}" if row["version"] else ""
     facts = {
-        "schedule": f"{row['name']}   {_status(row)}",
+        "schedule": f"{row['name']}   {_schedule_status(row)}",
         "playbook": row["path"] + version,
-        "rule": _rule(row),
+        "rule": _describe_rule(row),
         "policies": f"catch-up {row['catch_up']}, overlap {row['overlap']}",
         "payload": row["payload"] or None,
         "next": row["next_at"],
@@ -186,17 +186,17 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
 def pause(name: Name, as_json: AsJson = False) -> None:
     """Pause: nothing is started until resume; what runs goes on."""
-    _turn(name, "pause", as_json)
+    _change_schedule(name, "pause", as_json)
 
 
 def resume(name: Name, as_json: AsJson = False) -> None:
     """Go on with a paused schedule, from now: slots that came meanwhile are not caught up."""
-    _turn(name, "resume", as_json)
+    _change_schedule(name, "resume", as_json)
 
 
-def _turn(name: str, how: Turned, as_json: bool) -> None:
-    row = talk(lambda client: client.change_schedule(name, how))
-    sentence = f"schedule {name} is {_status(row)}"
+def _change_schedule(name: str, how: ScheduleChange, as_json: bool) -> None:
+    row = run_with_client(lambda client: client.change_schedule(name, how))
+    sentence = f"schedule {name} is {_schedule_status(row)}"
     if not row["paused"]:
         sentence += f"; next at {row['next_at']}"
     say_row(row, sentence, as_json=as_json)
@@ -204,7 +204,7 @@ def _turn(name: str, how: Turned, as_json: bool) -> None:
 
 def delete(name: Name, as_json: AsJson = False) -> None:
     """Delete a schedule. What it has started stays."""
-    row = talk(lambda client: client.delete_schedule(name))
+    row = run_with_client(lambda client: client.delete_schedule(name))
     say_row(row, f"schedule {name} is deleted", as_json=as_json)
 
 
@@ -228,9 +228,9 @@ def next_slots(
     """
 
     async def work(client: Client) -> Row:
-        return await client.slots(name, count)
+        return await client.list_next_slots(name, count)
 
-    row = talk(work)
+    row = run_with_client(work)
     if as_json:
         say_json(row)
     else:
@@ -238,11 +238,11 @@ def next_slots(
             say(slot)
 
 
-def _status(row: Row) -> str:
+def _schedule_status(row: Row) -> str:
     return "paused" if row["paused"] else "active"
 
 
-def _rule(row: Row) -> str:
+def _describe_rule(row: Row) -> str:
     if row["every"]:
         return f"every {row['every']}"
     return f"{row['cron']} ({row['timezone']})"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from noetl.cli.loop import in_loop
-from noetl.cli.output import explain, log_to_stderr, say, warn_of_unknown_settings
+from noetl.cli.loop import run_in_loop
+from noetl.cli.output import format_error, log_to_stderr, say, warn_of_unknown_settings
 
 if TYPE_CHECKING:
     import socket
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 0.5  # seconds between two looks at a folder
+FOLDER_POLL_S = 0.5  # seconds between two looks at a folder
 
 Host = Annotated[
     str | None, typer.Option("--host", help="loopback only: there is no login yet (NOETL_HOST)")
@@ -64,7 +64,7 @@ def start(host: Host = None, port: Port = None) -> None:
     """
     log_to_stderr("INFO")
     warn_of_unknown_settings()
-    in_loop(_start(host, port))
+    run_in_loop(_run_server(host, port))
 
 
 def dev(
@@ -90,7 +90,7 @@ def dev(
         )
     log_to_stderr("INFO")
     warn_of_unknown_settings()
-    in_loop(_dev(folder, host, port))
+    run_in_loop(_run_dev_server(folder, host, port))
 
 
 def openapi() -> None:
@@ -98,7 +98,7 @@ def openapi() -> None:
 
     Example: noetl openapi > openapi.json
     """
-    from noetl.server.app import openapi as document
+    from noetl.server.app import make_openapi as document
 
     sys.stdout.write(json.dumps(document(), ensure_ascii=False, indent=2) + "\n")
 
@@ -107,26 +107,34 @@ def openapi() -> None:
 
 
 @asynccontextmanager
-async def _node(
+async def _open_node(
     host: str | None, port: int | None
 ) -> AsyncIterator[tuple["Node", "socket.socket", asyncio.Event, str | None]]:
     """A server, its socket, the event that stops it, and the address of the users' database.
 
     The socket is opened first: a process that cannot have it must not start a database.
     """
-    from noetl.cli.embedded import opened, opened_results, server_settings
-    from noetl.cli.jobs import scheduled
-    from noetl.cli.language import kinds
-    from noetl.server.app import ServerPorts, address, assemble, listen, stop_on_signals
+    from noetl.cli.embedded import make_server_settings, open_home, open_result_reading
+    from noetl.cli.jobs import make_scheduled_jobs
+    from noetl.cli.language import find_known_kinds
+    from noetl.server.app import (
+        ServerPorts,
+        assemble_node,
+        format_address,
+        open_listener,
+        stop_on_signals,
+    )
     from noetl.server.services.keys import KeyFile
-    from noetl.settings import HomeSettings, Listen, read
-    from noetl.turns import AT_A_STRETCH
+    from noetl.settings import HomeSettings, ListenSettings, read_settings
+    from noetl.turns import SERVER_TIME_SLICE_S
 
-    listen_settings = read(Listen, host=host, port=port)
-    listening = listen(listen_settings.host, listen_settings.port)
+    listen_settings = read_settings(ListenSettings, host=host, port=port)
+    listening = open_listener(listen_settings.host, listen_settings.port)
     stop = stop_on_signals()
     try:
-        async with opened(read(HomeSettings).where, AT_A_STRETCH) as home_ports:
+        async with open_home(
+            read_settings(HomeSettings).home_path, SERVER_TIME_SLICE_S
+        ) as home_ports:
             ports = ServerPorts(
                 log=home_ports.log,
                 leases=home_ports.leases,
@@ -138,62 +146,73 @@ async def _node(
                 schedules=home_ports.schedules,
                 hooks=home_ports.hooks,
             )
-            node = assemble(
+            node = assemble_node(
                 ports,
-                server_settings(home_ports.shards, address(listening), AT_A_STRETCH),
-                kinds=kinds(),
-                jobs=scheduled(),
-                open_results=lambda server: opened_results(server, home_ports.home),
+                make_server_settings(
+                    home_ports.shards, format_address(listening), SERVER_TIME_SLICE_S
+                ),
+                kinds=find_known_kinds(),
+                jobs=make_scheduled_jobs(),
+                open_results=lambda server: open_result_reading(server, home_ports.home),
             )
-            await _keys(node)
+            await _check_credential_keys(node)
             yield node, listening, stop, home_ports.data
     finally:
         listening.close()
 
 
-async def _keys(node: "Node") -> None:
+async def _check_credential_keys(node: "Node") -> None:
     """Check the key file now, so that a bad one stops the start.
 
     A credential that was sealed with another key fails only the steps that use it, so it is logged.
     """
-    from noetl.model.identity import LOCAL
+    from noetl.model.identity import LOCAL_IDENTITY
 
-    for name in await node.services.credentials.foreign(LOCAL):
+    for name in await node.services.credentials.list_unreadable(LOCAL_IDENTITY):
         log.error("credential sealed with another key", extra={"credential": name})
 
 
-async def _start(host: str | None, port: int | None) -> None:
-    from noetl.server.app import address, serve
+async def _run_server(host: str | None, port: int | None) -> None:
+    from noetl.server.app import format_address, serve
 
-    async with _node(host, port) as (node, listening, stop, _):
-        say(f"server at {address(listening)}   NOETL_SERVER_URL={address(listening)}")
+    async with _open_node(host, port) as (node, listening, stop, _):
+        say(f"server at {format_address(listening)}   NOETL_SERVER_URL={format_address(listening)}")
         sys.stdout.flush()
         await serve(node, listening, several=True, stop=stop)
 
 
-async def _dev(folder: Path, host: str | None, port: int | None) -> None:
-    from noetl.cli.tools import tools, usual
-    from noetl.server.app import address, serve
-    from noetl.settings import HomeSettings, ShardSettings, Storage, WorkerProcessSettings, read
-    from noetl.worker.app import options
-    from noetl.worker.app import serve as work
+async def _run_dev_server(folder: Path, host: str | None, port: int | None) -> None:
+    from noetl.cli.tools import add_usual_pools, make_extra_tools
+    from noetl.server.app import format_address, serve
+    from noetl.settings import (
+        HomeSettings,
+        ShardSettings,
+        StorageSettings,
+        WorkerProcessSettings,
+        read_settings,
+    )
+    from noetl.worker.app import make_options
+    from noetl.worker.app import serve_worker as work
 
-    async with _node(host, port) as (node, listening, stop, data):
-        say(f"server at {address(listening)}   NOETL_SERVER_URL={address(listening)}")
+    async with _open_node(host, port) as (node, listening, stop, data):
+        say(f"server at {format_address(listening)}   NOETL_SERVER_URL={format_address(listening)}")
         sys.stdout.flush()
-        worker = options(
-            read(HomeSettings).where,
-            read(WorkerProcessSettings),
-            read(ShardSettings),
-            read(Storage),
+        worker = make_options(
+            read_settings(HomeSettings).home_path,
+            read_settings(WorkerProcessSettings),
+            read_settings(ShardSettings),
+            read_settings(StorageSettings),
         )
         worker = replace(
-            worker, pools=usual(worker.pools), find_data=lambda: data, tools=tools(worker.home)
+            worker,
+            pools=add_usual_pools(worker.pools),
+            find_data=lambda: data,
+            tools=make_extra_tools(worker.home),
         )
         worker_left = asyncio.Event()  # the server runs until the worker has sent its last reports
         serving = asyncio.ensure_future(serve(node, listening, several=True, stop=worker_left))
         working = asyncio.ensure_future(work(node.server, worker, stop))
-        watching = asyncio.ensure_future(_watch(folder, node))
+        watching = asyncio.ensure_future(_watch_folder(folder, node))
         try:
             await asyncio.wait((serving, working, watching), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -206,24 +225,24 @@ async def _dev(folder: Path, host: str | None, port: int | None) -> None:
             task.result()
 
 
-async def _watch(folder: Path, node: "Node") -> None:
+async def _watch_folder(folder: Path, node: "Node") -> None:
     """Register new and changed files. Problems of a file are printed, and watching goes on."""
     states_before: dict[Path, tuple[int, int]] = {}
     while True:
-        states = await asyncio.to_thread(_states, folder)
+        states = await asyncio.to_thread(_read_file_states, folder)
         for file, state in states.items():
             if states_before.get(file) != state:
                 states_before[file] = state
-                await _register(file, node)
-        await asyncio.sleep(LOOK_EVERY)
+                await _register_changed_file(file, node)
+        await asyncio.sleep(FOLDER_POLL_S)
 
 
-def _states(folder: Path) -> dict[Path, tuple[int, int]]:
+def _read_file_states(folder: Path) -> dict[Path, tuple[int, int]]:
     """Time of the last change and size of each playbook."""
-    from noetl.cli.catalog import playbooks_in
+    from noetl.cli.catalog import find_playbook_files
 
     states = {}
-    for file in playbooks_in(folder):
+    for file in find_playbook_files(folder):
         try:
             states[file] = (file.stat().st_mtime_ns, file.stat().st_size)
         except OSError:  # deleted since it was listed
@@ -231,18 +250,20 @@ def _states(folder: Path) -> dict[Path, tuple[int, int]]:
     return states
 
 
-async def _register(file: Path, node: "Node") -> None:
-    from noetl.cli.language import load_or_raise
-    from noetl.cli.run import read
+async def _register_changed_file(file: Path, node: "Node") -> None:
+    from noetl.cli.language import check_playbook_or_raise
+    from noetl.cli.run import read_text_file
     from noetl.model.errors import NoetlError
-    from noetl.model.identity import LOCAL
+    from noetl.model.identity import LOCAL_IDENTITY
 
     try:
-        text = read(file)
-        await asyncio.to_thread(load_or_raise, text, str(file))  # so that findings name the file
-        registered = await node.services.catalog.register(LOCAL, text)
+        text = read_text_file(file)
+        await asyncio.to_thread(
+            check_playbook_or_raise, text, str(file)
+        )  # so that findings name the file
+        registered = await node.services.catalog.register(LOCAL_IDENTITY, text)
     except NoetlError as error:
-        print(explain(error), file=sys.stderr)
+        print(format_error(error), file=sys.stderr)
         return
     if registered.created:
         say(f"{file}: {registered.entry.path} version {registered.entry.version}")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noetl.cli.executions import AsJson
-from noetl.cli.output import coloured, say, say_json
+from noetl.cli.output import add_colour, say, say_json
 
 if TYPE_CHECKING:
-    from noetl.spark.place import Served, SparkPlace
+    from noetl.spark.place import ServerRecord, SparkServerState
 
 
 def register(app: typer.Typer) -> None:
@@ -33,11 +33,11 @@ def status(as_json: AsJson = False) -> None:
     Exit code: 0 it does, 1 it does not. A step of kind spark starts it, unless NOETL_SPARK_PROFILE names a server of others:
     `noetl spark doctor` asks that one.
     """
-    from noetl.spark.starting import answering
+    from noetl.spark.starting import find_answering_server
 
-    named, meaning, _ = _profile()
-    place = _place()
-    served = answering(place)
+    named, meaning, _ = _describe_profile()
+    place = _find_spark_place()
+    served = find_answering_server(place)
     row: dict[str, Any] = {
         "profile": named,
         "running": served is not None,
@@ -54,11 +54,11 @@ def status(as_json: AsJson = False) -> None:
         say_json(row)
     else:
         say(f"profile {named}: {meaning}")
-        say(_running(served))
+        say(_describe_server(served))
     raise typer.Exit(int(served is None))
 
 
-def _running(served: "Served | None") -> str:
+def _describe_server(served: "ServerRecord | None") -> str:
     if served is None:
         return "no Spark server of this machine runs"
     details = f"Java {served.java}, process {served.pid}"
@@ -73,20 +73,20 @@ def start() -> None:
     The profile of NOETL_SPARK_PROFILE says where its executors are. It stops by itself when nobody used it for
     NOETL_SPARK_IDLE_SEC.
     """
-    from noetl.cli.tools import begin_spark
+    from noetl.cli.tools import start_spark
 
-    is_started = begin_spark()
+    is_started = start_spark()
     if is_started:
-        say("SparkSettings answers")
+        say("Spark answers")
     else:
         say("the profile names a server of its own; nothing to start")
 
 
 def stop() -> None:
     """Stop the Spark server of this machine. Steps that use it fail, and start another when they are tried again."""
-    from noetl.spark.starting import stop as end
+    from noetl.spark.starting import stop_spark_server as end
 
-    say("stopped" if end(_place()) else "no Spark server runs")
+    say("stopped" if end(_find_spark_place()) else "no Spark server runs")
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -96,17 +96,17 @@ def doctor(as_json: AsJson = False) -> None:
 
     Exit code: 0 Spark can run, 1 it cannot.
     """
-    named, _, url = _profile()
+    named, _, url = _describe_profile()
     if url is None:
-        findings = [_java(), _pyspark(), _machine()]
+        findings = [_check_java(), _check_pyspark(), _check_machine()]
     else:
-        findings = [_pyspark(), _server(named, url)]
+        findings = [_check_pyspark(), _check_spark_server(named, url)]
     if as_json:
         say_json(findings)
     else:
         for finding in findings:
             status = finding["status"]
-            word = coloured(status, f"{status:<5}")
+            word = add_colour(status, f"{status:<5}")
             say(f"{word}  {finding['check']:<8}  {finding['message']}")
     raise typer.Exit(int(any(finding["status"] == "error" for finding in findings)))
 
@@ -120,54 +120,54 @@ def serve(
     ] = None,
 ) -> None:
     """Be the Spark server of this machine until it is stopped or idle. `noetl spark start` runs this in the background."""
-    from noetl.settings import HomeSettings, SparkSettings, read
-    from noetl.spark.serve import Serving
-    from noetl.spark.serve import serve as run
+    from noetl.settings import HomeSettings, SparkSettings, read_settings
+    from noetl.spark.serve import SparkServerSettings
+    from noetl.spark.serve import run_spark_server as run
 
-    spark = read(SparkSettings)
-    serving = Serving(spark.idle_sec, spark.java_options)
-    code = run(read(HomeSettings).where, serving, master)
+    spark = read_settings(SparkSettings)
+    serving = SparkServerSettings(spark.idle_sec, spark.java_options)
+    code = run(read_settings(HomeSettings).home_path, serving, master)
     raise typer.Exit(code)
 
 
-def _place() -> "SparkPlace":
-    from noetl.settings import HomeSettings, read
-    from noetl.spark.place import SparkPlace
+def _find_spark_place() -> "SparkServerState":
+    from noetl.settings import HomeSettings, read_settings
+    from noetl.spark.place import SparkServerState
 
-    return SparkPlace.below(read(HomeSettings).where)
+    return SparkServerState.from_home(read_settings(HomeSettings).home_path)
 
 
-def _profile() -> tuple[str, str, str | None]:
+def _describe_profile() -> tuple[str, str, str | None]:
     """The profile in force: its name without secrets, its meaning, and its URL if it has one."""
-    from noetl.settings import SparkSettings, read
-    from noetl.spark.profiles import NONE, profile, shown
+    from noetl.settings import SparkSettings, read_settings
+    from noetl.spark.profiles import NONE, hide_token, parse_profile
 
-    text = read(SparkSettings).profile
+    text = read_settings(SparkSettings).profile
     if text == NONE:
         return text, "steps have no Spark", None
-    profile_in_force = profile(text)
+    profile_in_force = parse_profile(text)
     if profile_in_force.url is not None:
         return (
-            shown(text),
+            hide_token(text),
             "a server of others; noetl spark doctor asks whether it answers",
             profile_in_force.url,
         )
-    return shown(text), "a server of this machine, which the first spark step starts", None
+    return hide_token(text), "a server of this machine, which the first spark step starts", None
 
 
-def _server(named: str, url: str) -> dict[str, str]:
+def _check_spark_server(named: str, url: str) -> dict[str, str]:
     from noetl.model.errors import NoetlError
 
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the library reads it when it is loaded
     try:
         from uuid import uuid4
 
-        from noetl.spark.reaching import version_at
+        from noetl.spark.reaching import read_server_version
 
         return {
             "check": "server",
             "status": "ok",
-            "message": f"{named} answers: Spark {version_at(url, str(uuid4()))}",
+            "message": f"{named} answers: Spark {read_server_version(url, str(uuid4()))}",
         }
     except ImportError:
         return {
@@ -179,11 +179,11 @@ def _server(named: str, url: str) -> dict[str, str]:
         return {"check": "server", "status": "error", "message": f"{named}: {error}"}
 
 
-def _java() -> dict[str, str]:
-    from noetl.spark.java import NoJava, find
+def _check_java() -> dict[str, str]:
+    from noetl.spark.java import NoJava, find_java
 
     try:
-        java = find()
+        java = find_java()
     except NoJava as error:
         return {"check": "java", "status": "error", "message": f"{error}; {error.hint}"}
     return {
@@ -193,7 +193,7 @@ def _java() -> dict[str, str]:
     }
 
 
-def _pyspark() -> dict[str, str]:
+def _check_pyspark() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -206,10 +206,10 @@ def _pyspark() -> dict[str, str]:
         }
 
 
-def _machine() -> dict[str, str]:
-    from noetl.spark.jvm import GB, machine
+def _check_machine() -> dict[str, str]:
+    from noetl.spark.jvm import GB, measure_machine
 
-    size = machine()
+    size = measure_machine()
     status = "ok" if size.memory >= 2 * GB else "warn"
-    message = f"{size.cores} cores, {size.memory / GB:.1f} GB of memory, of which Spark takes up to {size.heap / GB:.1f}"
+    message = f"{size.cores} cores, {size.memory / GB:.1f} GB of memory, of which Spark takes up to {size.heap_bytes / GB:.1f}"
     return {"check": "machine", "status": status, "message": message}

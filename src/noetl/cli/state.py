@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.executions import AsJson, talk
-from noetl.cli.output import columns, say, say_json, say_row, shorten
+from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.output import print_table, say, say_json, say_row, shorten_text
 
 ABOUT = """Values that a playbook keeps between its executions: watermarks, cursors, counts.
 
@@ -46,7 +46,7 @@ def list_state(
     as_json: AsJson = False,
 ) -> None:
     """List the values of a playbook, or of all."""
-    rows = talk(lambda client: client.state_values(path))
+    rows = run_with_client(lambda client: client.list_state_values(path))
     if as_json:
         say_json(rows)
     elif not rows:
@@ -54,14 +54,14 @@ def list_state(
     else:
         table = []
         for row in rows:
-            value = _short(row["value"])
-            table.append((row["path"], row["name"], value, row["version"], _writer(row)))
-        columns(("PATH", "NAME", "VALUE", "VERSION", "WRITTEN BY"), table)
+            value = _format_state_value(row["value"])
+            table.append((row["path"], row["name"], value, row["version"], _describe_writer(row)))
+        print_table(("PATH", "NAME", "VALUE", "VERSION", "WRITTEN BY"), table)
 
 
 def get(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
     """Print a value as JSON; with --json its version and who wrote it too."""
-    row = talk(lambda client: client.state_value(path, name))
+    row = run_with_client(lambda client: client.get_state_value(path, name))
     if as_json:
         say_json(row)
     else:
@@ -82,11 +82,11 @@ def set_value(
       noetl state set etl/orders watermark 5000
       noetl state set etl/orders watermark 5000 --if-version 7
     """
-    from noetl.cli.run import plain
+    from noetl.cli.run import parse_plain_yaml
 
-    data = plain(value, "VALUE")
-    row = talk(lambda client: client.set_state(path, name, data, if_version))
-    sentence = f"{path} {name} is {_short(row['value'])}, version {row['version']}"
+    data = parse_plain_yaml(value, "VALUE")
+    row = run_with_client(lambda client: client.set_state(path, name, data, if_version))
+    sentence = f"{path} {name} is {_format_state_value(row['value'])}, version {row['version']}"
     say_row(row, sentence, as_json=as_json)
 
 
@@ -94,33 +94,33 @@ def unset(
     path: BookPath, name: StateName, if_version: IfVersion = None, as_json: AsJson = False
 ) -> None:
     """Take a value away: the next execution finds it undefined."""
-    row = talk(lambda client: client.unset_state(path, name, if_version))
+    row = run_with_client(lambda client: client.unset_state(path, name, if_version))
     say_row(row, f"{path} {name} is unset, version {row['version']}", as_json=as_json)
 
 
 def history(path: BookPath, name: StateName, as_json: AsJson = False) -> None:
     """Show the last 100 versions of a value, newest first, and which execution wrote each."""
-    rows = talk(lambda client: client.state_history(path, name))
+    rows = run_with_client(lambda client: client.list_state_history(path, name))
     if as_json:
         say_json(rows)
         return
     table = []
     for row in rows:
-        value = "unset" if row["unset"] else _short(row["value"])
+        value = "unset" if row["unset"] else _format_state_value(row["value"])
         moment = row["at"][:19]
-        table.append((row["version"], value, moment, _writer(row), row["seq"] or ""))
-    columns(("VERSION", "VALUE", "AT", "WRITTEN BY", "EVENT"), table)
+        table.append((row["version"], value, moment, _describe_writer(row), row["seq"] or ""))
+    print_table(("VERSION", "VALUE", "AT", "WRITTEN BY", "EVENT"), table)
 
 
-def _writer(row: dict[str, Any]) -> str:
+def _describe_writer(row: dict[str, Any]) -> str:
     """The execution or the person that wrote a value."""
     if row["execution_id"] is not None:
         return f"execution {row['execution_id']}"
     return str(row["by"] or "")
 
 
-def _short(value: Any) -> str:
+def _format_state_value(value: Any) -> str:
     import json
 
     text = json.dumps(value, ensure_ascii=False)
-    return shorten(text, 60)
+    return shorten_text(text, 60)

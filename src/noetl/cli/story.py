@@ -9,35 +9,41 @@ from typing import Any
 import msgspec
 
 from noetl.cli.client import Row
-from noetl.cli.details import loop_text, print_cause, print_children, print_workload, seconds_text
+from noetl.cli.details import (
+    format_loop_progress,
+    format_seconds,
+    print_cause,
+    print_children,
+    print_workload,
+)
 from noetl.cli.output import (
-    as_called,
-    coloured,
-    columns,
-    dim,
-    log_line,
-    log_lines,
-    recovery_line,
-    shorten,
-    status_text,
+    adapt_commands,
+    add_colour,
+    dim_text,
+    format_log_line,
+    format_recovery,
+    format_status,
+    print_log_lines,
+    print_table,
+    shorten_text,
 )
 from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
-from noetl.engine.state import Execution, LoopState, empty
-from noetl.log.port import Recorded
+from noetl.engine.state import Execution, LoopState, make_empty_execution
+from noetl.log.port import RecordedEvent
 from noetl.model.errors import Failure, NotFound
 from noetl.model.events import ChildEnded, ChildStarted, Event, PlaybookCompleted
 from noetl.model.ids import ActivationId, ExecutionId
 from noetl.model.reference import Reference
-from noetl.playbook.assignments import is_reference, linked, unwrapped
-from noetl.server.services.details import CHILDREN_LISTED
-from noetl.server.steps import LoopProgress, StepSeen, steps_of
+from noetl.playbook.assignments import is_reference, read_link, unwrap_links
+from noetl.server.services.details import MAX_LISTED_CHILDREN
+from noetl.server.steps import LoopProgress, StepSummary, summarize_steps
 
-KEPT = 1_000  # lines printed by steps that a terminal keeps
-BELOW = 12  # of these lines, the number shown below the list of steps
-PREVIEW = 64 * 1024  # bytes; a larger result is shown by reference
-ITEMS = 1_000  # rows; the limit for the result of a loop, which has no size in bytes
-TABLE = 50  # rows of a result shown at the end
+MAX_KEPT_LINES = 1_000  # lines printed by steps that a terminal keeps
+MAX_LINES_BELOW_STEPS = 12  # of these lines, the number shown below the list of steps
+MAX_INLINE_BYTES = 64 * 1024  # bytes; a larger result is shown by reference
+MAX_INLINE_ROWS = 1_000  # rows; the limit for the result of a loop, which has no size in bytes
+MAX_TABLE_ROWS = 50  # rows of a result shown at the end
 
 _SIGNS = {
     "completed": "✓",
@@ -57,69 +63,69 @@ _REASONS = {
 
 Resolve = Callable[[Reference], Awaitable[Any]]
 # Takes a step and a number of rows; returns these first rows of its result.
-Look = Callable[[ExecutionId, str, int], Awaitable[dict[str, Any]]]
+ReadPreview = Callable[[ExecutionId, str, int], Awaitable[dict[str, Any]]]
 
 
 class Story:
     """The recorded part of one execution."""
 
     def __init__(self, execution_id: ExecutionId) -> None:
-        self.state: Execution = empty(execution_id)
+        self.state: Execution = make_empty_execution(execution_id)
         self.last_seq = 0
-        self.new: list[Event] = []  # events added last
-        self.began = 0
+        self.new_events: list[Event] = []  # events added last
+        self.began_at = 0
         self.result: Any = None
         self.ctx: dict[str, Any] = {}
-        self.said: dict[str, str] = {}  # progress reported by tools, by step
+        self.tool_progress: dict[str, str] = {}  # progress reported by tools, by step
         self.workload: dict[str, Any] = {}
         self.cause: dict[str, Any] | None = None
         self.children: dict[str, dict[str, Any]] = {}  # by the call that started them
-        self._last: Event | None = None
+        self._last_event: Event | None = None
 
-    def add(self, recorded: list[Recorded]) -> None:
-        self.new = [row.event for row in recorded]
+    def add_events(self, recorded: list[RecordedEvent]) -> None:
+        self.new_events = [row.event for row in recorded]
         for row in recorded:
-            self.began = self.began or row.event.at
+            self.began_at = self.began_at or row.event.at
             self._add_child(row.event)
             self.state = evolve(self.state, row.event)
-            self.last_seq, self._last = row.seq, row.event
+            self.last_seq, self._last_event = row.seq, row.event
 
     def _add_child(self, event: Event) -> None:
         """Called before the event is folded: the state still has the request of the child."""
         if isinstance(event, ChildStarted):
             self.children[event.call] = {
                 "execution_id": event.child,
-                "path": self._requested_path(event.call),
+                "path": self._find_requested_path(event.call),
                 "status": "running",
                 "recovered": 0,
                 "error": None,
             }
         elif isinstance(event, ChildEnded) and event.call in self.children:
             self.children[event.call] |= {
-                "status": _child_status(event),
+                "status": _find_child_status(event),
                 "recovered": event.recovered,
                 "error": event.result.error and event.result.error.message,
             }
 
-    def _requested_path(self, call: str) -> str | None:
+    def _find_requested_path(self, call: str) -> str | None:
         for command in self.state.commands.values():
             wait = command.parked
             if wait is not None and wait.call == call:
                 return None if wait.request is None else wait.request.path
         return None
 
-    def children_seen(self) -> dict[str, Any]:
+    def list_children(self) -> dict[str, Any]:
         """The children in the shape of the API."""
         newest = list(reversed(self.children.values()))
         counts = Counter(child["status"] for child in newest)
         return {
             "total": len(newest),
             "counts": dict(counts),
-            "newest": newest[:CHILDREN_LISTED],
+            "newest": newest[:MAX_LISTED_CHILDREN],
         }
 
     @property
-    def ended(self) -> bool:
+    def is_finished(self) -> bool:
         return self.state.terminal or self.state.quarantined is not None
 
     @property
@@ -132,18 +138,18 @@ class Story:
             return Failure(code="QUARANTINED", message=self.state.quarantined)
         return self.state.failure if self.status == "failed" else None
 
-    def steps(self) -> dict[str, tuple[str, int, str]]:
+    def list_steps(self) -> dict[str, tuple[str, int, str]]:
         """Status, number of activations and progress by step, in the order in which steps began."""
-        steps = steps_of(self.state)
-        progress = {name: _stats(seen.loop) for name, seen in steps.items()}
+        steps = summarize_steps(self.state)
+        progress = {name: _format_loop_stats(seen.loop) for name, seen in steps.items()}
         for activation in self.state.activations.values():
             step = activation.step
-            counts = self._progress(activation.entered_at, activation.loop)
-            words = (counts or self._waits_for(activation.id), self.said.get(step, ""))
+            counts = self._format_progress(activation.entered_at, activation.loop)
+            words = (counts or self._describe_wait(activation.id), self.tool_progress.get(step, ""))
             progress[step] = ", ".join(filter(None, words))
         return {name: (seen.status, seen.runs, progress[name]) for name, seen in steps.items()}
 
-    def _progress(self, since: int, loop: LoopState | None) -> str:
+    def _format_progress(self, since: int, loop: LoopState | None) -> str:
         """The done items of a loop, its size, and the items per second."""
         if loop is None:
             return ""
@@ -156,7 +162,7 @@ class Story:
             text += f", {loop.failed} failed"
         return text
 
-    def _waits_for(self, activation: ActivationId) -> str:
+    def _describe_wait(self, activation: ActivationId) -> str:
         for command in self.state.commands.values():
             wait = command.parked
             if command.activation != activation or wait is None:
@@ -166,20 +172,20 @@ class Story:
             return f"waits for {reason}{signal}"
         return ""
 
-    async def settle(self, resolve: Resolve, look: Look | None = None) -> None:
+    async def read_results(self, resolve: Resolve, look: ReadPreview | None = None) -> None:
         """Read the data for the last lines: the last result or its rows, and `ctx` references."""
-        last = self._last
+        last = self._last_event
         if isinstance(last, PlaybookCompleted) and last.result is not None:
             reference = last.result.reference
             if reference is not None:
-                self.result = await _value(reference, resolve)
-                if look is not None and last.step is not None and _large(reference):
-                    self.result["preview"] = await self._preview(look, last.step)
+                self.result = await _read_value(reference, resolve)
+                if look is not None and last.step is not None and _is_large(reference):
+                    self.result["preview"] = await self._read_preview(look, last.step)
         for name, value in self.state.ctx.items():
-            self.ctx[name] = await _settled(value, resolve)
+            self.ctx[name] = await _read_ctx_value(value, resolve)
 
-    async def _preview(self, look: Look, step: str) -> Any:
-        result = await look(self.state.execution_id, step, TABLE)
+    async def _read_preview(self, look: ReadPreview, step: str) -> Any:
+        result = await look(self.state.execution_id, step, MAX_TABLE_ROWS)
         preview = result["preview"]
         return None if preview is None else preview["rows"]
 
@@ -193,7 +199,7 @@ class Story:
                 "message": failure.message,
                 "step": self.state.failed_step,
             }
-        steps = steps_of(self.state)
+        steps = summarize_steps(self.state)
         return {
             "execution_id": self.state.execution_id,
             "status": self.status,
@@ -201,15 +207,15 @@ class Story:
             "error": error,
             "result": self.result,
             "ctx": self.ctx,
-            "state": playbook_state.shown(self.state),
-            "steps": {name: step.shown() for name, step in steps.items()},
+            "state": playbook_state.describe_playbook_state(self.state),
+            "steps": {name: step.to_dict() for name, step in steps.items()},
             "workload": self.workload,
-            "children": self.children_seen(),
+            "children": self.list_children(),
             "cause": self.cause,
         }
 
 
-def _child_status(event: ChildEnded) -> str:
+def _find_child_status(event: ChildEnded) -> str:
     error = event.result.error
     if error is None:
         return "completed"
@@ -218,26 +224,26 @@ def _child_status(event: ChildEnded) -> str:
     return "failed"
 
 
-def _stats(loop: LoopProgress | None) -> str:
+def _format_loop_stats(loop: LoopProgress | None) -> str:
     if loop is None:
         return ""
-    return loop_text(asdict(loop))
+    return format_loop_progress(asdict(loop))
 
 
-async def _settled(value: Any, resolve: Resolve) -> Any:
+async def _read_ctx_value(value: Any, resolve: Resolve) -> Any:
     if not is_reference(value):
-        return unwrapped(value)
-    return await _value(linked(value), resolve)
+        return unwrap_links(value)
+    return await _read_value(read_link(value), resolve)
 
 
-def _large(reference: Reference) -> bool:
+def _is_large(reference: Reference) -> bool:
     if reference.bytes is None:
-        return (reference.rows or 0) > ITEMS
-    return reference.bytes > PREVIEW
+        return (reference.rows or 0) > MAX_INLINE_ROWS
+    return reference.bytes > MAX_INLINE_BYTES
 
 
-async def _value(reference: Reference, resolve: Resolve) -> Any:
-    if _large(reference):
+async def _read_value(reference: Reference, resolve: Resolve) -> Any:
+    if _is_large(reference):
         return {"reference": msgspec.to_builtins(reference)}
     try:
         return await resolve(reference)
@@ -248,7 +254,7 @@ async def _value(reference: Reference, resolve: Resolve) -> Any:
 # ---- on the screen -----------------------------------------------------------------------------------------------------
 
 
-class Silent:
+class SilentDisplay:
     """Shows nothing of the execution. Lines of its steps go to stderr, since stdout is JSON."""
 
     live = False
@@ -258,10 +264,10 @@ class Silent:
 
     def __call__(self, story: Story) -> None: ...
 
-    def printed(self, rows: list[Row]) -> None:
-        log_lines(rows, to=sys.stderr)
+    def show_log_lines(self, rows: list[Row]) -> None:
+        print_log_lines(rows, to=sys.stderr)
 
-    def left(self) -> Sequence[str]:
+    def list_last_lines(self) -> Sequence[str]:
         return ()
 
 
@@ -279,8 +285,8 @@ class StepDisplay:
             from rich.live import Live as Screen
 
             self._screen = Screen(transient=True, refresh_per_second=8)
-        self._lines: deque[str] = deque(maxlen=KEPT)
-        self._left_out = 0
+        self._lines: deque[str] = deque(maxlen=MAX_KEPT_LINES)
+        self._omitted_line_count = 0
         self._story: Story | None = None
 
     def __call__(self, story: Story) -> None:
@@ -289,42 +295,42 @@ class StepDisplay:
             return
         if not self._screen.is_started:
             self._screen.start()
-        self._draw()
-        if story.ended:
+        self._draw_screen()
+        if story.is_finished:
             self._screen.stop()
 
-    def printed(self, rows: list[Row]) -> None:
+    def show_log_lines(self, rows: list[Row]) -> None:
         if self._screen is None:
-            log_lines(rows)
+            print_log_lines(rows)
             return
-        self._left_out += max(0, len(self._lines) + len(rows) - KEPT)
-        self._lines.extend(map(log_line, rows))
-        self._draw()
+        self._omitted_line_count += max(0, len(self._lines) + len(rows) - MAX_KEPT_LINES)
+        self._lines.extend(map(format_log_line, rows))
+        self._draw_screen()
 
     @property
     def live(self) -> bool:
         return self._screen is not None
 
-    def left(self) -> Sequence[str]:
+    def list_last_lines(self) -> Sequence[str]:
         """The kept lines, to print below the list again: the drawn ones are erased at the end."""
         lines = list(self._lines)
-        if self._left_out:
-            note = f"({self._left_out} lines before these: noetl exec logs shows them)"
+        if self._omitted_line_count:
+            note = f"({self._omitted_line_count} lines before these: noetl exec logs shows them)"
             lines.insert(0, note)
         return lines
 
-    def _draw(self) -> None:
+    def _draw_screen(self) -> None:
         if self._screen is None or self._story is None:
             return
         from rich.text import Text
 
-        last = list(self._lines)[-BELOW:]
-        lines = [*step_lines(self._story), *map(dim, last)]
+        last = list(self._lines)[-MAX_LINES_BELOW_STEPS:]
+        lines = [*list_step_lines(self._story), *map(dim_text, last)]
         text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis")
         self._screen.update(text)
 
 
-class EventLines:
+class EventDisplay:
     """Prints one line per event, and the lines of steps as they come."""
 
     live = False
@@ -332,19 +338,22 @@ class EventLines:
     def __init__(self, logs: bool) -> None:
         self.logs = logs
 
-    def printed(self, rows: list[Row]) -> None:
-        log_lines(rows)
+    def show_log_lines(self, rows: list[Row]) -> None:
+        print_log_lines(rows)
 
-    def left(self) -> Sequence[str]:
+    def list_last_lines(self) -> Sequence[str]:
         return ()
 
     def __call__(self, story: Story) -> None:
-        for event in story.new:
-            seconds = (event.at - story.began) / 1e6
-            print(f"{dim(f'{seconds:8.3f}')}  {event.type:<24}{describe(event)}", flush=True)
+        for event in story.new_events:
+            seconds = (event.at - story.began_at) / 1e6
+            print(
+                f"{dim_text(f'{seconds:8.3f}')}  {event.type:<24}{describe_event(event)}",
+                flush=True,
+            )
 
 
-def describe(event: Event) -> str:
+def describe_event(event: Event) -> str:
     """The fields of an event that help to read a list of events."""
     values = msgspec.to_builtins(event)
     result = values.get("result") or {}
@@ -356,17 +365,17 @@ def describe(event: Event) -> str:
         "kind": values.get("kind"),
         "items": values.get("count") or collection.get("size"),
         "status": result.get("status"),
-        "result": _tail(reference.get("uri")),
-        "arcs": [_verdict(arc) for arc in values.get("verdicts", ())] or None,
+        "result": _shorten_uri(reference.get("uri")),
+        "arcs": [_describe_verdict(arc) for arc in values.get("verdicts", ())] or None,
         "set": values.get("set") or None,
         "stats": values.get("stats"),
-        "error": _error_text(values.get("error") or result.get("error")),
+        "error": _format_event_error(values.get("error") or result.get("error")),
     }
     known = {name: value for name, value in fields.items() if value is not None}
-    return "  ".join(f"{name}={_short(value)}" for name, value in known.items())
+    return "  ".join(f"{name}={_format_event_field(value)}" for name, value in known.items())
 
 
-def _error_text(error: Any) -> str | None:
+def _format_event_error(error: Any) -> str | None:
     if not error:
         return None
     if isinstance(error, str):
@@ -374,44 +383,44 @@ def _error_text(error: Any) -> str | None:
     return f"{error.get('code')}: {error.get('message')}"
 
 
-def _tail(uri: str | None) -> str | None:
+def _shorten_uri(uri: str | None) -> str | None:
     """The part of a reference's address that is unique in its execution."""
     return uri and uri.split("/", 4)[-1]
 
 
-def _verdict(arc: dict[str, Any]) -> str:
+def _describe_verdict(arc: dict[str, Any]) -> str:
     text = f"{arc['step']} {arc['verdict']}"
-    saw = [f"{name} = {_short(value)}" for name, value in arc.get("saw", {}).items()]
+    saw = [f"{name} = {_format_event_field(value)}" for name, value in arc.get("saw", {}).items()]
     if saw:
         text += f" ({', '.join(saw)})"
     return text
 
 
-def _short(value: Any) -> str:
+def _format_event_field(value: Any) -> str:
     if isinstance(value, list):
-        return "; ".join(map(_short, value))
+        return "; ".join(map(_format_event_field, value))
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return shorten(text, 120)
+    return shorten_text(text, 120)
 
 
-def step_lines(story: Story) -> list[str]:
+def list_step_lines(story: Story) -> list[str]:
     """The list of steps, one line each, in aligned columns."""
-    seen = steps_of(story.state)
+    seen = summarize_steps(story.state)
     rows = []
-    for name, (status, runs, progress) in story.steps().items():
-        duration = seconds_text(_seconds(story, seen[name]))
+    for name, (status, runs, progress) in story.list_steps().items():
+        duration = format_seconds(_measure_step(story, seen[name]))
         repeats = f"{runs} runs" if runs > 1 else ""
         rows.append((name, status, duration, progress, repeats))
     widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
-    return [_step_line(row, widths) for row in rows]
+    return [_format_step_line(row, widths) for row in rows]
 
 
-def _step_line(row: tuple[str, str, str, str, str], widths: list[int]) -> str:
+def _format_step_line(row: tuple[str, str, str, str, str], widths: list[int]) -> str:
     name, status, duration, progress, repeats = row
     cells = [
-        coloured(status, _SIGNS.get(status, " ")),
+        add_colour(status, _SIGNS.get(status, " ")),
         name.ljust(widths[0]),
-        coloured(status, status.ljust(widths[1])),
+        add_colour(status, status.ljust(widths[1])),
         duration.rjust(widths[2]),
         progress.ljust(widths[3]),
         repeats,
@@ -419,7 +428,7 @@ def _step_line(row: tuple[str, str, str, str, str], widths: list[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def _seconds(story: Story, step: StepSeen) -> float | None:
+def _measure_step(story: Story, step: StepSummary) -> float | None:
     """The duration of a step. For a running step, the time until the last event of the log."""
     if step.status == "running" and step.started_at is not None:
         return (story.state.last_at - step.started_at) / 1e6
@@ -428,48 +437,50 @@ def _seconds(story: Story, step: StepSeen) -> float | None:
 
 def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None:
     """Print how an execution ended. `durable`: it is recorded, so later commands can show it."""
-    for line in step_lines(story):
+    for line in list_step_lines(story):
         print(line)
     for printed in lines:
-        print(dim(printed))
-    seconds = (story.state.last_at - story.began) / 1e6
+        print(dim_text(printed))
+    seconds = (story.state.last_at - story.began_at) / 1e6
     facts = f"execution {story.state.execution_id}  {story.state.events} events  {seconds:.2f} s"
     recovered = story.state.recovered
-    print(f"\n{coloured(story.status, status_text(story.status, recovered))}  {dim(facts)}")
+    print(
+        f"\n{add_colour(story.status, format_status(story.status, recovered))}  {dim_text(facts)}"
+    )
     for recovery in story.state.recoveries:
-        print(dim(f"recovered from {recovery_line(msgspec.structs.asdict(recovery))}"))
+        print(dim_text(f"recovered from {format_recovery(msgspec.structs.asdict(recovery))}"))
     failure = story.failure
     if failure is not None:
         where = f"step {story.state.failed_step}: " if story.state.failed_step else ""
-        print(coloured("failed", f"error: {where}{failure.code}: {failure.message}"))
+        print(add_colour("failed", f"error: {where}{failure.code}: {failure.message}"))
         print_cause(story.cause, story.state.execution_id)
     if story.workload:
         print_workload(story.workload)
-    print_children(story.children_seen())
+    print_children(story.list_children())
     if story.result is not None:
         _print_result(story.result)
     if durable:
-        print(f"\n{dim(as_called(_next_look(story)))}")
+        print(f"\n{dim_text(adapt_commands(_suggest_commands(story)))}")
 
 
 def _print_result(result: Any) -> None:
     """Print rows as a table, and any other value as JSON."""
-    rows, names = _result_rows(result)
+    rows, names = _find_result_rows(result)
     if not rows or names is None:
         text = msgspec.json.format(msgspec.json.encode(result), indent=2)
         print(text.decode())
         return
     table = []
-    for row in rows[:TABLE]:
-        table.append([_shown(row.get(name)) for name in names])
+    for row in rows[:MAX_TABLE_ROWS]:
+        table.append([_to_printable(row.get(name)) for name in names])
     print()
-    columns(names, table)
+    print_table(names, table)
     total = result["reference"]["rows"] if "preview" in result else len(rows)
-    if total is not None and total > TABLE:
-        print(dim(f"… {total - TABLE} more rows"))
+    if total is not None and total > MAX_TABLE_ROWS:
+        print(dim_text(f"… {total - MAX_TABLE_ROWS} more rows"))
 
 
-def _result_rows(result: Any) -> tuple[list[Row], list[str] | None]:
+def _find_result_rows(result: Any) -> tuple[list[Row], list[str] | None]:
     """The rows of a result and the names of their columns; None if it is not a table."""
     if not isinstance(result, dict):
         return [], None
@@ -484,13 +495,13 @@ def _result_rows(result: Any) -> tuple[list[Row], list[str] | None]:
     return rows, names
 
 
-def _shown(value: Any) -> Any:
+def _to_printable(value: Any) -> Any:
     if isinstance(value, dict | list | bool):
         return msgspec.json.encode(value).decode()
     return value
 
 
-def _next_look(story: Story) -> str:
+def _suggest_commands(story: Story) -> str:
     """The commands to type next."""
     if story.status == "quarantined":
         return f"set aside: noetl exec events {story.state.execution_id}, then noetl exec release {story.state.execution_id}"

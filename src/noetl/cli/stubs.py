@@ -12,17 +12,17 @@ from typing import Any
 from noetl.cli.cases import Case, StubAnswer
 from noetl.model.approvals import approval_name
 from noetl.model.errors import Failure
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.playbook.model import Action, Model, Paginate, Playbook
 from noetl.playbook.validation import load_registered
 from noetl.tools.port import Call, Failed, Outcome, Success, Suspend, Tool, raw_fields
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
 
-REAL = frozenset({"noop", "python", "playbook", "workbook"})
+REAL_KINDS = frozenset({"noop", "python", "playbook", "workbook"})
 SINK = "sink"
 WAIT = "wait"
-CODE = "code"  # a field of a task that is never rendered
+CODE_FIELD = "code"  # a field of a task that is never rendered
 
 
 class Stubs(Registry):
@@ -37,43 +37,43 @@ class Stubs(Registry):
         self._signals.update(approval_name(step) for step in case.approvals)
         self.calls: dict[str, list[dict[str, Any]]] = {}  # by step, and by step.task
         # Set to the first missing stub or signal.
-        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.missing_stub: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def get(self, kind: str) -> Tool:
-        return Stubbed(kind, self._real.get(kind), self)
+        return StubTool(kind, self._real.get(kind), self)
 
-    async def answer(self, tool: "Stubbed", call: Call) -> Outcome:
+    async def answer_call(self, tool: "StubTool", call: Call) -> Outcome:
         step, task = call.identity.step, call.identity.task
-        arguments = await _shown(tool, call)
+        arguments = await _list_arguments(tool, call)
         for place in (step, f"{step}.{task}"):
             self.calls.setdefault(place, []).append(arguments)
         stub = self._case.stubs.get(f"{step}.{task}")
         if stub is None and tool.kind != SINK:
             stub = self._case.stubs.get(step)
         if stub is None:
-            return await self._unsaid(tool, call)
+            return await self._answer_without_stub(tool, call)
         key = (step, task, call.identity.index)
         number = self._numbers[key]
         self._numbers[key] += 1
-        answer = stub.answer(number, call.identity.index)
+        answer = stub.find_answer(number, call.identity.index)
         if answer is None:
-            return self._none(f"{step}.{task}: its stub says nothing of call {number + 1}")
-        return outcome(answer, call)
+            return self._fail_test(f"{step}.{task}: its stub says nothing of call {number + 1}")
+        return make_stub_outcome(answer, call)
 
-    async def _unsaid(self, tool: "Stubbed", call: Call) -> Outcome:
+    async def _answer_without_stub(self, tool: "StubTool", call: Call) -> Outcome:
         """The outcome of a call that has no stub."""
         step = call.identity.step
         if tool.kind == SINK:
             return Success()  # stores nothing; the rows are among the recorded calls
         if tool.kind == WAIT:
-            return await self._wait(call)
-        if tool.real is not None and (tool.kind in REAL or tool.kind in self._case.real):
+            return await self._answer_wait(call)
+        if tool.real is not None and (tool.kind in REAL_KINDS or tool.kind in self._case.real):
             return await tool.real.run(call)
-        return self._none(
+        return self._fail_test(
             f"{step} calls {tool.kind}, and no stub says what it gives: add stubs.{step}"
         )
 
-    async def _wait(self, call: Call) -> Outcome:
+    async def _answer_wait(self, call: Call) -> Outcome:
         wait = await Wait().run(call)
         if not isinstance(wait, Suspend):
             return wait
@@ -86,18 +86,18 @@ class Stubs(Registry):
         if wait.timeout is not None:
             message = "nothing came before the wait's timeout"
             return Failed(Failure(code="TIMEOUT", kind="timeout", message=message))
-        return self._none(
+        return self._fail_test(
             f"{call.identity.step} waits for the signal {wait.signal}, and the test gives none"
         )
 
-    def _none(self, problem: str) -> Failed:
+    def _fail_test(self, problem: str) -> Failed:
         """Fail the call, and end the test with this problem."""
-        if not self.broken.done():
-            self.broken.set_result(problem)
+        if not self.missing_stub.done():
+            self.missing_stub.set_result(problem)
         return Failed(Failure(code="NO_STUB", kind="test", message=problem))
 
 
-class Stubbed:
+class StubTool:
     """A tool that asks the stubs for its outcome."""
 
     def __init__(self, kind: str, real: Tool | None, stubs: Stubs) -> None:
@@ -107,32 +107,32 @@ class Stubbed:
         self._stubs = stubs
 
     async def run(self, call: Call) -> Outcome:
-        return await self._stubs.answer(self, call)
+        return await self._stubs.answer_call(self, call)
 
 
-async def _shown(tool: Stubbed, call: Call) -> dict[str, Any]:
+async def _list_arguments(tool: StubTool, call: Call) -> dict[str, Any]:
     """The arguments of a call without empty ones. Fields that the tool renders are rendered here."""
     arguments = {"input": call.input}
     for name, value in call.config.items():
-        if value in (None, {}, []) or name == CODE:
+        if value in (None, {}, []) or name == CODE_FIELD:
             continue
         if name in tool.raw:
-            arguments[name] = await _rendered(value, call)
+            arguments[name] = await _render_field(value, call)
         else:
             arguments[name] = value
     return arguments
 
 
-async def _rendered(template: Any, call: Call) -> Any:
+async def _render_field(template: Any, call: Call) -> Any:
     assert call.rendering is not None
     try:
         return await call.rendering.value(template)
-    except Failing:
+    except TaskFailed:
         return template
 
 
-def outcome(answer: StubAnswer, call: Call) -> Success | Failed:
-    match answer.given:
+def make_stub_outcome(answer: StubAnswer, call: Call) -> Success | Failed:
+    match answer.answer_field:
         case "error":
             assert answer.error is not None
             failure = Failure(**answer.error.model_dump())
@@ -162,7 +162,7 @@ def outcome(answer: StubAnswer, call: Call) -> Success | Failed:
             return Success(answer.value)
 
 
-class AnyCredentials:
+class StubCredentials:
     """The credentials of the test. All others have invented values for every usual field."""
 
     def __init__(self, known: dict[str, dict[str, Any]]) -> None:
@@ -174,18 +174,18 @@ class AnyCredentials:
         return self._known.get(name) or invented
 
 
-def load_at_once(text: str) -> Playbook:
+def load_without_delays(text: str) -> Playbook:
     """The playbook without its delays: retries and next pages come at once."""
-    playbook: Playbook = _at_once(load_registered(text))
+    playbook: Playbook = _remove_delays(load_registered(text))
     return playbook
 
 
-def _at_once(value: Any) -> Any:
+def _remove_delays(value: Any) -> Any:
     if isinstance(value, list):
-        return [_at_once(item) for item in value]
+        return [_remove_delays(item) for item in value]
     if not isinstance(value, Model):
         return value
-    changed = {name: _at_once(getattr(value, name)) for name in type(value).model_fields}
+    changed = {name: _remove_delays(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Action | Paginate):
         changed |= {"delay": None, "backoff": None}
     return value.model_copy(update=changed)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noetl.cli.loop import in_loop
-from noetl.cli.output import FAILED, coloured, dim, plural, say, say_json
+from noetl.cli.loop import run_in_loop
+from noetl.cli.output import EXIT_FAILED, add_colour, dim_text, format_count, say, say_json
 from noetl.model.approvals import approval_name
 from noetl.model.errors import InvalidInput, NoetlError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # only the command that runs loads them, so that `--help` is 
     from noetl.cli.stubs import Stubs
     from noetl.tools.registry import Registry
 
-ONE_LINE = 60  # characters of a value that is shown beside its name
+MAX_ONE_LINE_CHARS = 60  # characters of a value that is shown beside its name
 
 
 def register(app: typer.Typer) -> None:
@@ -66,25 +66,25 @@ def run_tests(
       noetl test playbooks/ --junit report.xml
       noetl test weather.test.yaml --json | jq '.tests[] | select(.passed | not)'
     """
-    from noetl.cli.cases import load_suite, suites_in
+    from noetl.cli.cases import find_suites, load_suite
 
-    suites = [(file, load_suite(file)) for file in suites_in(paths)]
-    show = None if as_json else _tell
-    outcomes = in_loop(_run(suites, show))
+    suites = [(file, load_suite(file)) for file in find_suites(paths)]
+    show = None if as_json else _print_verdict
+    outcomes = run_in_loop(_run_suites(suites, show))
     if junit is not None:
         _write_junit(junit, outcomes)
-    failed = sum(not outcome.passed for outcome in outcomes)
+    failed = sum(not outcome.has_passed for outcome in outcomes)
     passed = len(outcomes) - failed
     if as_json:
         tests = [outcome.to_dict() for outcome in outcomes]
         say_json({"passed": passed, "failed": failed, "tests": tests})
     else:
-        say(f"\n{plural(len(outcomes), 'test')}: {passed} passed, {failed} failed")
-    raise typer.Exit(FAILED if failed else 0)
+        say(f"\n{format_count(len(outcomes), 'test')}: {passed} passed, {failed} failed")
+    raise typer.Exit(EXIT_FAILED if failed else 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseVerdict:
     """The outcome of one test. `problem`: why nothing could be compared."""
 
     file: str
@@ -94,14 +94,14 @@ class Outcome:
     problem: str | None = None
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         return not self.differences and self.problem is None
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "file": self.file,
             "name": self.name,
-            "passed": self.passed,
+            "passed": self.has_passed,
             "seconds": round(self.seconds, 3),
             "problem": self.problem,
             "differences": [
@@ -118,16 +118,16 @@ class Outcome:
 # ---- running -----------------------------------------------------------------------------------------------------------
 
 
-async def _run(suites: "list[tuple[Path, Suite]]", show: Any) -> list[Outcome]:
+async def _run_suites(suites: "list[tuple[Path, Suite]]", show: Any) -> list[CaseVerdict]:
     """Run the tests one after another, because tests expect calls in their order."""
     from noetl.tools import registry
 
-    tools, outcomes = registry.default(), list[Outcome]()
+    tools, outcomes = registry.make_registry(), list[CaseVerdict]()
     try:
         for file, suite in suites:
-            sources = _sources(file, suite)
+            sources = _load_sources(file, suite)
             for case in suite.tests:
-                outcome = await _judged(file, sources, suite.complete(case), tools)
+                outcome = await _judge_case(file, sources, suite.complete_case(case), tools)
                 outcomes.append(outcome)
                 if show is not None:
                     show(outcome)
@@ -142,19 +142,19 @@ class TestedPlaybook:
     text: str
 
 
-def _sources(file: Path, suite: "Suite") -> list[TestedPlaybook]:
+def _load_sources(file: Path, suite: "Suite") -> list[TestedPlaybook]:
     """The tested playbook, then its children. Raises if the tests name a step that none has."""
-    from noetl.cli.language import load_or_raise
-    from noetl.cli.run import read
+    from noetl.cli.language import check_playbook_or_raise
+    from noetl.cli.run import read_text_file
 
     files = [file.parent / name for name in (suite.playbook, *suite.with_)]
-    sources = [TestedPlaybook(str(path), read(path)) for path in files]
+    sources = [TestedPlaybook(str(path), read_text_file(path)) for path in files]
     steps: set[str] = set()
     for source in sources:
-        playbook = load_or_raise(source.text, source.file)
+        playbook = check_playbook_or_raise(source.text, source.file)
         steps.update(step.step for step in playbook.workflow)
     for case in suite.tests:
-        for place in (*suite.stubs, *_places(case)):
+        for place in (*suite.stubs, *_list_places(case)):
             if place.partition(".")[0] not in steps:
                 raise InvalidInput(
                     f"{file}: {case.name}: no step {place!r}",
@@ -163,7 +163,7 @@ def _sources(file: Path, suite: "Suite") -> list[TestedPlaybook]:
     return sources
 
 
-def _places(case: "Case") -> Iterator[str]:
+def _list_places(case: "Case") -> Iterator[str]:
     """The steps and tasks that a test names: `step` or `step.task`."""
     yield from case.stubs
     yield from case.expect.calls
@@ -171,25 +171,25 @@ def _places(case: "Case") -> Iterator[str]:
     yield from case.expect.path or ()
 
 
-async def _judged(
+async def _judge_case(
     file: Path, sources: list[TestedPlaybook], case: "Case", tools: "Registry"
-) -> Outcome:
-    from noetl.cli.cases import CaseDifference, differences
+) -> CaseVerdict:
+    from noetl.cli.cases import CaseDifference, find_differences
     from noetl.cli.stubs import Stubs
 
     began = time.monotonic()
     problem: str | None = None
     differences_found: list[CaseDifference] = []
     try:
-        outcome = await _ran(sources, case, Stubs(tools, case))
-        differences_found = differences(case.expect, outcome)
-    except Unsaid as unsaid:
+        outcome = await _execute_case(sources, case, Stubs(tools, case))
+        differences_found = find_differences(case.expect, outcome)
+    except MissingStub as unsaid:
         problem = str(unsaid)
     except TimeoutError:
         problem = f"it did not end within {case.timeout}"
     except NoetlError as error:
         problem = f"{error.code}: {error}"
-    return Outcome(
+    return CaseVerdict(
         str(file),
         case.name,
         time.monotonic() - began,
@@ -198,61 +198,65 @@ async def _judged(
     )
 
 
-class Unsaid(Exception):
+class MissingStub(Exception):
     """A stub or signal is missing, so the test cannot go on."""
 
 
-async def _ran(sources: list[TestedPlaybook], case: "Case", stubs: "Stubs") -> "CaseOutcome":
+async def _execute_case(
+    sources: list[TestedPlaybook], case: "Case", stubs: "Stubs"
+) -> "CaseOutcome":
     from noetl.cli.memory import MemoryCluster
-    from noetl.cli.run import follow
-    from noetl.cli.stubs import AnyCredentials, load_at_once
+    from noetl.cli.run import follow_execution
+    from noetl.cli.stubs import StubCredentials, load_without_delays
     from noetl.playbook import durations
 
     playbook, *children = sources
     recorder = StepRecorder()
     async with (
-        asyncio.timeout(durations.micros(case.timeout) / 1e6),
+        asyncio.timeout(durations.parse_micros(case.timeout) / 1e6),
         MemoryCluster(
-            stubs, AnyCredentials(case.credentials), load_at_once, _pools(sources)
+            stubs, StubCredentials(case.credentials), load_without_delays, _find_test_pools(sources)
         ) as cluster,
     ):
         for child in children:
             await cluster.register(child.text, child.file)
         path = await cluster.register(playbook.text, playbook.file)
-        await cluster.keep_state(path, case.state)
+        await cluster.store_state(path, case.state)
         execution_id = await cluster.start(playbook.text, playbook.file, case.workload)
-        for number, (name, payload) in enumerate(_signals(case)):
+        for number, (name, payload) in enumerate(_list_signals(case)):
             await cluster.server.requests.signal(execution_id, name, f"test-{number}", payload)
-        following = follow(cluster, execution_id, recorder, asyncio.Event())
-        story = await _unless_broken(following, stubs)
+        following = follow_execution(cluster, execution_id, recorder, asyncio.Event())
+        story = await _follow_unless_stub_missing(following, stubs)
         values: dict[str, Any] = {}
         for name, record in story.state.steps.items():
             if name not in case.expect.values or record.result is None:
                 continue
             if record.result.reference is not None:
                 values[name] = await cluster.resolve(record.result.reference)
-    return _told(story, recorder.path, values, stubs.calls)
+    return _make_case_outcome(story, recorder.path, values, stubs.calls)
 
 
-async def _unless_broken(following: "Coroutine[Any, Any, Story]", stubs: "Stubs") -> "Story":
+async def _follow_unless_stub_missing(
+    following: "Coroutine[Any, Any, Story]", stubs: "Stubs"
+) -> "Story":
     """Follow the execution to its end, but stop when a stub is missing: the rest means nothing."""
     task = asyncio.ensure_future(following)
     try:
-        await asyncio.wait((task, stubs.broken), return_when=asyncio.FIRST_COMPLETED)
-        if stubs.broken.done():
-            raise Unsaid(stubs.broken.result())
+        await asyncio.wait((task, stubs.missing_stub), return_when=asyncio.FIRST_COMPLETED)
+        if stubs.missing_stub.done():
+            raise MissingStub(stubs.missing_stub.result())
         return task.result()
     finally:
         task.cancel()
 
 
-def _pools(sources: list[TestedPlaybook]) -> tuple[str, ...]:
-    from noetl.cli.language import load
+def _find_test_pools(sources: list[TestedPlaybook]) -> tuple[str, ...]:
+    from noetl.cli.language import check_playbook
     from noetl.model.commands import USUAL_POOLS
 
     pools: set[str] = set()
     for source in sources:
-        playbook = load(source.text, source.file).playbook
+        playbook = check_playbook(source.text, source.file).playbook
         if playbook is None:
             continue
         for step in playbook.workflow:
@@ -261,14 +265,14 @@ def _pools(sources: list[TestedPlaybook]) -> tuple[str, ...]:
     return (*USUAL_POOLS, *pools)
 
 
-def _signals(case: "Case") -> "Iterator[tuple[str, Any]]":
+def _list_signals(case: "Case") -> "Iterator[tuple[str, Any]]":
     for sent in case.signals:
         yield sent.name, sent.payload
     for step, payload in case.approvals.items():
         yield approval_name(step), payload
 
 
-def _told(
+def _make_case_outcome(
     story: "Story",
     path: list[str],
     values: dict[str, Any],
@@ -307,40 +311,40 @@ class StepRecorder:
     def __call__(self, story: "Story") -> None:
         from noetl.model.events import StepEnter
 
-        self.path += [event.step for event in story.new if isinstance(event, StepEnter)]
+        self.path += [event.step for event in story.new_events if isinstance(event, StepEnter)]
 
-    def printed(self, rows: "list[Row]") -> None: ...
+    def show_log_lines(self, rows: "list[Row]") -> None: ...
 
-    def left(self) -> tuple[str, ...]:
+    def list_last_lines(self) -> tuple[str, ...]:
         return ()
 
 
 # ---- printing ----------------------------------------------------------------------------------------------------------
 
 
-def _tell(outcome: Outcome) -> None:
-    sign = coloured("failed", "✗")
-    if outcome.passed:
-        sign = coloured("ok", "✓")
-    say(f"{sign} {outcome.file}: {outcome.name} {dim(f'({outcome.seconds:.2f} s)')}")
-    for line in _lines(outcome):
+def _print_verdict(outcome: CaseVerdict) -> None:
+    sign = add_colour("failed", "✗")
+    if outcome.has_passed:
+        sign = add_colour("ok", "✓")
+    say(f"{sign} {outcome.file}: {outcome.name} {dim_text(f'({outcome.seconds:.2f} s)')}")
+    for line in _list_problem_lines(outcome):
         say(f"    {line}")
     sys.stdout.flush()
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
+def _list_problem_lines(outcome: CaseVerdict) -> Iterator[str]:
     if outcome.problem is not None:
         yield outcome.problem
     for difference in outcome.differences:
-        expected, got = _text(difference.expected), _text(difference.got)
-        if max(len(expected), len(got)) <= ONE_LINE:
+        expected, got = _to_json_text(difference.expected), _to_json_text(difference.got)
+        if max(len(expected), len(got)) <= MAX_ONE_LINE_CHARS:
             yield f"{difference.what}: expected {expected}, got {got}"
             continue
         yield f"{difference.what}: - expected, + got"
-        yield from _compared(difference.expected, difference.got)
+        yield from _diff_as_json(difference.expected, difference.got)
 
 
-def _compared(expected: Any, got: Any) -> Iterator[str]:
+def _diff_as_json(expected: Any, got: Any) -> Iterator[str]:
     before = json.dumps(expected, ensure_ascii=False, indent=2, default=str).splitlines()
     after = json.dumps(got, ensure_ascii=False, indent=2, default=str).splitlines()
     diff = unified_diff(before, after, lineterm="", n=2)
@@ -348,11 +352,11 @@ def _compared(expected: Any, got: Any) -> Iterator[str]:
         yield f"  {line}"
 
 
-def _text(value: Any) -> str:
+def _to_json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _write_junit(file: Path, outcomes: list[Outcome]) -> None:
+def _write_junit(file: Path, outcomes: list[CaseVerdict]) -> None:
     from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
     root = Element("testsuites", name="noetl", tests=str(len(outcomes)))
@@ -371,13 +375,13 @@ def _write_junit(file: Path, outcomes: list[Outcome]) -> None:
                 name=outcome.name,
                 time=seconds,
             )
-            if not outcome.passed:
-                lines = list(_lines(outcome))
+            if not outcome.has_passed:
+                lines = list(_list_problem_lines(outcome))
                 failure = SubElement(case, "failure", message=lines[0])
                 failure.text = "\n".join(lines)
     indent(root)
     ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
 
 
-def _count_failed(outcomes: list[Outcome]) -> str:
-    return str(sum(not outcome.passed for outcome in outcomes))
+def _count_failed(outcomes: list[CaseVerdict]) -> str:
+    return str(sum(not outcome.has_passed for outcome in outcomes))

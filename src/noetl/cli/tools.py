@@ -5,40 +5,44 @@ from pathlib import Path
 
 from noetl.model.commands import USUAL_POOLS
 from noetl.tools.port import Tool
-from noetl.tools.registry import Make
+from noetl.tools.registry import ToolFactory
 
 
-def usual(pools: tuple[str, ...]) -> tuple[str, ...]:
+def add_usual_pools(pools: tuple[str, ...]) -> tuple[str, ...]:
     """The given pools and the usual ones, for a single worker: no step may wait for another worker."""
     return tuple(dict.fromkeys((*pools, *USUAL_POOLS)))
 
 
-def tools(home: Path) -> Mapping[str, Make]:
-    return {"spark": lambda: _spark(home)}
+def make_extra_tools(home: Path) -> Mapping[str, ToolFactory]:
+    return {"spark": lambda: _make_spark_tool(home)}
 
 
-def _spark(home: Path) -> Tool:
+def _make_spark_tool(home: Path) -> Tool:
     """The Spark tool. Its libraries are loaded when the first step needs them."""
-    from noetl.settings import SparkSettings, read
+    from noetl.settings import SparkSettings, read_settings
     from noetl.spark import tool
-    from noetl.spark.serve import Serving
+    from noetl.spark.serve import SparkServerSettings
 
-    spark = read(SparkSettings)
-    serving = Serving(spark.idle_sec, spark.java_options)
-    return tool.SparkTool(tool.Settings(home, spark.profile, serving, spark.copy_bytes))
+    spark = read_settings(SparkSettings)
+    serving = SparkServerSettings(spark.idle_sec, spark.java_options)
+    return tool.SparkTool(tool.SparkToolSettings(home, spark.profile, serving, spark.copy_bytes))
 
 
-def begin_spark() -> bool:
+def start_spark() -> bool:
     """Start the Spark server of this machine and wait until it answers.
 
     False if the profile names another server: then nothing is started.
     """
-    from noetl.settings import HomeSettings, SparkSettings, read
-    from noetl.spark.profiles import profile
-    from noetl.spark.serve import Serving
-    from noetl.spark.starting import ensure
+    from noetl.settings import HomeSettings, SparkSettings, read_settings
+    from noetl.spark.profiles import parse_profile
+    from noetl.spark.serve import SparkServerSettings
+    from noetl.spark.starting import ensure_spark_server
 
-    spark = read(SparkSettings)
-    chosen_profile = profile(spark.profile)
-    ensure(read(HomeSettings).where, chosen_profile, Serving(spark.idle_sec, spark.java_options))
+    spark = read_settings(SparkSettings)
+    chosen_profile = parse_profile(spark.profile)
+    ensure_spark_server(
+        read_settings(HomeSettings).home_path,
+        chosen_profile,
+        SparkServerSettings(spark.idle_sec, spark.java_options),
+    )
     return chosen_profile.url is None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from noetl.cli.loop import in_loop
+from noetl.cli.loop import run_in_loop
 from noetl.cli.output import log_to_stderr, say, warn_of_unknown_settings
 
 DEFAULT_SERVER = "http://127.0.0.1:8082"
@@ -50,43 +50,47 @@ def start(
     """
     log_to_stderr("INFO")
     warn_of_unknown_settings()
-    in_loop(_work(pools, slots, name))
+    run_in_loop(_run_worker(pools, slots, name))
 
 
-async def _work(pools: list[str] | None, slots: int | None, name: str | None) -> None:
-    from noetl.cli.tools import tools
-    from noetl.embedded.postgres import address
+async def _run_worker(pools: list[str] | None, slots: int | None, name: str | None) -> None:
+    from noetl.cli.tools import make_extra_tools
+    from noetl.embedded.postgres import find_data_address
     from noetl.settings import (
+        DatabaseSettings,
         HomeSettings,
         ShardSettings,
-        Storage,
-        Store,
+        StorageSettings,
         WorkerProcessSettings,
-        read,
+        read_settings,
     )
-    from noetl.worker.app import nowhere, options, serve
+    from noetl.worker.app import find_no_database, make_options, serve_worker
     from noetl.worker.http import HttpChannel
 
-    place = read(HomeSettings)
-    servers = place.servers or [DEFAULT_SERVER]
+    place = read_settings(HomeSettings)
+    servers = place.server_urls or [DEFAULT_SERVER]
     pool_names = ",".join(pools) if pools else None
-    worker = read(
+    worker = read_settings(
         WorkerProcessSettings, worker_pools=pool_names, worker_slots=slots, worker_id=name
     )
     channel = HttpChannel(servers)
     say(f"worker of {', '.join(worker.worker_pools)} for {', '.join(servers)}")
     try:
-        find_data: Callable[[], str | None] = nowhere
-        if read(Store).db_url is None:
-            find_data = partial(address, place.where)
-        worker_options = options(place.where, worker, read(ShardSettings), read(Storage))
-        worker_options = replace(worker_options, find_data=find_data, tools=tools(place.where))
-        await serve(channel, worker_options, _stop())
+        find_data: Callable[[], str | None] = find_no_database
+        if read_settings(DatabaseSettings).db_url is None:
+            find_data = partial(find_data_address, place.home_path)
+        worker_options = make_options(
+            place.home_path, worker, read_settings(ShardSettings), read_settings(StorageSettings)
+        )
+        worker_options = replace(
+            worker_options, find_data=find_data, tools=make_extra_tools(place.home_path)
+        )
+        await serve_worker(channel, worker_options, _make_stop_event())
     finally:
         await channel.close()
 
 
-def _stop() -> asyncio.Event:
+def _make_stop_event() -> asyncio.Event:
     """An event that SIGINT and SIGTERM set."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

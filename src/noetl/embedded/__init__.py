@@ -4,6 +4,6 @@
 It runs in the processes of the CLI. It imports only `noetl.model`; `cli` may import it.
 """
 
-from noetl.embedded.postgres import Dsns, Embedded, ensure, stop
+from noetl.embedded.postgres import Dsns, EmbeddedPostgres, ensure, stop
 
-__all__ = ["Dsns", "Embedded", "ensure", "stop"]
+__all__ = ["Dsns", "EmbeddedPostgres", "ensure", "stop"]

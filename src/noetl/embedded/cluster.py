@@ -22,22 +22,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noetl.embedded.binaries import PostgresBinaries
-from noetl.embedded.home import HomeUnusable, full, require_space
-from noetl.embedded.process import Account, directory_name, run
+from noetl.embedded.home import HomeUnusable, make_home_full, require_space
+from noetl.embedded.process import Account, get_directory_name, run
 from noetl.model.errors import Unavailable
 
-CONTROL = "noetl"  # role and database of the control plane
-DATA = "noetl_data"  # role and database of users' tables
-SPACE_NEEDED = 96 << 20
-STAGING = ".postgres-"
+CONTROL_ROLE = "noetl"  # role and database of the control plane
+DATA_ROLE = "noetl_data"  # role and database of users' tables
+MIN_CLUSTER_BYTES = 96 << 20
+STAGING_PREFIX = ".postgres-"
 INITDB_OPTIONS = (
     "-U postgres -A reject -E UTF8 --locale=C --data-checksums --no-instructions --no-sync"
 ).split()
 SINGLE_OPTIONS = "-c fsync=off -c exit_on_error=on -c log_checkpoints=off postgres".split()
 
-ACCESS = f"""\
-host  all     {CONTROL}  127.0.0.1/32  scram-sha-256
-host  {DATA}  {DATA}     127.0.0.1/32  scram-sha-256
+HBA_RULES = f"""\
+host  all     {CONTROL_ROLE}  127.0.0.1/32  scram-sha-256
+host  {DATA_ROLE}  {DATA_ROLE}     127.0.0.1/32  scram-sha-256
 """
 
 
@@ -53,7 +53,7 @@ class PostgresCluster:
     def data(self) -> Path:
         return self.directory / "data"
 
-    def major(self) -> int | None:
+    def read_major(self) -> int | None:
         """The major version of the Postgres that made the data. None if there are no data yet."""
         if not self.directory.exists():
             return None
@@ -65,45 +65,45 @@ class PostgresCluster:
                 hint=f"move {self.directory} away, or set NOETL_HOME",
             ) from broken
 
-    def passwords(self) -> dict[str, str]:
+    def read_passwords(self) -> dict[str, str]:
         file = self.directory / "passwords.json"
         try:
             passwords: dict[str, str] = json.loads(file.read_bytes())
-            return {role: passwords[role] for role in (CONTROL, DATA)}
+            return {role: passwords[role] for role in (CONTROL_ROLE, DATA_ROLE)}
         except (FileNotFoundError, ValueError, KeyError) as broken:
             raise HomeUnusable(
                 f"{file} is missing or damaged: without it nobody can log in",
                 hint=f"restore it, or move {self.directory} away to begin anew",
             ) from broken
 
-    def last_port(self) -> int | None:
+    def read_last_port(self) -> int | None:
         try:
             return int((self.directory / "port").read_text())
         except (FileNotFoundError, ValueError):
             return None
 
     def keep_port(self, port: int) -> None:
-        if port != self.last_port():
+        if port != self.read_last_port():
             write_private(self.directory / "port", f"{port}\n")
 
     def create(self, runtime: PostgresBinaries, account: Account | None, *, synced: bool) -> None:
         """Create the data directory. The caller holds the lock of home."""
-        for leftover in self.home.glob(f"{STAGING}*"):  # of a process that was killed
+        for leftover in self.home.glob(f"{STAGING_PREFIX}*"):  # of a process that was killed
             shutil.rmtree(leftover, ignore_errors=True)
-        require_space(self.home, SPACE_NEEDED)
-        staging = Path(tempfile.mkdtemp(dir=self.home, prefix=STAGING))
+        require_space(self.home, MIN_CLUSTER_BYTES)
+        staging = Path(tempfile.mkdtemp(dir=self.home, prefix=STAGING_PREFIX))
         try:
-            passwords = {role: secrets.token_urlsafe(24) for role in (CONTROL, DATA)}
+            passwords = {role: secrets.token_urlsafe(24) for role in (CONTROL_ROLE, DATA_ROLE)}
             write_private(staging / "passwords.json", json.dumps(passwords))
-            self.fill(staging / "data", runtime, account, passwords)
+            self.fill_data_directory(staging / "data", runtime, account, passwords)
             if synced:
                 sync_tree(staging)
             staging.rename(self.directory)
-            sync(self.home)
+            sync_file(self.home)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
 
-    def fill(
+    def fill_data_directory(
         self,
         data: Path,
         runtime: PostgresBinaries,
@@ -112,21 +112,25 @@ class PostgresCluster:
     ) -> None:
         """Run `initdb`, then create the roles and databases in the stand-alone server."""
         data.mkdir(mode=0o700)
-        own(data, account)
+        give_to_account(data, account)
         descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            place = ["-D", directory_name(data, descriptor, account)]
-            self.do([runtime.program("initdb"), *place, *INITDB_OPTIONS], account, descriptor)
+            place = ["-D", get_directory_name(data, descriptor, account)]
+            self.run_program(
+                [runtime.get_program("initdb"), *place, *INITDB_OPTIONS], account, descriptor
+            )
 
             access = data / "pg_hba.conf"
-            access.write_text(ACCESS)
-            own(access, account)
-            command = [runtime.program("postgres"), "--single", *place, *SINGLE_OPTIONS]
-            self.do(command, account, descriptor, statements(passwords, runtime.major))
+            access.write_text(HBA_RULES)
+            give_to_account(access, account)
+            command = [runtime.get_program("postgres"), "--single", *place, *SINGLE_OPTIONS]
+            self.run_program(
+                command, account, descriptor, make_setup_statements(passwords, runtime.major)
+            )
         finally:
             os.close(descriptor)
 
-    def do(
+    def run_program(
         self,
         command: list[str],
         account: Account | None,
@@ -140,7 +144,7 @@ class PostgresCluster:
         complaint = finished.errors.strip() or finished.output.strip()
         for line in complaint.splitlines():
             if os.strerror(errno.ENOSPC) in line:
-                raise full(self.home, line)
+                raise make_home_full(self.home, line)
         raise Unavailable(
             f"could not make a database in {self.home}: {complaint}",
             hint="set NOETL_POSTGRES_BIN to another Postgres,"
@@ -148,7 +152,7 @@ class PostgresCluster:
         )
 
 
-def statements(passwords: dict[str, str], major: int) -> str:
+def make_setup_statements(passwords: dict[str, str], major: int) -> str:
     """The statements that create roles and databases, one per line for the stand-alone server.
 
     The connection limit of the users' role leaves connections to the control plane. Since Postgres
@@ -159,11 +163,11 @@ def statements(passwords: dict[str, str], major: int) -> str:
     if major >= 17:
         locale = "TEMPLATE template0 LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'"
     return f"""\
-CREATE ROLE {CONTROL} LOGIN CREATEDB PASSWORD '{passwords[CONTROL]}' IN ROLE pg_monitor
-CREATE ROLE {DATA} LOGIN CONNECTION LIMIT 60 PASSWORD '{passwords[DATA]}'
-CREATE DATABASE {CONTROL} OWNER {CONTROL}
-CREATE DATABASE {DATA} OWNER {DATA} {locale}
-REVOKE ALL ON DATABASE {CONTROL}, {DATA}, postgres, template1 FROM PUBLIC
+CREATE ROLE {CONTROL_ROLE} LOGIN CREATEDB PASSWORD '{passwords[CONTROL_ROLE]}' IN ROLE pg_monitor
+CREATE ROLE {DATA_ROLE} LOGIN CONNECTION LIMIT 60 PASSWORD '{passwords[DATA_ROLE]}'
+CREATE DATABASE {CONTROL_ROLE} OWNER {CONTROL_ROLE}
+CREATE DATABASE {DATA_ROLE} OWNER {DATA_ROLE} {locale}
+REVOKE ALL ON DATABASE {CONTROL_ROLE}, {DATA_ROLE}, postgres, template1 FROM PUBLIC
 """
 
 
@@ -178,11 +182,11 @@ def sync_tree(directory: Path) -> None:
     paths = [directory]
     paths += [path for path in directory.rglob("*") if not path.is_symlink()]
     with ThreadPoolExecutor(16) as pool:
-        for _ in pool.map(sync, paths):
+        for _ in pool.map(sync_file, paths):
             pass
 
 
-def sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -190,7 +194,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def own(path: Path, account: Account | None) -> None:
+def give_to_account(path: Path, account: Account | None) -> None:
     """Make `account` the owner of the file."""
     if account is not None:
         os.chown(path, account.uid, account.gid)

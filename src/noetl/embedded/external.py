@@ -4,10 +4,10 @@ from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from noetl.embedded.binaries import OLDEST
+from noetl.embedded.binaries import MIN_POSTGRES_MAJOR
 from noetl.model.errors import InvalidInput, Unavailable
 
-PATIENCE_SEC = 10  # to connect
+CHECK_TIMEOUT_S = 10  # to connect
 
 
 class DatabaseUnavailable(Unavailable):
@@ -22,12 +22,12 @@ class DatabaseRefused(InvalidInput):
     code = "DATABASE_REFUSED"
 
 
-async def check(url: str) -> None:
+async def check_database(url: str) -> None:
     """Connect once. Raises an error that names the remedy if the database cannot be used."""
-    host, port, database = address(url)
+    host, port, database = parse_database_url(url)
     where = f"{host}:{port}"
     try:
-        connection = await asyncpg.connect(url, timeout=PATIENCE_SEC)
+        connection = await asyncpg.connect(url, timeout=CHECK_TIMEOUT_S)
     except (
         OSError,
         TimeoutError,
@@ -58,14 +58,14 @@ async def check(url: str) -> None:
         major = connection.get_server_version().major
     finally:
         await connection.close()
-    if major < OLDEST:
+    if major < MIN_POSTGRES_MAJOR:
         raise DatabaseRefused(
-            f"the database at {where} is Postgres {major}; {OLDEST} or newer is needed",
+            f"the database at {where} is Postgres {major}; {MIN_POSTGRES_MAJOR} or newer is needed",
             hint="upgrade it, or unset NOETL_DB_URL to use the embedded one",
         )
 
 
-def address(url: str) -> tuple[str, int, str]:
+def parse_database_url(url: str) -> tuple[str, int, str]:
     """The host, port and database of a URL."""
     try:
         parts = urlsplit(url)

@@ -22,7 +22,7 @@ class HomeFull(Unavailable):
     code = "HOME_FULL"
 
 
-def locate() -> Path:
+def locate_home() -> Path:
     """The path of home: `NOETL_HOME`, or `~/.noetl` by default."""
     configured = os.environ.get("NOETL_HOME")
     try:
@@ -33,10 +33,10 @@ def locate() -> Path:
         ) from unknown_user
 
 
-def prepare(home: Path) -> None:
+def prepare_home(home: Path) -> None:
     """Create home, readable only by its user. An existing directory keeps its mode, which may be a
     choice of its owner."""
-    with explained(home):
+    with explain_errors(home):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(home))
@@ -47,10 +47,10 @@ def require_space(home: Path, needed: int) -> None:
     disk = os.statvfs(home)
     free = disk.f_bavail * disk.f_frsize
     if free < needed:
-        raise full(home, f"{free >> 20} MB free, {needed >> 20} MB needed")
+        raise make_home_full(home, f"{free >> 20} MB free, {needed >> 20} MB needed")
 
 
-def full(home: Path, detail: str) -> HomeFull:
+def make_home_full(home: Path, detail: str) -> HomeFull:
     return HomeFull(
         f"the disk of {home} is full: {detail}",
         hint="free some space there, or set NOETL_HOME to a directory on another disk",
@@ -59,7 +59,7 @@ def full(home: Path, detail: str) -> HomeFull:
 
 
 @contextmanager
-def explained(home: Path) -> Iterator[None]:
+def explain_errors(home: Path) -> Iterator[None]:
     """Translate errors of the file system below home into errors that name the remedy."""
     try:
         yield
@@ -67,7 +67,7 @@ def explained(home: Path) -> Iterator[None]:
         where, why = error.filename or home, error.strerror or str(error)
         match error.errno:
             case errno.ENOSPC | errno.EDQUOT:
-                raise full(home, f"{where}: {why}") from error
+                raise make_home_full(home, f"{where}: {why}") from error
             case errno.EACCES | errno.EPERM | errno.EROFS:
                 remedy = "make it writable for this user, or set NOETL_HOME to a directory that is"
             case errno.ENOENT:

@@ -32,28 +32,28 @@ from subprocess import Popen
 
 from noetl.embedded import external
 from noetl.embedded import home as homes
-from noetl.embedded.binaries import PostgresBinaries, find
-from noetl.embedded.cluster import CONTROL, DATA, PostgresCluster
+from noetl.embedded.binaries import PostgresBinaries, find_postgres
+from noetl.embedded.cluster import CONTROL_ROLE, DATA_ROLE, PostgresCluster
 from noetl.embedded.process import (
     LINUX,
     Account,
-    alive,
-    directory_name,
-    server_account,
-    serves,
+    choose_server_account,
+    get_directory_name,
+    is_process_alive,
+    is_server_of,
     spawn,
-    watcher,
+    start_watcher,
 )
 from noetl.model.errors import Unavailable
 
-PATIENCE_SEC = 120.0  # for a start: recovery after a crash may read a gigabyte of log
-ORPHANS_SEC = 30.0  # for the processes of a dead server to end
-ANSWER_SEC = 2.0
+POSTGRES_START_TIMEOUT_S = 120.0  # for a start: recovery after a crash may read a gigabyte of log
+ORPHANS_TIMEOUT_S = 30.0  # for the processes of a dead server to end
+PROBE_TIMEOUT_S = 2.0
 SSL_REQUEST = struct.pack("!ii", 8, 80_877_103)  # every Postgres answers it with one letter
-STOP_SEC = 60.0
+POSTGRES_STOP_TIMEOUT_S = 60.0
 PORTS = range(20_000, 30_000)  # below the ephemeral ports, which connections of clients take
-PORT_TRIES = 8
-LOG_LIMIT = 16 << 20  # bytes
+MAX_PORT_TRIES = 8
+MAX_LOG_BYTES = 16 << 20  # bytes
 
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
@@ -118,11 +118,13 @@ class PostgresProcess:
         self.ended = threading.Event()
         started: Future[Popen[bytes]] = Future()
         arguments = (command, account, descriptor, log, started)
-        thread = threading.Thread(target=self.keep, args=arguments, name="postgres", daemon=True)
+        thread = threading.Thread(
+            target=self.run_postgres, args=arguments, name="postgres", daemon=True
+        )
         thread.start()
         self.process = started.result()
 
-    def keep(
+    def run_postgres(
         self,
         command: list[str],
         account: Account | None,
@@ -144,7 +146,7 @@ class PostgresProcess:
                     stderr=file,
                 )
             if not LINUX:
-                guard = watcher(process.pid)
+                guard = start_watcher(process.pid)
         except BaseException as error:
             started.set_exception(error)
             return
@@ -161,11 +163,11 @@ class PostgresProcess:
             return
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
             self.process.send_signal(number)
-            if self.ended.wait(STOP_SEC):
+            if self.ended.wait(POSTGRES_STOP_TIMEOUT_S):
                 return
 
 
-class Embedded:
+class EmbeddedPostgres:
     """The Postgres of one home."""
 
     def __init__(self, home: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -176,55 +178,55 @@ class Embedded:
         self.server: PostgresProcess | None = None
 
     async def ensure(self) -> Dsns:
-        return await asyncio.to_thread(self.serve)
+        return await asyncio.to_thread(self.ensure_postgres)
 
     async def stop(self) -> None:
         """End the server if this process started it. A server of another process continues."""
-        await asyncio.to_thread(self.halt)
+        await asyncio.to_thread(self.stop_postgres)
 
-    def serve(self) -> Dsns:
+    def ensure_postgres(self) -> Dsns:
         """Attach to the running server, or start it; create the data directory first if needed."""
-        homes.prepare(self.home)
-        with homes.explained(self.home), held(self.home / "postgres.lock"):
-            if self.cluster.major() is None:
-                self.make()
-            with claimed(self.cluster.data) as claim:
+        homes.prepare_home(self.home)
+        with homes.explain_errors(self.home), hold_start_lock(self.home / "postgres.lock"):
+            if self.cluster.read_major() is None:
+                self.create_cluster()
+            with claim_data_directory(self.cluster.data) as claim:
                 if isinstance(claim, Postmaster):
-                    return self.dsns(claim.port)
-                return self.dsns(self.start(claim))
+                    return self.make_dsns(claim.port)
+                return self.make_dsns(self.start_postgres(claim))
 
-    def halt(self) -> None:
+    def stop_postgres(self) -> None:
         server, self.server = self.server, None
         if server is not None:
             server.stop()
 
-    def make(self) -> None:
-        account = server_account(self.cluster.data)
-        self.cluster.create(find(account), account, synced=self.settings["fsync"] == "on")
+    def create_cluster(self) -> None:
+        account = choose_server_account(self.cluster.data)
+        self.cluster.create(find_postgres(account), account, synced=self.settings["fsync"] == "on")
 
-    def start(self, descriptor: int) -> int:
+    def start_postgres(self, descriptor: int) -> int:
         """Start the server on a free port. Returns the port."""
-        account = server_account(self.cluster.data)
-        runtime = find(account, self.cluster.major())
+        account = choose_server_account(self.cluster.data)
+        runtime = find_postgres(account, self.cluster.read_major())
         forget_leftover(self.cluster.data)
-        rotate(self.log)
-        for port in free_ports(self.cluster.last_port()):
+        rotate_log(self.log)
+        for port in find_free_ports(self.cluster.read_last_port()):
             log_size = self.log.stat().st_size if self.log.exists() else 0
-            command = self.command(runtime, account, descriptor, port)
+            command = self.make_postgres_command(runtime, account, descriptor, port)
             server = PostgresProcess(command, account, descriptor, self.log)
-            if self.comes_up(server):
+            if self.wait_for_postgres(server):
                 self.server = server
                 self.cluster.keep_port(port)
                 return port
-            complaints = self.complaints(log_size)
+            complaints = self.read_complaints(log_size)
             if os.strerror(errno.EADDRINUSE) not in complaints:
-                raise self.failed(complaints)
+                raise self.make_start_error(complaints)
         raise Unavailable(
             f"no free port for Postgres on 127.0.0.1 between {PORTS.start} and {PORTS.stop}",
             hint="close what listens there, or set NOETL_DB_URL to a database of yours",
         )
 
-    def command(
+    def make_postgres_command(
         self,
         runtime: PostgresBinaries,
         account: Account | None,
@@ -236,15 +238,15 @@ class Embedded:
             settings.update(SINCE_18)
         settings.update(self.settings)
         settings["port"] = str(port)
-        directory = directory_name(self.cluster.data, descriptor, account)
-        command = [runtime.program("postgres"), "-D", directory]
+        directory = get_directory_name(self.cluster.data, descriptor, account)
+        command = [runtime.get_program("postgres"), "-D", directory]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         return command
 
-    def comes_up(self, server: PostgresProcess) -> bool:
+    def wait_for_postgres(self, server: PostgresProcess) -> bool:
         """Wait until the server takes connections. False if it ends or takes too long."""
-        end = time.monotonic() + PATIENCE_SEC
+        end = time.monotonic() + POSTGRES_START_TIMEOUT_S
         while time.monotonic() < end:
             postmaster = read_postmaster(self.cluster.data)
             if postmaster is not None:
@@ -255,7 +257,7 @@ class Embedded:
         server.stop()
         return False
 
-    def complaints(self, begin: int) -> str:
+    def read_complaints(self, begin: int) -> str:
         """The errors in the log since the position `begin`, or else its last lines."""
         with self.log.open("rb") as file:
             file.seek(begin)
@@ -264,36 +266,36 @@ class Embedded:
         errors = [line for line in lines if any(sign in line for sign in signs)]
         return "\n".join(errors or lines[-3:])
 
-    def failed(self, complaints: str) -> Unavailable:
+    def make_start_error(self, complaints: str) -> Unavailable:
         if os.strerror(errno.ENOSPC) in complaints:
-            return homes.full(self.home, complaints)
+            return homes.make_home_full(self.home, complaints)
         return Unavailable(
             f"Postgres did not start: {complaints or 'it ended without a word'}",
             hint=f"{self.log} has the details",
         )
 
-    def dsns(self, port: int) -> Dsns:
-        passwords = self.cluster.passwords()
+    def make_dsns(self, port: int) -> Dsns:
+        passwords = self.cluster.read_passwords()
         control, data = (
             f"postgresql://{role}:{passwords[role]}@127.0.0.1:{port}/{role}"
-            for role in (CONTROL, DATA)
+            for role in (CONTROL_ROLE, DATA_ROLE)
         )
         return Dsns(control, data)
 
 
 @contextmanager
-def held(lock: Path) -> Iterator[None]:
+def hold_start_lock(lock: Path) -> Iterator[None]:
     """Hold the lock for looking, creating and starting. A process that had to wait here usually
     finds the server running."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        end = time.monotonic() + PATIENCE_SEC
+        end = time.monotonic() + POSTGRES_START_TIMEOUT_S
         while not try_lock(descriptor, lock):
             if time.monotonic() > end:
                 home = lock.parent
                 raise Unavailable(
                     f"another process has been starting the database of {home}"
-                    f" for {PATIENCE_SEC:.0f} s",
+                    f" for {POSTGRES_START_TIMEOUT_S:.0f} s",
                     hint=f"look at {home / 'postgres.log'}; end that process if it hangs",
                 )
             time.sleep(0.01)
@@ -303,16 +305,16 @@ def held(lock: Path) -> Iterator[None]:
 
 
 @contextmanager
-def claimed(data: Path) -> Iterator[int | Postmaster]:
+def claim_data_directory(data: Path) -> Iterator[int | Postmaster]:
     """Yield the locked data directory as an open file, which a new server inherits. If a server has
     it and answers, yield that server instead."""
     descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        end = time.monotonic() + ORPHANS_SEC
+        end = time.monotonic() + ORPHANS_TIMEOUT_S
         while not try_lock(descriptor, data):
             postmaster = read_postmaster(data)
             if postmaster is not None and postmaster.ready:
-                if serves(postmaster.pid, data) and answers(postmaster.port):
+                if is_server_of(postmaster.pid, data) and is_answering(postmaster.port):
                     yield postmaster
                     return
             # The server is stopping, its processes outlive it, or it runs in another container.
@@ -364,23 +366,23 @@ def forget_leftover(data: Path) -> None:
         return
     except (ValueError, IndexError):
         pid = 0
-    if pid == 0 or (alive(pid) and not serves(pid, data)):
+    if pid == 0 or (is_process_alive(pid) and not is_server_of(pid, data)):
         file.unlink(missing_ok=True)
 
 
-def free_ports(last_port: int | None) -> Iterator[int]:
+def find_free_ports(last_port: int | None) -> Iterator[int]:
     """Yield a few free ports, first the last one, so that addresses of clients stay valid."""
     choices = random.sample(PORTS, 64)
     if last_port:
         choices.insert(0, last_port)
-    return islice((port for port in choices if is_free(port)), PORT_TRIES)
+    return islice((port for port in choices if is_free_port(port)), MAX_PORT_TRIES)
 
 
-def answers(port: int) -> bool:
+def is_answering(port: int) -> bool:
     """Whether the server takes connections. A server that is about to end can still look alive, and
     no process would start it again."""
     with socket.socket() as probe:
-        probe.settimeout(ANSWER_SEC)
+        probe.settimeout(PROBE_TIMEOUT_S)
         try:
             probe.connect(("127.0.0.1", port))
             probe.sendall(SSL_REQUEST)
@@ -389,7 +391,7 @@ def answers(port: int) -> bool:
             return False
 
 
-def is_free(port: int) -> bool:
+def is_free_port(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Postgres does
         try:
@@ -399,23 +401,23 @@ def is_free(port: int) -> bool:
         return True
 
 
-def rotate(log: Path) -> None:
-    if log.exists() and log.stat().st_size > LOG_LIMIT:
+def rotate_log(log: Path) -> None:
+    if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.replace(log.with_suffix(".log.1"))
 
 
 # Children belong to the whole process, so all callers in it share one object per home.
-_HOMES: dict[Path, Embedded] = {}
+_HOMES: dict[Path, EmbeddedPostgres] = {}
 
 
-def address(home: Path) -> str | None:
+def find_data_address(home: Path) -> str | None:
     """The address of the database for users' tables in this home, also while its server is down.
     None if there is none yet."""
-    embedded = Embedded(home)
-    port = embedded.cluster.last_port()
+    embedded = EmbeddedPostgres(home)
+    port = embedded.cluster.read_last_port()
     if port is None:
         return None
-    return embedded.dsns(port).data
+    return embedded.make_dsns(port).data
 
 
 async def ensure(home: Path | None = None) -> Dsns:
@@ -423,10 +425,10 @@ async def ensure(home: Path | None = None) -> Dsns:
     started if needed."""
     url = os.environ.get("NOETL_DB_URL")
     if url:
-        await external.check(url)
+        await external.check_database(url)
         return Dsns(url, None)
-    path = (home or homes.locate()).absolute()
-    embedded = _HOMES.setdefault(path, Embedded(path))
+    path = (home or homes.locate_home()).absolute()
+    embedded = _HOMES.setdefault(path, EmbeddedPostgres(path))
     return await embedded.ensure()
 
 

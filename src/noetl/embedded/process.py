@@ -21,7 +21,7 @@ from noetl.embedded.home import HomeUnusable
 from noetl.model.errors import Unavailable
 
 # The environment of this process is not passed on: it may hold PG* variables and secrets.
-ENVIRONMENT: Mapping[str, str] = {
+PROGRAM_ENVIRONMENT: Mapping[str, str] = {
     "PATH": os.defpath,
     "LC_ALL": "C",
     "TZ": "UTC",
@@ -38,13 +38,13 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedProgram:
     code: int
     output: str
     errors: str
 
 
-def server_account(data: Path) -> Account | None:
+def choose_server_account(data: Path) -> Account | None:
     """The user that the server runs as: the owner of its data, or `nobody`. None if it runs as the
     user of this process, which is not root."""
     if os.geteuid() != 0:
@@ -68,7 +68,7 @@ def server_account(data: Path) -> Account | None:
     return Account(nobody.pw_uid, nobody.pw_gid)
 
 
-def directory_name(directory: Path, descriptor: int, account: Account | None) -> str:
+def get_directory_name(directory: Path, descriptor: int, account: Account | None) -> str:
     """The path of the `descriptor` directory for a program that runs as `account`."""
     if account is None:
         return str(directory)
@@ -97,14 +97,14 @@ def spawn(
     try:
         return Popen(  # noqa: S603 (our own argument list, no shell)
             command,
-            env=ENVIRONMENT,
+            env=PROGRAM_ENVIRONMENT,
             cwd="/",
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             pass_fds=inherited,
             start_new_session=True,
-            preexec_fn=tied_to_us(death_signal),
+            preexec_fn=tie_to_parent(death_signal),
             **user,
         )
     except PermissionError:
@@ -124,16 +124,16 @@ def run(
     *,
     descriptor: int | None = None,
     text: str = "",
-) -> Finished:
+) -> FinishedProgram:
     """Run `command` with `text` as its input, and wait for its end."""
     process = spawn(command, account, descriptor=descriptor, stdin=PIPE)
     output, errors = process.communicate(text.encode())
-    return Finished(
+    return FinishedProgram(
         process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
     )
 
 
-def tied_to_us(death_signal: signal.Signals) -> Callable[[], None] | None:
+def tie_to_parent(death_signal: signal.Signals) -> Callable[[], None] | None:
     """A `preexec_fn` that ties the child to the calling thread. It runs after the change of user,
     which would clear the setting."""
     if not LINUX:
@@ -148,14 +148,14 @@ def tied_to_us(death_signal: signal.Signals) -> Callable[[], None] | None:
     return tie
 
 
-def watcher(pid: int) -> Popen[bytes]:
+def start_watcher(pid: int) -> Popen[bytes]:
     """Start a shell that stops `pid` when its pipe closes, that is when this process ends. For
     systems other than Linux."""
     wait_and_interrupt = ["/bin/sh", "-c", 'read -r _; kill -INT "$0"', str(pid)]
     return Popen(wait_and_interrupt, stdin=PIPE, start_new_session=True)  # noqa: S603
 
 
-def alive(pid: int) -> bool:
+def is_process_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -165,7 +165,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-def serves(pid: int, data: Path) -> bool:
+def is_server_of(pid: int, data: Path) -> bool:
     """Whether the process is the server of `data`, as far as can be seen. The pid in a file may
     belong to another program now.
 
@@ -175,7 +175,7 @@ def serves(pid: int, data: Path) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return alive(pid)
+        return is_process_alive(pid)
     _, _, after_pid = stat.partition("(")
     name, _, rest = after_pid.rpartition(")")
     fields = rest.split()

@@ -12,9 +12,9 @@ from noetl.engine.state import (
     Recovery,
 )
 from noetl.engine.unhandled import is_unhandled
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.events import Verdict
-from noetl.playbook.plan import targets
+from noetl.playbook.plan import list_targets
 
 
 class Explanation(Struct, frozen=True, omit_defaults=True):
@@ -30,27 +30,29 @@ def explain(pinned: PinnedPlaybook, state: Execution, step: str) -> Explanation:
     record = state.steps.get(step, Record())
     activations = [entry for entry in state.activations.values() if entry.step == step]
     if activations:
-        verdict, because = _live(state, activations[0])
+        verdict, because = _explain_live_step(state, activations[0])
     elif step in state.tokens:
-        verdict, because = "held", _held(pinned, state, step)
+        verdict, because = "held", _explain_held_step(pinned, state, step)
     elif record.status != "none":
-        verdict, because = _over(record, _recovered(state, step), _not_admitted(state, step))
+        verdict, because = _explain_ended_step(
+            record, _describe_recoveries(state, step), _explain_missing_admission(state, step)
+        )
     else:
-        verdict, because = "not reached", _not_reached(pinned, state, step)
+        verdict, because = "not reached", _explain_unreached_step(pinned, state, step)
     return Explanation(step, verdict, tuple(because), record.runs)
 
 
-def _live(state: Execution, activation: Activation) -> tuple[str, list[str]]:
+def _explain_live_step(state: Execution, activation: Activation) -> tuple[str, list[str]]:
     """Explain an activation that has not ended."""
     commands = [
         command for command in state.commands.values() if command.activation == activation.id
     ]
-    because = [_origin(activation.origins)]
+    because = [_describe_origins(activation.origins)]
     loop = activation.loop
     if loop is not None:
         counts = f"{loop.ok} ok, {loop.failed} failed, {loop.live} commands in flight"
         because.append(f"its loop is at item {loop.next} of {loop.collection.size}: {counts}")
-    waits = [_waits_for(state, command) for command in commands]
+    waits = [_explain_wait(state, command) for command in commands]
     reasons = [reason for reason in waits if reason is not None]
     if state.paused and not commands:
         reasons.append("the execution is paused")
@@ -58,17 +60,17 @@ def _live(state: Execution, activation: Activation) -> tuple[str, list[str]]:
         return "waiting", reasons + because
     if not commands:
         return "running", because
-    if _evaluates(commands):
+    if _is_evaluating(commands):
         return "running", ["a worker evaluates an expression that needs data", *because]
     return "running", ["its command has not ended", *because]
 
 
-def _evaluates(commands: list[OpenCommand]) -> bool:
+def _is_evaluating(commands: list[OpenCommand]) -> bool:
     """Whether a worker evaluates an expression for the engine."""
     return any(command.kind in ("evaluate", "plan") for command in commands)
 
 
-def _waits_for(state: Execution, command: OpenCommand) -> str | None:
+def _explain_wait(state: Execution, command: OpenCommand) -> str | None:
     """What the command waits for. Names the CLI command that ends the wait, if a person can."""
     if command.parked is None:
         return None
@@ -89,23 +91,25 @@ def _waits_for(state: Execution, command: OpenCommand) -> str | None:
         case _:
             reason = f"task {command.parked.task} waits for a timer"
             if command.parked.until is not None:
-                reason += f", until {iso(command.parked.until)}"
+                reason += f", until {format_iso(command.parked.until)}"
             return reason
 
 
-def _held(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+def _explain_held_step(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """Explain why the arrivals at a join have not entered the step."""
     origins = {token.origin or "the start" for token in state.tokens[step]}
     sources = ", ".join(sorted(origins))
-    blockers = ", ".join(joins.blockers(pinned, state, step))
+    blockers = ", ".join(joins.list_blockers(pinned, state, step))
     if state.paused:
         return ["the execution is paused", f"it was reached from {sources}"]
     return [f"it was reached from {sources}, and what is live at {blockers} can still reach it"]
 
 
-def _over(record: Record, recovered: list[str], not_admitted: list[str]) -> tuple[str, list[str]]:
+def _explain_ended_step(
+    record: Record, recovered: list[str], not_admitted: list[str]
+) -> tuple[str, list[str]]:
     """Explain a step that has ended."""
-    because = [_origin(record.origins)]
+    because = [_describe_origins(record.origins)]
     match record.status:
         case "skipped":
             return "skipped", [f"its admit rule {record.rule} did not allow it", *because]
@@ -113,14 +117,14 @@ def _over(record: Record, recovered: list[str], not_admitted: list[str]) -> tupl
             return "inherited", ["its result was taken over from the execution that is retried"]
         case "cancelled":
             return "cancelled", ["the execution ended while it was live", *because]
-    arcs = [_verdict(verdict) for verdict in record.verdicts]
+    arcs = [_describe_arc_verdict(verdict) for verdict in record.verdicts]
     result = record.result
     if record.status == "error" and result is not None and result.error is not None:
         return "failed", [result.error.message, *recovered, *not_admitted, *because, *arcs]
-    return "ran", [*recovered, *_items(record), *because, *arcs]
+    return "ran", [*recovered, *_describe_failed_items(record), *because, *arcs]
 
 
-def _recovered(state: Execution, step: str) -> list[str]:
+def _describe_recoveries(state: Execution, step: str) -> list[str]:
     """Describe the failures of the step that an arc, a rule or a loop's policy handled."""
     return [_describe_recovery(recovery) for recovery in state.recoveries if recovery.step == step]
 
@@ -134,7 +138,7 @@ def _describe_recovery(recovery: Recovery) -> str:
     return f"{text}: {recovery.message} (handled by {recovery.by})"
 
 
-def _not_admitted(state: Execution, step: str) -> list[str]:
+def _explain_missing_admission(state: Execution, step: str) -> list[str]:
     """Explain why a failure is unhandled although an error arc was taken."""
     record = state.steps[step]
     if record.status != "error" or state.failed_step != step or not is_unhandled(state, step):
@@ -143,7 +147,7 @@ def _not_admitted(state: Execution, step: str) -> list[str]:
     return [f"nothing handled the failure: {name} was not admitted" for name in chosen]
 
 
-def _items(record: Record) -> list[str]:
+def _describe_failed_items(record: Record) -> list[str]:
     """Count the failed items of a loop that did not fail itself."""
     stats = record.stats
     if stats is None or not stats.failed:
@@ -151,13 +155,13 @@ def _items(record: Record) -> list[str]:
     return [f"{stats.failed} of its {stats.total} items failed"]
 
 
-def _origin(origins: tuple[str, ...]) -> str:
+def _describe_origins(origins: tuple[str, ...]) -> str:
     if not origins:
         return "the execution began here"
     return f"it was reached from {', '.join(origins)}"
 
 
-def _verdict(verdict: Verdict) -> str:
+def _describe_arc_verdict(verdict: Verdict) -> str:
     text = f"arc to {verdict.step}: {verdict.verdict}"
     saw = ", ".join(f"{name} = {value!r}" for name, value in verdict.saw.items())
     if saw:
@@ -165,7 +169,7 @@ def _verdict(verdict: Verdict) -> str:
     return text
 
 
-def _false_guard(pinned: PinnedPlaybook, source: str, number: int, verdict: Verdict) -> str:
+def _describe_guard(pinned: PinnedPlaybook, source: str, number: int, verdict: Verdict) -> str:
     """The guard of an arc that was not taken, as the playbook writes it."""
     router = pinned.plan.steps[source].step.next
     if router is None or verdict.verdict != "false" or number >= len(router.arcs):
@@ -176,37 +180,37 @@ def _false_guard(pinned: PinnedPlaybook, source: str, number: int, verdict: Verd
     return f"; its guard is {guard}"
 
 
-def _not_reached(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+def _explain_unreached_step(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """Explain why no arrival has come to the step."""
     if step not in pinned.plan.steps:
         return [f"the playbook has no step {step}"]
-    because = _cut_short(pinned, state, step)
+    because = _explain_early_end(pinned, state, step)
     if state.status == "pending":
         limit = pinned.plan.playbook.executor.spec.max_concurrent
         because.append(
             f"the execution waits for a place: max_concurrent of {state.path} is {limit}"
         )
     for source, plan in pinned.plan.steps.items():
-        if step not in targets(plan.step):
+        if step not in list_targets(plan.step):
             continue
         record = state.steps.get(source, Record())
         if source in state.running:
             because.append(f"step {source} leads here and is still live")
-        elif record.status in _PASSED_BY:
-            because.append(f"step {source} leads here and {_PASSED_BY[record.status]}")
+        elif record.status in _STATUS_REASONS:
+            because.append(f"step {source} leads here and {_STATUS_REASONS[record.status]}")
         else:
             for number, verdict in enumerate(record.verdicts):
                 if verdict.step == step:
-                    guard = _false_guard(pinned, source, number, verdict)
-                    because.append(f"from {source}, {_verdict(verdict)}{guard}")
+                    guard = _describe_guard(pinned, source, number, verdict)
+                    because.append(f"from {source}, {_describe_arc_verdict(verdict)}{guard}")
     if because:
         return because
-    if step == pinned.plan.final:
+    if step == pinned.plan.final_step:
         return ["it runs once all others are over"]
     return ["no arc leads here"]
 
 
-_PASSED_BY = {
+_STATUS_REASONS = {
     "none": "was not reached itself",
     "skipped": "was skipped",
     "cancelled": "was cancelled",
@@ -214,20 +218,22 @@ _PASSED_BY = {
 }
 
 
-def _cut_short(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+def _explain_early_end(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """Say that the execution ended while another step could still have led here."""
-    end = _ended(state)
+    end = _describe_early_end(state)
     if end is None:
         return []
     unfinished = {start.step for start in state.unfinished} | set(state.running)
     reached_by = pinned.plan.reached_by[step]
-    reachable = any(step == other or reached_by & pinned.plan.bit(other) for other in unfinished)
+    reachable = any(
+        step == other or reached_by & pinned.plan.get_step_bit(other) for other in unfinished
+    )
     if reachable or not state.activated:
         return [f"the execution {end} before it was reached"]
     return []
 
 
-def _ended(state: Execution) -> str | None:
+def _describe_early_end(state: Execution) -> str | None:
     """How the execution ended early. None if it runs or completed."""
     match state.finished or state.status:
         case "cancelled":

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.engine import journals, playbook_state, recoveries, tallies, waits
-from noetl.engine.outcome import mark
+from noetl.engine.outcome import add_outcome_fact
 from noetl.engine.state import (
     Activation,
     Arrival,
@@ -25,13 +25,13 @@ from noetl.engine.state import (
 )
 from noetl.engine.unhandled import fold_unhandled
 from noetl.model import events as e
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import Envelope, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import ActivationId, CommandId, Micros, timer_id
 from noetl.playbook.assignments import assign_ctx, assign_scratch
 
-ITEMS = ("chunk", "frame")  # kinds of commands that a loop counts
-FINAL = "final"  # the cause of the final step's activation
+LOOP_COMMAND_KINDS = ("chunk", "frame")  # kinds of commands that a loop counts
+FINAL_CAUSE = "final"  # the cause of the final step's activation
 FAILED_EVENT = "call.error"  # `event` for the router of a failed step, loop or `set`
 
 
@@ -46,7 +46,7 @@ def evolve(state: Execution, event: e.Event) -> Execution:
 # ---- the execution ----------------------------------------------------------------------
 
 
-def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
+def _fold_initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
     timers = state.timers
     if event.timeout is not None:
         timer = timer_id(event.execution_id, "execution")
@@ -71,7 +71,7 @@ def _initialized(state: Execution, event: e.PlaybookInitialized) -> Execution:
     )
 
 
-def _admitted(state: Execution, event: e.WorkflowInitialized) -> Execution:
+def _fold_admitted(state: Execution, event: e.WorkflowInitialized) -> Execution:
     tokens: dict[str, tuple[Arrival, ...]] = {}
     for number, start in enumerate(state.start_at):
         token = Arrival(
@@ -84,7 +84,7 @@ def _admitted(state: Execution, event: e.WorkflowInitialized) -> Execution:
     return replace(state, status="running", tokens=tokens, start_at=())
 
 
-def _inherited(state: Execution, event: e.StepInherited) -> Execution:
+def _fold_step_inherited(state: Execution, event: e.StepInherited) -> Execution:
     record = Record(
         runs=event.runs,
         status="inherited",
@@ -97,27 +97,27 @@ def _inherited(state: Execution, event: e.StepInherited) -> Execution:
     return replace(state, steps={**state.steps, event.step: record})
 
 
-def _arrivals_inherited(state: Execution, event: e.ArrivalsInherited) -> Execution:
+def _fold_arrivals_inherited(state: Execution, event: e.ArrivalsInherited) -> Execution:
     return replace(state, start_at=state.start_at + event.start_at)
 
 
-def _ctx_inherited(state: Execution, event: e.CtxInherited) -> Execution:
+def _fold_ctx_inherited(state: Execution, event: e.CtxInherited) -> Execution:
     return replace(state, ctx={**state.ctx, **event.set})
 
 
-def _paused(state: Execution, event: e.PlaybookPaused) -> Execution:
+def _fold_paused(state: Execution, event: e.PlaybookPaused) -> Execution:
     return replace(state, paused=True)
 
 
-def _resumed(state: Execution, event: e.PlaybookResumed) -> Execution:
+def _fold_resumed(state: Execution, event: e.PlaybookResumed) -> Execution:
     return waits.unpark_ready(replace(state, paused=False), event.key)
 
 
-def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
+def _fold_cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
     arrivals: list[tuple[int, str, Arrival]] = []
     for step, tokens in state.tokens.items():
         arrivals += [(token.arrival, step, token) for token in tokens]
-    arrivals.sort(key=_first_two)
+    arrivals.sort(key=_arrival_order)
     dropped = tuple(Unfinished(step, token.args) for _, step, token in arrivals)
     reason: str | None = event.reason
     if state.status == "cancelling":
@@ -138,26 +138,26 @@ def _cancelling(state: Execution, event: e.ExecutionCancelling) -> Execution:
     )
 
 
-def _first_two(entry: tuple[int, str, Arrival]) -> tuple[int, str]:
+def _arrival_order(entry: tuple[int, str, Arrival]) -> tuple[int, str]:
     return entry[:2]
 
 
-def _completed(state: Execution, event: e.PlaybookCompleted) -> Execution:
-    return _ended(replace(state, status="completed"), event.at)
+def _fold_completed(state: Execution, event: e.PlaybookCompleted) -> Execution:
+    return _end_execution(replace(state, status="completed"), event.at)
 
 
-def _failed(state: Execution, event: e.PlaybookFailed) -> Execution:
+def _fold_failed(state: Execution, event: e.PlaybookFailed) -> Execution:
     state = replace(state, status="failed", failure=event.error, failed_step=event.step)
-    return _ended(state, event.at)
+    return _end_execution(state, event.at)
 
 
-def _cancelled(state: Execution, event: e.ExecutionCancelled) -> Execution:
-    return _ended(replace(state, status="cancelled"), event.at)
+def _fold_cancelled(state: Execution, event: e.ExecutionCancelled) -> Execution:
+    return _end_execution(replace(state, status="cancelled"), event.at)
 
 
-def _ended(state: Execution, at: Micros) -> Execution:
+def _end_execution(state: Execution, at: Micros) -> Execution:
     """Drop everything that only a live execution needs."""
-    state = _cut_off(state, at)
+    state = _cancel_live_activations(state, at)
     unfinished = () if state.status == "completed" else state.unfinished
     return replace(
         state,
@@ -173,7 +173,7 @@ def _ended(state: Execution, at: Micros) -> Execution:
     )
 
 
-def _cut_off(state: Execution, at: Micros) -> Execution:
+def _cancel_live_activations(state: Execution, at: Micros) -> Execution:
     """End all live activations as cancelled. A retry begins at their steps."""
     activations = sorted(state.activations.values(), key=lambda activation: activation.order)
     unfinished = tuple(Unfinished(activation.step, activation.args) for activation in activations)
@@ -190,18 +190,18 @@ def _cut_off(state: Execution, at: Micros) -> Execution:
     )
 
 
-def _quarantined(state: Execution, event: e.ExecutionQuarantined) -> Execution:
+def _fold_quarantined(state: Execution, event: e.ExecutionQuarantined) -> Execution:
     return replace(state, quarantined=event.error)
 
 
-def _released(state: Execution, event: e.ExecutionReleased) -> Execution:
+def _fold_released(state: Execution, event: e.ExecutionReleased) -> Execution:
     return replace(state, quarantined=None)
 
 
 # ---- steps ------------------------------------------------------------------------------
 
 
-def _enter(state: Execution, event: e.StepEnter) -> Execution:
+def _fold_step_enter(state: Execution, event: e.StepEnter) -> Execution:
     remaining = state.tokens.get(event.step, ())[event.joined :]
     tokens = {step: waiting for step, waiting in state.tokens.items() if step != event.step}
     if remaining:
@@ -223,8 +223,8 @@ def _enter(state: Execution, event: e.StepEnter) -> Execution:
         entered_at=event.at,
         order=state.activated,
     )
-    if event.cause == FINAL:
-        state = _finishing(state, event.at)
+    if event.cause == FINAL_CAUSE:
+        state = _fix_outcome(state, event.at)
     return replace(
         state,
         tokens=tokens,
@@ -235,7 +235,7 @@ def _enter(state: Execution, event: e.StepEnter) -> Execution:
     )
 
 
-def _finishing(state: Execution, at: Micros) -> Execution:
+def _fix_outcome(state: Execution, at: Micros) -> Execution:
     """Fix the outcome before the final step runs. Only a failure of the final step changes it."""
     if state.status == "cancelling" and state.reason in ("requested", "parent"):
         finished = "cancelled"
@@ -243,10 +243,10 @@ def _finishing(state: Execution, at: Micros) -> Execution:
         finished = "failed"
     else:
         finished = "completed"
-    return replace(_cut_off(state, at), status="running", finished=finished)
+    return replace(_cancel_live_activations(state, at), status="running", finished=finished)
 
 
-def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
+def _fold_step_skipped(state: Execution, event: e.StepSkipped) -> Execution:
     record = replace(
         state.steps.get(event.step, Record()),
         status="skipped",
@@ -256,31 +256,31 @@ def _skipped(state: Execution, event: e.StepSkipped) -> Execution:
         order=state.events,
         ended_at=event.at,
     )
-    final = state.activations[event.activation].cause == FINAL
-    state = _without(state, event.activation)
+    final = state.activations[event.activation].cause == FINAL_CAUSE
+    state = _remove_activation(state, event.activation)
     state = replace(
         state,
         steps={**state.steps, event.step: record},
-        outcome=mark(state.outcome, "skip", event.step),
+        outcome=add_outcome_fact(state.outcome, "skip", event.step),
     )
     if final:
         return replace(state, final_done=True)
     if event.next is None:
         return fold_unhandled(state, event)
-    return _arrive(state, event.next, Arrival(event.key, event.step, arrival=state.events))
+    return _add_arrival(state, event.next, Arrival(event.key, event.step, arrival=state.events))
 
 
-def _called(state: Execution, event: e.CallDone | e.CallError) -> Execution:
+def _fold_call(state: Execution, event: e.CallDone | e.CallError) -> Execution:
     activation = state.activations[event.activation]
     outcome = activation.outcome
     if outcome is None or outcome.status != event.result.status:
         outcome = event.result
-    state = _untimed(state, activation)
+    state = _remove_step_timer(state, activation)
     activation = replace(activation, phase="set", outcome=outcome, event=event.type, timer=None)
-    return _with(state, activation)
+    return _with_activation(state, activation)
 
 
-def _exited(state: Execution, event: e.StepExit) -> Execution:
+def _fold_step_exit(state: Execution, event: e.StepExit) -> Execution:
     activation = state.activations[event.activation]
     outcome, router_event = activation.outcome, activation.event
     if outcome is None or (outcome.ok and not event.result.ok):
@@ -295,10 +295,10 @@ def _exited(state: Execution, event: e.StepExit) -> Execution:
         scratch=assign_scratch(activation.scratch, event.set),
     )
     state = replace(state, ctx=assign_ctx(state.ctx, event.set))
-    return _with(state, activation)
+    return _with_activation(state, activation)
 
 
-def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
+def _fold_next_evaluated(state: Execution, event: e.NextEvaluated) -> Execution:
     activation = state.activations[event.activation]
     outcome = activation.outcome or Envelope(status="ok")
     error = event.failure or outcome.error or event.error
@@ -311,23 +311,23 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
         origins=activation.origins,
         event=event.event,
         verdicts=event.verdicts,
-        stats=tallies.stats(activation.loop),
-        loop=tallies.inheritance(activation, outcome),
+        stats=tallies.make_stats(activation.loop),
+        loop=tallies.inherit_loop(activation, outcome),
         order=state.events,
         args=activation.args,
         entered_at=activation.entered_at,
         ended_at=event.at,
     )
-    state = _without(state, event.activation)
+    state = _remove_activation(state, event.activation)
     state = replace(
         state,
         ctx=assign_ctx(state.ctx, event.set),
         steps={**state.steps, event.step: record},
         last_step=event.step,
-        outcome=_happened(state.outcome, activation, outcome, event),
+        outcome=_mark_step_outcome(state.outcome, activation, outcome, event),
     )
-    state = recoveries.by_arc(state, event, outcome)
-    if activation.cause == FINAL:
+    state = recoveries.count_arc_recovery(state, event, outcome)
+    if activation.cause == FINAL_CAUSE:
         finished = "failed" if unhandled else state.finished
         state = replace(state, final_done=True, finished=finished)
     if unhandled:
@@ -342,11 +342,11 @@ def _routed(state: Execution, event: e.NextEvaluated) -> Execution:
         )
     for chosen in event.chosen:
         token = Arrival(event.key, event.step, (event.order, chosen.arc), state.events, chosen.args)
-        state = _arrive(state, chosen.step, token)
+        state = _add_arrival(state, chosen.step, token)
     return state
 
 
-def _happened(
+def _mark_step_outcome(
     outcome: int,
     activation: Activation,
     result: Envelope,
@@ -357,11 +357,11 @@ def _happened(
     if result.reference is not None and activation.loop is None:
         payload = result.reference.sha256
     counts: tuple[int, ...] = ()
-    stats = tallies.stats(activation.loop)
+    stats = tallies.make_stats(activation.loop)
     if stats:
         counts = (stats.total, stats.ok, stats.failed, stats.skipped)
     arcs = ",".join(chosen.step for chosen in event.chosen)
-    return mark(
+    return add_outcome_fact(
         outcome,
         "step",
         event.step,
@@ -373,24 +373,26 @@ def _happened(
     )
 
 
-def _evaluated(state: Execution, event: e.ExpressionEvaluated) -> Execution:
-    state = _end(state, event.command_id)
+def _fold_expression_evaluated(state: Execution, event: e.ExpressionEvaluated) -> Execution:
+    state = _close_command(state, event.command_id)
     activation = state.activations.get(event.activation)
     if activation is None:
         return state
     values = {**activation.values, event.site: event.values}
-    return _with(state, replace(activation, values=values, planned=event.plan, broken=event.error))
+    return _with_activation(
+        state, replace(activation, values=values, planned=event.plan, broken=event.error)
+    )
 
 
-def _arrive(state: Execution, step: str, token: Arrival) -> Execution:
+def _add_arrival(state: Execution, step: str, token: Arrival) -> Execution:
     return replace(state, tokens={**state.tokens, step: (*state.tokens.get(step, ()), token)})
 
 
-def _with(state: Execution, activation: Activation) -> Execution:
+def _with_activation(state: Execution, activation: Activation) -> Execution:
     return replace(state, activations={**state.activations, activation.id: activation})
 
 
-def _without(state: Execution, activation_id: ActivationId) -> Execution:
+def _remove_activation(state: Execution, activation_id: ActivationId) -> Execution:
     activations = dict(state.activations)
     activation = activations.pop(activation_id)
     running = dict(state.running)
@@ -398,10 +400,10 @@ def _without(state: Execution, activation_id: ActivationId) -> Execution:
     if not running[activation.step]:
         del running[activation.step]
     state = replace(state, activations=activations, running=running)
-    return _untimed(state, activation)
+    return _remove_step_timer(state, activation)
 
 
-def _untimed(state: Execution, activation: Activation) -> Execution:
+def _remove_step_timer(state: Execution, activation: Activation) -> Execution:
     """Drop the step's timer. A step's timeout limits only its call."""
     if activation.timer is None:
         return state
@@ -412,7 +414,7 @@ def _untimed(state: Execution, activation: Activation) -> Execution:
 # ---- commands ---------------------------------------------------------------------------
 
 
-def _issued(state: Execution, event: e.CommandIssued) -> Execution:
+def _fold_command_issued(state: Execution, event: e.CommandIssued) -> Execution:
     command = OpenCommand(
         id=event.command_id,
         activation=event.activation,
@@ -427,10 +429,10 @@ def _issued(state: Execution, event: e.CommandIssued) -> Execution:
     )
     activation = state.activations.get(event.activation)
     if activation is not None and activation.pool != event.pool:
-        state = _with(state, replace(activation, pool=event.pool))
+        state = _with_activation(state, replace(activation, pool=event.pool))
     activation = state.activations[event.activation]
-    if activation.loop is not None and event.kind in ITEMS:
-        activation = replace(activation, loop=tallies.issued(activation.loop, event))
+    if activation.loop is not None and event.kind in LOOP_COMMAND_KINDS:
+        activation = replace(activation, loop=tallies.count_issued(activation.loop, event))
     elif event.kind == "run":
         activation = replace(activation, phase="call", timer=event.timer)
     elif event.kind == "plan":
@@ -447,84 +449,92 @@ def _issued(state: Execution, event: e.CommandIssued) -> Execution:
     )
 
 
-def _noticed(state: Execution, event: e.CommandClaimed | e.CommandStarted) -> Execution:
+def _fold_command_noticed(
+    state: Execution, event: e.CommandClaimed | e.CommandStarted
+) -> Execution:
     command = state.commands[event.command_id]
     return replace(
         state, commands={**state.commands, command.id: replace(command, worker=event.worker)}
     )
 
 
-def _reported(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
+def _fold_command_reported(
+    state: Execution, event: e.CommandCompleted | e.CommandFailed
+) -> Execution:
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
-    if activation.loop is not None and command.kind in ITEMS:
-        activation = replace(activation, loop=tallies.reported(activation.loop, command, event))
+    if activation.loop is not None and command.kind in LOOP_COMMAND_KINDS:
+        activation = replace(activation, loop=tallies.count_report(activation.loop, command, event))
     else:
-        activation = replace(activation, outcome=event.result.known())
+        activation = replace(activation, outcome=event.result.without_input())
     activation = replace(activation, scratch=assign_scratch(activation.scratch, event.set))
     state = replace(state, ctx=assign_ctx(state.ctx, event.set))
-    state = _recovered_by_rules(state, event)
-    return _with(_end(state, command.id), activation)
+    state = _count_rule_recoveries(state, event)
+    return _with_activation(_close_command(state, command.id), activation)
 
 
-def _recovered_by_rules(state: Execution, event: e.CommandCompleted | e.CommandFailed) -> Execution:
-    state = recoveries.by_rule(state, event.step, getattr(event, "recovered", None))
+def _count_rule_recoveries(
+    state: Execution, event: e.CommandCompleted | e.CommandFailed
+) -> Execution:
+    state = recoveries.count_rule_recovery(state, event.step, getattr(event, "recovered", None))
     if event.items is None:
         return state
-    return recoveries.by_rule(state, event.step, event.items.recovered)
+    return recoveries.count_rule_recovery(state, event.step, event.items.recovered)
 
 
-def _dead(state: Execution, event: e.CommandDead) -> Execution:
+def _fold_command_dead(state: Execution, event: e.CommandDead) -> Execution:
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
-    failure = worker_lost(command, event.attempt)
-    if activation.loop is not None and command.kind in ITEMS:
-        activation = replace(activation, loop=tallies.lost(activation.loop, command, failure))
+    failure = make_worker_lost(command, event.attempt)
+    if activation.loop is not None and command.kind in LOOP_COMMAND_KINDS:
+        activation = replace(activation, loop=tallies.count_lost(activation.loop, command, failure))
     elif command.kind in ("evaluate", "plan"):
         activation = replace(activation, broken=failure)
     else:
-        activation = replace(activation, outcome=failed(failure))
-    return _with(_end(state, command.id), activation)
+        activation = replace(activation, outcome=make_failed_envelope(failure))
+    return _with_activation(_close_command(state, command.id), activation)
 
 
-def worker_lost(command: OpenCommand, attempt: int) -> Failure:
+def make_worker_lost(command: OpenCommand, attempt: int) -> Failure:
     message = f"step {command.step}: {attempt} workers were lost while they ran this command"
     return Failure(code="WORKER_LOST", kind="worker_lost", message=message, attempt=attempt)
 
 
-def _command_cancelled(state: Execution, event: e.CommandCancelled) -> Execution:
+def _fold_command_cancelled(state: Execution, event: e.CommandCancelled) -> Execution:
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
-    if activation.loop is not None and command.kind in ITEMS:
-        state = _with(state, replace(activation, loop=tallies.cancelled(activation.loop, command)))
-    return _end(state, command.id)
+    if activation.loop is not None and command.kind in LOOP_COMMAND_KINDS:
+        state = _with_activation(
+            state, replace(activation, loop=tallies.count_cancelled(activation.loop, command))
+        )
+    return _close_command(state, command.id)
 
 
-def _returned(state: Execution, event: e.CommandReturned) -> Execution:
+def _fold_command_returned(state: Execution, event: e.CommandReturned) -> Execution:
     command = state.commands[event.command_id]
     returned = replace(command, attempt=command.attempt + 1, worker=None)
     return replace(state, commands={**state.commands, command.id: returned})
 
 
-def _reclaimed(state: Execution, event: e.CommandReclaimed) -> Execution:
+def _fold_command_reclaimed(state: Execution, event: e.CommandReclaimed) -> Execution:
     command = state.commands[event.command_id]
     reclaimed = replace(command, attempt=event.attempt, lost=command.lost + 1, worker=None)
     return replace(state, commands={**state.commands, command.id: reclaimed})
 
 
-def _end(state: Execution, command_id: CommandId) -> Execution:
+def _close_command(state: Execution, command_id: CommandId) -> Execution:
     """Remove an ended command, and the timers of its wait."""
     commands = dict(state.commands)
     command = commands.pop(command_id)
     if command.parked is None:
         return replace(state, commands=commands)
-    return waits.forget(replace(state, commands=commands), command.parked)
+    return waits.forget_wait_timers(replace(state, commands=commands), command.parked)
 
 
 # ---- loops ------------------------------------------------------------------------------
 
 
-def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
+def _fold_loop_started(state: Execution, event: e.LoopStarted) -> Execution:
     loop = LoopState(
         mode=event.mode,
         collection=event.collection,
@@ -534,8 +544,8 @@ def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
         max_failed=event.max_failed,
         single=event.single,
         reduce=event.reduce,
-        segments=_before(state, event),
-        gathered=_inherited_loop(state, event, "gathered") is not None,
+        segments=_list_inherited_segments(state, event),
+        gathered=_get_inherited_field(state, event, "gathered") is not None,
     )
     activation = replace(
         state.activations[event.activation],
@@ -547,18 +557,18 @@ def _loop_started(state: Execution, event: e.LoopStarted) -> Execution:
     if event.timer is not None:
         timers = {**state.timers, event.timer: TimerUse("step", event.activation)}
         state = replace(state, timers=timers)
-    return _with(state, activation)
+    return _with_activation(state, activation)
 
 
-def _before(state: Execution, event: e.LoopStarted) -> tuple[Segment, ...]:
+def _list_inherited_segments(state: Execution, event: e.LoopStarted) -> tuple[Segment, ...]:
     """The inherited reductions of the items that do not run again, as the first segment."""
-    partial = _inherited_loop(state, event, "partial")
+    partial = _get_inherited_field(state, event, "partial")
     if not partial:
         return ()
     return (Segment(-1, 0, partial),)
 
 
-def _inherited_loop(state: Execution, event: e.LoopStarted, field: str) -> Any:
+def _get_inherited_field(state: Execution, event: e.LoopStarted, field: str) -> Any:
     """A field of the inherited loop. None if the loop does not continue an inherited one."""
     if event.collection.kind != "failed":
         return None
@@ -568,10 +578,10 @@ def _inherited_loop(state: Execution, event: e.LoopStarted, field: str) -> Any:
     return getattr(loop, field)
 
 
-def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
+def _fold_loop_done(state: Execution, event: e.LoopDone) -> Execution:
     activation = state.activations[event.activation]
-    state = _untimed(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
-    state = recoveries.by_loop(state, event)
+    state = _remove_step_timer(replace(state, ctx=assign_ctx(state.ctx, event.set)), activation)
+    state = recoveries.count_loop_recovery(state, event)
     router_event = event.type if event.result.ok else FAILED_EVENT
     activation = replace(
         activation,
@@ -580,60 +590,60 @@ def _loop_done(state: Execution, event: e.LoopDone) -> Execution:
         event=router_event,
         timer=None,
     )
-    return _with(state, activation)
+    return _with_activation(state, activation)
 
 
-def _unchanged(state: Execution, event: e.Event) -> Execution:
+def _keep_state(state: Execution, event: e.Event) -> Execution:
     return state
 
 
 Fold = Callable[[Execution, Any], Execution]
 
 FOLDS: dict[type, Fold] = {
-    e.PlaybookInitialized: _initialized,
-    e.WorkflowInitialized: _admitted,
-    e.StepInherited: _inherited,
-    e.ArrivalsInherited: _arrivals_inherited,
-    e.CtxInherited: _ctx_inherited,
+    e.PlaybookInitialized: _fold_initialized,
+    e.WorkflowInitialized: _fold_admitted,
+    e.StepInherited: _fold_step_inherited,
+    e.ArrivalsInherited: _fold_arrivals_inherited,
+    e.CtxInherited: _fold_ctx_inherited,
     e.StateRead: playbook_state.fold_read,
     e.StateConflict: playbook_state.fold_conflict,
-    e.PlaybookPaused: _paused,
-    e.PlaybookResumed: _resumed,
-    e.ExecutionCancelling: _cancelling,
-    e.ExecutionCancelled: _cancelled,
-    e.PlaybookCompleted: _completed,
-    e.PlaybookFailed: _failed,
-    e.ExecutionQuarantined: _quarantined,
-    e.ExecutionReleased: _released,
-    e.StepEnter: _enter,
-    e.StepSkipped: _skipped,
-    e.CallDone: _called,
-    e.CallError: _called,
-    e.StepExit: _exited,
-    e.NextEvaluated: _routed,
-    e.ExpressionEvaluated: _evaluated,
-    e.TimerFired: waits.timer_fired,
-    e.SignalReceived: waits.signal_received,
-    e.ChildStarted: waits.child_started,
-    e.ChildEnded: waits.child_ended,
-    e.CommandIssued: _issued,
-    e.CommandClaimed: _noticed,
-    e.CommandStarted: _noticed,
-    e.CommandCompleted: _reported,
-    e.CommandFailed: _reported,
-    e.CommandParked: waits.parked,
-    e.CommandReturned: _returned,
-    e.CommandReclaimed: _reclaimed,
-    e.CommandDead: _dead,
-    e.CommandCancelled: _command_cancelled,
-    e.TaskDone: journals.task_done,
-    e.CallPage: journals.page,
-    e.RetryStarted: journals.retried,
-    e.CommandProgress: journals.progress,
-    e.FrameClaimed: journals.frame,
-    e.SinkProcessed: _unchanged,
-    e.LoopStarted: _loop_started,
-    e.LoopShardDone: journals.shard,
-    e.LoopFaninCompleted: _unchanged,
-    e.LoopDone: _loop_done,
+    e.PlaybookPaused: _fold_paused,
+    e.PlaybookResumed: _fold_resumed,
+    e.ExecutionCancelling: _fold_cancelling,
+    e.ExecutionCancelled: _fold_cancelled,
+    e.PlaybookCompleted: _fold_completed,
+    e.PlaybookFailed: _fold_failed,
+    e.ExecutionQuarantined: _fold_quarantined,
+    e.ExecutionReleased: _fold_released,
+    e.StepEnter: _fold_step_enter,
+    e.StepSkipped: _fold_step_skipped,
+    e.CallDone: _fold_call,
+    e.CallError: _fold_call,
+    e.StepExit: _fold_step_exit,
+    e.NextEvaluated: _fold_next_evaluated,
+    e.ExpressionEvaluated: _fold_expression_evaluated,
+    e.TimerFired: waits.fold_timer_fired,
+    e.SignalReceived: waits.fold_signal_received,
+    e.ChildStarted: waits.fold_child_started,
+    e.ChildEnded: waits.fold_child_ended,
+    e.CommandIssued: _fold_command_issued,
+    e.CommandClaimed: _fold_command_noticed,
+    e.CommandStarted: _fold_command_noticed,
+    e.CommandCompleted: _fold_command_reported,
+    e.CommandFailed: _fold_command_reported,
+    e.CommandParked: waits.fold_parked,
+    e.CommandReturned: _fold_command_returned,
+    e.CommandReclaimed: _fold_command_reclaimed,
+    e.CommandDead: _fold_command_dead,
+    e.CommandCancelled: _fold_command_cancelled,
+    e.TaskDone: journals.fold_task_done,
+    e.CallPage: journals.fold_page,
+    e.RetryStarted: journals.fold_retry,
+    e.CommandProgress: journals.fold_progress,
+    e.FrameClaimed: journals.fold_frame_claimed,
+    e.SinkProcessed: _keep_state,
+    e.LoopStarted: _fold_loop_started,
+    e.LoopShardDone: journals.fold_shard_done,
+    e.LoopFaninCompleted: _keep_state,
+    e.LoopDone: _fold_loop_done,
 }

@@ -13,17 +13,17 @@ from msgspec.structs import replace
 
 from noetl.engine.state import Execution, Record
 from noetl.model import events as e
-from noetl.model.envelope import Envelope, without_rows
+from noetl.model.envelope import Envelope, remove_rows
 from noetl.model.ids import Micros
-from noetl.playbook.assignments import full_name, root_of
+from noetl.playbook.assignments import full_name, split_full_name
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
 
-CTX_BYTES = 8_000  # of the variables in one `ctx.inherited`
-START_BYTES = 8_000  # of the steps in one `arrivals.inherited`
+MAX_CTX_PART_BYTES = 8_000  # of the variables in one `ctx.inherited`
+MAX_START_PART_BYTES = 8_000  # of the steps in one `arrivals.inherited`
 
 
-class Repeat(Struct, frozen=True, kw_only=True):
+class RetryPreview(Struct, frozen=True, kw_only=True):
     """What a retry, or a rerun from a step, is going to do."""
 
     inherited: tuple[str, ...]  # steps with results that are taken over
@@ -33,12 +33,14 @@ class Repeat(Struct, frozen=True, kw_only=True):
     writes_again: dict[str, tuple[str, ...]] = {}  # by step: names with a value that it reassigns
 
 
-def preview(plan: Plan, retried: Execution) -> Repeat:
+def predict_retry(plan: Plan, retried: Execution) -> RetryPreview:
     """Compute what a retry would do, without starting it."""
-    begins = tuple(dict.fromkeys(start.step for start in start_at(plan, retried))) or (plan.entry,)
+    begins = tuple(dict.fromkeys(start.step for start in list_starts(plan, retried))) or (
+        plan.entry_step,
+    )
     inherited_steps = [
         event.step
-        for event in inherited(plan, retried, 0)
+        for event in list_inherited(plan, retried, 0)
         if isinstance(event, e.StepInherited) and event.loop is None
     ]
     following = plan.steps_after(*(step for step in begins if step in plan.steps))
@@ -52,10 +54,10 @@ def preview(plan: Plan, retried: Execution) -> Repeat:
     for step in again:
         if step not in retried.steps:
             continue
-        names = _writes_again(plan.steps[step].step, retried)
+        names = _list_rewritten_names(plan.steps[step].step, retried)
         if names:
             writes_again[step] = names
-    return Repeat(
+    return RetryPreview(
         inherited=tuple(inherited_steps),
         begins=begins,
         again=tuple(again),
@@ -64,25 +66,25 @@ def preview(plan: Plan, retried: Execution) -> Repeat:
     )
 
 
-def changed_loops(before: Plan, plan: Plan, retried: Execution) -> tuple[str, ...]:
+def find_changed_loops(before: Plan, plan: Plan, retried: Execution) -> tuple[str, ...]:
     """Loops that run some of their items again although the new version of the playbook has
     another `in` for them."""
-    again = preview(plan, retried).items
+    again = predict_retry(plan, retried).items
     return tuple(
         step
         for step in again
-        if step in before.steps and _collection(before, step) != _collection(plan, step)
+        if step in before.steps and _get_loop_source(before, step) != _get_loop_source(plan, step)
     )
 
 
-def _collection(plan: Plan, step: str) -> object:
+def _get_loop_source(plan: Plan, step: str) -> object:
     loop = plan.steps[step].step.loop
     if loop is None:
         return None
     return loop.in_
 
 
-def _writes_again(step: Step, retried: Execution) -> tuple[str, ...]:
+def _list_rewritten_names(step: Step, retried: Execution) -> tuple[str, ...]:
     """The names of ctx and state that have a value and that the step assigns again.
 
     Names with a reducer are left out: they take in only the items that run again. A rewound
@@ -101,19 +103,19 @@ def _writes_again(step: Step, retried: Execution) -> tuple[str, ...]:
 
 
 def _has_value(name: str, retried: Execution) -> bool:
-    root, path = root_of(name)
+    root, path = split_full_name(name)
     values = {"ctx": retried.ctx, "state": retried.playbook_state}.get(root, {})
     return path[0] in values
 
 
-def misfits(plan: Plan, retried: Execution) -> list[str]:
+def find_misfits(plan: Plan, retried: Execution) -> list[str]:
     """Why this version of the playbook cannot continue the execution; empty if it can."""
     problems = [
         f"it has no step {start.step!r}, where the retry begins"
-        for start in start_at(plan, retried)
+        for start in list_starts(plan, retried)
         if start.step not in plan.steps
     ]
-    for event in inherited(plan, retried, 0):
+    for event in list_inherited(plan, retried, 0):
         if not isinstance(event, e.StepInherited):
             continue
         step = plan.steps.get(event.step)
@@ -127,28 +129,28 @@ def misfits(plan: Plan, retried: Execution) -> list[str]:
             problems += [
                 f"it decides on {selection.source}, which was not kept of {event.step!r}"
                 for selection in step.selections
-                if event.result.selected(selection.id) is None
+                if event.result.find_selection(selection.id) is None
             ]
     return problems
 
 
-def start_at(plan: Plan, retried: Execution) -> tuple[e.StartAt, ...]:
+def list_starts(plan: Plan, retried: Execution) -> tuple[e.StartAt, ...]:
     """Every arrival at a step that failed or was cut off. A step with `join: each` runs for each
     arrival; any other step runs once, with the arguments of all."""
     if retried.status == "completed":
         return tuple(
-            e.StartAt(step, loop.args) for step, loop in _first_loops(plan, retried).items()
+            e.StartAt(step, loop.args) for step, loop in _find_first_loops(plan, retried).items()
         )
     return tuple(e.StartAt(unfinished.step, unfinished.args) for unfinished in retried.unfinished)
 
 
-def start_parts(plan: Plan, retried: Execution) -> list[tuple[e.StartAt, ...]]:
+def split_starts(plan: Plan, retried: Execution) -> list[tuple[e.StartAt, ...]]:
     """Split the starts into parts that fit into events. The first part may be empty."""
     parts: list[tuple[e.StartAt, ...]] = [()]
     size = 0
-    for start in start_at(plan, retried):
+    for start in list_starts(plan, retried):
         added = len(json.encode(start))
-        if parts[-1] and size + added > START_BYTES:
+        if parts[-1] and size + added > MAX_START_PART_BYTES:
             parts.append(())
             size = 0
         parts[-1] = (*parts[-1], start)
@@ -156,7 +158,7 @@ def start_parts(plan: Plan, retried: Execution) -> list[tuple[e.StartAt, ...]]:
     return parts
 
 
-def loops_with_failed_items(retried: Execution) -> dict[str, e.LoopInherited]:
+def find_loops_with_failed_items(retried: Execution) -> dict[str, e.LoopInherited]:
     """The loops of a completed execution that completed with failed items, in order of their
     end."""
     in_order = sorted(retried.steps.items(), key=lambda entry: entry[1].order)
@@ -167,11 +169,13 @@ def loops_with_failed_items(retried: Execution) -> dict[str, e.LoopInherited]:
     }
 
 
-def _first_loops(plan: Plan, retried: Execution) -> dict[str, e.LoopInherited]:
+def _find_first_loops(plan: Plan, retried: Execution) -> dict[str, e.LoopInherited]:
     """The loops with failed items that no other such loop leads to. Of two that lead to each
     other, the one that ended first."""
     loops = {
-        step: loop for step, loop in loops_with_failed_items(retried).items() if step in plan.steps
+        step: loop
+        for step, loop in find_loops_with_failed_items(retried).items()
+        if step in plan.steps
     }
     first: dict[str, e.LoopInherited] = {}
     for step, loop in loops.items():
@@ -182,10 +186,10 @@ def _first_loops(plan: Plan, retried: Execution) -> dict[str, e.LoopInherited]:
 
 
 def _leads_to(plan: Plan, step: str, other: str) -> bool:
-    return bool(plan.reached_by[other] & plan.bit(step))
+    return bool(plan.reached_by[other] & plan.get_step_bit(step))
 
 
-def _follows(plan: Plan, step: str, loops: Iterable[str]) -> bool:
+def _runs_only_after(plan: Plan, step: str, loops: Iterable[str]) -> bool:
     """Whether the step runs only after one of these loops. A step that also runs before them, in a
     cycle, does not count: its result is needed."""
     if step not in plan.steps:
@@ -193,31 +197,31 @@ def _follows(plan: Plan, step: str, loops: Iterable[str]) -> bool:
     return any(_leads_to(plan, loop, step) and not _leads_to(plan, step, loop) for loop in loops)
 
 
-def inherited(plan: Plan, retried: Execution, at: Micros) -> list[e.Event]:
+def list_inherited(plan: Plan, retried: Execution, at: Micros) -> list[e.Event]:
     """The events of what the new execution inherits: variables in parts that fit into events, then
     results by reference."""
-    again = {start.step for start in start_at(plan, retried)}
+    again = {start.step for start in list_starts(plan, retried)}
     loops = again if retried.status == "completed" else frozenset()
     events: list[e.Event] = []
     part: dict[str, object] = {}
     for name in sorted(retried.ctx):
-        if part and len(json.encode({**part, name: retried.ctx[name]})) > CTX_BYTES:
+        if part and len(json.encode({**part, name: retried.ctx[name]})) > MAX_CTX_PART_BYTES:
             events.append(e.CtxInherited(at=at, set=part, part=len(events)))
             part = {}
         part[name] = retried.ctx[name]
     if part:
         events.append(e.CtxInherited(at=at, set=part, part=len(events)))
     for step, record in sorted(retried.steps.items(), key=lambda entry: entry[1].order):
-        if step not in again and _follows(plan, step, loops):
+        if step not in again and _runs_only_after(plan, step, loops):
             continue
         begins_again = step in again and (record.loop is not None or retried.status != "running")
-        event = _step(step, record, begins_again, at)
+        event = _inherit_step(step, record, begins_again, at)
         if event is not None:
             events.append(event)
     return events
 
 
-def _step(step: str, record: Record, again: bool, at: Micros) -> e.StepInherited | None:
+def _inherit_step(step: str, record: Record, again: bool, at: Micros) -> e.StepInherited | None:
     if again:
         loop = record.loop
         if loop is None:
@@ -226,5 +230,5 @@ def _step(step: str, record: Record, again: bool, at: Micros) -> e.StepInherited
         return e.StepInherited(at=at, step=step, result=failed, runs=0, loop=loop)
     if record.result is None or record.status not in ("ok", "error", "inherited"):
         return None
-    result = replace(record.result, context=without_rows(record.result.context))
+    result = replace(record.result, context=remove_rows(record.result.context))
     return e.StepInherited(at=at, step=step, result=result, runs=record.runs)

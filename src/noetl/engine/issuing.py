@@ -6,44 +6,46 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.engine import sites
-from noetl.engine.playbook_state import visible
+from noetl.engine.playbook_state import get_visible_state
 from noetl.engine.sites import Moment
 from noetl.engine.state import Activation, Execution, OpenCommand, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.commands import DEFAULT_POOL, Command, Scope
 from noetl.model.decisions import Effect, Issue, Requeue, SetTimer
 from noetl.model.errors import Failure
-from noetl.model.exchange import LEASE
+from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import Micros, command_id, timer_id
-from noetl.playbook.durations import micros
+from noetl.playbook.durations import parse_micros
 from noetl.playbook.model import Step
-from noetl.playbook.plan import Uses
+from noetl.playbook.plan import UsedNames
 from noetl.playbook.text import is_template
 
-Made = Iterator[e.Event | Effect]
+Decision = Iterator[e.Event | Effect]
 
 
-def run(pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def issue_run(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Decision:
     """Issue the one command that runs the step's pipeline, with the timer of its timeout."""
-    timeout = step_timeout(pinned, activation)
+    timeout = get_step_timeout(pinned, activation)
     timer = timer_id(activation.id, "timeout") if timeout is not None else None
-    command = command_for(pinned, state, activation, "run", moment, timeout=timeout)
-    yield issued(command, moment, timer=timer)
+    command = make_command(pinned, state, activation, "run", moment, timeout=timeout)
+    yield make_command_issued(command, moment, timer=timer)
     yield Issue(command)
     if timer is not None and timeout is not None:
         due = moment.at + timeout
-        if not _parks(pinned, activation):
-            due += LEASE  # the worker ends the tool first: its error says more than ours
+        if not _may_park(pinned, activation):
+            due += LEASE_MICROS  # the worker ends the tool first: its error says more than ours
         yield SetTimer(timer, due)
 
 
-def _parks(pinned: PinnedPlaybook, activation: Activation) -> bool:
+def _may_park(pinned: PinnedPlaybook, activation: Activation) -> bool:
     """Whether the command may wait without a worker. Only the timer can end it then."""
     tasks = pinned.plan.steps[activation.step].step.tool
     return any(task.kind in ("wait", "playbook") for task in tasks)
 
 
-def ask(
+def ask_for_evaluation(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -51,13 +53,13 @@ def ask(
     site: str,
     moment: Moment,
     site_args: dict[str, Any] | None = None,
-) -> Made:
+) -> Decision:
     """Issue a command that evaluates expressions which need data, once per site."""
-    if held(state):
+    if is_held(state):
         return
     if any(command.activation == activation.id for command in state.commands.values()):
         return
-    command = command_for(
+    command = make_command(
         pinned,
         state,
         activation,
@@ -67,23 +69,23 @@ def ask(
         site=site,
         site_args=site_args or {},
     )
-    yield issued(command, moment)
+    yield make_command_issued(command, moment)
     yield Issue(command)
 
 
-def held(state: Execution) -> bool:
+def is_held(state: Execution) -> bool:
     """Whether nothing may be issued: the execution is paused, cancelling, ended or quarantined."""
     return state.paused or state.status != "running" or state.quarantined is not None
 
 
-def step_timeout(pinned: PinnedPlaybook, activation: Activation) -> Micros | None:
+def get_step_timeout(pinned: PinnedPlaybook, activation: Activation) -> Micros | None:
     declared = pinned.plan.steps[activation.step].step.spec.timeout
     if declared is None:
         return None
-    return micros(declared)
+    return parse_micros(declared)
 
 
-def command_for(
+def make_command(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -95,12 +97,12 @@ def command_for(
     **fields: Any,
 ) -> Command:
     step = pinned.plan.steps[activation.step].step
-    pool = pool_for(pinned, state, activation, kind, moment)
+    pool = choose_command_pool(pinned, state, activation, kind, moment)
     assert isinstance(pool, str), "a step fails before it issues anything if its pool is no text"
     priority = step.spec.priority
     if priority is None:
         priority = pinned.plan.playbook.executor.spec.priority
-    uses = _uses(pinned, activation, kind, fields.get("collection"))
+    uses = _choose_uses(pinned, activation, kind, fields.get("collection"))
     return Command(
         command_id=command_id(activation.id, purpose or kind, number),
         execution_id=state.execution_id,
@@ -111,12 +113,12 @@ def command_for(
         pool=pool,
         priority=priority,
         tenant=pinned.tenant,
-        scope=scope_for(pinned, state, activation, uses),
+        scope=make_command_scope(pinned, state, activation, uses),
         **fields,
     )
 
 
-def pool_for(
+def choose_command_pool(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -126,18 +128,18 @@ def pool_for(
     """The pool of a command. All commands of an activation use the pool rendered for the first."""
     step = pinned.plan.steps[activation.step].step
     if step.spec.pool is None or not is_template(step.spec.pool):
-        return pool_of(step, kind)
-    return activation.pool or _rendered_pool(pinned, state, activation, moment)
+        return get_step_pool(step, kind)
+    return activation.pool or _render_pool(pinned, state, activation, moment)
 
 
-def _rendered_pool(
+def _render_pool(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     moment: Moment,
 ) -> str | Failure:
     template = pinned.plan.steps[activation.step].step.spec.pool
-    value = sites.value_of(pinned, state, activation, template, moment, "pool")
+    value = sites.render_server_value(pinned, state, activation, template, moment, "pool")
     if isinstance(value, Failure):
         return replace(value, message=f"spec.pool: {value.message}")
     if isinstance(value, str) and value.strip():
@@ -146,64 +148,64 @@ def _rendered_pool(
     return Failure(code="POOL_INVALID", kind="config", message=message)
 
 
-def pool_of(step: Step, kind: e.CommandKind, activation: Activation | None = None) -> str:
+def get_step_pool(step: Step, kind: e.CommandKind, activation: Activation | None = None) -> str:
     """The pool of the step's commands. A rendered pool is known only to an activation that issued
     a command."""
     if is_template(step.spec.pool) and activation is not None:
         return activation.pool or DEFAULT_POOL
     if step.spec.pool:
         return step.spec.pool
-    if _on_spark(step, kind):
+    if _needs_spark_pool(step, kind):
         return "spark"
     return DEFAULT_POOL
 
 
-def _on_spark(step: Step, kind: e.CommandKind) -> bool:
+def _needs_spark_pool(step: Step, kind: e.CommandKind) -> bool:
     if kind == "chunk":
         return step.loop is not None and step.loop.spec.policy.exec == "spark"
     return kind == "run" and any(task.kind == "spark" for task in step.tool)
 
 
-def _uses(
+def _choose_uses(
     pinned: PinnedPlaybook,
     activation: Activation,
     kind: e.CommandKind,
     collection: e.Collection | None,
-) -> Uses:
+) -> UsedNames:
     """The names that the command needs. A worker that evaluates `loop.in` needs its names too;
     other commands do not carry them, because their values may be large."""
     plan = pinned.plan.steps[activation.step]
     if kind in ("run", "frame"):
-        return plan.body
+        return plan.body_uses
     if kind == "chunk" and (collection is None or collection.kind == "reference"):
-        return plan.body
+        return plan.body_uses
     return plan.uses
 
 
-def _state(state: Execution, uses: Uses) -> dict[str, Any]:
+def _select_state(state: Execution, uses: UsedNames) -> dict[str, Any]:
     if uses.state is None:
-        return visible(state)
+        return get_visible_state(state)
     if not uses.state:
         return {}
-    return _only(visible(state), uses.state)
+    return _select_names(get_visible_state(state), uses.state)
 
 
-def scope_for(
+def make_command_scope(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
-    uses: Uses,
+    uses: UsedNames,
 ) -> Scope:
     """The scope of a command: only the names that its templates use."""
     workload = pinned.workload
     if uses.workload is not None:
-        workload = _only(workload, uses.workload)
+        workload = _select_names(workload, uses.workload)
     ctx = state.ctx
     if uses.ctx is not None:
-        ctx = _only(ctx, uses.ctx)
+        ctx = _select_names(ctx, uses.ctx)
     playbook_state = None
     if not pinned.plan.hides_state:
-        playbook_state = _state(state, uses)
+        playbook_state = _select_state(state, uses)
     outer: dict[str, Any] = {}
     if state.parent is not None:
         outer = state.parent.iter
@@ -232,11 +234,11 @@ def scope_for(
     )
 
 
-def _only(values: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
+def _select_names(values: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
 
 
-def issued(command: Command, moment: Moment, **fields: Any) -> e.CommandIssued:
+def make_command_issued(command: Command, moment: Moment, **fields: Any) -> e.CommandIssued:
     """The event that belongs to the effect `Issue(command)`."""
     return e.CommandIssued(
         at=moment.at,

@@ -8,7 +8,7 @@ other, the step with the earliest arrival runs.
 
 from typing import Any
 
-from noetl.engine.issuing import Made
+from noetl.engine.issuing import Decision
 from noetl.engine.sites import Moment
 from noetl.engine.state import Arrival, Execution, PinnedPlaybook
 from noetl.model import events as e
@@ -16,7 +16,7 @@ from noetl.model.errors import Failure
 from noetl.model.ids import activation_id
 
 
-def release(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
+def release_arrivals(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Decision:
     """Enter every step at which no arrival has to wait any longer."""
     if not state.tokens:
         return
@@ -35,43 +35,51 @@ def release(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
         )
         return
     held_steps = sorted(state.tokens, key=lambda step: (state.tokens[step][0].arrival, step))
-    live = _live(pinned, state)
-    free = [step for step in held_steps if _each(pinned, step) or not _blocked(pinned, live, step)]
+    live = _find_live_steps(pinned, state)
+    free = [
+        step
+        for step in held_steps
+        if _joins_each(pinned, step) or not _is_blocked(pinned, live, step)
+    ]
     if not free and not state.running:
         free = held_steps[:1]
     for step in free:
-        yield from _enter(pinned, state, step, moment)
+        yield from _enter_step(pinned, state, step, moment)
 
 
-def _live(pinned: PinnedPlaybook, state: Execution) -> int:
+def _find_live_steps(pinned: PinnedPlaybook, state: Execution) -> int:
     """A bit set of the steps that run, wait or are held."""
     live = 0
     for step in (*state.running, *state.tokens):
-        live |= pinned.plan.bit(step)
+        live |= pinned.plan.get_step_bit(step)
     return live
 
 
-def _blocked(pinned: PinnedPlaybook, live: int, step: str) -> bool:
-    return bool(pinned.plan.reached_by[step] & live & ~pinned.plan.bit(step))
+def _is_blocked(pinned: PinnedPlaybook, live: int, step: str) -> bool:
+    return bool(pinned.plan.reached_by[step] & live & ~pinned.plan.get_step_bit(step))
 
 
-def blockers(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
+def list_blockers(pinned: PinnedPlaybook, state: Execution, step: str) -> list[str]:
     """The live steps that could still reach this one, in document order."""
-    blocking = pinned.plan.reached_by[step] & _live(pinned, state) & ~pinned.plan.bit(step)
-    return [name for name in pinned.plan.steps if blocking & pinned.plan.bit(name)]
+    blocking = (
+        pinned.plan.reached_by[step]
+        & _find_live_steps(pinned, state)
+        & ~pinned.plan.get_step_bit(step)
+    )
+    return [name for name in pinned.plan.steps if blocking & pinned.plan.get_step_bit(name)]
 
 
-def _each(pinned: PinnedPlaybook, step: str) -> bool:
+def _joins_each(pinned: PinnedPlaybook, step: str) -> bool:
     return pinned.plan.steps[step].step.spec.join == "each"
 
 
-def _enter(pinned: PinnedPlaybook, state: Execution, step: str, moment: Moment) -> Made:
+def _enter_step(pinned: PinnedPlaybook, state: Execution, step: str, moment: Moment) -> Decision:
     """Enter the step once for all its arrivals; with `join: each`, once for each arrival."""
     tokens = state.tokens[step]
     record = state.steps.get(step)
     runs = record.runs if record is not None else 0
     groups: list[tuple[Arrival, ...]] = [tokens]
-    if _each(pinned, step):
+    if _joins_each(pinned, step):
         groups = [(token,) for token in tokens]
     for number, group in enumerate(groups, start=1):
         args: dict[str, Any] = {}

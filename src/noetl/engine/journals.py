@@ -12,12 +12,12 @@ from noetl.model.commands import Journal, Page
 from noetl.playbook.assignments import assign_ctx, assign_scratch
 
 
-def task_done(state: Execution, event: e.TaskDone) -> Execution:
+def fold_task_done(state: Execution, event: e.TaskDone) -> Execution:
     command = state.commands[event.command_id]
     before = command.journal
     results, prev, last = before.results, before.prev, before.last
     if not event.transparent:
-        last = event.result.bare()
+        last = event.result.without_context()
         results = {**results, event.task: last}
         if event.result.ok:
             prev = last
@@ -31,22 +31,22 @@ def task_done(state: Execution, event: e.TaskDone) -> Execution:
         set={**before.set, **event.set},
         recovered=event.recovered,
     )
-    return _assigned(_with(state, command, journal), command, event.set)
+    return _fold_assignments(_with_journal(state, command, journal), command, event.set)
 
 
-def page(state: Execution, event: e.CallPage) -> Execution:
+def fold_page(state: Execution, event: e.CallPage) -> Execution:
     command = state.commands[event.command_id]
     journal = replace(
         command.journal,
-        page=Page(event.page, event.cursor, event.result.bare()),
+        page=Page(event.page, event.cursor, event.result.without_context()),
         tries=0,
         resolved=None,
         set={**command.journal.set, **event.set},
     )
-    return _assigned(_with(state, command, journal), command, event.set)
+    return _fold_assignments(_with_journal(state, command, journal), command, event.set)
 
 
-def retried(state: Execution, event: e.RetryStarted) -> Execution:
+def fold_retry(state: Execution, event: e.RetryStarted) -> Execution:
     command = state.commands[event.command_id]
     journal = replace(
         command.journal,
@@ -54,31 +54,31 @@ def retried(state: Execution, event: e.RetryStarted) -> Execution:
         resolved=None,
         set={**command.journal.set, **event.set},
     )
-    return _assigned(_with(state, command, journal), command, event.set)
+    return _fold_assignments(_with_journal(state, command, journal), command, event.set)
 
 
-def progress(state: Execution, event: e.CommandProgress) -> Execution:
+def fold_progress(state: Execution, event: e.CommandProgress) -> Execution:
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
     assert activation.loop is not None, "only a chunk makes progress"
-    loop = tallies.progressed(activation.loop, command, event.done, event.items)
+    loop = tallies.count_progress(activation.loop, command, event.done, event.items)
     activation = replace(activation, loop=loop)
-    state = _with(state, command, replace(command.journal, done=event.done))
-    state = recoveries.by_rule(state, event.step, event.items.recovered)
+    state = _with_journal(state, command, replace(command.journal, done=event.done))
+    state = recoveries.count_rule_recovery(state, event.step, event.items.recovered)
     return replace(state, activations={**state.activations, activation.id: activation})
 
 
-def shard(state: Execution, event: e.LoopShardDone) -> Execution:
+def fold_shard_done(state: Execution, event: e.LoopShardDone) -> Execution:
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
     assert activation.loop is not None, "only a loop has partitions"
-    activation = replace(activation, loop=tallies.sharded(activation.loop, event.items))
+    activation = replace(activation, loop=tallies.count_partition(activation.loop, event.items))
     journal = replace(command.journal, shards=(*command.journal.shards, event.shard))
-    state = _with(state, command, journal)
+    state = _with_journal(state, command, journal)
     return replace(state, activations={**state.activations, activation.id: activation})
 
 
-def frame(state: Execution, event: e.FrameClaimed) -> Execution:
+def fold_frame_claimed(state: Execution, event: e.FrameClaimed) -> Execution:
     """Place the rows of the frame behind those of all frames that were claimed before."""
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
@@ -88,10 +88,10 @@ def frame(state: Execution, event: e.FrameClaimed) -> Execution:
     activation = replace(activation, loop=replace(loop, claimed=place + event.size))
     state = replace(state, activations={**state.activations, activation.id: activation})
     journal = replace(command.journal, frame=event.reference, frame_size=event.size)
-    return _with(state, replace(command, place=place), journal)
+    return _with_journal(state, replace(command, place=place), journal)
 
 
-def knows(command: OpenCommand, event: e.Reported) -> bool:
+def has_journal_entry(command: OpenCommand, event: e.Reported) -> bool:
     """Whether the journal has this entry. A worker repeats an entry if the acknowledgement of it
     was lost."""
     journal = command.journal
@@ -117,13 +117,15 @@ def knows(command: OpenCommand, event: e.Reported) -> bool:
             return False
 
 
-def _with(state: Execution, command: OpenCommand, journal: Journal) -> Execution:
+def _with_journal(state: Execution, command: OpenCommand, journal: Journal) -> Execution:
     return replace(
         state, commands={**state.commands, command.id: replace(command, journal=journal)}
     )
 
 
-def _assigned(state: Execution, command: OpenCommand, values: dict[str, object]) -> Execution:
+def _fold_assignments(
+    state: Execution, command: OpenCommand, values: dict[str, object]
+) -> Execution:
     if not values:
         return state
     activation = state.activations[command.activation]

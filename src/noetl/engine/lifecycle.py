@@ -5,24 +5,24 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.engine import joins
-from noetl.engine.fold import FINAL
-from noetl.engine.issuing import Made
+from noetl.engine.fold import FINAL_CAUSE
+from noetl.engine.issuing import Decision
 from noetl.engine.sites import Moment
 from noetl.engine.state import Execution, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.decisions import AskAdmission, ClearTimer, LeaveAdmission, Send, SetTimer, Stop
-from noetl.model.envelope import Envelope, failed, no_value_context
+from noetl.model.envelope import Envelope, make_failed_envelope, make_no_value_context
 from noetl.model.errors import Failure
 from noetl.model.ids import CommandId, ExecutionId, activation_id, timer_id
 from noetl.model.messages import Cancel, Notice
 
 
-def begin(
+def begin_execution(
     pinned: PinnedPlaybook,
     state: Execution,
     event: e.PlaybookInitialized,
     moment: Moment,
-) -> Made:
+) -> Decision:
     """Admit the execution at once, or ask for one of the `max_concurrent` places."""
     if event.timeout is not None:
         yield SetTimer(timer_id(state.execution_id, "execution"), moment.at + event.timeout)
@@ -33,26 +33,26 @@ def begin(
         yield AskAdmission(state.path, limit)
 
 
-def settle(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
+def settle(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Decision:
     """Decide what follows from the whole state, when nothing more follows from the event."""
     if state.terminal or state.quarantined is not None:
         return
     if state.status == "cancelling":
-        if nothing_left(state):
-            yield from _finish(pinned, state, moment)
+        if has_nothing_live(state):
+            yield from _finish_execution(pinned, state, moment)
     elif state.status == "running" and not state.paused:
         if state.tokens:
-            yield from joins.release(pinned, state, moment)
+            yield from joins.release_arrivals(pinned, state, moment)
         elif not state.activations and not state.calls:
-            yield from _finish(pinned, state, moment)
+            yield from _finish_execution(pinned, state, moment)
 
 
-def nothing_left(state: Execution) -> bool:
+def has_nothing_live(state: Execution) -> bool:
     """Whether all commands and children that cancelling waits for have ended."""
     return not state.commands and not state.calls
 
 
-def cancelling(state: Execution) -> Made:
+def cancel_live_work(state: Execution) -> Decision:
     """Stop all commands and cancel all children."""
     if state.commands:
         commands = sorted(state.commands.values(), key=lambda command: command.order)
@@ -62,7 +62,7 @@ def cancelling(state: Execution) -> Made:
             yield cancel_child(state, call.child)
 
 
-def cancel_children_of(state: Execution, command: CommandId) -> Made:
+def cancel_children(state: Execution, command: CommandId) -> Decision:
     """Cancel the children of a stopped command. A child that has not started yet is cancelled as
     soon as it has."""
     for _, call in sorted(state.calls.items()):
@@ -74,21 +74,21 @@ def cancel_child(state: Execution, child: ExecutionId) -> Send:
     return Send(child, Cancel(request=f"parent:{state.execution_id}", reason="parent"))
 
 
-def _finish(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
+def _finish_execution(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Decision:
     """Enter the final step if it has not run; otherwise end the execution."""
-    final = pinned.plan.final
+    final = pinned.plan.final_step
     if final is not None and state.finished is None and state.activated:
         record = state.steps.get(final)
         runs = record.runs if record is not None else 0
         yield e.StepEnter(
             at=moment.at,
             step=final,
-            activation=activation_id(state.execution_id, final, FINAL),
+            activation=activation_id(state.execution_id, final, FINAL_CAUSE),
             run=runs + 1,
-            cause=FINAL,
+            cause=FINAL_CAUSE,
         )
         return
-    terminal = _terminal(state, moment)
+    terminal = _make_terminal_event(state, moment)
     yield terminal
     for timer in sorted(state.timers):
         yield ClearTimer(timer)
@@ -98,13 +98,13 @@ def _finish(pinned: PinnedPlaybook, state: Execution, moment: Moment) -> Made:
         notice = e.ChildEnded(
             call=state.parent.call,
             child=state.execution_id,
-            result=_answer(state, terminal),
+            result=_make_parent_answer(state, terminal),
             recovered=state.recovered,
         )
         yield Send(state.parent.execution_id, Notice(event=notice))
 
 
-def _terminal(state: Execution, moment: Moment) -> e.Terminal:
+def _make_terminal_event(state: Execution, moment: Moment) -> e.Terminal:
     """The one event that ends the execution."""
     cancelled = (
         state.status == "cancelling"
@@ -119,33 +119,33 @@ def _terminal(state: Execution, moment: Moment) -> e.Terminal:
     if state.last_step is not None:
         record = state.steps.get(state.last_step)
         if record is not None and record.result is not None:
-            result = record.result.bare()
+            result = record.result.without_context()
     return e.PlaybookCompleted(at=moment.at, step=state.last_step, result=result)
 
 
-def _answer(state: Execution, terminal: e.Terminal) -> Envelope:
+def _make_parent_answer(state: Execution, terminal: e.Terminal) -> Envelope:
     """The result of the execution for its parent: the step that the parent asked for, or a
     failure."""
     child = state.execution_id
     detail: dict[str, Any] = {"execution_id": child}
     match terminal:
         case e.PlaybookCompleted():
-            return _completed_answer(state)
+            return _make_completed_answer(state)
         case e.PlaybookFailed():
             error = terminal.error
             detail |= {"code": error.code, "step": terminal.step}
             if error.kind == "runaway":  # every ancestor reports the runaway itself
-                return failed(replace(error, detail=detail))
+                return make_failed_envelope(replace(error, detail=detail))
             message = f"child {child} failed at {terminal.step}: {error.message}"
             failure = Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail)
-            return failed(failure)
+            return make_failed_envelope(failure)
         case e.ExecutionCancelled():
             message = f"child {child} was cancelled"
             failure = Failure(code="CHILD_CANCELLED", kind="child", message=message, detail=detail)
-            return failed(failure)
+            return make_failed_envelope(failure)
 
 
-def _completed_answer(state: Execution) -> Envelope:
+def _make_completed_answer(state: Execution) -> Envelope:
     child = state.execution_id
     step = state.return_step or state.last_step
     result: Envelope | None = None
@@ -154,11 +154,13 @@ def _completed_answer(state: Execution) -> Envelope:
     if result is None and state.return_step is not None:
         message = f"child {child} ended without running its return_step {state.return_step}"
         detail = {"execution_id": child}
-        return failed(Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail))
+        return make_failed_envelope(
+            Failure(code="CHILD_FAILED", kind="child", message=message, detail=detail)
+        )
     if result is None:
         return Envelope(status="ok")
     context = {name: value for name, value in result.context.items() if name != "selections"}
-    no_value = result.why_no_value(f"step {step} of child {child}")
+    no_value = result.explain_no_value(f"step {step} of child {child}")
     if no_value:
-        context |= no_value_context(no_value)
+        context |= make_no_value_context(no_value)
     return Envelope(status="ok", reference=result.reference, context=context)

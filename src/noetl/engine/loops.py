@@ -11,25 +11,32 @@ from typing import Any, Literal
 import msgspec
 
 from noetl.engine import playbook_state, sites, tallies
-from noetl.engine.issuing import Made, ask, command_for, held, issued, step_timeout
+from noetl.engine.issuing import (
+    Decision,
+    ask_for_evaluation,
+    get_step_timeout,
+    is_held,
+    make_command,
+    make_command_issued,
+)
 from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, LoopState, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.commands import MAX_FRAME_ROWS
 from noetl.model.decisions import AddPart, Issue, SetTimer, Stop
-from noetl.model.envelope import NOT_WRITTEN, Envelope, failed
+from noetl.model.envelope import NOT_WRITTEN, Envelope, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, RefId, gathered_id, timer_id
-from noetl.model.reference import Reference, address
+from noetl.model.reference import Reference, make_address
 from noetl.playbook import reducers
 from noetl.playbook.assignments import (
-    found_at,
     full_name,
+    get_at_path,
     is_reference,
     is_state,
-    linked,
-    root_of,
-    unwrapped,
+    read_link,
+    split_full_name,
+    unwrap_links,
 )
 from noetl.playbook.expressions import FailedError, LimitError
 from noetl.playbook.model import Loop, MaxFailed
@@ -37,46 +44,54 @@ from noetl.playbook.plan import IN, REDUCE
 
 # Commands of one loop in flight. A larger window puts more items into each command, unless every
 # item has a command of its own.
-LANES = 16
-PARALLEL_WINDOW = 100  # items of a parallel loop in flight, unless `max_in_flight` says otherwise
-CHUNK_TIME: Micros = 250_000  # how long an automatic chunk should run
-CHEAP_ITEM: Micros = 1_000  # such items keep the worker itself busy, in all its chunks together
-CHEAP_CHUNK = 1_500  # items
-SHORT_TIME: Micros = 20_000  # a rest of the loop that runs this long is not divided
-LARGEST_CHUNK = 10_000  # items
-SLOW_ITEM: Micros = 1_000_000  # slower items get a command each
-INLINE_BYTES = 4_096
-BEFORE = -1  # the position of the earlier run's manifest in the manifest of a retried loop
+MAX_LOOP_COMMANDS = 16
+DEFAULT_WINDOW_ITEMS = (
+    100  # items of a parallel loop in flight, unless `max_in_flight` says otherwise
+)
+CHUNK_MICROS: Micros = 250_000  # how long an automatic chunk should run
+CHEAP_ITEM_MICROS: Micros = (
+    1_000  # such items keep the worker itself busy, in all its chunks together
+)
+CHEAP_CHUNK_ITEMS = 1_500  # items
+SHORT_REST_MICROS: Micros = 20_000  # a rest of the loop that runs this long is not divided
+MAX_CHUNK_ITEMS = 10_000  # items
+SLOW_ITEM_MICROS: Micros = 1_000_000  # slower items get a command each
+MAX_INLINE_COLLECTION_BYTES = 4_096
+EARLIER_RUN_INDEX = (
+    -1
+)  # the position of the earlier run's manifest in the manifest of a retried loop
 
 
 # ---- planning ---------------------------------------------------------------------------
 
 
-def plan(pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def plan_epoch(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Decision:
     """Find the collection of the loop, then start it."""
-    collection = _collection(pinned, state, activation, moment)
+    collection = _find_collection(pinned, state, activation, moment)
     if isinstance(collection, NeedsWorker):
-        yield from ask(pinned, state, activation, "plan", IN, moment)
+        yield from ask_for_evaluation(pinned, state, activation, "plan", IN, moment)
     elif isinstance(collection, Failure):
-        result = failed(collection)
+        result = make_failed_envelope(collection)
         yield e.CallError(
             at=moment.at,
             step=activation.step,
             activation=activation.id,
             result=result,
         )
-    elif not held(state):
-        yield from _start(pinned, state, activation, collection, moment)
+    elif not is_held(state):
+        yield from _start_loop(pinned, state, activation, collection, moment)
 
 
-def _collection(
+def _find_collection(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     moment: Moment,
 ) -> e.Collection | Failure | NeedsWorker:
     step = pinned.plan.steps[activation.step]
-    loop = _loop(pinned, activation)
+    loop = _get_loop(pinned, activation)
     if loop.cursor is not None:
         return e.Collection(kind="cursor")
     record = state.steps.get(activation.step)
@@ -97,35 +112,35 @@ def _collection(
         )
     if activation.planned is not None:
         return activation.planned
-    answer = sites.evaluate(pinned, state, activation, step.site[IN], moment)
+    answer = sites.evaluate_on_server(pinned, state, activation, step.site[IN], moment)
     if isinstance(answer, Failure | NeedsWorker):
         return answer
     value = answer[0]
     if is_reference(value):
-        return _stored(linked(value))
+        return _plan_stored_list(read_link(value))
     if isinstance(value, Failure) and value.code == LimitError.code:
         return sites.NEEDS_WORKER
     if isinstance(value, Failure):
         return Failure(code=value.code, kind=value.kind, message=f"loop.in: {value.message}")
-    items = as_items(unwrapped(value))
+    items = list_items(unwrap_links(value))
     if isinstance(items, Failure):
         return items
     if step.workload_loop:
         pinned.collections[activation.step] = items
         return e.Collection(kind="workload", size=len(items))
-    if len(msgspec.json.encode(items)) <= INLINE_BYTES:
+    if len(msgspec.json.encode(items)) <= MAX_INLINE_COLLECTION_BYTES:
         return e.Collection(kind="inline", size=len(items), items=tuple(items))
     return sites.NEEDS_WORKER
 
 
-def _stored(reference: Reference) -> e.Collection | NeedsWorker:
+def _plan_stored_list(reference: Reference) -> e.Collection | NeedsWorker:
     """Loop over a stored list of known length. A worker looks at any other payload first."""
     if not reference.ref_id or reference.rows is None or reference.rows_at is not None:
         return sites.NEEDS_WORKER
     return e.Collection(kind="reference", size=reference.rows, reference=reference)
 
 
-def as_items(value: Any) -> list[Any] | Failure:
+def list_items(value: Any) -> list[Any] | Failure:
     """The items of `loop.in`: those of a list; one for a map or text; none for null. A number or
     boolean is an error."""
     if value is None:
@@ -141,24 +156,24 @@ def as_items(value: Any) -> list[Any] | Failure:
     )
 
 
-def _loop(pinned: PinnedPlaybook, activation: Activation) -> Loop:
+def _get_loop(pinned: PinnedPlaybook, activation: Activation) -> Loop:
     loop = pinned.plan.steps[activation.step].step.loop
     assert loop is not None, "only looping steps come here"
     return loop
 
 
-def _start(
+def _start_loop(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     collection: e.Collection,
     moment: Moment,
-) -> Made:
-    loop = _loop(pinned, activation)
+) -> Decision:
+    loop = _get_loop(pinned, activation)
     spec = loop.spec
     mode = _choose_mode(loop)
     items = collection.size if collection.total is None else collection.total
-    timeout = step_timeout(pinned, activation)
+    timeout = get_step_timeout(pinned, activation)
     timer = timer_id(activation.id, "timeout") if timeout is not None else None
     yield e.LoopStarted(
         at=moment.at,
@@ -166,25 +181,25 @@ def _start(
         activation=activation.id,
         mode=mode,
         collection=collection,
-        window=_window(loop, mode, collection.size),
+        window=_choose_window(loop, mode, collection.size),
         chunk=0 if spec.chunk == "auto" else spec.chunk,
         frame=spec.frame.size if spec.frame is not None else 50,
-        max_failed=_max_failed(loop, items),
-        single=pinned.plan.steps[activation.step].alone,
+        max_failed=_choose_max_failed(loop, items),
+        single=pinned.plan.steps[activation.step].needs_own_command,
         reduce=dict(spec.reduce),
         timer=timer,
     )
     if timer is not None and timeout is not None:
         yield SetTimer(timer, moment.at + timeout)
     if collection.manifest is not None:  # results of items that run again replace the earlier ones
-        yield AddPart(activation.id, BEFORE, 0, collection.manifest)
+        yield AddPart(activation.id, EARLIER_RUN_INDEX, 0, collection.manifest)
     if collection.kind == "failed":
         inherited = state.steps[activation.step].loop
         if inherited is not None and inherited.gathered is not None:
             before = _make_manifest_reference(
                 pinned.execution_id, activation.step, inherited.gathered
             )
-            yield AddPart(gathered_id(activation.id), BEFORE, 0, before)
+            yield AddPart(gathered_id(activation.id), EARLIER_RUN_INDEX, 0, before)
 
 
 def _choose_mode(loop: Loop) -> Literal["sequential", "parallel", "cursor", "spark"]:
@@ -201,21 +216,21 @@ def _make_manifest_reference(
     manifest: str,
     rows: int | None = None,
 ) -> Reference:
-    uri = str(address(execution_id, "manifest", step, manifest))
+    uri = str(make_address(execution_id, "manifest", step, manifest))
     return Reference(ref_id=RefId(manifest), type="db", uri=uri, rows=rows, format="manifest")
 
 
-def _window(loop: Loop, mode: str, size: int) -> int:
+def _choose_window(loop: Loop, mode: str, size: int) -> int:
     """How many items may run at once."""
     if mode == "spark":
         return max(1, size)
     if mode == "sequential":
         return 1
-    default = PARALLEL_WINDOW if mode == "parallel" else 1
+    default = DEFAULT_WINDOW_ITEMS if mode == "parallel" else 1
     return loop.spec.max_in_flight or default
 
 
-def _max_failed(loop: Loop, size: int) -> int | None:
+def _choose_max_failed(loop: Loop, size: int) -> int | None:
     """How many items may fail before the loop stops. None: every item runs."""
     policy = loop.spec.policy.failure
     if policy in ("best_effort", "at_end"):
@@ -237,7 +252,7 @@ def _take_share(percentage: str, size: int) -> int:
 # ---- going on ---------------------------------------------------------------------------
 
 
-def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Made:
+def add_parts(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Decision:
     """Add the reported results to the loop's manifest, and gathered values to theirs."""
     reference, items = event.result.reference, event.items
     if reference is not None and items is not None:
@@ -246,23 +261,25 @@ def part(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -> Mad
         yield AddPart(gathered_id(event.activation), items.first, 0, items.gathered)
 
 
-def go_on(pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment) -> Made:
+def continue_loop(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> Decision:
     """Close the loop, stop its commands, or issue the next ones."""
     loop = activation.loop
     assert loop is not None, "the phase is loop"
-    if over(loop):
-        yield from _close(pinned, state, activation, loop, moment)
+    if is_loop_over(loop):
+        yield from _close_epoch(pinned, state, activation, loop, moment)
     elif loop.stopping:
-        yield stop(state, activation)
-    elif held(state):
+        yield stop_commands(state, activation)
+    elif is_held(state):
         return
     elif loop.mode == "cursor":
-        yield from _frames(pinned, state, activation, loop, moment)
+        yield from _issue_frames(pinned, state, activation, loop, moment)
     else:
-        yield from _fill(pinned, state, activation, loop, moment)
+        yield from _fill_window(pinned, state, activation, loop, moment)
 
 
-def over(loop: LoopState) -> bool:
+def is_loop_over(loop: LoopState) -> bool:
     """Whether no command of the loop is live and nothing is left to issue."""
     if loop.live:
         return False
@@ -273,7 +290,7 @@ def over(loop: LoopState) -> bool:
     return loop.next >= loop.collection.size and not loop.deferred
 
 
-def stop(state: Execution, activation: Activation) -> Stop:
+def stop_commands(state: Execution, activation: Activation) -> Stop:
     """Stop all commands of the activation, in the order in which they were issued."""
     commands = [
         command for command in state.commands.values() if command.activation == activation.id
@@ -282,18 +299,18 @@ def stop(state: Execution, activation: Activation) -> Stop:
     return Stop(tuple(command.id for command in commands))
 
 
-def _fill(
+def _fill_window(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     loop: LoopState,
     moment: Moment,
-) -> Made:
+) -> Decision:
     """Issue commands until the window is full: first items that are retried, then new indexes."""
     running = loop.running
     for index, attempts, delay in loop.deferred:
         if running < loop.window:
-            yield from _chunk(
+            yield from _issue_chunk(
                 pinned,
                 state,
                 activation,
@@ -311,7 +328,7 @@ def _fill(
     elif loop.single:
         lanes = loop.window
     else:
-        lanes = min(loop.window, LANES)
+        lanes = min(loop.window, MAX_LOOP_COMMANDS)
     lane_items = -(-loop.window // lanes)
     in_flight, first, size = loop.live, loop.next, loop.collection.size
     while first < size and running < loop.window and in_flight < lanes:
@@ -319,15 +336,15 @@ def _fill(
         count = size
         if loop.mode != "spark":
             left = size - first
-            count = min(_chunk_size(loop, together, -(-left // lanes)), left)
+            count = min(_choose_chunk_size(loop, together, -(-left // lanes)), left)
         together = min(together, count)
-        yield from _chunk(pinned, state, activation, loop, moment, first, count, together)
+        yield from _issue_chunk(pinned, state, activation, loop, moment, first, count, together)
         first += count
         in_flight += 1
         running += together
 
 
-def _chunk_size(loop: LoopState, together: int, share: int) -> int:
+def _choose_chunk_size(loop: LoopState, together: int, share: int) -> int:
     """The number of items in the next chunk: as declared, or what fills a chunk's time.
 
     A chunk takes at most one lane's `share` of the items that are left, unless they are done in a
@@ -337,17 +354,17 @@ def _chunk_size(loop: LoopState, together: int, share: int) -> int:
         return 1
     if loop.chunk:
         return loop.chunk
-    if not loop.timed or loop.micros > SLOW_ITEM * loop.timed:
+    if not loop.timed or loop.micros > SLOW_ITEM_MICROS * loop.timed:
         return 1
     micros = max(1, loop.micros)
-    full_chunk = CHUNK_TIME * together * loop.timed // micros
-    short_chunk = SHORT_TIME * together * loop.timed // micros
-    if loop.window >= LANES and loop.micros < CHEAP_ITEM * loop.timed:
-        full_chunk = max(full_chunk // 4, min(full_chunk, CHEAP_CHUNK))
-    return max(1, min(LARGEST_CHUNK, full_chunk, max(share, short_chunk)))
+    full_chunk = CHUNK_MICROS * together * loop.timed // micros
+    short_chunk = SHORT_REST_MICROS * together * loop.timed // micros
+    if loop.window >= MAX_LOOP_COMMANDS and loop.micros < CHEAP_ITEM_MICROS * loop.timed:
+        full_chunk = max(full_chunk // 4, min(full_chunk, CHEAP_CHUNK_ITEMS))
+    return max(1, min(MAX_CHUNK_ITEMS, full_chunk, max(share, short_chunk)))
 
 
-def _chunk(
+def _issue_chunk(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -358,12 +375,12 @@ def _chunk(
     together: int,
     attempts: int = 0,
     available_at: Micros | None = None,
-) -> Made:
+) -> Decision:
     """Issue a command for the items [first, first + count)."""
     collection = None
     if loop.collection.kind not in ("inline", "workload"):
         collection = loop.collection
-    command = command_for(
+    command = make_command(
         pinned,
         state,
         activation,
@@ -377,14 +394,14 @@ def _chunk(
         attempts=attempts,
         size=loop.collection.size,
         collection=collection,
-        items=_items(pinned, state, activation, loop, first, count, moment),
+        items=_list_chunk_items(pinned, state, activation, loop, first, count, moment),
         stop_on_failure=loop.max_failed == 0,
     )
-    yield issued(command, moment)
+    yield make_command_issued(command, moment)
     yield Issue(command, available_at)
 
 
-def _items(
+def _list_chunk_items(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -400,22 +417,22 @@ def _items(
         return ()
     if activation.step not in pinned.collections:
         site = pinned.plan.steps[activation.step].site[IN]
-        answer = sites.evaluate(pinned, state, activation, site, moment)
+        answer = sites.evaluate_on_server(pinned, state, activation, site, moment)
         items: list[Any] | Failure = []
         if isinstance(answer, list):
-            items = as_items(unwrapped(answer[0]))
+            items = list_items(unwrap_links(answer[0]))
         assert isinstance(items, list), "a workload never changes: `in` still is a list"
         pinned.collections[activation.step] = items
     return tuple(pinned.collections[activation.step][first : first + count])
 
 
-def _frames(
+def _issue_frames(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     loop: LoopState,
     moment: Moment,
-) -> Made:
+) -> Decision:
     """Issue the next frames of a cursor loop, until a claim returns no rows.
 
     With one lane, a frame counts its items from the rows claimed so far. With several lanes the
@@ -427,7 +444,7 @@ def _frames(
         first = number * MAX_FRAME_ROWS
         if loop.window == 1:
             first = loop.claimed
-        command = command_for(
+        command = make_command(
             pinned,
             state,
             activation,
@@ -438,28 +455,28 @@ def _frames(
             stop_on_failure=loop.max_failed == 0,
         )
         command = msgspec.structs.replace(command, first=first)
-        yield issued(command, moment)
+        yield make_command_issued(command, moment)
         yield Issue(command)
 
 
 # ---- closing ----------------------------------------------------------------------------
 
 
-def _close(
+def _close_epoch(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     loop: LoopState,
     moment: Moment,
-) -> Made:
+) -> Decision:
     """Close the epoch. If items have gathered payloads, a worker joins them first."""
-    stats = tallies.stats(loop)
+    stats = tallies.make_stats(loop)
     assert stats is not None, "there is a loop"
-    error = _verdict(pinned, activation, loop, stats)
+    error = _find_loop_failure(pinned, activation, loop, stats)
     is_joined = REDUCE in activation.values or activation.broken is not None
     if loop.gathered and error is None and not is_joined:
         inline = [[segment.low, segment.partial] for segment in loop.segments]
-        yield from ask(
+        yield from ask_for_evaluation(
             pinned,
             state,
             activation,
@@ -476,10 +493,10 @@ def _close(
             activation=activation.id,
             shards=loop.shards,
         )
-    yield _done(state, activation, loop, stats, error or activation.broken, moment)
+    yield _make_loop_done(state, activation, loop, stats, error or activation.broken, moment)
 
 
-def _done(
+def _make_loop_done(
     state: Execution,
     activation: Activation,
     loop: LoopState,
@@ -488,15 +505,15 @@ def _done(
     moment: Moment,
 ) -> e.LoopDone:
     """The event that closes the epoch. A loop that failed writes no reductions."""
-    reductions = _reduced(state, activation, loop)
+    reductions = _reduce_results(state, activation, loop)
     if isinstance(reductions, Failure):
         error, reductions = error or reductions, {}
-    error = error or playbook_state.refusal(state, reductions)
+    error = error or playbook_state.find_write_refusal(state, reductions)
     status: Literal["ok", "error"] = "ok"
     recovered = stats.failed
     if error is not None:
         status, recovered, reductions = "error", 0, {}
-    totals = tallies.with_inherited(stats, loop.collection)
+    totals = tallies.add_inherited_counts(stats, loop.collection)
     context = {"row_count": totals.total, "stats": msgspec.to_builtins(totals)}
     manifest = _make_manifest_reference(
         state.execution_id,
@@ -515,7 +532,7 @@ def _done(
     )
 
 
-def _verdict(
+def _find_loop_failure(
     pinned: PinnedPlaybook,
     activation: Activation,
     loop: LoopState,
@@ -524,7 +541,7 @@ def _verdict(
     """The failure of the loop by its failure policy. None if the loop succeeded."""
     if loop.broken is not None:
         return loop.broken
-    policy = _loop(pinned, activation).spec.policy.failure
+    policy = _get_loop(pinned, activation).spec.policy.failure
     limit = loop.max_failed
     if limit is None and isinstance(policy, MaxFailed):  # a share of a cursor's rows
         limit = _take_share(str(policy.max_failed), stats.total)
@@ -535,10 +552,12 @@ def _verdict(
     message = f"{stats.failed} of {stats.total} items of loop {activation.step} failed"
     if loop.first_error is not None:
         message += f"; item {loop.first_failed}: {loop.first_error.message}"
-    return Failure(code="LOOP_FAILED", kind="loop", message=message, detail=_first_error(loop))
+    return Failure(
+        code="LOOP_FAILED", kind="loop", message=message, detail=_describe_first_error(loop)
+    )
 
 
-def _first_error(loop: LoopState) -> dict[str, Any]:
+def _describe_first_error(loop: LoopState) -> dict[str, Any]:
     """The whole error of the first failed item, with its traceback, response or child."""
     first = loop.first_error
     if first is None:
@@ -552,14 +571,18 @@ def _first_error(loop: LoopState) -> dict[str, Any]:
     return {"first_error": first.code, "index": loop.first_failed, "cause": cause}
 
 
-def _reduced(state: Execution, activation: Activation, loop: LoopState) -> dict[str, Any] | Failure:
+def _reduce_results(
+    state: Execution, activation: Activation, loop: LoopState
+) -> dict[str, Any] | Failure:
     """The loop's reductions, folded onto the current values of the variables."""
     if loop.gathered:
         return _read_joined_reductions(activation, loop)
     try:
         return {
-            name: reducers.onto(loop.reduce[name], _current(state, full_name(name)), value)
-            for name, value in tallies.reduced(loop).items()
+            name: reducers.apply_reduction(
+                loop.reduce[name], _get_current_value(state, full_name(name)), value
+            )
+            for name, value in tallies.reduce_segments(loop).items()
             if name in loop.reduce
         }
     except FailedError as error:
@@ -573,16 +596,16 @@ def _read_joined_reductions(activation: Activation, loop: LoopState) -> dict[str
     for name, selected in zip(sorted(loop.reduce), reported, strict=False):
         if selected == NOT_WRITTEN:
             continue
-        value = sites.reported(selected, for_state=is_state(name))
+        value = sites.convert_selected(selected, for_state=is_state(name))
         if isinstance(value, Failure):
             return value
         values[name] = value
     return values
 
 
-def _current(state: Execution, name: str) -> Any:
-    root, path = root_of(name)
+def _get_current_value(state: Execution, name: str) -> Any:
+    root, path = split_full_name(name)
     values = state.ctx
     if root == "state":
-        values = playbook_state.visible(state)
-    return found_at(values, path)
+        values = playbook_state.get_visible_state(state)
+    return get_at_path(values, path)

@@ -17,19 +17,24 @@ from noetl.model import events as e
 from noetl.model.decisions import SetState
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
-from noetl.model.playbook_state import MAX_STATE_NAMES, UNKNOWN, StateValue, problem_with_value
-from noetl.playbook.assignments import state_writes
+from noetl.model.playbook_state import (
+    MAX_STATE_NAMES,
+    NEVER_WRITTEN,
+    StateValue,
+    find_value_problem,
+)
+from noetl.playbook.assignments import compute_state_writes
 
-READ_BYTES = 8_000  # of the values in one `state.read`
+MAX_STATE_PART_BYTES = 8_000  # of the values in one `state.read`
 NOTHING_KNOWN = KnownState(unset=True)
 
 
-def visible(state: Execution) -> dict[str, Any]:
+def get_visible_state(state: Execution) -> dict[str, Any]:
     """The values that templates see as `state`."""
     return {name: known.value for name, known in state.playbook_state.items() if not known.unset}
 
 
-def shown(state: Execution) -> dict[str, dict[str, Any]]:
+def describe_playbook_state(state: Execution) -> dict[str, dict[str, Any]]:
     """What the execution read and wrote, by name, for the API."""
     return {
         name: {
@@ -48,7 +53,7 @@ def shown(state: Execution) -> dict[str, dict[str, Any]]:
 # ---- reading ----------------------------------------------------------------------------
 
 
-def read(
+def make_state_reads(
     pinned: PinnedPlaybook,
     state: Execution,
     stored: dict[str, StateValue],
@@ -60,27 +65,27 @@ def read(
     if names is None:
         names = frozenset(stored)
     values = {
-        name: stored.get(name, UNKNOWN)
+        name: stored.get(name, NEVER_WRITTEN)
         for name in sorted(names)
         if name not in state.playbook_state
     }
-    return [e.StateRead(at=at, values=part) for part in _parts(values)]
+    return [e.StateRead(at=at, values=part) for part in _split_state_values(values)]
 
 
-def inherit(pinned: PinnedPlaybook, retried: Execution, at: Micros) -> list[e.StateRead]:
+def inherit_state(pinned: PinnedPlaybook, retried: Execution, at: Micros) -> list[e.StateRead]:
     """Read the values that inherited steps have used, with the versions of that time. So a write
     that depends on them cannot overwrite a later value."""
     names: set[str] = set()
-    for step in _inherited_steps(retried):
-        names.update(_used(pinned, retried, step))
+    for step in _list_inherited_steps(retried):
+        names.update(_list_used_names(pinned, retried, step))
     values: dict[str, StateValue] = {}
     for name in sorted(names):
         known = retried.playbook_state[name]
         values[name] = StateValue(known.version, known.value, known.unset)
-    return [e.StateRead(at=at, values=part, inherited=True) for part in _parts(values)]
+    return [e.StateRead(at=at, values=part, inherited=True) for part in _split_state_values(values)]
 
 
-def _inherited_steps(retried: Execution) -> list[str]:
+def _list_inherited_steps(retried: Execution) -> list[str]:
     again = {unfinished.step for unfinished in retried.unfinished}
     return [
         step
@@ -89,7 +94,7 @@ def _inherited_steps(retried: Execution) -> list[str]:
     ]
 
 
-def _used(pinned: PinnedPlaybook, retried: Execution, step: str) -> list[str]:
+def _list_used_names(pinned: PinnedPlaybook, retried: Execution, step: str) -> list[str]:
     """The known state names that the step may have used: all of them if that is not known."""
     plan = pinned.plan.steps.get(step)
     if plan is None or plan.uses.state is None:
@@ -97,13 +102,13 @@ def _used(pinned: PinnedPlaybook, retried: Execution, step: str) -> list[str]:
     return [name for name in retried.playbook_state if name in plan.uses.state]
 
 
-def _parts(values: dict[str, StateValue]) -> Iterator[dict[str, StateValue]]:
+def _split_state_values(values: dict[str, StateValue]) -> Iterator[dict[str, StateValue]]:
     """Split the values into parts that fit into an event."""
     part: dict[str, StateValue] = {}
     size = 0
     for name, value in values.items():
         added = len(json.encode({name: value}))
-        if part and size + added > READ_BYTES:
+        if part and size + added > MAX_STATE_PART_BYTES:
             yield part
             part, size = {}, 0
         part[name] = value
@@ -127,7 +132,7 @@ def fold_read(state: Execution, event: e.StateRead) -> Execution:
 # ---- conflicts --------------------------------------------------------------------------
 
 
-def conflicts(
+def list_new_conflicts(
     state: Execution,
     found: dict[str, e.StateConflict],
     at: Micros,
@@ -161,19 +166,19 @@ def writes_state(values: dict[str, Any]) -> bool:
     return any(target.startswith("state.") for target in values)
 
 
-def refusal(state: Execution, values: dict[str, Any]) -> Failure | None:
+def find_write_refusal(state: Execution, values: dict[str, Any]) -> Failure | None:
     """Why these assignments to state cannot be made. None if they can, or if there are none."""
     if not values or not writes_state(values):
         return None
-    for name, value in state_writes(visible(state), values).items():
-        failure = _refused(state.playbook_state.get(name, NOTHING_KNOWN), name, value)
+    for name, value in compute_state_writes(get_visible_state(state), values).items():
+        failure = _check_state_write(state.playbook_state.get(name, NOTHING_KNOWN), name, value)
         if failure is not None:
             return failure
     return None
 
 
-def _refused(known: KnownState, name: str, value: Any) -> Failure | None:
-    problem = problem_with_value(name, value)
+def _check_state_write(known: KnownState, name: str, value: Any) -> Failure | None:
+    problem = find_value_problem(name, value)
     if problem is not None:
         return Failure(code="STATE_VALUE", kind="state", message=problem)
     if known.conflict is None:
@@ -201,13 +206,13 @@ def _refused(known: KnownState, name: str, value: Any) -> Failure | None:
 
 def fold_writes(state: Execution, event: Any) -> Execution:
     """Fold the state values that an event assigns: all of them, or none and the step fails."""
-    failure = refusal(state, event.set)
+    failure = find_write_refusal(state, event.set)
     if failure is not None:
-        return _fail(state, event, failure)
+        return _fail_activation(state, event, failure)
     entries = dict(state.playbook_state)
-    for name, value in state_writes(visible(state), event.set).items():
+    for name, value in compute_state_writes(get_visible_state(state), event.set).items():
         known = entries.get(name, NOTHING_KNOWN)
-        if known.writes and _same(known.value, value):
+        if known.writes and _is_same_json(known.value, value):
             continue  # the journal entries of a retry repeat the assignments
         entries[name] = replace(
             known,
@@ -219,11 +224,11 @@ def fold_writes(state: Execution, event: Any) -> Execution:
     return replace(state, playbook_state=entries)
 
 
-def _same(left: Any, right: Any) -> bool:
+def _is_same_json(left: Any, right: Any) -> bool:
     return json.encode(left) == json.encode(right)
 
 
-def _fail(state: Execution, event: Any, failure: Failure) -> Execution:
+def _fail_activation(state: Execution, event: Any, failure: Failure) -> Execution:
     """Let the step fail with this failure, once its commands have stopped."""
     activation = state.activations.get(event.activation)
     if activation is None:
@@ -236,7 +241,7 @@ def _fail(state: Execution, event: Any, failure: Failure) -> Execution:
     return replace(state, activations={**state.activations, failing.id: failing})
 
 
-def effects(before: Execution, after: Execution, event: e.Event) -> Iterator[SetState]:
+def list_state_effects(before: Execution, after: Execution, event: e.Event) -> Iterator[SetState]:
     """The writes that the event made, found by comparing the states before and after it."""
     for name, known in after.playbook_state.items():
         earlier = before.playbook_state.get(name, NOTHING_KNOWN)

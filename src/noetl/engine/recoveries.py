@@ -14,36 +14,36 @@ from noetl.model import events as e
 from noetl.model.envelope import Envelope
 
 MAX_RECOVERIES = 20  # kinds of recoveries that an execution lists; it counts all
-MAX_MESSAGE = 200  # characters
-ARC = "arc to "  # the beginning of `by` if an error arc handled the failure
+MAX_RECOVERY_MESSAGE_CHARS = 200  # characters
+ARC_PREFIX = "arc to "  # the beginning of `by` if an error arc handled the failure
 
 
-def by_arc(state: Execution, event: e.NextEvaluated, outcome: Envelope) -> Execution:
+def count_arc_recovery(state: Execution, event: e.NextEvaluated, outcome: Envelope) -> Execution:
     if not event.recovered or outcome.error is None:
         return state
     targets = ", ".join(chosen.step for chosen in event.chosen)
     error = outcome.error
     recovery = Recovery(
         step=event.step,
-        by=f"{ARC}{targets}",
+        by=f"{ARC_PREFIX}{targets}",
         code=error.code,
         message=error.message,
     )
-    return _count(state, recovery)
+    return _count_recovery(state, recovery)
 
 
-def without_arc(state: Execution, step: str) -> Execution:
+def uncount_arc_recovery(state: Execution, step: str) -> Execution:
     """Take back the recovery of a failed step, because the target of its error arc did not run."""
     recoveries = list(state.recoveries)
     for number, recovery in enumerate(recoveries):
-        if recovery.step == step and recovery.by.startswith(ARC):
+        if recovery.step == step and recovery.by.startswith(ARC_PREFIX):
             recoveries[number] = replace(recovery, count=recovery.count - 1)
             break
     left = tuple(recovery for recovery in recoveries if recovery.count)
     return replace(state, recovered=max(state.recovered - 1, 0), recoveries=left)
 
 
-def by_rule(state: Execution, step: str, recovered: e.Recovered | None) -> Execution:
+def count_rule_recovery(state: Execution, step: str, recovered: e.Recovered | None) -> Execution:
     if recovered is None:
         return state
     recovery = Recovery(
@@ -54,10 +54,10 @@ def by_rule(state: Execution, step: str, recovered: e.Recovered | None) -> Execu
         task=recovered.task,
         count=recovered.count,
     )
-    return _count(state, recovery)
+    return _count_recovery(state, recovery)
 
 
-def by_loop(state: Execution, event: e.LoopDone) -> Execution:
+def count_loop_recovery(state: Execution, event: e.LoopDone) -> Execution:
     if not event.recovered:
         return state
     code, message = "ITEM_FAILED", f"{event.recovered} items failed"
@@ -71,10 +71,10 @@ def by_loop(state: Execution, event: e.LoopDone) -> Execution:
         message=message,
         count=event.recovered,
     )
-    return _count(state, recovery)
+    return _count_recovery(state, recovery)
 
 
-def _count(state: Execution, new: Recovery) -> Execution:
+def _count_recovery(state: Execution, new: Recovery) -> Execution:
     """Count the recovery, and keep the message of the first of its kind."""
     recoveries = list(state.recoveries)
     for number, known in enumerate(recoveries):
@@ -83,5 +83,5 @@ def _count(state: Execution, new: Recovery) -> Execution:
             break
     else:
         if len(recoveries) < MAX_RECOVERIES:
-            recoveries.append(replace(new, message=new.message[:MAX_MESSAGE]))
+            recoveries.append(replace(new, message=new.message[:MAX_RECOVERY_MESSAGE_CHARS]))
     return replace(state, recovered=state.recovered + new.count, recoveries=tuple(recoveries))

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.engine import playbook_state
-from noetl.engine.fold import FINAL, evolve
+from noetl.engine.fold import FINAL_CAUSE, evolve
 from noetl.engine.state import Activation, Execution, KnownState, Record, Unfinished
 from noetl.model import events as e
 from noetl.model.ids import ExecutionId, Micros
@@ -17,7 +17,7 @@ from noetl.playbook.assignments import assign_ctx
 from noetl.playbook.plan import Plan
 
 
-class Rewound(Struct, frozen=True, kw_only=True):
+class RewoundExecution(Struct, frozen=True, kw_only=True):
     """The execution as a rerun from the step sees it. `run` is the number of the step's last
     activation."""
 
@@ -27,14 +27,14 @@ class Rewound(Struct, frozen=True, kw_only=True):
     final: bool  # the step ran as the final step of the execution
 
 
-class Rewinding:
+class ExecutionRewinder:
     """Folds the events of an ended execution one by one, from the first. Keeps only two states."""
 
     def __init__(self, plan: Plan, execution_id: ExecutionId, step: str) -> None:
         self._step = step
         self._again = {step, *plan.steps_after(step)}
-        if plan.final is not None:
-            self._again.add(plan.final)
+        if plan.final_step is not None:
+            self._again.add(plan.final_step)
         self._now = Execution(execution_id=execution_id)
         self._entered: e.StepEnter | None = None
         # The state before the last entry, with the later changes by branches beside the step.
@@ -42,16 +42,16 @@ class Rewinding:
         # Arrivals from those branches at steps that run again.
         self._arrivals: list[Unfinished] = []
 
-    def add(self, event: e.Event) -> None:
+    def fold_event(self, event: e.Event) -> None:
         before, self._now = self._now, evolve(self._now, event)
         if isinstance(event, e.StepEnter) and event.step == self._step:
             self._entered = event
             self._then = before
             self._arrivals = []
         elif self._entered is not None and getattr(event, "step", self._step) not in self._again:
-            self._add_beside(before, event)
+            self._add_event_beside(before, event)
 
-    def _add_beside(self, before: Execution, event: e.Event) -> None:
+    def _add_event_beside(self, before: Execution, event: e.Event) -> None:
         assignments = getattr(event, "set", {})
         if self._now.ctx is not before.ctx:
             self._then = replace(self._then, ctx=assign_ctx(self._then.ctx, assignments))
@@ -65,25 +65,25 @@ class Rewinding:
             return
         self._arrivals += [arrival for arrival in arrivals if arrival.step in self._again]
 
-    def result(self) -> Rewound | None:
+    def make_rewound(self) -> RewoundExecution | None:
         """The rewound execution. None if the step was never entered."""
         if self._entered is None:
             return None
         state = replace(
             self._then,
             status="running",
-            steps=self._steps(),
-            unfinished=self._starts(self._entered),
-            playbook_state=self._state_values(),
+            steps=self._select_records(),
+            unfinished=self._list_unfinished(self._entered),
+            playbook_state=self._select_state_values(),
         )
-        return Rewound(
+        return RewoundExecution(
             state=state,
             run=self._entered.run,
             entered_at=self._entered.at,
-            final=self._entered.cause == FINAL,
+            final=self._entered.cause == FINAL_CAUSE,
         )
 
-    def _steps(self) -> dict[str, Record]:
+    def _select_records(self) -> dict[str, Record]:
         """The records that the rerun sees: of that moment for steps that run again, the last ones
         for the others."""
         cut_off = {start.step for start in self._now.unfinished}
@@ -93,10 +93,10 @@ class Rewinding:
                 records[step] = record
         for step, record in self._then.steps.items():
             if step in self._again:
-                records[step] = _as_seen(record)
+                records[step] = _reset_loop(record)
         return records
 
-    def _starts(self, entry: e.StepEnter) -> tuple[Unfinished, ...]:
+    def _list_unfinished(self, entry: e.StepEnter) -> tuple[Unfinished, ...]:
         """Where the rerun begins: at the step itself, then at other live steps that run again."""
         live: list[Activation] = sorted(
             self._then.activations.values(), key=lambda activation: activation.order
@@ -120,7 +120,7 @@ class Rewinding:
             *cut_off,
         )
 
-    def _state_values(self) -> dict[str, KnownState]:
+    def _select_state_values(self) -> dict[str, KnownState]:
         """The values of that moment with the latest versions of this execution. So only a write by
         another execution or person is a conflict."""
         known = {}
@@ -129,7 +129,7 @@ class Rewinding:
         return known
 
 
-def _as_seen(record: Record) -> Record:
+def _reset_loop(record: Record) -> Record:
     """The record of a step that runs again. Its loop begins anew, but a loop that this execution
     inherited runs its failed items again."""
     if record.status == "inherited":

@@ -11,50 +11,55 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from noetl.engine.playbook_state import visible
+from noetl.engine.playbook_state import get_visible_state
 from noetl.engine.state import Activation, Execution, PinnedPlaybook
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.model.reference import Reference
 from noetl.playbook.assignments import (
-    LITERAL,
-    REFERENCE,
+    LINK_KEY,
+    LITERAL_KEY,
     is_reference,
     is_state,
     is_wrapped,
-    link_to,
-    linked,
-    unwrapped,
-    wrapped,
+    make_link,
+    read_link,
+    unwrap_links,
+    wrap_links,
 )
 from noetl.playbook.expressions import (
     NO_ERROR,
-    NONE_UNDEFINED,
+    NO_UNDEFINED_KEYS,
     NeedsData,
     OptionalMap,
     TemplateError,
     Undefined,
     Value,
-    without_value,
+    make_failed_value,
 )
-from noetl.playbook.functions import Seeded
+from noetl.playbook.functions import DerivedFunctions
 from noetl.playbook.plan import ExpressionSite
-from noetl.playbook.scopes import ended_loop, handled_event, identity, outer_iteration
+from noetl.playbook.scopes import (
+    build_ended_loop,
+    build_handled_event,
+    build_identity,
+    build_outer_iteration,
+)
 from noetl.playbook.templates import (
     Selection,
     Template,
-    guard,
+    evaluate_guard,
+    is_guard_true,
     parse_expression,
     probe,
     render_value,
-    verdict,
 )
 from noetl.playbook.templates import evaluate as evaluate_template
 
-SAW_VALUES = 8  # in one verdict of `next.evaluated`
-SAW_BYTES = 200  # of one value, as JSON
+MAX_SEEN_VALUES = 8  # in one verdict of `next.evaluated`
+MAX_SEEN_VALUE_BYTES = 200  # of one value, as JSON
 
 
 class NeedsWorker:
@@ -71,39 +76,39 @@ class Moment(Struct, frozen=True):
     key: str
     at: Micros
 
-    def functions(self, place: str) -> Seeded:
+    def make_replay_functions(self, place: str) -> DerivedFunctions:
         """The functions `now()`, `uuid()` and `random()` for the template at this place."""
-        return Seeded(f"{self.key}\0{place}", iso(self.at))
+        return DerivedFunctions(f"{self.key}\0{place}", format_iso(self.at))
 
 
-class Distant:
+class DistantValue:
     """A value by reference. Expressions may pass it on; looking into it needs a worker."""
 
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
 
-    def member(self, name: str) -> Value:
+    def read_member(self, name: str) -> Value:
         raise NeedsData(self.reference.uri)
 
-    def item(self, index: int | slice) -> Value:
+    def read_item(self, index: int | slice) -> Value:
         raise NeedsData(self.reference.uri)
 
-    def length(self) -> int:
+    def read_length(self) -> int:
         raise NeedsData(self.reference.uri)
 
-    def plain(self) -> Value:
+    def load_plain(self) -> Value:
         raise NeedsData(self.reference.uri)
 
 
-def with_distant(value: Any) -> Any:
+def replace_links(value: Any) -> Any:
     """Replace every link in the value, also inside maps, by a Distant."""
     if not isinstance(value, dict):
         return value
     if is_reference(value):
-        return Distant(linked(value))
+        return DistantValue(read_link(value))
     if is_wrapped(value):
-        return value[LITERAL]
-    return {name: with_distant(part) for name, part in value.items()}
+        return value[LITERAL_KEY]
+    return {name: replace_links(part) for name, part in value.items()}
 
 
 class SelectionFailed(Exception):
@@ -113,7 +118,7 @@ class SelectionFailed(Exception):
 # ---- evaluating -------------------------------------------------------------------------
 
 
-def evaluate(
+def evaluate_on_server(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -125,10 +130,10 @@ def evaluate(
     A list or map by reference becomes a link. Data that looks like a link is wrapped, except in
     values for the playbook's state, which holds no links.
     """
-    return _each(pinned, state, activation, site, moment, _value)
+    return _evaluate_each(pinned, state, activation, site, moment, _evaluate_value)
 
 
-def verdicts(
+def evaluate_guards(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -137,10 +142,10 @@ def verdicts(
 ) -> Answer:
     """True, False or a Failure for each guard of the site; NEEDS_WORKER as soon as one needs
     data."""
-    return _each(pinned, state, activation, site, moment, _guard)
+    return _evaluate_each(pinned, state, activation, site, moment, _evaluate_server_guard)
 
 
-def value_of(
+def render_server_value(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -149,9 +154,9 @@ def value_of(
     place: str,
 ) -> Any | Failure:
     """Render one template from workload, ctx and identity. A template that needs data fails."""
-    scope = names(pinned, state, activation, moment)
+    scope = make_server_names(pinned, state, activation, moment)
     try:
-        return render_value(template, scope, functions=moment.functions(place))
+        return render_value(template, scope, functions=moment.make_replay_functions(place))
     except NeedsData:
         return Failure(
             code="EXPRESSION",
@@ -159,16 +164,16 @@ def value_of(
             message="the value is stored by reference, a scalar is needed",
         )
     except TemplateError as error:
-        return failure(error)
+        return make_template_failure(error)
 
 
-def _each(
+def _evaluate_each(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     site: ExpressionSite,
     moment: Moment,
-    evaluate_one: "Callable[[Any, dict[str, Value], Seeded, Callable[[Selection], Value]], Any]",
+    evaluate_one: "Callable[[Any, dict[str, Value], DerivedFunctions, Callable[[Selection], Value]], Any]",
 ) -> Answer:
     if activation.broken is not None:
         return activation.broken
@@ -176,69 +181,73 @@ def _each(
     if evaluated is not None:
         keys_and_values = zip(site.keys, evaluated, strict=True)
         return [
-            reported(value, evaluate_one is _guard, for_state=_for_state(key))
+            convert_selected(
+                value, evaluate_one is _evaluate_server_guard, for_state=_is_for_state(key)
+            )
             for key, value in keys_and_values
         ]
     if site.needs_worker:
         return NEEDS_WORKER
-    if evaluate_one is _guard and not any(isinstance(value, Template) for value in site.cut):
-        return [verdict(value) for value in site.cut]
-    scope = names(pinned, state, activation, moment)
-    selected = _selected(pinned, state, activation)
+    if evaluate_one is _evaluate_server_guard and not any(
+        isinstance(value, Template) for value in site.cut
+    ):
+        return [is_guard_true(value) for value in site.cut]
+    scope = make_server_names(pinned, state, activation, moment)
+    selected = _make_selection_reader(pinned, state, activation)
     places = zip(site.keys, site.cut, strict=True)
     try:
         values = [
-            evaluate_one(value, scope, moment.functions(f"{site.name}.{key}"), selected)
+            evaluate_one(value, scope, moment.make_replay_functions(f"{site.name}.{key}"), selected)
             for key, value in places
         ]
     except NeedsData:
         return NEEDS_WORKER
     for number, key in enumerate(site.keys):
-        if _for_state(key):
+        if _is_for_state(key):
             if is_reference(values[number]):
                 return NEEDS_WORKER  # state holds no reference: a worker gives the value
-            values[number] = unwrapped(values[number])
+            values[number] = unwrap_links(values[number])
     return values
 
 
-def _for_state(key: str) -> bool:
+def _is_for_state(key: str) -> bool:
     """Whether the value of this key of a site goes to the playbook's state."""
     return is_state(key.removeprefix("set:"))
 
 
-def _value(
+def _evaluate_value(
     value: Any,
     scope: dict[str, Value],
-    functions: Seeded,
+    functions: DerivedFunctions,
     selected: Callable[[Selection], Value],
 ) -> Any:
     try:
         if isinstance(value, Template) and value.expression is not None:
             result = evaluate_template(value, scope, functions=functions, selected=selected)
-            if isinstance(result, Distant):
+            if isinstance(result, DistantValue):
                 if not result.reference.uri:
                     raise NeedsData("")
-                return link_to(result.reference)
+                return make_link(result.reference)
             if result is None or isinstance(result, str | int | float):
                 return result
-        return wrapped(render_value(value, scope, functions=functions, selected=selected))
+        return wrap_links(render_value(value, scope, functions=functions, selected=selected))
     except (TemplateError, SelectionFailed) as error:
-        return failure(error)
+        return make_template_failure(error)
 
 
-def _guard(
+def _evaluate_server_guard(
     value: Any,
     scope: dict[str, Value],
-    functions: Seeded,
+    functions: DerivedFunctions,
     selected: Callable[[Selection], Value],
 ) -> Any:
     try:
-        return guard(value, scope, functions=functions, selected=selected)
+        return evaluate_guard(value, scope, functions=functions, selected=selected)
     except (TemplateError, SelectionFailed) as error:
-        return failure(error)
+        return make_template_failure(error)
 
 
-def reported(value: Selected, as_guard: bool = False, *, for_state: bool = False) -> Any:
+def convert_selected(value: Selected, as_guard: bool = False, *, for_state: bool = False) -> Any:
     """Convert a value that a worker evaluated into the answer of a server-side expression."""
     if value.error is not None:
         return Failure(code="EXPRESSION", kind="template", message=value.error)
@@ -249,31 +258,31 @@ def reported(value: Selected, as_guard: bool = False, *, for_state: bool = False
         if value.because:
             message += f", because {value.because}"
         return Failure(code="TEMPLATE_UNDEFINED", kind="template", message=message)
-    reference = reference_of(value)
+    reference = get_selected_reference(value)
     if as_guard:
-        return reference is not None or verdict(value.value)
+        return reference is not None or is_guard_true(value.value)
     if reference is not None:
-        return link_to(reference)
+        return make_link(reference)
     if for_state:
         return value.value
-    return wrapped(value.value)
+    return wrap_links(value.value)
 
 
-def reference_of(selected: Selected) -> Reference | None:
+def get_selected_reference(selected: Selected) -> Reference | None:
     """The reference that is the selection's value. Older workers report only its address."""
     if selected.stored is not None or selected.reference is None:
         return selected.stored
-    return linked({REFERENCE: selected.reference})
+    return read_link({LINK_KEY: selected.reference})
 
 
-def failure(error: Exception) -> Failure:
+def make_template_failure(error: Exception) -> Failure:
     return Failure(code=getattr(error, "code", "EXPRESSION"), kind="template", message=str(error))
 
 
 # ---- scope ------------------------------------------------------------------------------
 
 
-def names(
+def make_server_names(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -282,9 +291,9 @@ def names(
     """The names that a server-side expression sees. Steps are not among them: every part of an
     expression that reads a step is a selection, cut out when the playbook is registered."""
     ctx, args, scratch = (
-        with_distant(values) for values in (state.ctx, activation.args, activation.scratch)
+        replace_links(values) for values in (state.ctx, activation.args, activation.scratch)
     )
-    output = view(activation.outcome, activation)
+    output = make_output_view(activation.outcome, activation)
     scope: dict[str, Value] = {
         **pinned.workload,
         "workload": pinned.workload,
@@ -294,8 +303,8 @@ def names(
         "args": args,
         "step": scratch,
         "iter": scratch,
-        "event": handled_event(activation.event, activation.step, iso(moment.at)),
-        **identity(
+        "event": build_handled_event(activation.event, activation.step, format_iso(moment.at)),
+        **build_identity(
             state.execution_id,
             state.path,
             state.version,
@@ -305,19 +314,21 @@ def names(
         ),
     }
     if state.parent is not None and state.parent.iter:
-        outer = with_distant(state.parent.iter)
-        scope |= {"iter": {"parent": outer, **scratch}, "_loop": outer_iteration(outer)}
+        outer = replace_links(state.parent.iter)
+        scope |= {"iter": {"parent": outer, **scratch}, "_loop": build_outer_iteration(outer)}
     if not pinned.plan.hides_state:
-        scope["state"] = visible(state)
+        scope["state"] = get_visible_state(state)
     if output is not None:
         if pinned.plan.steps[activation.step].step.loop is not None:
-            scope["loop"] = ended_loop(activation.event, activation.outcome)
+            scope["loop"] = build_ended_loop(activation.event, activation.outcome)
         scope["output"] = scope["outcome"] = output
         scope["error"] = output.get("error", NO_ERROR)
     return scope
 
 
-def view(outcome: Envelope | None, activation: Activation | None = None) -> dict[str, Value] | None:
+def make_output_view(
+    outcome: Envelope | None, activation: Activation | None = None
+) -> dict[str, Value] | None:
     """The envelope as `output` shows it: everything but the data."""
     if outcome is None:
         return None
@@ -332,15 +343,15 @@ def view(outcome: Envelope | None, activation: Activation | None = None) -> dict
     output["ref"] = outcome.reference.uri if outcome.reference is not None else None
     output["meta"] = msgspec.to_builtins(outcome.meta) if outcome.meta is not None else {}
     if outcome.error is not None:
-        output["error"] = outcome.error.shown()
-    undefined = NONE_UNDEFINED
-    because = outcome.why_no_value("the step")
+        output["error"] = outcome.error.to_template_map()
+    undefined = NO_UNDEFINED_KEYS
+    because = outcome.explain_no_value("the step")
     if because:
-        undefined = {"data": without_value("output.data", because, {})}
+        undefined = {"data": make_failed_value("output.data", because, {})}
     return OptionalMap(output, "error", undefined=undefined)
 
 
-def _selected(
+def _make_selection_reader(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -356,18 +367,18 @@ def _selected(
             record = state.steps.get(selection.step)
             if record is not None:
                 envelope = record.result
-        selected = envelope.selected(selection.id) if envelope is not None else None
+        selected = envelope.find_selection(selection.id) if envelope is not None else None
         if selected is None:
             if _is_reported_in_parts(pinned, selection, envelope):
                 raise NeedsData(selection.source)
-            return _from_envelope(pinned, selection, envelope, args)
+            return _probe_envelope(pinned, selection, envelope, args)
         if selected.error is not None:
             raise SelectionFailed(f"{selection.source}: {selected.error}")
         if selected.missing is not None:
             return Undefined(selection.source, selected.missing, selected.absent, selected.because)
-        reference = reference_of(selected)
+        reference = get_selected_reference(selected)
         if reference is not None:
-            return Distant(reference)
+            return DistantValue(reference)
         return selected.value
 
     return resolve
@@ -385,7 +396,7 @@ def _is_reported_in_parts(
     return pinned.plan.steps[selection.step].step.loop is None
 
 
-def _from_envelope(
+def _probe_envelope(
     pinned: PinnedPlaybook,
     selection: Selection,
     envelope: Envelope | None,
@@ -393,7 +404,7 @@ def _from_envelope(
 ) -> Value:
     """Evaluate a selection that no worker reported: of a loop, of a lost worker, or of a step that
     has not run. Only the envelope and the arguments are known."""
-    arguments = with_distant(args)
+    arguments = replace_links(args)
     scope: dict[str, Value] = {
         **pinned.workload,
         "workload": pinned.workload,
@@ -403,16 +414,16 @@ def _from_envelope(
     if envelope is None:
         scope[selection.step] = Undefined(selection.step, selection.step, "step")
     else:
-        output = view(envelope) or {}
+        output = make_output_view(envelope) or {}
         value: Value = output
-        because = envelope.why_no_value(f"step {selection.step}")
+        because = envelope.explain_no_value(f"step {selection.step}")
         if because:
-            value = without_value(selection.step, because, output)
+            value = make_failed_value(selection.step, because, output)
         scope |= {selection.step: value, "output": output, "outcome": output}
     return probe(parse_expression(selection.source), scope)
 
 
-def saw(
+def list_seen_values(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -424,34 +435,34 @@ def saw(
     guard_template = site.cut[arc]
     if not isinstance(guard_template, Template) or site.needs_worker:
         return {}
-    resolve_selection = _selected(pinned, state, activation)
+    resolve_selection = _make_selection_reader(pinned, state, activation)
     source = guard_template.source
     seen: dict[str, Any] = {}
-    for selection in guard_template.selections[:SAW_VALUES]:
+    for selection in guard_template.selections[:MAX_SEEN_VALUES]:
         try:
             value = resolve_selection(selection)
         except Exception as error:  # the error of the guard is what it saw
             value = f"error: {error}"
-        seen[selection.source] = _short(value)
+        seen[selection.source] = _shorten_seen_value(value)
     for name in site.ctx:
-        if name in state.ctx and f"ctx.{name}" in source and len(seen) < SAW_VALUES:
-            seen[f"ctx.{name}"] = _short(state.ctx[name])
-    for name, value in visible(state).items():
-        if f"state.{name}" in source and len(seen) < SAW_VALUES:
-            seen[f"state.{name}"] = _short(value)
+        if name in state.ctx and f"ctx.{name}" in source and len(seen) < MAX_SEEN_VALUES:
+            seen[f"ctx.{name}"] = _shorten_seen_value(state.ctx[name])
+    for name, value in get_visible_state(state).items():
+        if f"state.{name}" in source and len(seen) < MAX_SEEN_VALUES:
+            seen[f"state.{name}"] = _shorten_seen_value(value)
     return seen
 
 
-def _short(value: Value) -> Any:
+def _shorten_seen_value(value: Value) -> Any:
     """The value if it is small; the address of a reference; `…` for anything larger."""
     if isinstance(value, Undefined):
         return "undefined"
-    if isinstance(value, Distant):
+    if isinstance(value, DistantValue):
         return value.reference.uri
     if is_reference(value):
-        return linked(value).uri
+        return read_link(value).uri
     if is_wrapped(value):
-        value = value[LITERAL]
-    if len(msgspec.json.encode(value)) > SAW_BYTES:
+        value = value[LITERAL_KEY]
+    if len(msgspec.json.encode(value)) > MAX_SEEN_VALUE_BYTES:
         return "…"
     return value

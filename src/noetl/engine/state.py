@@ -37,7 +37,7 @@ from noetl.model.ids import (
 from noetl.playbook.plan import Plan
 
 Status = Literal["new", "pending", "running", "cancelling", "completed", "failed", "cancelled"]
-TERMINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+TERMINAL_STATUSES: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 # What an activation waits for: its admission, its collection, its call, its loop, its assignments
 # (`set`) or its router (`when`).
@@ -298,20 +298,20 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def terminal(self) -> bool:
-        return self.status in TERMINAL
+        return self.status in TERMINAL_STATUSES
 
 
 _encoder = msgspec.json.Encoder()  # keeps the order of keys: a template may iterate over ctx
 _decoder: msgspec.json.Decoder[Execution] = msgspec.json.Decoder(Execution)
 
 
-def empty(execution_id: str) -> Execution:
+def make_empty_execution(execution_id: str) -> Execution:
     return Execution(execution_id=ExecutionId(execution_id))
 
 
-def encode(state: Execution) -> bytes:
+def encode_execution(state: Execution) -> bytes:
     return _encoder.encode(state)
 
 
-def decode(data: bytes) -> Execution:
+def decode_execution(data: bytes) -> Execution:
     return _decoder.decode(data)

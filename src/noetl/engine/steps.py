@@ -8,33 +8,39 @@ first. Its answer is an event; the expression then takes its value from the stat
 from typing import Any
 
 from noetl.engine import loops, playbook_state, sites, waits
-from noetl.engine.fold import FINAL
-from noetl.engine.issuing import Made, ask, held, pool_for, run
+from noetl.engine.fold import FINAL_CAUSE
+from noetl.engine.issuing import (
+    Decision,
+    ask_for_evaluation,
+    choose_command_pool,
+    is_held,
+    issue_run,
+)
 from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, PinnedPlaybook
-from noetl.engine.unhandled import failed_origins
+from noetl.engine.unhandled import list_failed_origins
 from noetl.model import events as e
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import Envelope, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.playbook.model import Arc, Step
-from noetl.playbook.plan import ADMIT, SET, WHEN, arc_site
+from noetl.playbook.plan import ADMIT, SET, WHEN, name_arc_site
 
 
-def proceed(
+def proceed_activation(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     moment: Moment,
-) -> Made:
+) -> Decision:
     match activation.phase:
         case "admit":
-            yield from _admit(pinned, state, activation, moment)
+            yield from _admit_activation(pinned, state, activation, moment)
         case "plan":
-            yield from loops.plan(pinned, state, activation, moment)
+            yield from loops.plan_epoch(pinned, state, activation, moment)
         case "loop":
-            yield from loops.go_on(pinned, state, activation, moment)
+            yield from loops.continue_loop(pinned, state, activation, moment)
         case "set":
-            yield from _leave(pinned, state, activation, moment)
+            yield from _exit_step(pinned, state, activation, moment)
         case "when":
             yield from _route(pinned, state, activation, moment)
         case "call":
@@ -44,36 +50,36 @@ def proceed(
 # ---- entering ---------------------------------------------------------------------------
 
 
-def _admit(
+def _admit_activation(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     moment: Moment,
-) -> Made:
-    if held(state):
+) -> Decision:
+    if is_held(state):
         return
     plan = pinned.plan.steps[activation.step]
     if plan.step.spec.pool is not None:
-        pool = pool_for(pinned, state, activation, "run", moment)
+        pool = choose_command_pool(pinned, state, activation, "run", moment)
         if isinstance(pool, Failure):
-            yield call_error(activation, pool, moment)
+            yield make_call_error(activation, pool, moment)
             return
     site = plan.site.get(ADMIT)
     if site is None:
-        yield from _begin(pinned, state, activation, moment)
+        yield from _begin_work(pinned, state, activation, moment)
         return
-    answer = sites.verdicts(pinned, state, activation, site, moment)
+    answer = sites.evaluate_guards(pinned, state, activation, site, moment)
     if isinstance(answer, NeedsWorker):
-        yield from ask(pinned, state, activation, "evaluate", ADMIT, moment)
+        yield from ask_for_evaluation(pinned, state, activation, "evaluate", ADMIT, moment)
         return
     if isinstance(answer, Failure):
-        yield call_error(activation, answer, moment)
+        yield make_call_error(activation, answer, moment)
         return
     admit = plan.step.spec.policy.admit
     assert admit is not None, "a site is there because the rules are"
     for number, (rule, verdict) in enumerate(zip(admit.rules, answer, strict=True)):
         if isinstance(verdict, Failure):
-            yield call_error(activation, verdict, moment)
+            yield make_call_error(activation, verdict, moment)
             return
         if not verdict:
             continue
@@ -81,7 +87,7 @@ def _admit(
             break
         yield _make_step_skipped(state, activation, number, rule.then.next, moment)
         return
-    yield from _begin(pinned, state, activation, moment)
+    yield from _begin_work(pinned, state, activation, moment)
 
 
 def _make_step_skipped(
@@ -93,7 +99,7 @@ def _make_step_skipped(
 ) -> e.StepSkipped:
     unhandled: tuple[str, ...] = ()
     if next_step is None:
-        unhandled = failed_origins(state, activation)
+        unhandled = list_failed_origins(state, activation)
     return e.StepSkipped(
         at=moment.at,
         step=activation.step,
@@ -104,16 +110,16 @@ def _make_step_skipped(
     )
 
 
-def _begin(
+def _begin_work(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     moment: Moment,
-) -> Made:
+) -> Decision:
     """Start the loop or the pipeline of an admitted step."""
     step = pinned.plan.steps[activation.step].step
     if step.loop is not None:
-        yield from loops.plan(pinned, state, activation, moment)
+        yield from loops.plan_epoch(pinned, state, activation, moment)
     elif not step.tool:
         yield e.CallDone(
             at=moment.at,
@@ -122,18 +128,18 @@ def _begin(
             result=Envelope(status="ok"),
         )
     else:
-        yield from run(pinned, state, activation, moment)
+        yield from issue_run(pinned, state, activation, moment)
 
 
 # ---- the call ---------------------------------------------------------------------------
 
 
-def called(
+def finish_call(
     state: Execution,
     activation: Activation,
     event: e.CommandCompleted | e.CommandFailed,
     moment: Moment,
-) -> Made:
+) -> Decision:
     for task in getattr(event, "sinks", ()):
         yield e.SinkProcessed(
             at=moment.at,
@@ -143,37 +149,37 @@ def called(
             task=task,
         )
     if activation.unwritten is not None:
-        yield call_error(activation, activation.unwritten, moment)
+        yield make_call_error(activation, activation.unwritten, moment)
         return
     event_type = e.CallDone if event.result.ok else e.CallError
     yield event_type(
         at=moment.at,
         step=activation.step,
         activation=activation.id,
-        result=event.result.bare(),
+        result=event.result.without_context(),
         command_id=event.command_id,
     )
 
 
-def call_error(activation: Activation, failure: Failure, moment: Moment) -> e.CallError:
+def make_call_error(activation: Activation, failure: Failure, moment: Moment) -> e.CallError:
     return e.CallError(
         at=moment.at,
         step=activation.step,
         activation=activation.id,
-        result=failed(failure),
+        result=make_failed_envelope(failure),
     )
 
 
-def stopped_by(pinned: PinnedPlaybook, activation: Activation) -> Failure:
+def find_stop_reason(pinned: PinnedPlaybook, activation: Activation) -> Failure:
     """The failure because of which the step's command is stopped."""
-    return activation.unwritten or timed_out(pinned, activation)
+    return activation.unwritten or make_step_timeout(pinned, activation)
 
 
-def timed_out(pinned: PinnedPlaybook, activation: Activation) -> Failure:
+def make_step_timeout(pinned: PinnedPlaybook, activation: Activation) -> Failure:
     limit = pinned.plan.steps[activation.step].step.spec.timeout
     message = f"step {activation.step} ran longer than its timeout of {limit}"
     if activation.unclaimed:
-        reason = waits.no_worker(activation)
+        reason = waits.describe_missing_worker(activation)
         message = f"step {activation.step} did not begin within its timeout of {limit}: {reason}"
     return Failure(code="TIMEOUT", kind="timeout", message=message)
 
@@ -181,30 +187,30 @@ def timed_out(pinned: PinnedPlaybook, activation: Activation) -> Failure:
 # ---- assignments ------------------------------------------------------------------------
 
 
-def _leave(
+def _exit_step(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     moment: Moment,
-) -> Made:
+) -> Decision:
     """Evaluate the step's `set` and exit. A failed assignment fails the step."""
     outcome = activation.outcome or Envelope(status="ok")
     site = pinned.plan.steps[activation.step].site.get(SET)
     values: dict[str, Any] = {}
-    result = outcome.bare()
+    result = outcome.without_context()
     if site is not None and outcome.ok:
-        answer = sites.evaluate(pinned, state, activation, site, moment)
+        answer = sites.evaluate_on_server(pinned, state, activation, site, moment)
         if isinstance(answer, NeedsWorker):
-            yield from ask(pinned, state, activation, "evaluate", SET, moment)
+            yield from ask_for_evaluation(pinned, state, activation, "evaluate", SET, moment)
             return
         assignments = _map_answer_to_keys(site.keys, answer)
         if isinstance(assignments, Failure):
             failure: Failure | None = assignments
         else:
             values = assignments
-            failure = playbook_state.refusal(state, values)
+            failure = playbook_state.find_write_refusal(state, values)
         if failure is not None:
-            values, result = {}, failed(failure)
+            values, result = {}, make_failed_envelope(failure)
     yield e.StepExit(
         at=moment.at,
         step=activation.step,
@@ -237,32 +243,34 @@ def _route(
     state: Execution,
     activation: Activation,
     moment: Moment,
-) -> Made:
+) -> Decision:
     plan = pinned.plan.steps[activation.step]
     router = plan.step.next
-    if router is None or not router.arcs or activation.cause == FINAL:
-        yield _evaluated(activation, moment, order=plan.order)
+    if router is None or not router.arcs or activation.cause == FINAL_CAUSE:
+        yield _make_next_evaluated(activation, moment, order=plan.order)
         return
     arcs = router.arcs
-    if not _went_well(activation) and not plan.error_arcs:
+    if not _has_succeeded(activation) and not plan.error_arcs:
         untried = tuple(e.Verdict(arc.step, "untried") for arc in arcs)
-        yield _evaluated(activation, moment, order=plan.order, verdicts=untried)
+        yield _make_next_evaluated(activation, moment, order=plan.order, verdicts=untried)
         return
-    answer = sites.verdicts(pinned, state, activation, plan.site[WHEN], moment)
+    answer = sites.evaluate_guards(pinned, state, activation, plan.site[WHEN], moment)
     if isinstance(answer, NeedsWorker):
-        yield from ask(pinned, state, activation, "evaluate", WHEN, moment)
+        yield from ask_for_evaluation(pinned, state, activation, "evaluate", WHEN, moment)
         return
     if isinstance(answer, Failure):
-        yield _evaluated(activation, moment, order=plan.order, error=answer)
+        yield _make_next_evaluated(activation, moment, order=plan.order, error=answer)
         return
-    taken_arcs, verdicts, failure = _choose(pinned, state, activation, arcs, answer, moment)
+    taken_arcs, verdicts, failure = _choose_arcs(pinned, state, activation, arcs, answer, moment)
     if failure is not None:
-        yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=failure)
+        yield _make_next_evaluated(
+            activation, moment, order=plan.order, verdicts=verdicts, error=failure
+        )
         return
-    yield from _follow(pinned, state, activation, taken_arcs, verdicts, moment)
+    yield from _follow_arcs(pinned, state, activation, taken_arcs, verdicts, moment)
 
 
-def _choose(
+def _choose_arcs(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
@@ -274,7 +282,7 @@ def _choose(
     plan = pinned.plan.steps[activation.step]
     router = plan.step.next
     exclusive = router is None or router.spec.mode == "exclusive"
-    went_well = _went_well(activation)
+    went_well = _has_succeeded(activation)
     taken_arcs: list[int] = []
     verdicts: list[e.Verdict] = []
     for number, arc in enumerate(arcs):
@@ -286,7 +294,9 @@ def _choose(
         seen: dict[str, Any] = {}
         if arc.when is not None:
             verdict = answer[number]
-            seen = sites.saw(pinned, state, activation, plan.site[WHEN], number, moment)
+            seen = sites.list_seen_values(
+                pinned, state, activation, plan.site[WHEN], number, moment
+            )
         if isinstance(verdict, Failure):
             verdicts.append(e.Verdict(arc.step, "error", seen))
             message = f"guard of the arc to {arc.step}: {verdict.message}"
@@ -300,29 +310,31 @@ def _choose(
     return taken_arcs, tuple(verdicts), None
 
 
-def _follow(
+def _follow_arcs(
     pinned: PinnedPlaybook,
     state: Execution,
     activation: Activation,
     taken_arcs: list[int],
     verdicts: tuple[e.Verdict, ...],
     moment: Moment,
-) -> Made:
+) -> Decision:
     """Evaluate `set` and `args` of the taken arcs. Two arcs to one step become one choice."""
     plan = pinned.plan.steps[activation.step]
     assigned_values: dict[str, Any] = {}
     chosen: dict[str, e.Chosen] = {}
     for number in taken_arcs:
-        site = plan.site.get(arc_site(number))
+        site = plan.site.get(name_arc_site(number))
         values: dict[str, Any] = {}
         if site is not None:
-            answer = sites.evaluate(pinned, state, activation, site, moment)
+            answer = sites.evaluate_on_server(pinned, state, activation, site, moment)
             if isinstance(answer, NeedsWorker):
-                yield from ask(pinned, state, activation, "evaluate", site.name, moment)
+                yield from ask_for_evaluation(
+                    pinned, state, activation, "evaluate", site.name, moment
+                )
                 return
             evaluated = _map_answer_to_keys(site.keys, answer)
             if isinstance(evaluated, Failure):
-                yield _evaluated(
+                yield _make_next_evaluated(
                     activation,
                     moment,
                     order=plan.order,
@@ -335,20 +347,22 @@ def _follow(
         assigned_values |= {
             key[4:]: value for key, value in values.items() if key.startswith("set:")
         }
-        target = _arc(plan.step, number).step
+        target = _get_arc(plan.step, number).step
         first_arc = number
         earlier = chosen.get(target)
         if earlier is not None:
             first_arc = earlier.arc
             args = {**earlier.args, **args}
         chosen[target] = e.Chosen(arc=first_arc, step=target, args=args)
-    refusal = playbook_state.refusal(state, assigned_values)
+    refusal = playbook_state.find_write_refusal(state, assigned_values)
     if refusal is not None:
-        yield _evaluated(activation, moment, order=plan.order, verdicts=verdicts, error=refusal)
+        yield _make_next_evaluated(
+            activation, moment, order=plan.order, verdicts=verdicts, error=refusal
+        )
         return
-    error = _no_next(pinned, activation) if not chosen else None
-    recovered = bool(chosen) and not _went_well(activation)
-    yield _evaluated(
+    error = _make_no_next(pinned, activation) if not chosen else None
+    recovered = bool(chosen) and not _has_succeeded(activation)
+    yield _make_next_evaluated(
         activation,
         moment,
         order=plan.order,
@@ -360,17 +374,17 @@ def _follow(
     )
 
 
-def _went_well(activation: Activation) -> bool:
+def _has_succeeded(activation: Activation) -> bool:
     return activation.outcome is None or activation.outcome.ok
 
 
-def _arc(step: Step, number: int) -> Arc:
+def _get_arc(step: Step, number: int) -> Arc:
     assert step.next is not None, "an arc was taken"
     return step.next.arcs[number]
 
 
-def _no_next(pinned: PinnedPlaybook, activation: Activation) -> Failure | None:
-    if not (_went_well(activation) and pinned.plan.playbook.executor.spec.no_next_is_error):
+def _make_no_next(pinned: PinnedPlaybook, activation: Activation) -> Failure | None:
+    if not (_has_succeeded(activation) and pinned.plan.playbook.executor.spec.no_next_is_error):
         return None
     return Failure(
         code="NO_NEXT",
@@ -379,7 +393,7 @@ def _no_next(pinned: PinnedPlaybook, activation: Activation) -> Failure | None:
     )
 
 
-def _evaluated(
+def _make_next_evaluated(
     activation: Activation,
     moment: Moment,
     *,
@@ -391,7 +405,7 @@ def _evaluated(
     if error is not None and activation.outcome is not None:
         step_error = activation.outcome.error
         if step_error is not None:
-            joined_failure = step_error.followed_by(error)
+            joined_failure = step_error.join_later_failure(error)
     return e.NextEvaluated(
         at=moment.at,
         step=activation.step,

@@ -3,7 +3,7 @@
 from hashlib import sha256
 from typing import Any
 
-from noetl.engine.state import Execution, encode
+from noetl.engine.state import Execution, encode_execution
 
 STATUSES = (
     "pending",
@@ -17,15 +17,15 @@ STATUSES = (
 )
 
 
-def summary(state: Execution) -> dict[str, Any]:
-    data = encode(state)
+def summarise_execution(state: Execution) -> dict[str, Any]:
+    data = encode_execution(state)
     error = state.quarantined or None
     if error is None and state.status == "failed" and state.failure is not None:
         error = f"{state.failure.code}: {state.failure.message}"
     parent = state.parent.execution_id if state.parent is not None else None
     return {
         "path": state.path,
-        "status": status(state),
+        "status": get_shown_status(state),
         "started_at": state.started_at,
         "updated_at": state.last_at,
         "ended_at": state.ended_at,
@@ -35,11 +35,11 @@ def summary(state: Execution) -> dict[str, Any]:
         "steps": len(state.steps),
         "recovered": state.recovered,
         "state": data,
-        "state_hash": state_hash(data),
+        "state_hash": hash_state(data),
     }
 
 
-def broken(state: Execution, error: str) -> dict[str, Any]:
+def summarise_broken(state: Execution, error: str) -> dict[str, Any]:
     """The columns of an execution with a log that does not fold. There is no state column, so that
     no server continues from it."""
     return {
@@ -53,7 +53,7 @@ def broken(state: Execution, error: str) -> dict[str, Any]:
     }
 
 
-def status(state: Execution) -> str:
+def get_shown_status(state: Execution) -> str:
     """One of STATUSES."""
     if state.quarantined is not None:
         return "quarantined"
@@ -62,5 +62,5 @@ def status(state: Execution) -> str:
     return state.status
 
 
-def state_hash(data: bytes) -> str:
+def hash_state(data: bytes) -> str:
     return sha256(data).hexdigest()

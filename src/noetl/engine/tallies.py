@@ -17,7 +17,7 @@ from noetl.playbook import reducers
 from noetl.playbook.expressions import FailedError
 
 
-def issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
+def count_issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
     loop = replace(loop, live=loop.live + 1, running=loop.running + event.together)
     if event.kind == "frame":
         return replace(loop, frames=loop.frames + 1)
@@ -27,34 +27,34 @@ def issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
     return replace(loop, next=event.first + event.count)
 
 
-def progressed(loop: LoopState, command: OpenCommand, done: int, items: e.Items) -> LoopState:
+def count_progress(loop: LoopState, command: OpenCommand, done: int, items: e.Items) -> LoopState:
     low = max(command.journal.done, command.first)
-    return _count(loop, items, low + command.shift, done + command.shift)
+    return _add_item_counts(loop, items, low + command.shift, done + command.shift)
 
 
-def sharded(loop: LoopState, items: e.Items) -> LoopState:
+def count_partition(loop: LoopState, items: e.Items) -> LoopState:
     """Show a finished Spark partition. Only the final report of the command counts its items,
     because several attempts may report the same partition."""
     ahead = loop.ahead + items.ok + items.failed + items.skipped
     return replace(loop, shards=loop.shards + 1, ahead=ahead)
 
 
-def reported(
+def count_report(
     loop: LoopState,
     command: OpenCommand,
     event: e.CommandCompleted | e.CommandFailed,
 ) -> LoopState:
-    loop = _released(loop, command)
+    loop = _release_command(loop, command)
     items = event.items
     if items is None and isinstance(event, e.CommandFailed):
         error = event.result.error or Failure(code="FAILED", message="the chunk failed")
-        return _rest_failed(loop, command, error)
-    items = items or e.Items(ok=_rest(command))
+        return _fail_remaining_items(loop, command, error)
+    items = items or e.Items(ok=_count_remaining_items(command))
     if command.kind == "frame":
         claimed = items.claimed or 0
         loop = replace(
             loop,
-            claimed=loop.claimed + _uncounted(command, claimed),
+            claimed=loop.claimed + _count_unclaimed_rows(command, claimed),
             drained=loop.drained or not claimed,
         )
         if isinstance(event, e.CommandFailed) and not claimed:
@@ -62,43 +62,43 @@ def reported(
     low = max(command.journal.done, command.first)
     count = command.count if items.claimed is None else items.claimed
     high = command.first + count
-    return _count(loop, items, low + command.shift, high + command.shift)
+    return _add_item_counts(loop, items, low + command.shift, high + command.shift)
 
 
-def lost(loop: LoopState, command: OpenCommand, failure: Failure) -> LoopState:
-    return _rest_failed(_released(loop, command), command, failure)
+def count_lost(loop: LoopState, command: OpenCommand, failure: Failure) -> LoopState:
+    return _fail_remaining_items(_release_command(loop, command), command, failure)
 
 
-def cancelled(loop: LoopState, command: OpenCommand) -> LoopState:
+def count_cancelled(loop: LoopState, command: OpenCommand) -> LoopState:
     """Release a cancelled command. Its items that did not run count as skipped when the loop
     closes."""
     if command.kind == "frame":
-        rows = _uncounted(command, command.journal.frame_size or 0)
+        rows = _count_unclaimed_rows(command, command.journal.frame_size or 0)
         loop = replace(loop, claimed=loop.claimed + rows)
-    return _released(loop, command)
+    return _release_command(loop, command)
 
 
-def _uncounted(command: OpenCommand, claimed: int) -> int:
+def _count_unclaimed_rows(command: OpenCommand, claimed: int) -> int:
     """The claimed rows that the loop has not counted yet. A claim counts its rows at once; states
     of older releases counted them at the end of the frame."""
     return claimed if command.place is None else 0
 
 
-def _rest_failed(loop: LoopState, command: OpenCommand, failure: Failure) -> LoopState:
+def _fail_remaining_items(loop: LoopState, command: OpenCommand, failure: Failure) -> LoopState:
     """Count the items that the journal of the command does not cover as failed."""
     if command.kind == "frame":
         size = command.journal.frame_size
-        loop = replace(loop, claimed=loop.claimed + _uncounted(command, size or 0))
+        loop = replace(loop, claimed=loop.claimed + _count_unclaimed_rows(command, size or 0))
         if size is None:  # the claim failed, not its rows
             loop = replace(loop, broken=failure)
     if loop.mode == "spark":  # the job failed, not its items
         loop = replace(loop, broken=failure)
     first = command.first + command.shift
-    items = e.Items(failed=_rest(command), first_error=failure, first_failed=first)
-    return _count(loop, items, first, first)
+    items = e.Items(failed=_count_remaining_items(command), first_error=failure, first_failed=first)
+    return _add_item_counts(loop, items, first, first)
 
 
-def _rest(command: OpenCommand) -> int:
+def _count_remaining_items(command: OpenCommand) -> int:
     """The number of items of the command that its journal does not cover."""
     size = command.count
     if command.kind == "frame":
@@ -106,17 +106,17 @@ def _rest(command: OpenCommand) -> int:
     return size - max(0, command.journal.done - command.first)
 
 
-def _released(loop: LoopState, command: OpenCommand) -> LoopState:
+def _release_command(loop: LoopState, command: OpenCommand) -> LoopState:
     return replace(loop, live=loop.live - 1, running=loop.running - command.together, ahead=0)
 
 
-def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
+def _add_item_counts(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
     """Add the counts and reductions of the items [low, high)."""
     failed = loop.failed + items.failed
     segments, broken = loop.segments, loop.broken
     if items.partial:
         try:
-            segments = _joined(loop, Segment(low, high, items.partial))
+            segments = _join_segments(loop, Segment(low, high, items.partial))
         except FailedError as error:  # values that do not fit the reducer: a playbook error
             broken = Failure(code="REDUCE_FAILED", kind="template", message=str(error))
     too_many_failed = loop.max_failed is not None and failed > loop.max_failed
@@ -145,20 +145,20 @@ def _count(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
     )
 
 
-def _joined(loop: LoopState, new: Segment) -> tuple[Segment, ...]:
+def _join_segments(loop: LoopState, new: Segment) -> tuple[Segment, ...]:
     """The segments in item order. Two that touch become one, because reducing is associative."""
     segments: list[Segment] = []
     for segment in sorted((*loop.segments, new), key=lambda segment: segment.low):
         if segments and segments[-1].high == segment.low:
             left = segments[-1]
-            partial = combine(loop.reduce, left.partial, segment.partial)
+            partial = combine_partials(loop.reduce, left.partial, segment.partial)
             segments[-1] = Segment(left.low, segment.high, partial)
         else:
             segments.append(segment)
     return tuple(segments)
 
 
-def combine(
+def combine_partials(
     reduce: dict[str, str],
     left: dict[str, object],
     right: dict[str, object],
@@ -167,23 +167,23 @@ def combine(
     combined = dict(left)
     for name, value in right.items():
         if name in combined:
-            value = reducers.combine(reduce.get(name, "last"), combined[name], value)
+            value = reducers.combine_reductions(reduce.get(name, "last"), combined[name], value)
         combined[name] = value
     return combined
 
 
-def reduced(loop: LoopState) -> dict[str, object]:
+def reduce_segments(loop: LoopState) -> dict[str, object]:
     """The reductions of all items so far, in item order."""
     total: dict[str, object] = {}
     for segment in loop.segments:
-        total = combine(loop.reduce, total, segment.partial)
+        total = combine_partials(loop.reduce, total, segment.partial)
     return total
 
 
 # ---- closing ----------------------------------------------------------------------------
 
 
-def stats(loop: LoopState | None) -> e.Stats | None:
+def make_stats(loop: LoopState | None) -> e.Stats | None:
     if loop is None:
         return None
     return e.Stats(
@@ -194,7 +194,7 @@ def stats(loop: LoopState | None) -> e.Stats | None:
     )
 
 
-def with_inherited(counts: e.Stats, collection: e.Collection) -> e.Stats:
+def add_inherited_counts(counts: e.Stats, collection: e.Collection) -> e.Stats:
     """The counts of all items of the loop, with those that a retry did not run again."""
     if collection.total is None:
         return counts
@@ -207,7 +207,7 @@ def with_inherited(counts: e.Stats, collection: e.Collection) -> e.Stats:
     )
 
 
-def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | None:
+def inherit_loop(activation: Activation, outcome: Envelope) -> e.LoopInherited | None:
     """What a retry needs of a loop with failed items: the collection and the counts.
 
     Reductions are included only if the loop failed: those of a completed loop are in `ctx`.
@@ -221,7 +221,7 @@ def inheritance(activation: Activation, outcome: Envelope) -> e.LoopInherited | 
     partial: dict[str, object] = {}
     gathered = None
     if not outcome.ok:
-        partial = reduced(loop)
+        partial = reduce_segments(loop)
         if loop.gathered:
             gathered = gathered_id(activation.id)
     return e.LoopInherited(

@@ -12,7 +12,7 @@ from noetl.engine.state import Activation, Execution, Unfinished
 from noetl.model import events as e
 
 
-def failed_origins(state: Execution, activation: Activation) -> tuple[str, ...]:
+def list_failed_origins(state: Execution, activation: Activation) -> tuple[str, ...]:
     """List the failed steps that led to this activation by their error arcs, directly or through
     skipped steps."""
     failed: list[str] = []
@@ -63,7 +63,7 @@ def fold_unhandled(state: Execution, event: e.StepSkipped) -> Execution:
             if record.result is not None:
                 failure = record.result.error
         state = replace(
-            recoveries.without_arc(state, step),
+            recoveries.uncount_arc_recovery(state, step),
             failure=failure,
             failed_step=failed_step,
             unfinished=(*state.unfinished, Unfinished(step, record.args)),

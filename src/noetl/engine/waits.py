@@ -20,22 +20,24 @@ from noetl.engine.state import (
 )
 from noetl.model import events as e
 from noetl.model.approvals import approval_name, is_approval, problem_with_approval
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import Envelope, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, TimerId, call_id, timer_id
 
-ANNOUNCED_WITHIN: Micros = 6_000_000  # a worker reports a long command as claimed within this time
+CLAIM_REPORT_MICROS: Micros = (
+    6_000_000  # a worker reports a long command as claimed within this time
+)
 
 
-def parked(state: Execution, event: e.CommandParked) -> Execution:
+def fold_parked(state: Execution, event: e.CommandParked) -> Execution:
     command = state.commands[event.command_id]
     if event.reason == "retry":
         journal = replace(command.journal, tries=event.tries, resolved=None)
-        return _with(
+        return _with_open_command(
             state, replace(command, attempt=command.attempt + 1, journal=journal, worker=None)
         )
     wait = _make_parked_command(command, event)
-    state = _with(state, replace(command, parked=wait, worker=None))
+    state = _with_open_command(state, replace(command, parked=wait, worker=None))
     timers = dict(state.timers)
     if wait.timer is not None:
         timers[wait.timer] = TimerUse("wait", command.id)
@@ -44,13 +46,13 @@ def parked(state: Execution, event: e.CommandParked) -> Execution:
     state = replace(state, timers=timers)
     request = event.child
     waits_for_child = wait.call is not None and request is not None and request.wait
-    if waits_for_child and not being_stopped(state, command):  # a stopped one starts no child
+    if waits_for_child and not is_being_stopped(state, command):  # a stopped one starts no child
         state = replace(state, calls={**state.calls, wait.call: ChildCall(command.id)})
     if request is not None and request.pinned is not None:
         state = replace(state, pins={**state.pins, request.path: request.pinned})
     if wait.signal is None or wait.signal not in state.signals:
         return state
-    return _consume(state, wait.signal, state.signals[wait.signal], event.key)
+    return _consume_signal(state, wait.signal, state.signals[wait.signal], event.key)
 
 
 def _make_parked_command(command: OpenCommand, event: e.CommandParked) -> ParkedCommand:
@@ -60,13 +62,13 @@ def _make_parked_command(command: OpenCommand, event: e.CommandParked) -> Parked
         call = call_id(command.id, event.task, run, event.tries)
     if event.reason == "time":
         timer = timer_id(command.id, f"wait:{event.attempt}")
-        until = due_at(event)
+        until = get_due_at(event)
     if event.timeout is not None:
         timeout = timer_id(command.id, f"timeout:{event.attempt}")
     return ParkedCommand(
         reason=event.reason,
         task=event.task,
-        signal=signal_name(event),
+        signal=get_signal_name(event),
         call=call,
         request=event.child,
         timer=timer,
@@ -75,14 +77,14 @@ def _make_parked_command(command: OpenCommand, event: e.CommandParked) -> Parked
     )
 
 
-def due_at(event: e.CommandParked) -> Micros:
+def get_due_at(event: e.CommandParked) -> Micros:
     """When the timer of the wait is due."""
     if event.until is not None:
         return event.until
     return event.at + (event.delay or 0)
 
 
-def signal_name(event: e.CommandParked) -> str | None:
+def get_signal_name(event: e.CommandParked) -> str | None:
     """The signal that the command waits for. None if it waits for something else."""
     if event.reason == "approval":
         return approval_name(event.step)
@@ -91,24 +93,24 @@ def signal_name(event: e.CommandParked) -> str | None:
     return None
 
 
-def signal_received(state: Execution, event: e.SignalReceived) -> Execution:
+def fold_signal_received(state: Execution, event: e.SignalReceived) -> Execution:
     payloads = (*state.signals.get(event.name, ()), event.payload)
     state = replace(
         state,
         signals={**state.signals, event.name: payloads},
         waiting_signals=state.waiting_signals + 1,
     )
-    return _consume(state, event.name, payloads, event.key)
+    return _consume_signal(state, event.name, payloads, event.key)
 
 
-def _consume(state: Execution, name: str, payloads: tuple[Any, ...], by: str) -> Execution:
+def _consume_signal(state: Execution, name: str, payloads: tuple[Any, ...], by: str) -> Execution:
     """Give the oldest signal of this name to the command that has waited longest for it."""
     waiting = [
         command
         for command in state.commands.values()
         if command.parked and command.parked.signal == name and not command.parked.ready
     ]
-    waiting = [command for command in waiting if not being_stopped(state, command)]
+    waiting = [command for command in waiting if not is_being_stopped(state, command)]
     if not waiting or state.status != "running":
         return state
     oldest = min(waiting, key=lambda command: command.order)
@@ -116,20 +118,20 @@ def _consume(state: Execution, name: str, payloads: tuple[Any, ...], by: str) ->
     if not signals[name]:
         del signals[name]
     state = replace(state, signals=signals, waiting_signals=state.waiting_signals - 1)
-    return resolve(state, oldest, _answer(name, payloads[0]), by)
+    return resolve_wait(state, oldest, _make_signal_answer(name, payloads[0]), by)
 
 
-def _answer(name: str, payload: Any) -> Envelope:
+def _make_signal_answer(name: str, payload: Any) -> Envelope:
     """The result of a wait for this signal. An approval that refuses is a failure."""
     rejection = None
     if is_approval(name):
-        rejection = _rejection(payload)
+        rejection = _find_rejection(payload)
     if rejection is not None:
-        return failed(Failure(code="REJECTED", kind="rejected", message=rejection))
+        return make_failed_envelope(Failure(code="REJECTED", kind="rejected", message=rejection))
     return Envelope(status="ok", context={"value": payload})
 
 
-def _rejection(payload: Any) -> str | None:
+def _find_rejection(payload: Any) -> str | None:
     """Why the payload does not approve. None for `approved: true`, the only approval."""
     problem = problem_with_approval(payload)
     if problem is not None:
@@ -139,7 +141,7 @@ def _rejection(payload: Any) -> str | None:
     return f"the approval was refused: {payload.get('comment') or 'no comment'}"
 
 
-def timer_fired(state: Execution, event: e.TimerFired) -> Execution:
+def fold_timer_fired(state: Execution, event: e.TimerFired) -> Execution:
     use = state.timers.get(event.timer)
     if use is None:
         return state
@@ -149,38 +151,38 @@ def timer_fired(state: Execution, event: e.TimerFired) -> Execution:
     match use.purpose:
         case "wait":
             answer = Envelope(status="ok", context={"value": None})
-            return resolve(state, state.commands[_command(use)], answer, event.key)
+            return resolve_wait(state, state.commands[_get_command_id(use)], answer, event.key)
         case "wait.timeout":
             message = "nothing came before the wait's timeout"
-            answer = failed(Failure(code="TIMEOUT", kind="timeout", message=message))
-            return resolve(state, state.commands[_command(use)], answer, event.key)
+            answer = make_failed_envelope(Failure(code="TIMEOUT", kind="timeout", message=message))
+            return resolve_wait(state, state.commands[_get_command_id(use)], answer, event.key)
         case "step":
-            activation = state.activations[_activation(use)]
-            activation = _timed_out(activation, nobody_took(state, activation, event.at))
+            activation = state.activations[_get_activation_id(use)]
+            activation = _time_out_activation(activation, is_unclaimed(state, activation, event.at))
             return replace(state, activations={**state.activations, activation.id: activation})
         case "execution":
             return state
 
 
-def _timed_out(activation: Activation, unclaimed: bool) -> Activation:
+def _time_out_activation(activation: Activation, unclaimed: bool) -> Activation:
     loop = activation.loop
     if loop is not None:
         message = f"loop {activation.step} ran longer than its step's timeout"
         if unclaimed:
-            reason = no_worker(activation)
+            reason = describe_missing_worker(activation)
             message = f"loop {activation.step} did not begin within its step's timeout: {reason}"
         failure = Failure(code="TIMEOUT", kind="timeout", message=message)
         loop = replace(loop, stopping=True, broken=failure)
     return replace(activation, stopped=True, timer=None, loop=loop, unclaimed=unclaimed)
 
 
-def nobody_took(state: Execution, activation: Activation, at: Micros) -> bool:
+def is_unclaimed(state: Execution, activation: Activation, at: Micros) -> bool:
     """Whether no worker has taken a command of the step, as far as workers have reported."""
     commands = [
         command for command in state.commands.values() if command.activation == activation.id
     ]
     loop = activation.loop
-    if not commands or at - activation.entered_at < ANNOUNCED_WITHIN:
+    if not commands or at - activation.entered_at < CLAIM_REPORT_MICROS:
         return False
     if loop is not None and (loop.ok or loop.failed or loop.claimed):
         return False
@@ -190,13 +192,13 @@ def nobody_took(state: Execution, activation: Activation, at: Micros) -> bool:
     )
 
 
-def no_worker(activation: Activation) -> str:
+def describe_missing_worker(activation: Activation) -> str:
     pool = activation.pool
     remedy = f"`noetl worker start --pool {pool}` starts one"
     return f"no worker of pool {pool!r} took its command; {remedy}"
 
 
-def child_started(state: Execution, event: e.ChildStarted) -> Execution:
+def fold_child_started(state: Execution, event: e.ChildStarted) -> Execution:
     call = state.calls.get(event.call)
     if call is not None:
         state = replace(state, calls={**state.calls, event.call: replace(call, child=event.child)})
@@ -207,14 +209,14 @@ def child_started(state: Execution, event: e.ChildStarted) -> Execution:
     else:
         return state
     command = replace(command, parked=replace(wait, child=event.child))
-    state = _with(state, command)
+    state = _with_open_command(state, command)
     if wait.request is not None and not wait.request.wait:
         started = Envelope(status="ok", context={"value": {"execution_id": event.child}})
-        return resolve(state, command, started, event.key)
+        return resolve_wait(state, command, started, event.key)
     return state
 
 
-def child_ended(state: Execution, event: e.ChildEnded) -> Execution:
+def fold_child_ended(state: Execution, event: e.ChildEnded) -> Execution:
     call = state.calls.get(event.call)
     if call is None:
         return state
@@ -224,10 +226,10 @@ def child_ended(state: Execution, event: e.ChildEnded) -> Execution:
     command = state.commands.get(call.command)
     if command is None:
         return state
-    return resolve(state, command, event.result, event.key)
+    return resolve_wait(state, command, event.result, event.key)
 
 
-def being_stopped(state: Execution, command: OpenCommand) -> bool:
+def is_being_stopped(state: Execution, command: OpenCommand) -> bool:
     """Whether the command is to stop: the execution is cancelling, its step timed out, or its loop
     stops early."""
     if state.status == "cancelling":
@@ -238,14 +240,14 @@ def being_stopped(state: Execution, command: OpenCommand) -> bool:
     return activation.stopped or (activation.loop is not None and activation.loop.stopping)
 
 
-def resolve(state: Execution, command: OpenCommand, answer: Envelope, by: str) -> Execution:
+def resolve_wait(state: Execution, command: OpenCommand, answer: Envelope, by: str) -> Execution:
     """End the wait of a command, which becomes a new attempt. A command that is to stop stays
     parked until it has stopped."""
     if command.parked is None or command.parked.ready or state.status != "running":
         return state
-    if being_stopped(state, command):
+    if is_being_stopped(state, command):
         return state
-    state = forget(state, command.parked)
+    state = forget_wait_timers(state, command.parked)
     still_parked = replace(command.parked, ready=True) if state.paused else None
     resolved = replace(
         command,
@@ -254,20 +256,20 @@ def resolve(state: Execution, command: OpenCommand, answer: Envelope, by: str) -
         parked=still_parked,
         resolved_by=by,
     )
-    return _with(state, resolved)
+    return _with_open_command(state, resolved)
 
 
 def unpark_ready(state: Execution, by: str) -> Execution:
     """Unpark the commands that were resolved during the pause."""
     commands = dict(state.commands)
     for command_id, command in state.commands.items():
-        if command.parked is None or not command.parked.ready or being_stopped(state, command):
+        if command.parked is None or not command.parked.ready or is_being_stopped(state, command):
             continue
         commands[command_id] = replace(command, parked=None, resolved_by=by)
     return replace(state, commands=commands)
 
 
-def expected(state: Execution, call: str) -> bool:
+def is_child_expected(state: Execution, call: str) -> bool:
     """Whether a command waits for this child, or the execution must still see the child end."""
     if call in state.calls:
         return True
@@ -275,27 +277,27 @@ def expected(state: Execution, call: str) -> bool:
     return any(command.parked is not None and command.parked.call == call for command in commands)
 
 
-def forget(state: Execution, wait: ParkedCommand) -> Execution:
+def forget_wait_timers(state: Execution, wait: ParkedCommand) -> Execution:
     """Drop the timers of a wait that is over. The child of the wait stays in `calls` until it has
     ended."""
-    ended = timers_of(wait)
+    ended = list_wait_timers(wait)
     if not ended:
         return state
     timers = {timer: use for timer, use in state.timers.items() if timer not in ended}
     return replace(state, timers=timers)
 
 
-def timers_of(wait: ParkedCommand) -> tuple[TimerId, ...]:
+def list_wait_timers(wait: ParkedCommand) -> tuple[TimerId, ...]:
     return tuple(timer for timer in (wait.timer, wait.timeout) if timer is not None)
 
 
-def _command(use: TimerUse) -> Any:
+def _get_command_id(use: TimerUse) -> Any:
     return use.subject
 
 
-def _activation(use: TimerUse) -> Any:
+def _get_activation_id(use: TimerUse) -> Any:
     return use.subject
 
 
-def _with(state: Execution, command: OpenCommand) -> Execution:
+def _with_open_command(state: Execution, command: OpenCommand) -> Execution:
     return replace(state, commands={**state.commands, command.id: command})

@@ -17,7 +17,7 @@ class Runtime(Struct, frozen=True):
     address: str | None = None
 
 
-class Claimed(Struct, frozen=True):
+class ClaimedShard(Struct, frozen=True):
     """A shard that a server owns from now on, with its new epoch."""
 
     shard: int
@@ -34,7 +34,7 @@ class Owner(Struct, frozen=True):
 
 
 class Leases(Protocol):
-    async def now(self) -> Micros:
+    async def read_clock(self) -> Micros:
         """The time of the store's clock."""
         ...
 
@@ -46,31 +46,31 @@ class Leases(Protocol):
         """Extend the lease of a server. False if it had run out: register again."""
         ...
 
-    async def servers(self) -> int:
+    async def count_servers(self) -> int:
         """The number of servers with a valid lease."""
         ...
 
-    async def claim(self, runtime_id: int, limit: int) -> list[Claimed]:
+    async def claim(self, runtime_id: int, limit: int) -> list[ClaimedShard]:
         """Take up to `limit` shards that are free or have a dead owner."""
         ...
 
-    async def release(self, runtime_id: int, shards: list[int]) -> None:
+    async def release_shards(self, runtime_id: int, shards: list[int]) -> None:
         """Give up these shards, as far as the server owns them."""
         ...
 
-    async def leave(self, runtime_id: int) -> None:
+    async def leave_cluster(self, runtime_id: int) -> None:
         """Give up the lease and all shards of a server that ends."""
         ...
 
-    async def owners(self) -> list[Owner]:
+    async def list_owners(self) -> list[Owner]:
         """The owner of every shard."""
         ...
 
-    async def take(self, runtime_id: int, duty: str, every: Micros) -> bool:
+    async def take_duty(self, runtime_id: int, duty: str, every: Micros) -> bool:
         """Take a duty that one server at a time does. False if another living server is doing it,
         or if it was done less than `every` ago."""
         ...
 
-    async def done(self, runtime_id: int, duty: str) -> None:
+    async def finish_duty(self, runtime_id: int, duty: str) -> None:
         """Record that the server has done the duty."""
         ...

@@ -10,34 +10,34 @@ from collections.abc import Iterable, Sequence
 from noetl.model.codec import encode
 
 
-def numbers(values: Sequence[int | None]) -> str:
-    return _braced(encode(values))
+def format_numbers(values: Sequence[int | None]) -> str:
+    return _replace_brackets(encode(values))
 
 
-def documents(values: Sequence[str | None]) -> str:
+def format_documents(values: Sequence[str | None]) -> str:
     """Texts that are JSON. They have no control characters, so only quotes and backslashes are
     escaped.
     """
-    return _braced(encode(values))
+    return _replace_brackets(encode(values))
 
 
-def texts(values: Sequence[str | None]) -> str:
+def format_texts(values: Sequence[str | None]) -> str:
     data = encode(values)
     if b"\\" in data:
-        return _quoted(values)
-    return _braced(data)
+        return _quote_items(values)
+    return _replace_brackets(data)
 
 
-def _braced(data: bytes) -> str:
+def _replace_brackets(data: bytes) -> str:
     return "{" + data[1:-1].decode() + "}"
 
 
-def _quoted(values: Iterable[str | None]) -> str:
-    items = ["null" if value is None else f'"{_escaped(value)}"' for value in values]
+def _quote_items(values: Iterable[str | None]) -> str:
+    items = ["null" if value is None else f'"{_escape_text(value)}"' for value in values]
     return "{" + ",".join(items) + "}"
 
 
-def _escaped(value: str) -> str:
+def _escape_text(value: str) -> str:
     """Escape the text. Postgres cannot store the character zero, so the replacement character takes
     its place.
     """

@@ -8,12 +8,12 @@ groups.
 import asyncio
 from typing import Any, BinaryIO, Protocol
 
-from noetl.log.port import Recorded
-from noetl.log.writes import join
+from noetl.log.port import RecordedEvent
+from noetl.log.writes import join_event
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
 
-WANTED = ["shard", "seq", "epoch", "meta", "result"]
+COLD_EVENT_COLUMNS = ["shard", "seq", "epoch", "meta", "result"]
 
 
 class HistoryFiles(Protocol):
@@ -33,43 +33,43 @@ class HistoryFiles(Protocol):
         ...
 
 
-class Cold:
+class ColdEvents:
     def __init__(self, lake: HistoryFiles | None) -> None:
         self._lake = lake
 
-    async def missing(self, paths: list[str]) -> list[str]:
+    async def find_unreadable(self, paths: list[str]) -> list[str]:
         """The paths that this process cannot read; all of them if it has no lake."""
         if self._lake is None:
             return paths
         return await self._lake.find_unreadable(paths)
 
-    async def events(self, path: str, execution_id: ExecutionId) -> list[Recorded]:
+    async def read_cold_events(self, path: str, execution_id: ExecutionId) -> list[RecordedEvent]:
         """The events of an execution in order. Raises StoreUnavailable if the file is missing: the
         events are nowhere else.
         """
         if self._lake is None:
             raise StoreUnavailable(f"events are in {path}, and this process has no lake")
-        rows = await asyncio.to_thread(_rows, self._lake, path, int(execution_id))
+        rows = await asyncio.to_thread(_read_rows, self._lake, path, int(execution_id))
         return [
-            Recorded(
+            RecordedEvent(
                 execution_id,
                 row["shard"],
                 row["seq"],
                 row["epoch"],
-                join(row["meta"], row["result"]),
+                join_event(row["meta"], row["result"]),
             )
             for row in rows
         ]
 
 
-def _rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, Any]]:
+def _read_rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, Any]]:
     import pyarrow as pa  # slow to load, and few processes read files
     import pyarrow.parquet as pq
 
     try:
         with lake.open_file(path) as file:
             table = pq.read_table(
-                file, columns=WANTED, filters=[("execution_id", "=", execution_id)]
+                file, columns=COLD_EVENT_COLUMNS, filters=[("execution_id", "=", execution_id)]
             )
     except (OSError, pa.ArrowInvalid) as error:
         raise StoreUnavailable(

@@ -11,12 +11,12 @@ from noetl.model.events import Event
 from noetl.model.playbook_state import (
     MAX_STATE_NAMES,
     StateValue,
-    problem_with_name,
-    problem_with_value,
+    find_name_problem,
+    find_value_problem,
 )
 
-RESULT_LIMIT = 8 * 1024
-META_LIMIT = 16 * 1024
+MAX_ENVELOPE_BYTES = 8 * 1024
+MAX_EVENT_META_BYTES = 16 * 1024
 
 
 class EventTooLarge(NoetlError):
@@ -41,16 +41,17 @@ def check_size(event: Event) -> bytes:
     result = getattr(event, "result", None)
     if result is not None and result.context:
         _check_context(event, result.context)
-    if len(data) <= RESULT_LIMIT:
+    if len(data) <= MAX_ENVELOPE_BYTES:
         return data
     envelope = 0
     if result is not None:
         envelope = len(codec.encode(result))
     rest = len(data) - envelope
-    if envelope > RESULT_LIMIT or rest > META_LIMIT:
+    if envelope > MAX_ENVELOPE_BYTES or rest > MAX_EVENT_META_BYTES:
         raise EventTooLarge(
             f"{event.type} {event.key}: envelope {envelope} bytes, the rest {rest}",
-            hint=f"at most {RESULT_LIMIT} and {META_LIMIT}: payloads go to the result store, events carry references",
+            hint=f"at most {MAX_ENVELOPE_BYTES} and {MAX_EVENT_META_BYTES}: payloads go to the result "
+            "store, events carry references",
         )
     return data
 
@@ -64,11 +65,11 @@ def _check_context(event: Event, context: dict[str, Any]) -> None:
             )
 
 
-def encoded_state(name: str, value: StateValue) -> str | None:
+def encode_state(name: str, value: StateValue) -> str | None:
     """The value as it is stored; None if it is unset. Raises InvalidInput if it cannot be stored."""
-    problem = problem_with_name(name)
+    problem = find_name_problem(name)
     if problem is None and not value.unset:
-        problem = problem_with_value(name, value.value)
+        problem = find_value_problem(name, value.value)
     if problem is not None:
         raise InvalidInput(problem)
     if value.unset:

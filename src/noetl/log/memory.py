@@ -16,37 +16,37 @@ from noetl.log.judging import judge
 from noetl.log.limits import check_size
 from noetl.log.playbook_state_memory import PlaybookStateMemory, write_state
 from noetl.log.port import (
-    BLOB_LIMIT,
+    MAX_BLOB_BYTES,
     NO_PROGRESS,
     AppendBatch,
     Appended,
-    Change,
-    Depth,
     ExecutionFilter,
     ExecutionPart,
     InboxRow,
-    Judged,
+    JudgedCounts,
     Known,
-    Life,
     LogPart,
+    MessageState,
     Outcome,
-    Pinned,
-    Place,
-    Present,
+    PinnedExecution,
     Projection,
-    Queued,
-    Received,
-    Recorded,
+    QueueDepth,
+    QueueEntry,
+    RecordedChange,
+    RecordedEvent,
+    ReferenceLife,
     Renewal,
     ShardLost,
     ShardRows,
     StaleAttempt,
     StateRow,
-    Traced,
-    Used,
+    StepKey,
+    StorageUsage,
+    TracedReference,
+    WorkerPresence,
     has_wildcard,
 )
-from noetl.log.tables import FINISHED, CommandRow, EventRow, MemoryDatabase, Posted, WorkerRow
+from noetl.log.tables import FINISHED, CommandRow, EventRow, MemoryDatabase, PostedRow, WorkerRow
 from noetl.model import codec
 from noetl.model.commands import Command
 from noetl.model.decisions import (
@@ -76,11 +76,11 @@ from noetl.model.reference import Reference, parse_uri
 __all__ = ["LogMemory", "MemoryDatabase"]
 
 
-_pinned = msgspec.json.Decoder(Pinned)
+_pinned = msgspec.json.Decoder(PinnedExecution)
 _stored_ref = msgspec.json.Decoder(StoredRef)
 _projection = msgspec.json.Decoder(Projection)
 _part = msgspec.json.Decoder(AddPart)
-_present = msgspec.json.Decoder(Present)
+_present = msgspec.json.Decoder(WorkerPresence)
 
 
 class LogMemory:
@@ -95,11 +95,11 @@ class LogMemory:
             raise NoetlError(
                 "an execution has two parts in one batch", hint="one part per execution"
             )
-        refusals = [self._refuse(part, batch.epochs) for part in batch.parts]
-        refusals = self._state.refuse(batch.parts, refusals)
+        refusals = [self._find_refusal(part, batch.epochs) for part in batch.parts]
+        refusals = self._state.refuse_parts(batch.parts, refusals)
         # all parts are checked before the first is applied
         writes = [
-            _Write(self._db, part, batch.lease)
+            _PartWrite(self._db, part, batch.lease)
             for part, refusal in zip(batch.parts, refusals, strict=True)
             if refusal is None
         ]
@@ -109,12 +109,12 @@ class LogMemory:
             for part, refusal in zip(batch.parts, refusals, strict=True)
         ]
 
-    def _refuse(self, part: ExecutionPart, epochs: dict[int, int]) -> Outcome | None:
+    def _find_refusal(self, part: ExecutionPart, epochs: dict[int, int]) -> Outcome | None:
         """Why the part is refused; None if it is not.
 
         In order: the fence, the last sequence number, what the part consumes, the keys of its events.
         """
-        db, rows = self._db, self._db.rows(part.execution_id)
+        db, rows = self._db, self._db.get_execution_rows(part.execution_id)
         if part.shard != db.shard_of(part.execution_id):
             raise NoetlError(f"execution {part.execution_id} is not of shard {part.shard}")
         if db.shards[part.shard].epoch != epochs.get(part.shard):
@@ -146,7 +146,7 @@ class LogMemory:
         inboxes = [self._db.inbox[shard].values() for shard in shards]
         rows = heapq.merge(*inboxes, key=lambda row: row.inbox_id)
         wanted = (row for row in rows if row.execution_id not in skip or row.kind == "release")
-        return [_inbox_row(row) for row in islice(wanted, limit)]
+        return [_decode_inbox_row(row) for row in islice(wanted, limit)]
 
     async def due_timers(self, shards: list[int], limit: int) -> list[tuple[ExecutionId, TimerId]]:
         now = self._db.clock.now()
@@ -162,20 +162,20 @@ class LogMemory:
         owned = [db.shards[shard_rows.shard].epoch == shard_rows.epoch for shard_rows in batch]
         for shard_rows, ours in zip(batch, owned, strict=True):
             for row in shard_rows.rows:
-                is_ahead = ours and row.last_seq > db.rows(row.execution_id).last_seq
+                is_ahead = ours and row.last_seq > db.get_execution_rows(row.execution_id).last_seq
                 if is_ahead or row.shard != shard_rows.shard:
                     raise NoetlError(
                         f"projection of {row.execution_id} is ahead of the log or of another shard"
                     )
         for shard_rows, ours in zip(batch, owned, strict=True):
             if ours:
-                self._project(shard_rows)
+                self._write_projections(shard_rows)
         return owned
 
-    def _project(self, shard_rows: ShardRows) -> None:
+    def _write_projections(self, shard_rows: ShardRows) -> None:
         db, shard = self._db, shard_rows.shard
         for row in shard_rows.rows:
-            stored = self._projection(row.execution_id)
+            stored = self._read_projection(row.execution_id)
             if stored is None or stored.last_seq < row.last_seq:
                 db.projections[row.execution_id] = codec.encode(row)
         checkpoint = min(shard_rows.checkpoint, db.shards[shard].last_seq)
@@ -193,7 +193,7 @@ class LogMemory:
         return start.execution_id
 
     async def post(self, execution_id: ExecutionId, message: Message) -> bool:
-        if message.key in self._db.rows(execution_id).keys:
+        if message.key in self._db.get_execution_rows(execution_id).keys:
             return False
         return self._db.post(execution_id, message)
 
@@ -203,7 +203,7 @@ class LogMemory:
         row = db.commands.get(report.command_id)
         if row is None or row.attempt != report.attempt or row.execution_id != report.execution_id:
             return False
-        if report.event.key in db.rows(report.execution_id).keys:
+        if report.event.key in db.get_execution_rows(report.execution_id).keys:
             return True
         if (report.execution_id, report.key) in db.inbox_keys:
             return True
@@ -212,39 +212,41 @@ class LogMemory:
         db.store_refs(report.refs)
         db.post(report.execution_id, msgspec.structs.replace(report, refs=()))
         if isinstance(report.event, Ending):
-            db.leave(row, "reported")
+            db.end_lease(row, "reported")
         return True
 
     # -- readers --
 
     async def events(
         self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
-    ) -> list[Recorded]:
-        rows = self._db.rows(execution_id).events
+    ) -> list[RecordedEvent]:
+        rows = self._db.get_execution_rows(execution_id).events
         first = bisect_right(rows, after, key=lambda row: row.seq)
-        return [self._recorded(row) for row in rows[first : first + limit]]
+        return [self._decode_event_row(row) for row in rows[first : first + limit]]
 
-    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
+    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[RecordedEvent]:
         wanted = set(names)
-        recorded: list[Recorded] = []
+        recorded: list[RecordedEvent] = []
         for execution_id in {execution_id for execution_id, _ in names}:
-            recorded += map(self._recorded, self._db.rows(execution_id).events)
+            recorded += map(
+                self._decode_event_row, self._db.get_execution_rows(execution_id).events
+            )
         return [event for event in recorded if (event.execution_id, event.event.key) in wanted]
 
-    async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]:
+    async def follow(self, shard: int, after: int, limit: int) -> list[RecordedEvent]:
         # sequence numbers have no gaps and begin at 1, so a number is a position
         rows = self._db.by_shard[shard][after : after + limit]
-        return [self._recorded(row) for row in rows]
+        return [self._decode_event_row(row) for row in rows]
 
-    async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
-        changes: dict[ExecutionId, Change] = {}
+    async def changes(self, after: dict[int, int], limit: int) -> list[RecordedChange]:
+        changes: dict[ExecutionId, RecordedChange] = {}
         for shard, seq in sorted(after.items()):
             for row in self._db.by_shard[shard][seq : seq + limit]:
                 earlier = changes.pop(row.execution_id, None)
                 count = 1
                 if earlier is not None:
                     count += earlier.events
-                changes[row.execution_id] = Change(shard, row.seq, row.execution_id, count)
+                changes[row.execution_id] = RecordedChange(shard, row.seq, row.execution_id, count)
         return list(changes.values())
 
     async def parts(self, manifest: str) -> list[AddPart]:
@@ -252,25 +254,25 @@ class LogMemory:
         return [_part.decode(parts[first]) for first in sorted(parts)]
 
     async def last_seq(self, execution_id: ExecutionId) -> int:
-        return self._db.rows(execution_id).last_seq
+        return self._db.get_execution_rows(execution_id).last_seq
 
-    async def pinned(self, execution_id: ExecutionId) -> Pinned | None:
+    async def read_pinned(self, execution_id: ExecutionId) -> PinnedExecution | None:
         data = self._db.pinned.get(execution_id)
         return None if data is None else _pinned.decode(data)
 
-    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]:
+    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, PinnedExecution]:
         known = [execution_id for execution_id in execution_ids if execution_id in self._db.pinned]
         return {
             execution_id: _pinned.decode(self._db.pinned[execution_id]) for execution_id in known
         }
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
-        return self._projection(execution_id)
+        return self._read_projection(execution_id)
 
     async def projections(self, tenant: Tenant, limit: int) -> list[Projection]:
         """Newest first: ids are ordered by time."""
         newest = sorted(self._db.projections, key=int, reverse=True)
-        rows = map(self._projection, newest)
+        rows = map(self._read_projection, newest)
         wanted = (row for row in rows if row is not None and row.tenant == tenant)
         return list(islice(wanted, limit))
 
@@ -283,25 +285,25 @@ class LogMemory:
         if wanted.roots:
             children = set(self._db.children.values())
             execution_ids = [each for each in execution_ids if each not in children]
-        found = map(self._projection, execution_ids)
+        found = map(self._read_projection, execution_ids)
         of_tenant = (row for row in found if row is not None and row.tenant == tenant)
-        rows = (row for row in of_tenant if _is_wanted(row, wanted))
+        rows = (row for row in of_tenant if _matches_filter(row, wanted))
         return [msgspec.structs.replace(row, state=None) for row in islice(rows, limit)]
 
     async def child_counts(self, parent: ExecutionId) -> dict[str, int]:
-        rows = map(self._projection, self._db.projections)
+        rows = map(self._read_projection, self._db.projections)
         return dict(Counter(row.status for row in rows if row is not None and row.parent == parent))
 
     async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None:
         data = self._db.pinned.get(execution_id)
         return None if data is None else _pinned.decode(data).tenant
 
-    async def received(self, execution_id: ExecutionId, key: str) -> Received:
-        rows = self._db.rows(execution_id)
+    async def received(self, execution_id: ExecutionId, key: str) -> MessageState:
+        rows = self._db.get_execution_rows(execution_id)
         if key not in rows.keys:
-            return Received(waiting=(execution_id, key) in self._db.inbox_keys)
+            return MessageState(waiting=(execution_id, key) in self._db.inbox_keys)
         numbers = (row.seq for row in rows.events if codec.decode_event(row.data).key == key)
-        return Received(seq=next(numbers))
+        return MessageState(seq=next(numbers))
 
     async def checkpoint(self, shard: int) -> int:
         return self._db.checkpoints[shard]
@@ -309,31 +311,31 @@ class LogMemory:
     async def live(self, shard: int) -> list[ExecutionId]:
         return list(self._db.live[shard])
 
-    def _projection(self, execution_id: ExecutionId) -> Projection | None:
+    def _read_projection(self, execution_id: ExecutionId) -> Projection | None:
         data = self._db.projections.get(execution_id)
         return None if data is None else _projection.decode(data)
 
-    def _recorded(self, row: EventRow) -> Recorded:
+    def _decode_event_row(self, row: EventRow) -> RecordedEvent:
         shard = self._db.shard_of(row.execution_id)
         event = codec.decode_event(row.data)
-        return Recorded(row.execution_id, shard, row.seq, row.epoch, event)
+        return RecordedEvent(row.execution_id, shard, row.seq, row.epoch, event)
 
     # -- state between executions --
 
     async def read_state(
         self, tenant: Tenant, path: str, names: list[str] | None = None
     ) -> list[StateRow]:
-        return self._state.read(tenant, path, names)
+        return self._state.read_state(tenant, path, names)
 
     async def list_state(
         self, tenant: Tenant, after: tuple[str, str], limit: int
     ) -> list[StateRow]:
-        return self._state.page(tenant, after, limit)
+        return self._state.list_state(tenant, after, limit)
 
     async def state_history(
         self, tenant: Tenant, path: str, name: str, before: int, limit: int
     ) -> list[StateRow]:
-        return self._state.history(tenant, path, name, before, limit)
+        return self._state.state_history(tenant, path, name, before, limit)
 
     async def put_state(
         self,
@@ -344,15 +346,15 @@ class LogMemory:
         expected: int | None,
         by: str | None,
     ) -> int:
-        return self._state.put(tenant, path, name, value, expected, by)
+        return self._state.put_state(tenant, path, name, value, expected, by)
 
     # -- small payloads --
 
     async def put_blob(self, reference: Reference, payload: bytes) -> None:
-        if len(payload) > BLOB_LIMIT:
+        if len(payload) > MAX_BLOB_BYTES:
             raise InvalidInput(
                 f"the payload is {len(payload)} bytes",
-                hint=f"at most {BLOB_LIMIT}: larger ones go to files",
+                hint=f"at most {MAX_BLOB_BYTES}: larger ones go to files",
             )
         execution_id = parse_uri(reference.uri).execution_id
         if execution_id not in self._db.pinned:
@@ -381,40 +383,40 @@ class LogMemory:
 
     # -- how long results stay --
 
-    async def judge(self, grace: Micros, retention: Micros | None, limit: int) -> Judged:
+    async def judge(self, grace: Micros, retention: Micros | None, limit: int) -> JudgedCounts:
         return judge(self._db, grace, retention, limit)
 
-    async def lives(self, refs: list[RefId]) -> dict[RefId, Life]:
-        lives: dict[RefId, Life] = {}
+    async def lives(self, refs: list[RefId]) -> dict[RefId, ReferenceLife]:
+        lives: dict[RefId, ReferenceLife] = {}
         for ref_id in refs:
             data = self._db.refs.get(ref_id)
             if data is not None:
                 lifetime = _stored_ref.decode(data).lifetime
-                lives[ref_id] = Life(lifetime, self._db.expired.get(ref_id))
+                lives[ref_id] = ReferenceLife(lifetime, self._db.expired.get(ref_id))
         return lives
 
-    async def pin_results(self, places: list[Place]) -> None:
+    async def pin_results(self, places: list[StepKey]) -> None:
         self._db.result_pins |= dict.fromkeys(places)
 
-    async def unpin_results(self, places: list[Place]) -> None:
+    async def unpin_results(self, places: list[StepKey]) -> None:
         for place in places:
             if place in self._db.result_pins:
                 del self._db.result_pins[place]
                 self._db.judge_at.pop(place[0], None)
 
-    async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]:
+    async def pinned_results(self, executions: list[ExecutionId]) -> list[StepKey]:
         places = [place for place in self._db.result_pins if place[0] in executions]
         return sorted(places, key=lambda place: (int(place[0]), place[1]))
 
-    async def usage(self, executions: list[ExecutionId]) -> list[Used]:
-        counts: dict[tuple[ExecutionId, str], Used] = {}
+    async def usage(self, executions: list[ExecutionId]) -> list[StorageUsage]:
+        counts: dict[tuple[ExecutionId, str], StorageUsage] = {}
         for ref_id, data in self._db.refs.items():
             reference = _stored_ref.decode(data).reference
             execution_id = parse_uri(reference.uri).execution_id
             if execution_id not in executions:
                 continue
             place = (execution_id, reference.type)
-            known = counts.get(place, Used(*place, 0, 0, 0))
+            known = counts.get(place, StorageUsage(*place, 0, 0, 0))
             if ref_id in self._db.expired:
                 counts[place] = msgspec.structs.replace(known, expired=known.expired + 1)
             else:
@@ -432,15 +434,15 @@ class LogMemory:
         depth: int,
         after: tuple[int, RefId] | None,
         limit: int,
-    ) -> list[Traced]:
+    ) -> list[TracedReference]:
         visited: set[RefId] = set()
         front = dict.fromkeys(roots)
-        found: list[Traced] = []
+        found: list[TracedReference] = []
         for distance in range(depth + 1):
-            nodes = [self._traced(tenant, ref_id, distance) for ref_id in front]
+            nodes = [self._trace_reference(tenant, ref_id, distance) for ref_id in front]
             traced = [node for node in nodes if node is not None]
             visited |= front.keys()
-            found += sorted(traced, key=_place)
+            found += sorted(traced, key=_lineage_order)
             sources: list[RefId | None] = []
             for node in traced:
                 sources += [node.parent, *node.inputs]
@@ -448,9 +450,9 @@ class LogMemory:
                 source for source in sources if source is not None and source not in visited
             )
         last_seen = (-1, 0) if after is None else (after[0], int(after[1]))
-        return [node for node in found if _place(node) > last_seen][:limit]
+        return [node for node in found if _lineage_order(node) > last_seen][:limit]
 
-    def _traced(self, tenant: Tenant, ref_id: RefId, depth: int) -> Traced | None:
+    def _trace_reference(self, tenant: Tenant, ref_id: RefId, depth: int) -> TracedReference | None:
         data = self._db.refs.get(ref_id)
         if data is None:
             return None
@@ -460,7 +462,7 @@ class LogMemory:
             return None
         inputs = tuple(sorted(dict.fromkeys(ref.inputs), key=int))
         reference = msgspec.structs.replace(ref.reference, rows_at=None)
-        return Traced(
+        return TracedReference(
             depth=depth,
             reference=reference,
             parent=ref.parent,
@@ -499,18 +501,18 @@ class LogMemory:
     ) -> list[Command]:
         rows: list[CommandRow] = []
         leased = [row for row in self._db.leased.values() if row.worker == worker]
-        holds_suspect = any(row.suspect for row in leased)
+        holds_suspect = any(row.is_suspect for row in leased)
         if limit > 0 and not holds_suspect:
-            suspect = self._db.pop(pools, suspect=True)
+            suspect = self._db.pop_claimable(pools, suspect=True)
             if suspect is not None:
                 rows.append(suspect)
         while len(rows) < limit:
-            row = self._db.pop(pools, suspect=False)
+            row = self._db.pop_claimable(pools, suspect=False)
             if row is None:
                 break
             rows.append(row)
         rows.sort(key=lambda row: (-row.priority, row.number))
-        return [self._db.lease(row, worker, lease) for row in rows]
+        return [self._db.lease_command(row, worker, lease) for row in rows]
 
     async def renew(
         self,
@@ -540,7 +542,7 @@ class LogMemory:
             if row.worker == worker
         ]
 
-    async def expire(self, limit: int) -> int:
+    async def expire_leases(self, limit: int) -> int:
         now = self._db.clock.now()
         leased = self._db.leased.values()
         over = [row for row in leased if row.lease_until <= now][:limit]
@@ -568,7 +570,7 @@ class LogMemory:
         execution_id: ExecutionId | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> list[Queued]:
+    ) -> list[QueueEntry]:
         rows = (
             row
             for row in self._db.commands.values()
@@ -579,25 +581,25 @@ class LogMemory:
         )
         of_tenant = (row for row in rows if codec.decode_command(row.data).tenant == tenant)
         first = heapq.nsmallest(limit, of_tenant, key=lambda row: row.number)
-        return [_queued(row) for row in first]
+        return [_make_queue_entry(row) for row in first]
 
-    async def depths(self, tenant: Tenant | None = None) -> list[Depth]:
+    async def depths(self, tenant: Tenant | None = None) -> list[QueueDepth]:
         rows = [row for row in self._db.commands.values() if row.status not in FINISHED]
         if tenant is not None:
             rows = [row for row in rows if codec.decode_command(row.data).tenant == tenant]
         counts = Counter((row.pool, row.status) for row in rows)
-        return [Depth(pool, status, count) for (pool, status), count in sorted(counts.items())]
+        return [QueueDepth(pool, status, count) for (pool, status), count in sorted(counts.items())]
 
-    async def note_worker(self, worker: Present, lease: Micros) -> None:
+    async def note_worker(self, worker: WorkerPresence, lease: Micros) -> None:
         now = self._db.clock.now()
         self._db.workers[worker.worker] = WorkerRow(codec.encode(worker), now, now + lease)
 
-    async def lost_history(self, limit: int) -> list[str]:
+    async def find_lost_history(self, limit: int) -> list[str]:
         return []  # nothing is ever moved to files
 
-    async def workers(self, tenant: Tenant) -> list[Present]:
+    async def workers(self, tenant: Tenant) -> list[WorkerPresence]:
         now = self._db.clock.now()
-        found: list[Present] = []
+        found: list[WorkerPresence] = []
         for row in self._db.workers.values():
             if row.until <= now:
                 continue
@@ -607,7 +609,7 @@ class LogMemory:
         return sorted(found, key=lambda worker: worker.worker)
 
 
-class _Write:
+class _PartWrite:
     """A part that passed every check. The constructor raises for bugs of the caller; `apply` cannot
     fail.
     """
@@ -623,9 +625,9 @@ class _Write:
         if not starts == len(part.children) == len(part.child_starts):
             raise NoetlError(f"{starts} children to start, {len(part.child_starts)} starts given")
         for effect in part.effects:
-            self._check(effect)
+            self._check_effect(effect)
 
-    def _check(self, effect: Effect) -> None:
+    def _check_effect(self, effect: Effect) -> None:
         if isinstance(effect, Requeue):
             row = self._db.commands.get(effect.command_id)
             if row is None or row.status in FINISHED:
@@ -636,35 +638,35 @@ class _Write:
     def apply(self) -> Appended:
         part, db = self.part, self._db
         for inbox_id in part.inbox:
-            db.consume(part.shard, inbox_id)
+            db.consume_message(part.shard, inbox_id)
         for timer in part.timers:
             del db.timers[part.shard][part.execution_id, timer]
         db.store_refs(part.refs)
         for effect in part.effects:
-            self._effect(effect)
+            self._apply_effect(effect)
         for handoff in part.handoffs:
             row = db.commands.get(handoff.command_id)
             if row is not None and row.status == "queued" and row.available_at <= db.clock.now():
-                db.lease(row, handoff.worker, self._lease)
+                db.lease_command(row, handoff.worker, self._lease)
         ended = any(isinstance(event, Terminal) for event in part.events)
         last = db.append(part.execution_id, self._events, ended=ended)
         return Appended(part.execution_id, last, tuple(sorted(self._inboxes)))
 
-    def _effect(self, effect: Effect) -> None:
+    def _apply_effect(self, effect: Effect) -> None:
         db, part = self._db, self.part
         match effect:
             case Issue():
-                db.issue(effect.command, effect.available_at)
+                db.issue_command(effect.command, effect.available_at)
             case Requeue():
                 row = db.commands[effect.command_id]
-                db.requeue(row, effect.attempt, effect.journal, effect.available_at)
+                db.requeue_command(row, effect.attempt, effect.journal, effect.available_at)
             case Park():
-                self._move(effect.command_id, "parked")
+                self._move_command(effect.command_id, "parked")
             case Finish():
-                self._move(effect.command_id, effect.status)
+                self._move_command(effect.command_id, effect.status)
             case Stop():
                 for command_id in effect.commands:
-                    self._stop(db.commands.get(command_id))
+                    self._stop_command(db.commands.get(command_id))
             case SetTimer():
                 db.timers[part.shard][part.execution_id, effect.timer] = effect.due
             case ClearTimer():
@@ -672,36 +674,38 @@ class _Write:
             case StartChild():
                 self._start_child(effect, next(self._children))
             case Send():
-                self._post(effect.execution_id, effect.message)
+                self._post_message(effect.execution_id, effect.message)
             case AddPart():
                 db.manifests.setdefault(effect.manifest, {})[effect.first] = codec.encode(effect)
             case AskAdmission():
-                self._ask(effect)
+                self._ask_admission(effect)
             case LeaveAdmission():
-                self._leave(effect)
+                self._leave_admission(effect)
             case SetState():
                 write_state(db, part, effect)
             case _:
                 assert_never(effect)
 
-    def _post(self, execution_id: ExecutionId, message: Message) -> None:
+    def _post_message(self, execution_id: ExecutionId, message: Message) -> None:
         if self._db.post(execution_id, message):
             self._inboxes[self._db.shard_of(execution_id)] = None
 
-    def _move(self, command_id: CommandId, status: str) -> None:
+    def _move_command(self, command_id: CommandId, status: str) -> None:
         row = self._db.commands.get(command_id)
         if row is not None and row.status not in FINISHED:
-            self._db.leave(row, status)
+            self._db.end_lease(row, status)
 
-    def _stop(self, row: CommandRow | None) -> None:
+    def _stop_command(self, row: CommandRow | None) -> None:
         """Stop a command. One that was reported meanwhile is not stopped: its report is on the way."""
         if row is None:
             return
         if row.status == "leased":
             row.cancel = True
         elif row.status in ("queued", "parked", "lost"):
-            self._db.leave(row, "cancelled")
-            self._post(row.execution_id, Stopped(command_id=row.command_id, attempt=row.attempt))
+            self._db.end_lease(row, "cancelled")
+            self._post_message(
+                row.execution_id, Stopped(command_id=row.command_id, attempt=row.attempt)
+            )
 
     def _start_child(self, effect: StartChild, start: Start) -> None:
         db, parent = self._db, effect.parent
@@ -712,68 +716,71 @@ class _Write:
         _pin_and_start(db, start, effect.workload)
         self._inboxes[db.shard_of(start.execution_id)] = None
         event = ChildStarted(call=parent.call, child=start.execution_id)
-        self._post(parent.execution_id, Notice(event=event))
+        self._post_message(parent.execution_id, Notice(event=event))
 
-    def _ask(self, effect: AskAdmission) -> None:
-        admission = self._db.admission(self.part.tenant, effect.path)
+    def _ask_admission(self, effect: AskAdmission) -> None:
+        admission = self._db.get_admission(self.part.tenant, effect.path)
         if self.part.execution_id not in admission.active:
             admission.waiting.setdefault(self.part.execution_id, effect.limit)
-        self._admit(effect.path)
+        self._admit_waiting(effect.path)
 
-    def _leave(self, effect: LeaveAdmission) -> None:
-        admission = self._db.admission(self.part.tenant, effect.path)
+    def _leave_admission(self, effect: LeaveAdmission) -> None:
+        admission = self._db.get_admission(self.part.tenant, effect.path)
         admission.active.pop(self.part.execution_id, None)
         admission.waiting.pop(self.part.execution_id, None)
-        self._admit(effect.path)
+        self._admit_waiting(effect.path)
 
-    def _admit(self, path: str) -> None:
+    def _admit_waiting(self, path: str) -> None:
         """Admit executions in the order they asked. The first in line is never overtaken by one
         with a higher limit.
         """
-        admission = self._db.admission(self.part.tenant, path)
+        admission = self._db.get_admission(self.part.tenant, path)
         for execution_id, limit in list(admission.waiting.items()):
             if len(admission.active) >= limit:
                 return
             del admission.waiting[execution_id]
             admission.active[execution_id] = None
-            self._post(execution_id, Admitted())
+            self._post_message(execution_id, Admitted())
 
 
 def _pin_and_start(db: MemoryDatabase, start: Start, workload: dict[str, Any]) -> None:
     if start.execution_id in db.pinned:
         return
-    db.pin(start.execution_id, Pinned(start.execution_id, start.tenant, start.playbook, workload))
+    db.pin_execution(
+        start.execution_id,
+        PinnedExecution(start.execution_id, start.tenant, start.playbook, workload),
+    )
     db.post(start.execution_id, start)
 
 
-def _place(traced: Traced) -> tuple[int, int]:
+def _lineage_order(traced: TracedReference) -> tuple[int, int]:
     return traced.depth, int(traced.reference.ref_id)
 
 
-def _inbox_row(row: Posted) -> InboxRow:
+def _decode_inbox_row(row: PostedRow) -> InboxRow:
     return InboxRow(row.inbox_id, row.shard, row.execution_id, codec.decode_message(row.data))
 
 
-def _is_path(path: str, wanted: str) -> bool:
+def _matches_path(path: str, wanted: str) -> bool:
     if not has_wildcard(wanted):
         return path == wanted
     pattern = ".*".join(map(re.escape, wanted.split("*")))
     return re.fullmatch(pattern, path) is not None
 
 
-def _is_wanted(row: Projection, wanted: ExecutionFilter) -> bool:
+def _matches_filter(row: Projection, wanted: ExecutionFilter) -> bool:
     return (
         wanted.status in (None, row.status)
-        and (wanted.path is None or _is_path(row.path, wanted.path))
+        and (wanted.path is None or _matches_path(row.path, wanted.path))
         and wanted.parent in (None, row.parent)
         and not (wanted.roots and row.parent is not None)
         and (wanted.since is None or row.started_at >= wanted.since)
     )
 
 
-def _queued(row: CommandRow) -> Queued:
+def _make_queue_entry(row: CommandRow) -> QueueEntry:
     command = codec.decode_command(row.data)
-    return Queued(
+    return QueueEntry(
         number=row.number,
         command_id=row.command_id,
         execution_id=row.execution_id,

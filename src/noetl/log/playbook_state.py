@@ -11,10 +11,10 @@ from noetl.database import Database, Record
 from noetl.log.limits import check_put
 from noetl.log.port import StateRow
 from noetl.model.ids import ExecutionId, Tenant
-from noetl.model.playbook_state import KEPT_VERSIONS, MAX_STATE_NAMES
-from noetl.sql import load
+from noetl.model.playbook_state import MAX_STATE_NAMES, MAX_STATE_VERSIONS
+from noetl.sql import load_queries
 
-_SQL = load(Path(__file__).with_name("playbook_state.sql"))
+_SQL = load_queries(Path(__file__).with_name("playbook_state.sql"))
 
 
 class PlaybookStatePostgres:
@@ -23,26 +23,30 @@ class PlaybookStatePostgres:
     def __init__(self, database: Database) -> None:
         self._pool = database.main
 
-    async def read(self, tenant: Tenant, path: str, names: list[str] | None) -> list[StateRow]:
+    async def read_state(
+        self, tenant: Tenant, path: str, names: list[str] | None
+    ) -> list[StateRow]:
         rows = await self._pool.read(_SQL["read_state"], tenant=tenant, path=path, names=names)
-        return [_row(row) for row in rows]
+        return [_decode_row(row) for row in rows]
 
-    async def page(self, tenant: Tenant, after: tuple[str, str], limit: int) -> list[StateRow]:
+    async def list_state(
+        self, tenant: Tenant, after: tuple[str, str], limit: int
+    ) -> list[StateRow]:
         path, name = after
         rows = await self._pool.read(
             _SQL["list_state"], tenant=tenant, path=path, name=name, limit=limit
         )
-        return [_row(row) for row in rows]
+        return [_decode_row(row) for row in rows]
 
-    async def history(
+    async def state_history(
         self, tenant: Tenant, path: str, name: str, before: int, limit: int
     ) -> list[StateRow]:
         rows = await self._pool.read(
             _SQL["state_history"], tenant=tenant, path=path, name=name, before=before, limit=limit
         )
-        return [_row(row) for row in rows]
+        return [_decode_row(row) for row in rows]
 
-    async def put(
+    async def put_state(
         self,
         tenant: Tenant,
         path: str,
@@ -59,7 +63,7 @@ class PlaybookStatePostgres:
             value=encoded,
             expected=expected,
             by=by,
-            kept=KEPT_VERSIONS,
+            kept=MAX_STATE_VERSIONS,
             most=MAX_STATE_NAMES,
         )
         check_put(path, name, row["written"], row["is_full"], row["version"], expected)
@@ -67,7 +71,7 @@ class PlaybookStatePostgres:
         return version
 
 
-def _row(row: Record) -> StateRow:
+def _decode_row(row: Record) -> StateRow:
     columns: dict[str, Any] = dict(row)
     value = columns.pop("value")
     execution = columns.pop("execution_id")

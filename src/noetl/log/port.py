@@ -30,15 +30,15 @@ from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Lifetime, Reference
 
-Place = tuple[ExecutionId, str]  # a step of an execution
+StepKey = tuple[ExecutionId, str]  # a step of an execution
 
-BATCH_EVENTS = 500
-BLOB_LIMIT = 1024 * 1024  # bytes of one payload in the log's database
+MAX_BATCH_EVENTS = 500
+MAX_BLOB_BYTES = 1024 * 1024  # bytes of one payload in the log's database
 # References that one walk over lineage visits. One that is met at several depths counts for each.
-LINEAGE_LIMIT = 100_000
+MAX_LINEAGE_REFS = 100_000
 
 
-class Recorded(Struct, frozen=True):
+class RecordedEvent(Struct, frozen=True):
     """An event in the log. Readers follow (shard, seq): sequence numbers are assigned under a lock."""
 
     execution_id: ExecutionId
@@ -159,7 +159,7 @@ class StateRow(Struct, frozen=True, kw_only=True):
     at: Micros = 0
 
 
-class Pinned(Struct, frozen=True):
+class PinnedExecution(Struct, frozen=True):
     """What does not change during an execution: stored once at its start, as part of the log."""
 
     execution_id: ExecutionId
@@ -213,7 +213,7 @@ def has_wildcard(path: str | None) -> bool:
     return path is not None and "*" in path
 
 
-class Queued(Struct, frozen=True, kw_only=True):
+class QueueEntry(Struct, frozen=True, kw_only=True):
     """A row of the queue as people see it, without the command's content.
 
     `number` is the order of issue. `progress` is how far the tool was at the last renewal of the
@@ -236,13 +236,13 @@ class Queued(Struct, frozen=True, kw_only=True):
     progress: str | None = None
 
 
-class Depth(Struct, frozen=True):
+class QueueDepth(Struct, frozen=True):
     pool: str
     status: str
     count: int
 
 
-class Present(Struct, frozen=True, kw_only=True):
+class WorkerPresence(Struct, frozen=True, kw_only=True):
     """One incarnation of a worker, as the server it last contacted knows it. `age` is the time
     since then.
     """
@@ -256,7 +256,7 @@ class Present(Struct, frozen=True, kw_only=True):
     age: Micros = 0
 
 
-class Change(Struct, frozen=True):
+class RecordedChange(Struct, frozen=True):
     """Events of an execution were recorded. `seq` is the last of them."""
 
     shard: int
@@ -274,7 +274,7 @@ class ShardRows(Struct, frozen=True):
     rows: tuple[Projection, ...]
 
 
-class Received(Struct, frozen=True):
+class MessageState(Struct, frozen=True):
     """The state of a message key: `waiting` in the inbox, recorded in the log as `seq`, or neither."""
 
     waiting: bool = False
@@ -293,7 +293,7 @@ class LogPart(Struct, frozen=True):
     payload: bytes
 
 
-class Traced(Struct, frozen=True, kw_only=True):
+class TracedReference(Struct, frozen=True, kw_only=True):
     """A reference and its sources. `depth` is the number of steps back from the nearest requested
     one.
     """
@@ -306,14 +306,14 @@ class Traced(Struct, frozen=True, kw_only=True):
     expired_at: Micros | None = None
 
 
-class Life(Struct, frozen=True):
+class ReferenceLife(Struct, frozen=True):
     """The lifetime of a reference as its report gave it, and when it expired."""
 
     lifetime: Lifetime | None = None
     expired_at: Micros | None = None
 
 
-class Judged(Struct, frozen=True):
+class JudgedCounts(Struct, frozen=True):
     """Counts: executions judged, references that expired, payloads deleted that no reference named."""
 
     looked: int = 0
@@ -321,7 +321,7 @@ class Judged(Struct, frozen=True):
     swept: int = 0
 
 
-class Used(Struct, frozen=True):
+class StorageUsage(Struct, frozen=True):
     """What an execution stores in a tier. Expired references are counted apart."""
 
     execution_id: ExecutionId
@@ -378,15 +378,15 @@ class EventLog(Protocol):
     # -- readers --
     async def events(
         self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
-    ) -> list[Recorded]: ...
+    ) -> list[RecordedEvent]: ...
 
-    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[Recorded]:
+    async def named_events(self, names: list[tuple[ExecutionId, str]]) -> list[RecordedEvent]:
         """The events with these keys, in no order."""
         ...
 
-    async def follow(self, shard: int, after: int, limit: int) -> list[Recorded]: ...
+    async def follow(self, shard: int, after: int, limit: int) -> list[RecordedEvent]: ...
 
-    async def changes(self, after: dict[int, int], limit: int) -> list[Change]:
+    async def changes(self, after: dict[int, int], limit: int) -> list[RecordedChange]:
         """The changes after a sequence number per shard, of at most `limit` events in each shard."""
         ...
 
@@ -395,9 +395,9 @@ class EventLog(Protocol):
         ...
 
     async def last_seq(self, execution_id: ExecutionId) -> int: ...
-    async def pinned(self, execution_id: ExecutionId) -> Pinned | None: ...
+    async def read_pinned(self, execution_id: ExecutionId) -> PinnedExecution | None: ...
 
-    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, Pinned]:
+    async def pins(self, execution_ids: list[ExecutionId]) -> dict[ExecutionId, PinnedExecution]:
         """`pinned` for several executions. Unknown executions are left out."""
         ...
 
@@ -418,7 +418,7 @@ class EventLog(Protocol):
         """None if there is no such execution."""
         ...
 
-    async def received(self, execution_id: ExecutionId, key: str) -> Received: ...
+    async def received(self, execution_id: ExecutionId, key: str) -> MessageState: ...
     async def checkpoint(self, shard: int) -> int: ...
 
     async def live(self, shard: int) -> list[ExecutionId]:
@@ -482,7 +482,7 @@ class EventLog(Protocol):
         ...
 
     # -- how long results stay --
-    async def judge(self, grace: Micros, retention: Micros | None, limit: int) -> Judged:
+    async def judge(self, grace: Micros, retention: Micros | None, limit: int) -> JudgedCounts:
         """Expire results of up to `limit` executions that ended at least `grace` ago.
 
         Small payloads that were put and never named are deleted. `retention` applies to results
@@ -494,21 +494,21 @@ class EventLog(Protocol):
         """
         ...
 
-    async def lives(self, refs: list[RefId]) -> dict[RefId, Life]:
+    async def lives(self, refs: list[RefId]) -> dict[RefId, ReferenceLife]:
         """The lifetimes of the references that are recorded."""
         ...
 
-    async def pin_results(self, places: list[Place]) -> None:
+    async def pin_results(self, places: list[StepKey]) -> None:
         """Keep all results of these steps. Results that have not expired by then never expire."""
         ...
 
-    async def unpin_results(self, places: list[Place]) -> None: ...
+    async def unpin_results(self, places: list[StepKey]) -> None: ...
 
-    async def pinned_results(self, executions: list[ExecutionId]) -> list[Place]:
+    async def pinned_results(self, executions: list[ExecutionId]) -> list[StepKey]:
         """The pinned steps, in order."""
         ...
 
-    async def usage(self, executions: list[ExecutionId]) -> list[Used]:
+    async def usage(self, executions: list[ExecutionId]) -> list[StorageUsage]:
         """Storage by execution, then by tier."""
         ...
 
@@ -519,7 +519,7 @@ class EventLog(Protocol):
         depth: int,
         after: tuple[int, RefId] | None,
         limit: int,
-    ) -> list[Traced]:
+    ) -> list[TracedReference]:
         """The roots and their sources, up to `depth` steps back, across executions.
 
         Each reference comes once, nearest first, then by id; `after` is the (depth, id) of the last
@@ -563,7 +563,7 @@ class EventLog(Protocol):
 
     async def leased(self, worker: str) -> list[Command]: ...
 
-    async def expire(self, limit: int) -> int:
+    async def expire_leases(self, limit: int) -> int:
         """End leases that ran out: the commands are lost or stopped, with the inbox row."""
         ...
 
@@ -582,23 +582,23 @@ class EventLog(Protocol):
         execution_id: ExecutionId | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> list[Queued]:
+    ) -> list[QueueEntry]:
         """Rows of the queue in order of issue, after the number `after`."""
         ...
 
-    async def depths(self, tenant: Tenant | None = None) -> list[Depth]:
+    async def depths(self, tenant: Tenant | None = None) -> list[QueueDepth]:
         """The number of unfinished commands by pool and status."""
         ...
 
-    async def note_worker(self, worker: Present, lease: Micros) -> None:
+    async def note_worker(self, worker: WorkerPresence, lease: Micros) -> None:
         """Record that the worker made contact now. The row is kept for `lease`."""
         ...
 
-    async def workers(self, tenant: Tenant) -> list[Present]:
+    async def workers(self, tenant: Tenant) -> list[WorkerPresence]:
         """The known workers, by name."""
         ...
 
-    async def lost_history(self, limit: int) -> list[str]:
+    async def find_lost_history(self, limit: int) -> list[str]:
         """The unreadable ones of the `limit` newest files with events of ended executions.
 
         Those events are nowhere else.

@@ -15,17 +15,17 @@ import msgspec
 from noetl.log.port import StateRow
 from noetl.model import codec
 from noetl.model.clock import Clock
-from noetl.model.commands import SUSPECT, Command, Journal
+from noetl.model.commands import SUSPECT_LOST_LEASES, Command, Journal
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
 from noetl.model.messages import LeaseLost, Message, Stopped, StoredRef
-from noetl.model.playbook_state import KEPT_VERSIONS
+from noetl.model.playbook_state import MAX_STATE_VERSIONS
 from noetl.twins import ShardRow
 
 _state_row = msgspec.json.Decoder(StateRow)
 HeapEntry = tuple[int, int, CommandId]  # negative priority, order of issue, command
 BlobKey = tuple[RefId, str]  # reference and address
 FINISHED = frozenset({"done", "dead", "cancelled"})
-KEEP_FINISHED: Micros = 3_600_000_000
+KEEP_FINISHED_MICROS: Micros = 3_600_000_000
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class CommandRow:
     progress: str | None = None
 
     @property
-    def suspect(self) -> bool:
-        return self.lost >= SUSPECT
+    def is_suspect(self) -> bool:
+        return self.lost >= SUSPECT_LOST_LEASES
 
 
 @dataclass(slots=True)
-class Posted:
+class PostedRow:
     inbox_id: int
     shard: int
     execution_id: ExecutionId
@@ -107,7 +107,7 @@ class MemoryDatabase:
         self.pinned: dict[ExecutionId, bytes] = {}
         self.start_keys: dict[tuple[Tenant, str], ExecutionId] = {}
         self.children: dict[tuple[ExecutionId, str], ExecutionId] = {}
-        self.inbox: list[dict[int, Posted]] = [{} for _ in shards]
+        self.inbox: list[dict[int, PostedRow]] = [{} for _ in shards]
         self.inbox_keys: dict[tuple[ExecutionId, str], int] = {}
         self.reports: dict[CommandId, int] = {}  # inbox rows that are reports of the command
         self.commands: dict[CommandId, CommandRow] = {}
@@ -133,14 +133,14 @@ class MemoryDatabase:
         self.checkpoints = [0] * len(shards)
         # by pool; suspects have queues of their own
         self._queues: dict[tuple[str, bool], list[HeapEntry]] = {}
-        self._later: list[tuple[Micros, int, CommandId]] = []
+        self._delayed_commands: list[tuple[Micros, int, CommandId]] = []
         self._last_inbox = 0
         self._last_command = 0
 
     def shard_of(self, execution_id: str) -> int:
         return shard_of(execution_id, len(self.shards))
 
-    def rows(self, execution_id: ExecutionId) -> ExecutionRows:
+    def get_execution_rows(self, execution_id: ExecutionId) -> ExecutionRows:
         return self.executions.get(execution_id) or ExecutionRows()
 
     # -- events --
@@ -176,7 +176,7 @@ class MemoryDatabase:
         command = None
         if kind == "report":
             command = getattr(message, "command_id", None)
-        row = Posted(
+        row = PostedRow(
             self._last_inbox, shard, execution_id, message.key, kind, command, codec.encode(message)
         )
         self.inbox[shard][row.inbox_id] = row
@@ -185,7 +185,7 @@ class MemoryDatabase:
             self.reports[command] = self.reports.get(command, 0) + 1
         return True
 
-    def consume(self, shard: int, inbox_id: int) -> None:
+    def consume_message(self, shard: int, inbox_id: int) -> None:
         row = self.inbox[shard].pop(inbox_id)
         del self.inbox_keys[row.execution_id, row.key]
         if row.command_id is not None:
@@ -195,7 +195,7 @@ class MemoryDatabase:
 
     # -- the queue --
 
-    def issue(self, command: Command, available_at: Micros | None) -> None:
+    def issue_command(self, command: Command, available_at: Micros | None) -> None:
         self._last_command += 1
         row = CommandRow(
             command.command_id,
@@ -207,33 +207,33 @@ class MemoryDatabase:
             command.priority,
         )
         self.commands[command.command_id] = row
-        self._queue(row, command, available_at)
+        self._enqueue(row, command, available_at)
 
-    def requeue(
+    def requeue_command(
         self, row: CommandRow, attempt: int, journal: Journal, available_at: Micros | None
     ) -> None:
         """Queue the command as a new attempt. It keeps its place in the order of issue."""
         command = codec.decode_command(row.data)
-        self._queue(
+        self._enqueue(
             row, msgspec.structs.replace(command, attempt=attempt, journal=journal), available_at
         )
 
-    def _queue(self, row: CommandRow, command: Command, available_at: Micros | None) -> None:
-        self.leave(row, "queued")
+    def _enqueue(self, row: CommandRow, command: Command, available_at: Micros | None) -> None:
+        self.end_lease(row, "queued")
         row.data, row.attempt = codec.encode(command), command.attempt
         row.available_at = available_at or 0
         if row.available_at > self.clock.now():
-            heapq.heappush(self._later, (row.available_at, row.number, row.command_id))
+            heapq.heappush(self._delayed_commands, (row.available_at, row.number, row.command_id))
         else:
-            self._push(row)
+            self._push_row(row)
 
-    def _push(self, row: CommandRow) -> None:
+    def _push_row(self, row: CommandRow) -> None:
         heapq.heappush(
-            self._queues.setdefault((row.pool, row.suspect), []),
+            self._queues.setdefault((row.pool, row.is_suspect), []),
             (-row.priority, row.number, row.command_id),
         )
 
-    def lease(self, row: CommandRow, worker: str, lease: Micros) -> Command:
+    def lease_command(self, row: CommandRow, worker: str, lease: Micros) -> Command:
         row.status = "leased"
         row.worker = worker
         row.lease_until = self.clock.now() + lease
@@ -241,7 +241,7 @@ class MemoryDatabase:
         self.leased[row.command_id] = row
         return codec.decode_command(row.data)
 
-    def leave(self, row: CommandRow, status: str) -> None:
+    def end_lease(self, row: CommandRow, status: str) -> None:
         """End the lease, if there is one, and set the status."""
         self.leased.pop(row.command_id, None)
         row.status = status
@@ -251,15 +251,15 @@ class MemoryDatabase:
         if status in FINISHED:
             self.finished.append((self.clock.now(), row.command_id))
 
-    def pop(self, pools: tuple[str, ...], *, suspect: bool) -> CommandRow | None:
+    def pop_claimable(self, pools: tuple[str, ...], *, suspect: bool) -> CommandRow | None:
         """Take the next claimable row of these pools: the highest priority, then the order of
         issue.
         """
-        self._ripen()
+        self._queue_due()
         heads: list[tuple[HeapEntry, list[HeapEntry]]] = []
         for pool in dict.fromkeys(pools):
             queue = self._queues.get((pool, suspect), [])
-            while queue and not self._claimable(queue[0], pool, suspect):
+            while queue and not self._is_claimable(queue[0], pool, suspect):
                 heapq.heappop(queue)
             if queue:
                 heads.append((queue[0], queue))
@@ -269,15 +269,15 @@ class MemoryDatabase:
         heapq.heappop(queue)
         return self.commands[command_id]
 
-    def _ripen(self) -> None:
+    def _queue_due(self) -> None:
         now = self.clock.now()
-        while self._later and self._later[0][0] <= now:
-            _, _, command_id = heapq.heappop(self._later)
+        while self._delayed_commands and self._delayed_commands[0][0] <= now:
+            _, _, command_id = heapq.heappop(self._delayed_commands)
             row = self.commands.get(command_id)
             if row is not None and row.status == "queued" and row.available_at <= now:
-                self._push(row)
+                self._push_row(row)
 
-    def _claimable(self, entry: HeapEntry, pool: str, suspect: bool) -> bool:
+    def _is_claimable(self, entry: HeapEntry, pool: str, suspect: bool) -> bool:
         """Whether the entry's row can be claimed. Entries of rows that have changed stay in the
         heap until they reach its top.
         """
@@ -285,7 +285,7 @@ class MemoryDatabase:
         row = self.commands.get(command_id)
         if row is None or row.status != "queued":
             return False
-        if row.pool != pool or row.suspect != suspect:
+        if row.pool != pool or row.is_suspect != suspect:
             return False
         if -row.priority != negative_priority:
             return False
@@ -298,16 +298,16 @@ class MemoryDatabase:
         message: Message
         if row.cancel:
             message = Stopped(command_id=row.command_id, attempt=row.attempt)
-            self.leave(row, "cancelled")
+            self.end_lease(row, "cancelled")
         else:
             message = LeaseLost(command_id=row.command_id, attempt=row.attempt, worker=row.worker)
             row.lost += 1
-            self.leave(row, "lost")
+            self.end_lease(row, "lost")
         self.post(row.execution_id, message)
 
     def sweep(self) -> None:
         """Delete rows that finished an hour ago. A report for a missing row is stale."""
-        before = self.clock.now() - KEEP_FINISHED
+        before = self.clock.now() - KEEP_FINISHED_MICROS
         while self.finished and self.finished[0][0] <= before:
             _, command_id = self.finished.popleft()
             row = self.commands.get(command_id)
@@ -316,7 +316,7 @@ class MemoryDatabase:
 
     # -- admission, references --
 
-    def admission(self, tenant: Tenant, path: str) -> Admission:
+    def get_admission(self, tenant: Tenant, path: str) -> Admission:
         return self.admissions.setdefault((tenant, path), Admission())
 
     def store_refs(self, refs: Iterable[StoredRef]) -> None:
@@ -331,7 +331,7 @@ class MemoryDatabase:
 
     # -- state between executions --
 
-    def state(self, tenant: Tenant, path: str, name: str) -> StateRow | None:
+    def read_state_row(self, tenant: Tenant, path: str, name: str) -> StateRow | None:
         versions = self.states.get((tenant, path, name))
         if not versions:
             return None
@@ -340,7 +340,7 @@ class MemoryDatabase:
     def write_state(self, tenant: Tenant, row: StateRow) -> None:
         versions = self.states.setdefault((tenant, row.path, row.name), [])
         versions.append(codec.encode(row))
-        del versions[:-KEPT_VERSIONS]
+        del versions[:-MAX_STATE_VERSIONS]
 
-    def pin(self, execution_id: ExecutionId, row: Any) -> None:
+    def pin_execution(self, execution_id: ExecutionId, row: Any) -> None:
         self.pinned[execution_id] = codec.encode(row)

@@ -13,7 +13,7 @@ from typing import Any, Self, assert_never
 
 import msgspec
 
-from noetl.log.arrays import documents, numbers, texts
+from noetl.log.arrays import format_documents, format_numbers, format_texts
 from noetl.log.limits import check_size
 from noetl.log.port import (
     AppendBatch,
@@ -47,14 +47,14 @@ from noetl.model.errors import NoetlError
 from noetl.model.events import ChildStarted, Event
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
-from noetl.model.playbook_state import KEPT_VERSIONS
+from noetl.model.playbook_state import MAX_STATE_VERSIONS
 from noetl.model.reference import Lifetime, Reference
 from noetl.turns import TimeSlice
 
 FINISHED = ("done", "dead", "cancelled")
 ArrayRows = dict[str, list[tuple[Any, ...]]]  # by the name of the array
 JsonRows = dict[str, list[dict[str, Any]]]  # by the name of the list in the JSON
-STOPPED = "stopped"  # parked and then stopped, in one part
+PARKED_THEN_STOPPED = "stopped"  # parked and then stopped, in one part
 
 # Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j),
 # and bytes (b), which are passed as they are.
@@ -67,15 +67,15 @@ _COLUMNS = {
     "c": "nttttntnntb",
     "r": "nntttnntnb",
 }
-_ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {
-    "n": numbers,
-    "t": texts,
-    "j": documents,
+_ARRAY_ENCODERS: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "n": format_numbers,
+    "t": format_texts,
+    "j": format_documents,
     "b": list,
 }
 
 
-def split(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
+def split_event(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
     """Split an event into `meta`, `result` and status.
 
     `meta` is the event's bytes without its envelope, `result` the envelope, byte for byte.
@@ -87,28 +87,28 @@ def split(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
     field = b',"result":' + envelope
     head, _, tail = data.partition(field)
     # the same bytes may stand inside another field
-    while field in tail and not _same(head + tail, envelope, data):
+    while field in tail and not _is_same_event(head + tail, envelope, data):
         more, _, tail = tail.partition(field)
         head += field + more
     return (head + tail).decode(), envelope.decode(), result.status
 
 
-def join(meta: str, result: str | None) -> Event:
+def join_event(meta: str, result: str | None) -> Event:
     if result is None:
         return codec.decode_event(meta.encode())
-    return codec.decode_event(_whole(meta.encode(), result.encode()))
+    return codec.decode_event(_insert_result(meta.encode(), result.encode()))
 
 
-def _whole(meta: bytes, result: bytes) -> bytes:
+def _insert_result(meta: bytes, result: bytes) -> bytes:
     return meta[:-1] + b',"result":' + result + b"}"
 
 
-def _same(meta: bytes, result: bytes, data: bytes) -> bool:
-    return codec.encode(codec.decode_event(_whole(meta, result))) == data
+def _is_same_event(meta: bytes, result: bytes, data: bytes) -> bool:
+    return codec.encode(codec.decode_event(_insert_result(meta, result))) == data
 
 
 @dataclass(slots=True)
-class _Row:
+class _CommandWrite:
     """A command that this part issues or requeues, in its state at the end of the part."""
 
     command_id: CommandId
@@ -125,26 +125,28 @@ class AppendArguments:
         self._batch = batch
         self._shards = shards
         self._rows: ArrayRows = {name: [] for name in _COLUMNS}
-        self._more: JsonRows = {}
+        self._json_rows: JsonRows = {}
         if len({part.execution_id for part in batch.parts}) != len(batch.parts):
             raise NoetlError(
                 "an execution has two parts in one batch", hint="one part per execution"
             )
 
     @classmethod
-    async def of(cls, batch: AppendBatch, shards: int, at_a_stretch: float | None = None) -> Self:
+    async def from_batch(
+        cls, batch: AppendBatch, shards: int, at_a_stretch: float | None = None
+    ) -> Self:
         """Encode a batch. A large one takes milliseconds, so others get a turn of the event loop."""
         writes = cls(batch, shards)
         time_slice = TimeSlice(at_a_stretch)
         for number, part in enumerate(batch.parts, 1):
             epoch = batch.epochs.get(part.shard)
-            _PartWrites(writes._rows, writes._more, number, part, epoch, shards).add()
-            await time_slice.pause_if_over()
+            _PartWrites(writes._rows, writes._json_rows, number, part, epoch, shards).add_rows()
+            await time_slice.pause_if_used_up()
         if at_a_stretch is not None:
             await time_slice.pause()  # the code up to the driver's call does not yield
         return writes
 
-    def keys_repeat(self) -> bool:
+    def has_repeated_keys(self) -> bool:
         """Whether two events of a part have one key. Then the unique index cannot tell which part
         it was.
         """
@@ -152,7 +154,7 @@ class AppendArguments:
         keys = {(row[0], row[9]) for row in events}  # part and key
         return len(keys) != len(events)
 
-    def arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
+    def encode_arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
         """The arguments in the order in which the query names them."""
         arguments: list[Any] = [self._batch.lease, check_keys]
         for name, kinds in _COLUMNS.items():
@@ -161,12 +163,14 @@ class AppendArguments:
             if rows:
                 columns = zip(*rows, strict=True)
             for kind, column in zip(kinds, columns, strict=True):
-                arguments.append(_ARRAYS[kind](column))
+                arguments.append(_ARRAY_ENCODERS[kind](column))
             if name == "p":
-                arguments.append(codec.encode(self._more).decode() if self._more else None)
-        return (*arguments, KEPT_VERSIONS)
+                arguments.append(
+                    codec.encode(self._json_rows).decode() if self._json_rows else None
+                )
+        return (*arguments, MAX_STATE_VERSIONS)
 
-    def outcomes(self, answer: Any) -> list[Outcome]:
+    def decode_outcomes(self, answer: Any) -> list[Outcome]:
         inboxes: dict[int, set[int]] = {}
         inbox_rows = zip(answer["inbox_part"] or (), answer["inbox_shard"] or (), strict=True)
         for number, shard in inbox_rows:
@@ -179,13 +183,13 @@ class AppendArguments:
         for number, (part, verdict, place, last_seq) in enumerate(verdicts, 1):
             key = str(number)
             if key in conflicts:
-                outcomes.append(_conflict(part, conflicts[key]))
+                outcomes.append(_decode_conflict(part, conflicts[key]))
             else:
                 shards = inboxes.get(number, set())
-                outcomes.append(self._outcome(part, verdict, place, last_seq, shards))
+                outcomes.append(self._decode_outcome(part, verdict, place, last_seq, shards))
         return outcomes
 
-    def _outcome(
+    def _decode_outcome(
         self, part: ExecutionPart, verdict: int, place: int, last_seq: int, inboxes: set[int]
     ) -> Outcome:
         match verdict:  # of `noetl.append`
@@ -205,7 +209,7 @@ class AppendArguments:
                 raise AssertionError(f"verdict {verdict}")
 
 
-def _conflict(part: ExecutionPart, conflict: dict[str, Any]) -> Outcome:
+def _decode_conflict(part: ExecutionPart, conflict: dict[str, Any]) -> Outcome:
     """The outcome of a part with a state conflict.
 
     The conflict is empty if another part of the batch writes the same value: decide again once
@@ -235,21 +239,21 @@ class _PartWrites:
         shards: int,
     ) -> None:
         self._rows = rows
-        self._more = more
+        self._json_rows = more
         self._number = number
         self._part = part
         self._epoch = epoch
         self._shards = shards
         self._starts = iter(part.child_starts)
-        self._issued: dict[CommandId, _Row] = {}
-        self._requeued: dict[CommandId, _Row] = {}
+        self._issued: dict[CommandId, _CommandWrite] = {}
+        self._requeued: dict[CommandId, _CommandWrite] = {}
         self._moved: dict[CommandId, str] = {}
         self._timers: dict[TimerId, Micros | None] = {}
         self._pages: dict[tuple[str, int], AddPart] = {}
 
-    def add(self) -> None:
+    def add_rows(self) -> None:
         part = self._part
-        self._check()
+        self._check_part()
         execution = int(part.execution_id)
         self._rows["p"].append(
             (execution, part.shard, self._epoch, part.after, part.tenant, len(part.events))
@@ -260,29 +264,29 @@ class _PartWrites:
         for inbox_id in part.inbox:
             self._rows["i"].append((self._number, inbox_id))
         for timer in part.timers:
-            self._note("fired", timer=timer)
+            self._add_json_row("fired", timer=timer)
         for effect in part.effects:
-            self._effect(effect)
+            self._add_effect(effect)
         self._hand_off()
         self._add_commands()
         for ref in part.refs:
-            self._rows["r"].append((self._number, *ref_row(ref)))
+            self._rows["r"].append((self._number, *make_ref_row(ref)))
             for input_id in ref.inputs:
-                self._note("inputs", ref=int(ref.reference.ref_id), input=int(input_id))
+                self._add_json_row("inputs", ref=int(ref.reference.ref_id), input=int(input_id))
             if ref.lifetime is not None:
-                self._note("lifetimes", **lifetime_row(ref.reference, ref.lifetime))
+                self._add_json_row("lifetimes", **make_lifetime_row(ref.reference, ref.lifetime))
         for timer, due in self._timers.items():
             if due is None:
-                self._note("clear", timer=timer)
+                self._add_json_row("clear", timer=timer)
             else:
-                self._note("set", timer=timer, due=due)
+                self._add_json_row("set", timer=timer, due=due)
         for page in self._pages.values():
             body = codec.encode(page).decode()
-            self._note(
+            self._add_json_row(
                 "parts", manifest=page.manifest, first=page.first, count=page.count, body=body
             )
 
-    def _check(self) -> None:
+    def _check_part(self) -> None:
         part = self._part
         if part.shard != shard_of(part.execution_id, self._shards):
             raise NoetlError(f"execution {part.execution_id} is not of shard {part.shard}")
@@ -290,14 +294,14 @@ class _PartWrites:
         if not starts == len(part.children) == len(part.child_starts):
             raise NoetlError(f"{starts} children to start, {len(part.child_starts)} starts given")
 
-    def _note(self, what: str, **row: Any) -> None:
-        self._more.setdefault(what, []).append({"part": self._number, **row})
+    def _add_json_row(self, what: str, **row: Any) -> None:
+        self._json_rows.setdefault(what, []).append({"part": self._number, **row})
 
     def _add_events(self) -> None:
         rows, number, part = self._rows["e"], self._number, self._part
         encoded = part.encoded or tuple(check_size(event) for event in part.events)
         for nth, (event, data) in enumerate(zip(part.events, encoded, strict=True), 1):
-            meta, result, status = split(event, data)
+            meta, result, status = split_event(event, data)
             step = getattr(event, "step", None) or None
             command = getattr(event, "command_id", None)
             attempt = getattr(event, "attempt", None)
@@ -319,21 +323,21 @@ class _PartWrites:
 
     # -- effects --
 
-    def _effect(self, effect: Effect) -> None:
+    def _add_effect(self, effect: Effect) -> None:
         match effect:
             case Finish(command_id=command_id, status=status):
-                self._move(command_id, status)
+                self._move_command(command_id, status)
             case Issue(command=command, available_at=available_at):
-                self._issued[command.command_id] = _Row(
+                self._issued[command.command_id] = _CommandWrite(
                     command.command_id, command.attempt, available_at, command=command
                 )
             case Requeue():
-                self._requeue(effect)
+                self._requeue_command(effect)
             case Park(command_id=command_id):
-                self._move(command_id, "parked")
+                self._move_command(command_id, "parked")
             case Stop(commands=commands):
                 for command_id in commands:
-                    self._stop(command_id)
+                    self._stop_command(command_id)
             case SetTimer(timer=timer, due=due):
                 self._timers[timer] = due
             case ClearTimer(timer=timer):
@@ -341,13 +345,13 @@ class _PartWrites:
             case StartChild():
                 self._start_child(effect, next(self._starts))
             case Send(execution_id=execution_id, message=message):
-                self._send(execution_id, message)
+                self._send_message(execution_id, message)
             case AddPart(manifest=manifest, first=first):
                 self._pages[manifest, first] = effect
             case AskAdmission(path=path, limit=limit):
-                self._note("admissions", path=path, places=limit)
+                self._add_json_row("admissions", path=path, places=limit)
             case LeaveAdmission(path=path):
-                self._note("admissions", path=path, places=None)
+                self._add_json_row("admissions", path=path, places=None)
             case SetState():
                 self._write_state(effect)
             case _:
@@ -355,7 +359,7 @@ class _PartWrites:
 
     def _write_state(self, effect: SetState) -> None:
         keys = [event.key for event in self._part.events]
-        self._note(
+        self._add_json_row(
             "states",
             path=effect.path,
             name=effect.name,
@@ -364,39 +368,39 @@ class _PartWrites:
             nth=keys.index(effect.event) + 1,
         )
 
-    def _move(self, command_id: CommandId, status: str) -> None:
+    def _move_command(self, command_id: CommandId, status: str) -> None:
         row = self._issued.get(command_id) or self._requeued.get(command_id)
         if row is not None:
             if row.status not in FINISHED:
                 row.status = status
-        elif self._moved.get(command_id, "") not in (*FINISHED, STOPPED):
+        elif self._moved.get(command_id, "") not in (*FINISHED, PARKED_THEN_STOPPED):
             self._moved[command_id] = status
 
-    def _requeue(self, effect: Requeue) -> None:
+    def _requeue_command(self, effect: Requeue) -> None:
         if effect.command_id in self._issued:
             raise NoetlError(f"command {effect.command_id} is issued and queued again at once")
         self._moved.pop(effect.command_id, None)
-        self._requeued[effect.command_id] = _Row(
+        self._requeued[effect.command_id] = _CommandWrite(
             effect.command_id, effect.attempt, effect.available_at, journal=effect.journal
         )
 
-    def _stop(self, command_id: CommandId) -> None:
+    def _stop_command(self, command_id: CommandId) -> None:
         row = self._issued.get(command_id) or self._requeued.get(command_id)
         moved = self._moved.get(command_id)
         if row is not None:
             if row.status not in FINISHED:
                 row.status = "cancelled"
-                self._send(
+                self._send_message(
                     self._part.execution_id, Stopped(command_id=command_id, attempt=row.attempt)
                 )
         elif moved == "parked":
-            self._moved[command_id] = STOPPED
+            self._moved[command_id] = PARKED_THEN_STOPPED
         elif moved is None:
-            self._note("stops", command=command_id)
+            self._add_json_row("stops", command=command_id)
 
-    def _send(self, execution_id: ExecutionId, message: Message) -> None:
-        kind, command = message_columns(message)
-        self._note(
+    def _send_message(self, execution_id: ExecutionId, message: Message) -> None:
+        kind, command = split_message_columns(message)
+        self._add_json_row(
             "sends",
             exec=int(execution_id),
             shard=shard_of(execution_id, self._shards),
@@ -409,7 +413,7 @@ class _PartWrites:
     def _start_child(self, effect: StartChild, start: Start) -> None:
         parent, child = effect.parent, start.execution_id
         notice = Notice(event=ChildStarted(call=parent.call, child=child))
-        self._note(
+        self._add_json_row(
             "children",
             key=f"child:{parent.execution_id}:{parent.call}",
             exec=int(child),
@@ -436,13 +440,13 @@ class _PartWrites:
             if row is not None:
                 row.worker = worker
             elif command_id not in self._moved:
-                self._note("handoffs", command=command_id, worker=worker)
+                self._add_json_row("handoffs", command=command_id, worker=worker)
 
     def _add_commands(self) -> None:
         number = self._number
         for command_id, status in self._moved.items():
-            if status == STOPPED:
-                self._note("moves", command=command_id)
+            if status == PARKED_THEN_STOPPED:
+                self._add_json_row("moves", command=command_id)
             else:
                 self._rows["m"].append((number, command_id, status))
         for row in self._issued.values():
@@ -464,7 +468,7 @@ class _PartWrites:
                 )
             )
         for row in self._requeued.values():
-            self._note(
+            self._add_json_row(
                 "requeues",
                 command=row.command_id,
                 attempt=row.attempt,
@@ -475,7 +479,7 @@ class _PartWrites:
             )
 
 
-def message_columns(message: Message) -> tuple[str, str | None]:
+def split_message_columns(message: Message) -> tuple[str, str | None]:
     """The kind of a message, and the command if it is a report."""
     kind = str(type(message).__struct_config__.tag)
     if kind != "report":
@@ -483,7 +487,7 @@ def message_columns(message: Message) -> tuple[str, str | None]:
     return kind, getattr(message, "command_id", None)
 
 
-def ref_row(ref: StoredRef) -> tuple[Any, ...]:
+def make_ref_row(ref: StoredRef) -> tuple[Any, ...]:
     """The columns of result_ref and result_blob, in the order of the `r_` parameters."""
     reference = ref.reference
     return (
@@ -499,11 +503,11 @@ def ref_row(ref: StoredRef) -> tuple[Any, ...]:
     )
 
 
-def lifetime_row(reference: Reference, lifetime: Lifetime) -> dict[str, Any]:
+def make_lifetime_row(reference: Reference, lifetime: Lifetime) -> dict[str, Any]:
     return {"ref": int(reference.ref_id), "scope": lifetime.scope, "ttl": lifetime.ttl}
 
 
-def command_of(body: bytes, attempt: int, journal: bytes | None) -> Command:
+def decode_command_row(body: bytes, attempt: int, journal: bytes | None) -> Command:
     """The command as it was issued, with the attempt and the journal of its row."""
     command = codec.decode_command(body)
     if journal is None and command.attempt == attempt:

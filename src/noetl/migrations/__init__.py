@@ -14,7 +14,7 @@ from noetl.model.errors import NoetlError
 
 DEFAULT_SHARDS = 16
 PARTITIONS_AHEAD = 2
-_LOCK = (1852794997, 1)  # class and object of the advisory lock; leases use another class
+_ADVISORY_LOCK = (1852794997, 1)  # class and object of the advisory lock; leases use another class
 
 
 class SchemaMismatch(NoetlError):
@@ -31,15 +31,15 @@ class Migration:
     sha256: str
 
 
-def migrations() -> list[Migration]:
+def load_migrations() -> list[Migration]:
     files = sorted(Path(__file__).parent.glob("[0-9]*.sql"))
-    known = [_migration(path) for path in files]
+    known = [_read_migration(path) for path in files]
     versions = [migration.version for migration in known]
     assert versions == list(range(1, len(known) + 1)), "migrations are numbered without gaps"
     return known
 
 
-def _migration(path: Path) -> Migration:
+def _read_migration(path: Path) -> Migration:
     text = path.read_text(encoding="utf-8")
     number, _, name = path.stem.partition("_")
     return Migration(int(number), name, text, sha256(text.encode()).hexdigest())
@@ -50,16 +50,16 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
 
     `shards` counts only for a new database: the number is fixed when the database is made.
     """
-    known = migrations()
-    if not _missing(await _applied(connection), known):
-        return await shard_count(connection)
+    known = load_migrations()
+    if not _find_missing_migrations(await _read_applied_checksums(connection), known):
+        return await count_shards(connection)
     async with connection.transaction():
         await connection.execute("set local statement_timeout = 0")
-        await connection.execute("select pg_advisory_xact_lock($1, $2)", *_LOCK)
-        missing = _missing(await _applied(connection), known)
+        await connection.execute("select pg_advisory_xact_lock($1, $2)", *_ADVISORY_LOCK)
+        missing = _find_missing_migrations(await _read_applied_checksums(connection), known)
         for migration in missing:
             if migration.version == 1:
-                await connection.execute(_FIRST)
+                await connection.execute(_CREATE_VERSION_TABLE)
             await connection.execute(migration.text)
         await connection.executemany(
             "insert into noetl.schema_version (version, name, sha256, applied_at) values ($1, $2, $3, now())",
@@ -71,29 +71,29 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
             " where not exists (select from noetl.execution_shard)",
             shards,
         )
-    return await shard_count(connection)
+    return await count_shards(connection)
 
 
-async def shard_count(connection: Connection) -> int:
+async def count_shards(connection: Connection) -> int:
     count: int = await connection.fetchval("select count(*)::int from noetl.execution_shard")
     return count
 
 
-_FIRST = """
+_CREATE_VERSION_TABLE = """
 create schema if not exists noetl;
 create table noetl.schema_version (
     version int primary key, name text not null, sha256 text not null, applied_at timestamptz not null);
 """
 
 
-async def _applied(connection: Connection) -> dict[int, str]:
+async def _read_applied_checksums(connection: Connection) -> dict[int, str]:
     if await connection.fetchval("select to_regclass('noetl.schema_version')") is None:
         return {}
     rows = await connection.fetch("select version, sha256 from noetl.schema_version")
     return {row["version"]: row["sha256"] for row in rows}
 
 
-def _missing(applied: dict[int, str], known: list[Migration]) -> list[Migration]:
+def _find_missing_migrations(applied: dict[int, str], known: list[Migration]) -> list[Migration]:
     """The known migrations that the database lacks. Raises if it has others than this version."""
     newest = max(applied, default=0)
     if newest > len(known):

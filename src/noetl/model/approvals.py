@@ -2,34 +2,36 @@
 
 from typing import Any, Final
 
-PREFIX: Final = "approve:"
-EXAMPLE: Final = '{"approved": true, "by": "ada"}'
-HINT: Final = f'send {EXAMPLE} to approve, or the same with "approved": false to reject'
+APPROVAL_PREFIX: Final = "approve:"
+APPROVAL_EXAMPLE: Final = '{"approved": true, "by": "ada"}'
+APPROVAL_HINT: Final = (
+    f'send {APPROVAL_EXAMPLE} to approve, or the same with "approved": false to reject'
+)
 
 
 def approval_name(step: str) -> str:
     """The name of the signal that approves or rejects this step."""
-    return PREFIX + step
+    return APPROVAL_PREFIX + step
 
 
 def is_approval(name: str) -> bool:
-    return name.startswith(PREFIX)
+    return name.startswith(APPROVAL_PREFIX)
 
 
 def problem_with_approval(payload: Any) -> str | None:
     """Why the payload neither approves nor rejects. None if it does. The text repeats nothing of
     the payload."""
     if not isinstance(payload, dict):
-        return f"its payload is {_kind(payload)}, not a map with `approved`"
+        return f"its payload is {_describe_payload_kind(payload)}, not a map with `approved`"
     if "approved" not in payload:
         return "its payload has no `approved`"
     approved = payload["approved"]
     if not isinstance(approved, bool):
-        return f"its `approved` is {_kind(approved)}, not true or false"
+        return f"its `approved` is {_describe_payload_kind(approved)}, not true or false"
     return None
 
 
-def _kind(value: Any) -> str:
+def _describe_payload_kind(value: Any) -> str:
     match value:
         case None:
             return "null"

@@ -14,20 +14,20 @@ class Clock(Protocol):
     def now(self) -> Micros: ...
 
 
-def iso(at: Micros) -> str:
+def format_iso(at: Micros) -> str:
     """The moment as ISO 8601 text, in UTC."""
     seconds, micro = divmod(at, 1_000_000)
-    return f"{_second(seconds)}.{micro:06}Z"
+    return f"{_format_whole_second(seconds)}.{micro:06}Z"
 
 
 @lru_cache(maxsize=256)  # successive moments mostly share their second
-def _second(seconds: int) -> str:
+def _format_whole_second(seconds: int) -> str:
     days, rest = divmod(seconds, 86_400)
-    year, month, day = _civil(days)
+    year, month, day = _split_days(days)
     return f"{year:04}-{month:02}-{day:02}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
 
 
-def _civil(days: int) -> tuple[int, int, int]:
+def _split_days(days: int) -> tuple[int, int, int]:
     """Year, month and day of a number of days since 1970 (proleptic Gregorian, eras of 400
     years)."""
     era, day_of_era = divmod(days + 719_468, 146_097)

@@ -33,12 +33,12 @@ def decode_event(data: bytes) -> Event:
     try:
         return _events.decode(data)
     except msgspec.ValidationError as problem:
-        return _older(data, problem)
+        return _decode_older_event(data, problem)
     except msgspec.DecodeError as error:
         raise CorruptLog(f"not JSON: {error}") from error
 
 
-def _older(data: bytes, problem: msgspec.ValidationError) -> Event:
+def _decode_older_event(data: bytes, problem: msgspec.ValidationError) -> Event:
     """Decode an event that does not have today's shape. Raises CorruptLog if no upcast fits."""
     try:
         raw = msgspec.json.decode(data)

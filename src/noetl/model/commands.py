@@ -16,12 +16,12 @@ from noetl.model.reference import Reference
 DEFAULT_POOL = "cpu"
 # The pools of the single worker in a memory cluster (`noetl run --memory`, `noetl test`).
 USUAL_POOLS = (DEFAULT_POOL, "gpu", "spark", "qpu")
-MAX_LEASES = 5  # leases lost before a command is dead
+MAX_LOST_LEASES = 5  # leases lost before a command is dead
 # A command that has lost this many leases shares no worker with another such command. Migrations
 # repeat the number.
-SUSPECT = 2
+SUSPECT_LOST_LEASES = 2
 MAX_FRAME_ROWS = 1_000_000  # rows that one claim of a cursor loop may return
-LONGEST_HELD_DELAY: Micros = 5_000_000  # a retry with a longer delay does not hold a worker
+MAX_HELD_DELAY_MICROS: Micros = 5_000_000  # a retry with a longer delay does not hold a worker
 
 
 class Scope(Struct, frozen=True, omit_defaults=True, kw_only=True):

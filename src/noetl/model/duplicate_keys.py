@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 
-def first_duplicate_key(text: str | bytes) -> str | None:
+def find_duplicate_key(text: str | bytes) -> str | None:
     """The first key that occurs twice in one object of a JSON text. None if there is none."""
     duplicates: list[str] = []
 

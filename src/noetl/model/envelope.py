@@ -9,11 +9,11 @@ from noetl.model.errors import Failure
 from noetl.model.reference import ParentRef, Reference
 
 Status = Literal["ok", "error", "skipped", "break", "cancelled"]
-CONTEXT_LIMIT = 8_192
-SELECTIONS_LIMIT = 2_048  # bytes of all selections of one envelope that are carried as values
-SCALAR_LIMIT = 256  # bytes of a text that is carried as a value; longer texts go by reference
-NO_VALUE = "no_value"  # in `context`: the failure that left an ok result without a value
-SELECTIONS = "selections"  # in `context`: the values that server-side expressions need
+MAX_CONTEXT_BYTES = 8_192
+MAX_SELECTIONS_BYTES = 2_048  # bytes of all selections of one envelope that are carried as values
+MAX_SCALAR_BYTES = 256  # bytes of a text that is carried as a value; longer texts go by reference
+NO_VALUE_KEY = "no_value"  # in `context`: the failure that left an ok result without a value
+SELECTIONS_KEY = "selections"  # in `context`: the values that server-side expressions need
 
 
 class Selected(Struct, frozen=True, omit_defaults=True):
@@ -36,15 +36,15 @@ def is_scalar(value: Any) -> bool:
     """Whether an event may carry this value of a payload: a number, a boolean, null, or a short
     text. Lists, maps and longer texts always travel by reference."""
     if isinstance(value, str):
-        if len(value) > SCALAR_LIMIT:
+        if len(value) > MAX_SCALAR_BYTES:
             return False
-        return len(value.encode("utf-8", "surrogatepass")) <= SCALAR_LIMIT
+        return len(value.encode("utf-8", "surrogatepass")) <= MAX_SCALAR_BYTES
     return value is None or isinstance(value, bool | int | float)
 
 
 SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
 # The members of `context` that are maps.
-MAPS = frozenset({"http", "pg", "py", "spark", "stats", "results", SELECTIONS})
+CONTEXT_MAPS = frozenset({"http", "pg", "py", "spark", "stats", "results", SELECTIONS_KEY})
 # A selection with a value that only a worker can find.
 NEEDS_DATA: dict[str, Any] = {"reference": ""}
 
@@ -61,14 +61,16 @@ def has_rows(name: str, value: Any) -> bool:
         if isinstance(value, list):
             return not all(map(_is_leaf, value))
         return isinstance(value, dict)
-    if name not in MAPS or not isinstance(value, dict):
+    if name not in CONTEXT_MAPS or not isinstance(value, dict):
         return True
     if _has_list(value):
         return True
-    return name == SELECTIONS and not all(_is_leaf(found.get("value")) for found in value.values())
+    return name == SELECTIONS_KEY and not all(
+        _is_leaf(found.get("value")) for found in value.values()
+    )
 
 
-def without_rows(context: dict[str, Any]) -> dict[str, Any]:
+def remove_rows(context: dict[str, Any]) -> dict[str, Any]:
     """Remove lists and maps of a payload, which the log does not take. Returns the same object if
     there are none.
 
@@ -78,12 +80,12 @@ def without_rows(context: dict[str, Any]) -> dict[str, Any]:
     if not any(has_rows(name, value) for name, value in context.items()):
         return context
     kept = {name: value for name, value in context.items() if not has_rows(name, value)}
-    selections = context.get(SELECTIONS)
+    selections = context.get(SELECTIONS_KEY)
     if isinstance(selections, dict):
-        kept[SELECTIONS] = dict(selections)
+        kept[SELECTIONS_KEY] = dict(selections)
         for name, selected in selections.items():
-            if has_rows(SELECTIONS, {name: selected}):
-                kept[SELECTIONS][name] = NEEDS_DATA
+            if has_rows(SELECTIONS_KEY, {name: selected}):
+                kept[SELECTIONS_KEY][name] = NEEDS_DATA
     return kept
 
 
@@ -130,9 +132,9 @@ class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The failure that a rule let pass and that left this ok result without a value."""
         if not self.ok or self.reference is not None:
             return ""
-        return str(self.context.get(NO_VALUE, ""))
+        return str(self.context.get(NO_VALUE_KEY, ""))
 
-    def why_no_value(self, what: str) -> str:
+    def explain_no_value(self, what: str) -> str:
         """Why `what` ("step load") has no value; empty if it has one. A loop that failed still has
         the rows of its items."""
         if self.no_value:
@@ -143,30 +145,30 @@ class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
             return f"{what} failed"
         return f"{what} failed with {self.error.code}"
 
-    def selected(self, selection: str) -> Selected | None:
+    def find_selection(self, selection: str) -> Selected | None:
         """The reported value of a selection. None if no worker reported it."""
-        found = self.context.get(SELECTIONS, {}).get(selection)
+        found = self.context.get(SELECTIONS_KEY, {}).get(selection)
         if found is None:
             return None
         return msgspec.convert(found, Selected)
 
-    def bare(self) -> "Envelope":
+    def without_context(self) -> "Envelope":
         """The envelope without context, for events after the one that carries the context."""
         because = self.no_value
-        context = no_value_context(because) if because else {}
+        context = make_no_value_context(because) if because else {}
         return msgspec.structs.replace(self, context=context, meta=None)
 
-    def known(self) -> "Envelope":
+    def without_input(self) -> "Envelope":
         """The envelope without the task's input, which decisions and templates do not use."""
         if self.meta is None or self.meta.input is None:
             return self
         return msgspec.structs.replace(self, meta=msgspec.structs.replace(self.meta, input=None))
 
 
-def no_value_context(because: str) -> dict[str, Any]:
+def make_no_value_context(because: str) -> dict[str, Any]:
     """The context of an ok result that has no value because of this failure."""
-    return {NO_VALUE: because}
+    return {NO_VALUE_KEY: because}
 
 
-def failed(failure: Failure, **context: Any) -> Envelope:
+def make_failed_envelope(failure: Failure, **context: Any) -> Envelope:
     return Envelope(status="error", error=failure, context=context)

@@ -31,8 +31,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-MAX_MESSAGE_PART = 450  # characters of each of two messages that are joined into one
-SAMPLE = "sample"  # in `detail` of a failure: the reference of rows that show what is wrong
+MAX_MESSAGE_PART_CHARS = 450  # characters of each of two messages that are joined into one
+SAMPLE_KEY = "sample"  # in `detail` of a failure: the reference of rows that show what is wrong
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -48,24 +48,22 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
     attempt: int | None = None
     detail: dict[str, Any] = {}
 
-    def shown(self) -> dict[str, Any]:
+    def to_template_map(self) -> dict[str, Any]:
         """The failure as templates see it. All fields are present, so that a guard may compare
         them; those that do not apply are null."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
-    def followed_by(self, later: "Failure") -> "Failure":
+    def join_later_failure(self, later: "Failure") -> "Failure":
         """Join this failure and one that happened while it was handled. Both messages are cut, so
         that neither displaces the other."""
-        message = (
-            f"{_cut(self.message)}; while this was handled, {later.code}: {_cut(later.message)}"
-        )
+        message = f"{_shorten_message(self.message)}; while this was handled, {later.code}: {_shorten_message(later.message)}"
         return replace(self, message=message, detail={**self.detail, "then": later.code})
 
 
-def _cut(message: str) -> str:
-    if len(message) <= MAX_MESSAGE_PART:
+def _shorten_message(message: str) -> str:
+    if len(message) <= MAX_MESSAGE_PART_CHARS:
         return message
-    return message[: MAX_MESSAGE_PART - 1] + "…"
+    return message[: MAX_MESSAGE_PART_CHARS - 1] + "…"
 
 
 class NoetlError(Exception):

@@ -541,7 +541,7 @@ class Recovered(Struct, frozen=True, omit_defaults=True, kw_only=True):
     message: str
     count: int = 1
 
-    def and_then(self, later: "Recovered | None") -> "Recovered":
+    def add_later_errors(self, later: "Recovered | None") -> "Recovered":
         """Count the later errors too."""
         if later is None:
             return self

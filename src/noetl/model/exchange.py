@@ -9,14 +9,14 @@ from noetl.model.commands import DEFAULT_POOL, Command
 from noetl.model.ids import CommandId, Micros
 from noetl.model.messages import Report, StoredRef
 
-LEASE: Micros = 6_000_000
-RENEW_EVERY: Micros = 2_000_000
-SELF_DEADLINE: Micros = 4_000_000  # without renewal for this time, a worker stops its tools
-PROGRESS = 200  # characters of a progress text
-EXCHANGE_LIMIT = 4 * 1024 * 1024  # bytes
+LEASE_MICROS: Micros = 6_000_000
+RENEW_INTERVAL_MICROS: Micros = 2_000_000
+SELF_STOP_MICROS: Micros = 4_000_000  # without renewal for this time, a worker stops its tools
+MAX_PROGRESS_CHARS = 200  # characters of a progress text
+MAX_EXCHANGE_BYTES = 4 * 1024 * 1024  # bytes
 
 
-def holder(worker: str, incarnation: str) -> str:
+def make_holder_name(worker: str, incarnation: str) -> str:
     """The holder of a lease: one incarnation of a worker."""
     return f"{worker}/{incarnation}"
 
@@ -54,7 +54,7 @@ class ExchangeRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def holder(self) -> str:
-        return holder(self.worker, self.incarnation)
+        return make_holder_name(self.worker, self.incarnation)
 
 
 class Ack(Struct, frozen=True):

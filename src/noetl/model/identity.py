@@ -13,5 +13,5 @@ class Identity(Struct, frozen=True):
 
 
 # There is no login yet: everyone who can reach the loopback interface is an admin.
-LOCAL = Identity(DEFAULT_TENANT, frozenset({"admin"}), "local")
-WORKER = Identity(DEFAULT_TENANT, frozenset({"worker"}), "worker")
+LOCAL_IDENTITY = Identity(DEFAULT_TENANT, frozenset({"admin"}), "local")
+WORKER_IDENTITY = Identity(DEFAULT_TENANT, frozenset({"worker"}), "worker")

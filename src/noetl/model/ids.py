@@ -20,34 +20,34 @@ SNOWFLAKE_EPOCH_MS = 1_735_689_600_000  # 2025-01-01
 _ID_BITS, _NODE_BITS, _COUNT_BITS = 63, 10, 12
 
 
-def derive(*cause: str | int) -> str:
+def derive_id(*cause: str | int) -> str:
     """Hash the cause to 128 bits, as hex. Equal causes give equal ids."""
     return blake2b("\x1f".join(map(str, cause)).encode(), digest_size=16).hexdigest()
 
 
 def activation_id(execution: str, step: str, cause: str) -> ActivationId:
-    return ActivationId(derive("activation", execution, step, cause))
+    return ActivationId(derive_id("activation", execution, step, cause))
 
 
 def command_id(activation: str, purpose: str, number: int = 0) -> CommandId:
-    return CommandId(derive("command", activation, purpose, number))
+    return CommandId(derive_id("command", activation, purpose, number))
 
 
 def call_id(command: str, task: str, run: int, tries: int = 0) -> str:
     """The id of one run of one task of a command: the start key of a child, or the manifest of the
     pages of a call. A call after `tries` failed tries starts another child."""
     if tries:
-        return derive("call", command, task, run, f"try {tries}")
-    return derive("call", command, task, run)
+        return derive_id("call", command, task, run, f"try {tries}")
+    return derive_id("call", command, task, run)
 
 
 def gathered_id(activation: str) -> str:
     """The manifest of the values that items of a loop gave to `append`, `merge` and `last`."""
-    return derive("gathered", activation)
+    return derive_id("gathered", activation)
 
 
 def timer_id(owner: str, purpose: str) -> TimerId:
-    return TimerId(derive("timer", owner, purpose))
+    return TimerId(derive_id("timer", owner, purpose))
 
 
 @lru_cache(maxsize=8192)  # called several times per report
@@ -59,12 +59,12 @@ def shard_of(execution: str, count: int) -> int:
     return (x ^ (x >> 31)) % count
 
 
-def born(execution: str) -> Micros:
+def get_creation_time(execution: str) -> Micros:
     """When the id of the execution was drawn."""
     return ((int(execution) >> (_NODE_BITS + _COUNT_BITS)) + SNOWFLAKE_EPOCH_MS) * 1_000
 
 
-def first_id(at: Micros) -> int:
+def get_first_id(at: Micros) -> int:
     """The smallest id that can be drawn at this moment or later."""
     ms = at // 1_000 - SNOWFLAKE_EPOCH_MS
     last_ms = (1 << _ID_BITS - _NODE_BITS - _COUNT_BITS) - 1
@@ -82,7 +82,7 @@ class Snowflakes:
         self._last_ms = 0
         self._count = 0
 
-    def next(self, now: Micros) -> str:
+    def draw_id(self, now: Micros) -> str:
         ms = max(now // 1000 - SNOWFLAKE_EPOCH_MS, self._last_ms)
         self._count = self._count + 1 if ms == self._last_ms else 0
         if self._count >> _COUNT_BITS:

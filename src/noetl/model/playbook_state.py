@@ -13,7 +13,7 @@ from msgspec import Struct
 
 MAX_STATE_NAMES = 100  # of one playbook path
 MAX_STATE_VALUE_BYTES = 4_096  # of one value, as JSON
-KEPT_VERSIONS = 100  # in the history of one name
+MAX_STATE_VERSIONS = 100  # in the history of one name
 REFERENCE_KEY = "$reference"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _REDACTED = re.compile(r"\*\*\*[\w.\-]+\*\*\*")  # what the redactor writes in place of a secret
@@ -27,14 +27,14 @@ class StateValue(Struct, frozen=True, omit_defaults=True):
     unset: bool = False
 
 
-UNKNOWN = StateValue(0, unset=True)
+NEVER_WRITTEN = StateValue(0, unset=True)
 
 
 def is_state_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def problem_with_name(name: str) -> str | None:
+def find_name_problem(name: str) -> str | None:
     if is_state_name(name):
         return None
     return (
@@ -42,7 +42,7 @@ def problem_with_name(name: str) -> str | None:
     )
 
 
-def problem_with_value(name: str, value: Any) -> str | None:
+def find_value_problem(name: str, value: Any) -> str | None:
     """Why this value cannot be a state value. None if it can."""
     if isinstance(value, dict) and REFERENCE_KEY in value:
         return (
@@ -54,7 +54,7 @@ def problem_with_value(name: str, value: Any) -> str | None:
         parts = list(value.values())
     elif isinstance(value, list):
         parts = value
-    if not all(_is_scalar(part) for part in parts):
+    if not all(_is_state_scalar(part) for part in parts):
         return (
             f"state.{name} may be a scalar, or a map or list of scalars:"
             " results go to the result store"
@@ -67,7 +67,7 @@ def problem_with_value(name: str, value: Any) -> str | None:
     return None
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_state_scalar(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool | int | str)

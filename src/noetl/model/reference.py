@@ -66,7 +66,7 @@ class Address(Struct, frozen=True):
         return f"noetl://execution/{self.execution_id}/{self.kind}/{self.step}/{self.key}"
 
 
-def execution(execution_id: str) -> ExecutionId:
+def check_execution_id(execution_id: str) -> ExecutionId:
     if not _NUMBER.fullmatch(execution_id) or int(execution_id) >= 1 << 63:
         raise BadReference(
             f"{execution_id!r} is not an execution id",
@@ -76,9 +76,9 @@ def execution(execution_id: str) -> ExecutionId:
 
 
 @lru_cache(maxsize=4096)  # an address is made, stored, checked and read
-def address(execution_id: str, kind: str, step: str, key: str) -> Address:
+def make_address(execution_id: str, kind: str, step: str, key: str) -> Address:
     """Make an address. Raises BadReference if a part is not allowed."""
-    execution(execution_id)
+    check_execution_id(execution_id)
     if kind not in _KINDS:
         raise BadReference(
             f"{kind!r} is not a kind of reference", hint=f"one of {', '.join(_KINDS)}"
@@ -100,10 +100,10 @@ def parse_uri(uri: str) -> Address:
             f"{uri[:200]!r} is not a NoETL reference",
             hint="noetl://execution/<id>/<kind>/<step>/<key>",
         )
-    return address(*parts[1:])
+    return make_address(*parts[1:])
 
 
-def result_key(command: str, attempt: int, task: str, index: int | None = None) -> str:
+def make_result_key(command: str, attempt: int, task: str, index: int | None = None) -> str:
     """The key of a result. It contains the attempt, so a retry never overwrites a result; it leaves
     an orphan that is swept later."""
     key = f"{command}-{attempt}-{task}"
@@ -112,7 +112,7 @@ def result_key(command: str, attempt: int, task: str, index: int | None = None) 
     return key
 
 
-def member_label(label: str, name: str) -> str:
+def make_member_label(label: str, name: str) -> str:
     """The label of a member of a value, if the member is a payload of its own."""
     return f"{label}.{name}"
 
@@ -120,10 +120,10 @@ def member_label(label: str, name: str) -> str:
 def is_member_uri(uri: str, name: str, of_member: Any) -> bool:
     """Whether `of_member` is the address of the member `name` of the value at `uri`.
     A further launch of the same attempt appends its number to the label: `-l2`."""
-    if of_member == member_label(uri, name):
+    if of_member == make_member_label(uri, name):
         return True
     match = _LAUNCH.fullmatch(uri)
-    return match is not None and of_member == member_label(match[1], name) + match[2]
+    return match is not None and of_member == make_member_label(match[1], name) + match[2]
 
 
 class PayloadOrigin(Struct, frozen=True):
@@ -137,7 +137,7 @@ class PayloadOrigin(Struct, frozen=True):
     page: int = 0
 
 
-def made_by(key: str) -> PayloadOrigin | None:
+def parse_result_key(key: str) -> PayloadOrigin | None:
     """Parse the key of a result. None if it is another key."""
     match = _KEY.fullmatch(key)
     if match is None:

@@ -2,29 +2,29 @@
 
 from typing import Any
 
-KEYS = frozenset(
+SECRET_KEYS = frozenset(
     """
     password secret api_key authorization access_token refresh_token private_key client_secret
     cookie
     """.split()
 )
-DEEPEST = 100  # levels of nesting that are shown
+MAX_STRIPPED_DEPTH = 100  # levels of nesting that are shown
 
 
-def stripped(value: Any, depth: int = 0) -> Any:
+def strip_secrets(value: Any, depth: int = 0) -> Any:
     """Remove the keys that name secrets. Names must match exactly: `next_page_token` is no
     secret."""
     if not isinstance(value, dict | list):
         return value
-    if depth == DEEPEST:
+    if depth == MAX_STRIPPED_DEPTH:
         return "…"
     if isinstance(value, list):
-        return [stripped(part, depth + 1) for part in value]
+        return [strip_secrets(part, depth + 1) for part in value]
     kept: dict[Any, Any] = {}
     for name, part in value.items():
-        if str(name).lower() in KEYS:
+        if str(name).lower() in SECRET_KEYS:
             continue
         if isinstance(part, dict | list):
-            part = stripped(part, depth + 1)
+            part = strip_secrets(part, depth + 1)
         kept[name] = part
     return kept

@@ -30,7 +30,7 @@ class LogPartKey(Struct, frozen=True):
     part: int
 
 
-def part_key(command: str, attempt: int, launch: int, part: int) -> str:
+def make_log_part_key(command: str, attempt: int, launch: int, part: int) -> str:
     """The key of a part. It names the attempt, so storing a part again changes nothing. `launch`
     counts how often the attempt was begun here."""
     key = f"{command}-{attempt}-{part}"
@@ -39,7 +39,7 @@ def part_key(command: str, attempt: int, launch: int, part: int) -> str:
     return key
 
 
-def made_by(key: str) -> LogPartKey | None:
+def parse_log_part_key(key: str) -> LogPartKey | None:
     """Parse the key of a log part. None if it is another key."""
     match = _KEY.fullmatch(key)
     if match is None:

@@ -6,7 +6,7 @@ leave through a callback that returns when they are acknowledged. `worker` and `
 it, through `execute`; it imports `tools`, `playbook`, `results` (the port) and `model`.
 """
 
-from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent
+from noetl.pipeline.environment import Environment, OutgoingEvent, SendJournalEntry
 from noetl.pipeline.execute import execute
 
-__all__ = ["Environment", "Journaling", "OutgoingEvent", "execute"]
+__all__ = ["Environment", "OutgoingEvent", "SendJournalEntry", "execute"]

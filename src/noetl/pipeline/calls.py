@@ -9,21 +9,21 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from noetl.faults import fault
+from noetl.faults import hit_fault_point
 from noetl.model.commands import Command
 from noetl.model.errors import Failure, Unavailable
-from noetl.model.ids import ExecutionId, Micros, derive
-from noetl.pipeline.data import LazyResult, ResultReader, Whole
+from noetl.model.ids import ExecutionId, Micros, derive_id
+from noetl.pipeline.data import LazyResult, ResultReader, WholeValue
 from noetl.pipeline.environment import Environment
-from noetl.pipeline.failures import Failing
-from noetl.pipeline.names import TemplateScope, failed_call
-from noetl.pipeline.origins import Origins
+from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.names import TemplateScope, describe_failed_call
+from noetl.pipeline.origins import TextOrigins
 from noetl.pipeline.redaction import Redactor
 from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook import durations
 from noetl.playbook.model import OutsideTask, SinkTask, Step, Task
-from noetl.playbook.workload import over
-from noetl.results.tables import EncodedTable, Tables, TooManyRows
+from noetl.playbook.workload import merge_deep
+from noetl.results.tables import EncodedTable, TableOptions, TooManyRows
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success, Tool, raw_fields
 from noetl.tools.python_child import refuse_equal_keys
 
@@ -51,16 +51,16 @@ class PreparedCall(Struct, frozen=True):
     redactor: Redactor
     checks_keys: bool = False
 
-    def page(
+    def for_page(
         self,
         number: int,
         cursor: dict[str, Any],
         key: str,
     ) -> "PreparedCall":
         last = {**self.call.config, "input": self.call.input}
-        merged: dict[str, Any] = over(last, cursor)
+        merged: dict[str, Any] = merge_deep(last, cursor)
         page_input = merged.pop("input")
-        identity = _numbered(self.call.identity, number)
+        identity = _with_page(self.call.identity, number)
         call = replace(
             self.call,
             config=merged,
@@ -71,12 +71,12 @@ class PreparedCall(Struct, frozen=True):
         return replace(self, call=call)
 
 
-def _numbered(identity: CallIdentity, page: int) -> CallIdentity:
+def _with_page(identity: CallIdentity, page: int) -> CallIdentity:
     return replace(identity, page=page)
 
 
 @dataclass(slots=True)
-class Caller:
+class TaskCaller:
     """Prepares and makes the calls of one pipeline."""
 
     env: Environment
@@ -91,47 +91,47 @@ class Caller:
         if tool is None:
             known = ", ".join(self.env.registry.kinds)
             message = f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
-            raise Failing(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-        task_input = await self.given(task_try)
+            raise TaskFailed(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
+        task_input = await self.render_input(task_try)
         rendering = self.rendering(task_try, {"input": task_input}, "call")
-        config = await self._config(task, tool, rendering)
+        config = await self._render_config(task, tool, rendering)
         keychain = self.names.payloads.keychain
-        auth = _auth(task)
+        auth = _find_auth(task)
         if auth is not None:
-            auth = await keychain.auth(await rendering.value(auth))
+            auth = await keychain.resolve_auth(await rendering.value(auth))
         timeout = None
         if task.timeout is not None:
-            timeout = durations.micros(task.timeout)
+            timeout = durations.parse_micros(task.timeout)
         call = Call(
             config=config,
             input=task_input,
-            key=self.key(task_try, 0),
-            identity=self._identity(task_try),
+            key=self.call_key(task_try, 0),
+            identity=self._make_identity(task_try),
             auth=auth,
             timeout=timeout,
-            log=self.env.redactor.log(self.env.logs(task.name, self._index())),
+            log=self.env.redactor.redact_log(self.env.logs(task.name, self._item_index())),
             progress=self.env.progress,
             rendering=rendering,
-            secret=keychain.resolve,
-            tables=Tables(self.env.store.staging, self.env.redactor.batch),
-            credential=keychain.auth,
-            hidden_url=partial(self._hidden_url, task),
+            secret=keychain.resolve_secret,
+            tables=TableOptions(self.env.store.staging, self.env.redactor.redact_rows),
+            credential=keychain.resolve_auth,
+            hidden_url=partial(self._find_hidden_url, task),
         )
         return PreparedCall(
             tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask)
         )
 
-    async def given(self, task_try: TaskTry) -> dict[str, Any]:
+    async def render_input(self, task_try: TaskTry) -> dict[str, Any]:
         """The task's input. Templates that are rendered later see it too."""
-        self.names.input = await self._input(task_try)
+        self.names.input = await self._merge_inputs(task_try)
         return self.names.input
 
-    async def _input(self, task_try: TaskTry) -> dict[str, Any]:
+    async def _merge_inputs(self, task_try: TaskTry) -> dict[str, Any]:
         """The task's own input, under the step's input, under the args of the arc."""
         payloads = self.names.payloads
         merged: dict[str, Any] = {}
         for name, value in self.names.args.items():
-            merged[name] = await input_of(value, payloads)
+            merged[name] = await resolve_argument(value, payloads)
         if self.step.input:
             rendering = self.rendering(task_try, {"input": merged}, "step input")
             merged = {**await rendering.value(self.step.input), **merged}
@@ -140,7 +140,7 @@ class Caller:
         rendering = self.rendering(task_try, {"input": merged}, "input")
         return {**await rendering.value(task_try.task.input), **merged}
 
-    async def _config(
+    async def _render_config(
         self,
         task: Task,
         tool: Tool,
@@ -160,7 +160,7 @@ class Caller:
                 config[name] = await rendering.value(value)
         return config
 
-    def _hidden_url(self, task: Task) -> str | None:
+    def _find_hidden_url(self, task: Task) -> str | None:
         """The template of the task's address, if it reads a payload: then events must not show the
         address."""
         url = getattr(task, "url", None)
@@ -168,7 +168,7 @@ class Caller:
             url = task.target.url
         if not isinstance(url, str):
             return None
-        origins = Origins(self.command, self.names)
+        origins = TextOrigins(self.command, self.names)
         if not origins.reads_payload(self.step, task, url):
             return None
         return url
@@ -179,19 +179,19 @@ class Caller:
         last = self.names.last
         if last is None:
             return
-        because = last.envelope.why_no_value(failed_call(last))
+        because = last.envelope.explain_no_value(describe_failed_call(last))
         if because:
             message = f"sink {task.name} has nothing to store, because {because}"
             hint = "give it `data`, or a `when` that tests the task before it with `is defined`"
-            raise Failing(
+            raise TaskFailed(
                 Failure(code="TEMPLATE_UNDEFINED", kind="template", message=f"{message}; {hint}")
             )
 
-    def key(self, task_try: TaskTry, page: int) -> str:
+    def call_key(self, task_try: TaskTry, page: int) -> str:
         """The same over attempts and tries, so that a sink can recognise a call it has seen."""
         command, item = self.command, self.names.item
         index = -1 if item is None else item.index
-        return derive(
+        return derive_id(
             "sink",
             command.execution_id,
             command.activation,
@@ -201,50 +201,50 @@ class Caller:
             task_try.run,
         )
 
-    def _identity(self, task_try: TaskTry) -> CallIdentity:
+    def _make_identity(self, task_try: TaskTry) -> CallIdentity:
         return CallIdentity(
             execution_id=ExecutionId(self.command.execution_id),
             step=self.step.step,
             task=task_try.task.name,
             attempt=task_try.attempt,
-            index=self._index(),
+            index=self._item_index(),
             run=task_try.run,
             lease=self.command.attempt,
         )
 
-    def _index(self) -> int | None:
+    def _item_index(self) -> int | None:
         item = self.names.item
         return None if item is None else item.index
 
 
-def _auth(task: Task) -> Any:
+def _find_auth(task: Task) -> Any:
     """The `auth` of a task. That of a sink's target wins."""
     if isinstance(task, SinkTask) and task.target.auth is not None:
         return task.target.auth
     return task.auth
 
 
-async def input_of(value: Any, payloads: ResultReader) -> Any:
+async def resolve_argument(value: Any, payloads: ResultReader) -> Any:
     """The value of an arc's argument. It is data, never a template; a large one is a reference."""
     if not isinstance(value, LazyResult):
         return value
     reference = value.envelope.reference
     if reference is None:
-        return value.plain()
-    await payloads.load(Whole(reference))
-    return value.plain()
+        return value.load_plain()
+    await payloads.load(WholeValue(reference))
+    return value.load_plain()
 
 
-async def perform(prepared: PreparedCall) -> Outcome:
+async def run_call(prepared: PreparedCall) -> Outcome:
     """Run the tool. After its timeout it is cancelled, and it has ended when this returns."""
-    fault("tool.before")
+    hit_fault_point("tool.before")
     timeout: Micros | None = prepared.call.timeout
     try:
         if timeout is None:
             outcome = await prepared.tool.run(prepared.call)
         else:
-            outcome = await _within(timeout, prepared)
-    except Failing as failing:  # from a raw field that the tool rendered itself
+            outcome = await _run_within(timeout, prepared)
+    except TaskFailed as failing:  # from a raw field that the tool rendered itself
         return Failed(failing.failure)
     except Unavailable as error:  # the tool cannot store its rows, or cannot read its input
         code = "REFERENCE_NOT_AVAILABLE"
@@ -259,14 +259,14 @@ async def perform(prepared: PreparedCall) -> Outcome:
     except Exception as error:  # the tool has a bug, and the playbook's author must see where
         message = f"the {prepared.tool.kind} tool raised {type(error).__name__}: {error}"
         failure = Failure(code="TOOL_BROKEN", kind="tool", message=message)
-        return prepared.redactor.outcome(Failed(failure))
-    fault("tool.after")
+        return prepared.redactor.redact_outcome(Failed(failure))
+    hit_fault_point("tool.after")
     if prepared.checks_keys and isinstance(outcome, Success):
-        outcome = _with_distinct_keys(outcome)
-    return prepared.redactor.outcome(outcome)
+        outcome = _check_keys(outcome)
+    return prepared.redactor.redact_outcome(outcome)
 
 
-def _with_distinct_keys(outcome: Success) -> Outcome:
+def _check_keys(outcome: Success) -> Outcome:
     """The outcome, or a failure if two keys of a map become the same text."""
     try:
         refuse_equal_keys(outcome.value)
@@ -276,10 +276,10 @@ def _with_distinct_keys(outcome: Success) -> Outcome:
     return outcome
 
 
-async def perform_in_memory(prepared: PreparedCall) -> Outcome:
+async def run_call_in_memory(prepared: PreparedCall) -> Outcome:
     """Run the tool for a caller that keeps values in memory: rows become the value that templates
     see. Fails if there are too many rows."""
-    outcome = await perform(prepared)
+    outcome = await run_call(prepared)
     if not isinstance(outcome, Success):
         return outcome
     table = outcome.value
@@ -293,7 +293,7 @@ async def perform_in_memory(prepared: PreparedCall) -> Outcome:
         table.close()
 
 
-async def _within(timeout: Micros, prepared: PreparedCall) -> Outcome:
+async def _run_within(timeout: Micros, prepared: PreparedCall) -> Outcome:
     seconds = timeout / 1_000_000
     try:
         async with asyncio.timeout(seconds) as timer:
@@ -312,7 +312,7 @@ async def _within(timeout: Micros, prepared: PreparedCall) -> Outcome:
         )
 
 
-class Done(Struct, frozen=True):
+class SuccessfulTry(Struct, frozen=True):
     """A try that succeeded. `stored` is set if its value already has a reference of its own."""
 
     value: Any = None
@@ -320,5 +320,5 @@ class Done(Struct, frozen=True):
     stored: LazyResult | None = None
 
 
-def done(success: Success) -> Done:
-    return Done(success.value, success.facts)
+def from_success(success: Success) -> SuccessfulTry:
+    return SuccessfulTry(success.value, success.facts)

@@ -5,14 +5,14 @@ from typing import Any
 from noetl.model.errors import Failure
 from noetl.model.events import Collection
 from noetl.model.reference import Reference
-from noetl.pipeline.context import Context
+from noetl.pipeline.context import CommandContext
 from noetl.pipeline.data import LazyResult, ResultReader, is_manifest
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook.expressions import kind_of
 
-AT_ONCE = 50_000  # rows of an earlier loop that are read together
-Indexed = tuple[int, Any]  # an item's index in its collection, and the item
+MAX_ROWS_READ_TOGETHER = 50_000  # rows of an earlier loop that are read together
+IndexedItem = tuple[int, Any]  # an item's index in its collection, and the item
 
 
 def as_items(value: Any) -> list[Any]:
@@ -24,24 +24,24 @@ def as_items(value: Any) -> list[Any]:
     if isinstance(value, dict | str):
         return [value]
     message = f"loop.in is {kind_of(value)}; a loop runs over a list, a map or text (one item), or null (none)"
-    raise Failing(Failure(code="BAD_COLLECTION", kind="template", message=message))
+    raise TaskFailed(Failure(code="BAD_COLLECTION", kind="template", message=message))
 
 
-async def planned(
-    context: Context,
+async def plan_collection(
+    context: CommandContext,
     rendering: TaskRendering,
     template: Any,
 ) -> Collection:
     """Render `in` and write the collection once. A stored row set is used as it is."""
     if isinstance(template, str):
-        value = await rendering.lazy(template)
+        value = await rendering.render_lazily(template)
     else:
         value = await rendering.value(template)
     if isinstance(value, LazyResult) and value.envelope.reference is not None:
         reference = value.envelope.reference
-        size = value.rows_known
+        size = value.known_row_count
         if size is None and is_manifest(reference):
-            size = await context.payloads.size(reference)
+            size = await context.payloads.count_stored_items(reference)
         if size is not None:
             return Collection(
                 kind="reference",
@@ -60,9 +60,9 @@ async def planned(
     items = as_items(value)
     if not items:
         return Collection(kind="inline")
-    stored = context.payloads.reference_of(value)
+    stored = context.payloads.find_payload(value)
     if stored is None or not isinstance(value, list):
-        stored = await context.persist.put("plan", items, kind="collection")
+        stored = await context.persist.put_value("plan", items, kind="collection")
     return Collection(
         kind="reference",
         size=len(items),
@@ -70,12 +70,12 @@ async def planned(
     )
 
 
-async def items_of(
-    context: Context,
+async def read_items(
+    context: CommandContext,
     rendering: TaskRendering,
     start: int,
     stop: int,
-) -> list[Indexed]:
+) -> list[IndexedItem]:
     """Items at positions [start, stop) of the command's collection, with their indexes."""
     command = context.command
     if len(command.items) == command.count and command.count:
@@ -83,15 +83,15 @@ async def items_of(
         return list(zip(range(start, stop), listed, strict=True))
     collection = command.collection
     if collection is None:
-        raise _lost(command.step, "the command names none")
+        raise _collection_lost(command.step, "the command names none")
     if collection.kind == "failed":
-        return await _failed(context, collection, rendering, start, stop)
-    items = await _slice(context, collection, rendering, start, stop)
+        return await _read_unfinished_items(context, collection, rendering, start, stop)
+    items = await _read_slice(context, collection, rendering, start, stop)
     return list(zip(range(start, stop), items, strict=True))
 
 
-async def _slice(
-    context: Context,
+async def _read_slice(
+    context: CommandContext,
     collection: Collection,
     rendering: TaskRendering,
     start: int,
@@ -99,18 +99,18 @@ async def _slice(
 ) -> list[Any]:
     """Items [start, stop) of a collection. Fails if some are not there any more."""
     if collection.reference is not None:
-        items = await _range(context.payloads, collection.reference, start, stop)
+        items = await _read_stored_range(context.payloads, collection.reference, start, stop)
     elif collection.items:
         items = list(collection.items[start:stop])
     else:
-        items = (await _rendered_items(context, rendering))[start:stop]
+        items = (await _render_items(context, rendering))[start:stop]
     if len(items) != stop - start:
         why = f"items {start} to {stop} were asked for, {len(items)} are there"
-        raise _lost(context.step.step, why)
+        raise _collection_lost(context.step.step, why)
     return items
 
 
-async def _rendered_items(context: Context, rendering: TaskRendering) -> list[Any]:
+async def _render_items(context: CommandContext, rendering: TaskRendering) -> list[Any]:
     loop = context.step.loop
     template = None
     if loop is not None:
@@ -118,64 +118,66 @@ async def _rendered_items(context: Context, rendering: TaskRendering) -> list[An
     return as_items(await rendering.value(template))
 
 
-async def _range(
+async def _read_stored_range(
     payloads: ResultReader,
     reference: Reference,
     start: int,
     stop: int,
 ) -> list[Any]:
     try:
-        return await payloads.range(reference, start, stop)
-    except Failing as failing:
+        return await payloads.read_item_range(reference, start, stop)
+    except TaskFailed as failing:
         if failing.failure.retryable:
             raise
-        raise _lost("", failing.failure.message) from failing
+        raise _collection_lost("", failing.failure.message) from failing
 
 
-async def _failed(
-    context: Context,
+async def _read_unfinished_items(
+    context: CommandContext,
     collection: Collection,
     rendering: TaskRendering,
     start: int,
     stop: int,
-) -> list[Indexed]:
+) -> list[IndexedItem]:
     """Items that an earlier execution did not finish.
 
     Positions [start, stop) count these items only. The indexes are those of the whole collection.
     """
     if collection.reference is not None:
-        total = await context.payloads.size(collection.reference)
+        total = await context.payloads.count_stored_items(collection.reference)
     elif collection.items:
         total = len(collection.items)
     else:
-        total = len(await _rendered_items(context, rendering))
-    finished = await _finished_indexes(context.payloads, collection.manifest, total)
+        total = len(await _render_items(context, rendering))
+    finished = await _find_finished_indexes(context.payloads, collection.manifest, total)
     unfinished = [index for index in range(total) if index not in finished]
     indexes = unfinished[start:stop]
     if len(indexes) != stop - start:
         why = f"failed items {start} to {stop} were asked for, {len(indexes)} are there"
-        raise _lost(context.command.step, why)
-    items: list[Indexed] = []
+        raise _collection_lost(context.command.step, why)
+    items: list[IndexedItem] = []
     for index in indexes:
-        (item,) = await _slice(context, collection, rendering, index, index + 1)
+        (item,) = await _read_slice(context, collection, rendering, index, index + 1)
         items.append((index, item))
     return items
 
 
-async def _finished_indexes(
+async def _find_finished_indexes(
     payloads: ResultReader, manifest: Reference | None, total: int
 ) -> set[int]:
     """The indexes of the items that the loop with this manifest finished."""
     finished: set[int] = set()
     if manifest is None:
         return finished
-    for low in range(0, total, AT_ONCE):
-        rows = await payloads.item_rows(manifest, low, min(low + AT_ONCE, total))
+    for low in range(0, total, MAX_ROWS_READ_TOGETHER):
+        rows = await payloads.read_item_rows(
+            manifest, low, min(low + MAX_ROWS_READ_TOGETHER, total)
+        )
         finished |= {index for index, row in rows.items() if row["status"] != "error"}
     return finished
 
 
-def _lost(step: str, why: str) -> Failing:
+def _collection_lost(step: str, why: str) -> TaskFailed:
     where = f" (step {step})" if step else ""
     message = f"the loop's collection cannot be read{where}: {why}"
-    return Failing(Failure(code="COLLECTION_LOST", kind="store", message=message))
+    return TaskFailed(Failure(code="COLLECTION_LOST", kind="store", message=message))

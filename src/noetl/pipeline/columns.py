@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def cleaned(
+def redact_batch(
     batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], Any]
 ) -> pa.RecordBatch:
     """The batch without secrets.
@@ -20,16 +20,16 @@ def cleaned(
     """
     texts = [form.encode("utf-8", "surrogatepass") for form in forms]
     numbers = [int(form) for form in forms if form.isdecimal() and int(form) < 2**63]
-    schema = _named(batch.schema, clean)
+    schema = _redact_names(batch.schema, clean)
     originals = batch.columns  # each access makes new objects
-    columns = [_cleaned(column, texts, numbers, clean) for column in originals]
+    columns = [_redact_column(column, texts, numbers, clean) for column in originals]
     is_unchanged = all(new is old for new, old in zip(columns, originals, strict=True))
     if schema is batch.schema and is_unchanged:
         return batch
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _named(schema: pa.Schema, clean: Callable[[Any], Any]) -> pa.Schema:
+def _redact_names(schema: pa.Schema, clean: Callable[[Any], Any]) -> pa.Schema:
     names = [clean(name) for name in schema.names]
     if names == schema.names:
         return schema
@@ -37,30 +37,30 @@ def _named(schema: pa.Schema, clean: Callable[[Any], Any]) -> pa.Schema:
     return pa.schema(fields, metadata=schema.metadata)
 
 
-def _cleaned(
+def _redact_column(
     column: pa.Array,
     texts: list[bytes],
     numbers: list[int],
     clean: Callable[[Any], Any],
 ) -> pa.Array:
     if pa.types.is_integer(column.type):
-        return _without(column, numbers)
-    if _is_fixed(column.type) or not _holds(column, texts):
+        return _replace_numbers(column, numbers)
+    if _holds_no_text(column.type) or not _contains_any(column, texts):
         return column
     if isinstance(column, pa.ExtensionArray):
-        storage = _cleaned(column.storage, texts, numbers, clean)
+        storage = _redact_column(column.storage, texts, numbers, clean)
         return pa.ExtensionArray.from_storage(column.type, storage)
-    values = [_value(value, texts, clean) for value in column.to_pylist()]
+    values = [_redact_value(value, texts, clean) for value in column.to_pylist()]
     return pa.array(values, column.type)
 
 
-def _is_fixed(kind: pa.DataType) -> bool:
+def _holds_no_text(kind: pa.DataType) -> bool:
     """Whether values of this type hold no text."""
     checks = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_null)
     return any(is_kind(kind) for is_kind in checks)
 
 
-def _without(column: pa.Array, numbers: list[int]) -> pa.Array:
+def _replace_numbers(column: pa.Array, numbers: list[int]) -> pa.Array:
     """The column with null in place of these numbers."""
     if not numbers:
         return column
@@ -71,7 +71,7 @@ def _without(column: pa.Array, numbers: list[int]) -> pa.Array:
     return pc.if_else(is_secret, pa.scalar(None, column.type), column)
 
 
-def _holds(column: pa.Array, texts: list[bytes]) -> bool:
+def _contains_any(column: pa.Array, texts: list[bytes]) -> bool:
     """Whether a buffer of the column holds one of the texts.
 
     A text that spans two neighbouring values is found too; that only costs a closer look.
@@ -88,7 +88,7 @@ def _holds(column: pa.Array, texts: list[bytes]) -> bool:
     return False
 
 
-def _value(
+def _redact_value(
     value: Any,
     texts: list[bytes],
     clean: Callable[[Any], Any],
@@ -100,7 +100,7 @@ def _value(
             value = value.replace(text, b"***")
         return value
     if isinstance(value, dict):
-        return {name: _value(part, texts, clean) for name, part in value.items()}
+        return {name: _redact_value(part, texts, clean) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_value(part, texts, clean) for part in value]
+        return [_redact_value(part, texts, clean) for part in value]
     return value

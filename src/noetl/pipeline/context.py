@@ -8,43 +8,43 @@ from msgspec.structs import replace
 from noetl.model import events as e
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
-from noetl.pipeline.data import ResultReader, held
-from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent, SeededFunctions
-from noetl.pipeline.names import LoopItem, ScopeWrites, keychain_names
+from noetl.pipeline.data import ResultReader, resolve_ctx_links
+from noetl.pipeline.environment import Environment, OutgoingEvent, SeededFunctions, SendJournalEntry
+from noetl.pipeline.names import LoopItem, ScopeWrites, make_keychain_names
 from noetl.pipeline.persist import ResultWriter
-from noetl.pipeline.run import Pipeline, PipelinePause, Shared
+from noetl.pipeline.run import Pipeline, PipelinePause, SharedPipelineParts
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, is_state
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
 
 
-class Context(Struct, frozen=True):
+class CommandContext(Struct, frozen=True):
     """Everything that running one command needs."""
 
     env: Environment
     plan: Plan
     command: Command
-    journal: Journaling
+    journal: SendJournalEntry
     payloads: ResultReader
     persist: ResultWriter
-    shared: Shared
+    shared: SharedPipelineParts
     claimed_at: int
     started_at: int
 
     @classmethod
-    def make(
+    def for_command(
         cls,
         env: Environment,
         plan: Plan,
         command: Command,
-        journal: Journaling,
+        journal: SendJournalEntry,
         claimed_at: int,
         launch: int,
-    ) -> "Context":
+    ) -> "CommandContext":
         names: dict[str, Any] = {}
         if plan.playbook.keychain:
-            names = keychain_names(command)
+            names = make_keychain_names(command)
         keychain = env.keychain(
             plan.playbook.keychain,
             env.credentials,
@@ -59,10 +59,12 @@ class Context(Struct, frozen=True):
         persist = ResultWriter(command, env.store, payloads, launch, env.context_limit)
 
         async def journal_clean(sent: OutgoingEvent) -> None:
-            await journal(env.clean(sent))
+            await journal(env.redact_event(sent))
 
         step = plan.steps[command.step]
-        shared = Shared.by(env, command, step, plan.workbook, payloads, persist)
+        shared = SharedPipelineParts.from_command(
+            env, command, step, plan.workbook, payloads, persist
+        )
         return cls(
             env,
             plan,
@@ -79,14 +81,16 @@ class Context(Struct, frozen=True):
     def step(self) -> Step:
         return self.shared.step
 
-    def writes(self) -> ScopeWrites:
+    def make_writes(self) -> ScopeWrites:
         """A place for assignments that starts from the scope of the command.
 
         Items of a parallel loop may only reduce.
         """
         scope, loop = self.command.scope, self.step.loop
-        ctx = {name: held(value, self.payloads) for name, value in scope.ctx.items()}
-        scratch = {name: held(value, self.payloads) for name, value in scope.scratch.items()}
+        ctx = {name: resolve_ctx_links(value, self.payloads) for name, value in scope.ctx.items()}
+        scratch = {
+            name: resolve_ctx_links(value, self.payloads) for name, value in scope.scratch.items()
+        }
         if loop is None:
             return ScopeWrites(ctx, scratch, scope.state)
         reduce: dict[str, tuple[str, str]] = {}
@@ -95,12 +99,12 @@ class Context(Struct, frozen=True):
         direct = loop.spec.mode == "sequential" and loop.spec.policy.exec != "spark"
         return ScopeWrites(ctx, scratch, scope.state, reduce, direct=direct)
 
-    def pipeline(
+    def make_pipeline(
         self,
         writes: ScopeWrites,
         *,
         item: LoopItem | None = None,
-        journal: Journaling | None = None,
+        journal: SendJournalEntry | None = None,
         behind: int = 0,
     ) -> Pipeline:
         return Pipeline(
@@ -111,7 +115,7 @@ class Context(Struct, frozen=True):
             behind=behind,
         )
 
-    async def counted(self, label: str, items: e.Items) -> e.Items:
+    async def store_gathered(self, label: str, items: e.Items) -> e.Items:
         """The counts as an event carries them: reductions that may be lists or maps go by
         reference."""
         loop = self.step.loop
@@ -126,13 +130,13 @@ class Context(Struct, frozen=True):
                 partial[name] = part
         if not gathered:
             return items
-        stored = await self.persist.put(f"{label}.gathered", gathered)
+        stored = await self.persist.put_value(f"{label}.gathered", gathered)
         return replace(items, partial=partial, gathered=stored)
 
     # ---- events ----------------------------------------------------------------------------------
 
     @property
-    def common(self) -> dict[str, Any]:
+    def event_fields(self) -> dict[str, Any]:
         command = self.command
         return {
             "command_id": command.command_id,
@@ -141,33 +145,35 @@ class Context(Struct, frozen=True):
             "activation": command.activation,
         }
 
-    def completed(self, envelope: Envelope, **more: Any) -> e.CommandCompleted:
+    def completed_event(self, envelope: Envelope, **more: Any) -> e.CommandCompleted:
         return e.CommandCompleted(
             result=envelope,
-            **self._ended,
+            **self._ending_fields,
             **more,
         )
 
-    def failed(self, envelope: Envelope, **more: Any) -> e.CommandFailed | e.ExpressionEvaluated:
+    def failed_event(
+        self, envelope: Envelope, **more: Any
+    ) -> e.CommandFailed | e.ExpressionEvaluated:
         if self.command.kind in ("evaluate", "plan"):
-            return self.evaluated(error=envelope.error)
+            return self.evaluated_event(error=envelope.error)
         return e.CommandFailed(
             result=envelope,
-            **self._ended,
+            **self._ending_fields,
             **more,
         )
 
-    def evaluated(self, **more: Any) -> e.ExpressionEvaluated:
+    def evaluated_event(self, **more: Any) -> e.ExpressionEvaluated:
         return e.ExpressionEvaluated(
             site=self.command.site or "",
             worker=self.env.worker,
-            **self.common,
+            **self.event_fields,
             **more,
         )
 
-    def parked(self, parked: PipelinePause) -> e.CommandParked:
+    def parked_event(self, parked: PipelinePause) -> e.CommandParked:
         common = {
-            **self.common,
+            **self.event_fields,
             "worker": self.env.worker,
             "task": parked.task,
             "tries": parked.tries,
@@ -191,10 +197,10 @@ class Context(Struct, frozen=True):
         )
 
     @property
-    def _ended(self) -> dict[str, Any]:
+    def _ending_fields(self) -> dict[str, Any]:
         times = {"claimed_at": self.claimed_at, "started_at": self.started_at}
         return {
-            **self.common,
+            **self.event_fields,
             "worker": self.env.worker,
             **times,
         }
@@ -202,4 +208,4 @@ class Context(Struct, frozen=True):
 
 def _is_gathered(name: str, reducer: str) -> bool:
     """Whether a reduction goes by reference. State is small and stands in events."""
-    return reducer in reducers.GATHERING and not is_state(name)
+    return reducer in reducers.REFERENCE_REDUCERS and not is_state(name)

@@ -4,19 +4,19 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct, field, structs
 
-from noetl.model.clock import Clock, iso
+from noetl.model.clock import Clock, format_iso
 from noetl.model.decisions import AddPart
-from noetl.model.envelope import CONTEXT_LIMIT
+from noetl.model.envelope import MAX_CONTEXT_BYTES
 from noetl.model.events import Reported
 from noetl.model.messages import StoredRef
 from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.redaction import Redactor
-from noetl.playbook.functions import Seeded
+from noetl.playbook.functions import DerivedFunctions
 from noetl.results.port import ResultStore
 from noetl.tools.credentials import Credentials, EnvCredentials
-from noetl.tools.managers import Managers
-from noetl.tools.oauth import Tokens
-from noetl.tools.port import Log, Progress, silent, unseen
+from noetl.tools.managers import SecretManagers
+from noetl.tools.oauth import TokenCache
+from noetl.tools.port import Log, Progress, discard_log, discard_progress
 from noetl.tools.registry import Registry
 
 
@@ -27,17 +27,19 @@ class OutgoingEvent(Struct, frozen=True):
     refs: tuple[StoredRef, ...] = ()
 
 
-Journaling = Callable[[OutgoingEvent], Awaitable[None]]  # returns when the entry is acknowledged
-Manifests = Callable[[str], Awaitable[list[AddPart]]]
-LogTo = Callable[[str, int | None], Log]  # the log of a task, and of an item of a loop
+SendJournalEntry = Callable[
+    [OutgoingEvent], Awaitable[None]
+]  # returns when the entry is acknowledged
+ReadManifest = Callable[[str], Awaitable[list[AddPart]]]
+OpenTaskLog = Callable[[str, int | None], Log]  # the log of a task, and of an item of a loop
 
 
-async def no_manifest(manifest: str) -> list[AddPart]:
+async def read_no_manifest(manifest: str) -> list[AddPart]:
     return []
 
 
-def no_logs(task: str, item: int | None) -> Log:
-    return silent
+def open_no_log(task: str, item: int | None) -> Log:
+    return discard_log
 
 
 class Environment(Struct, frozen=True):
@@ -47,24 +49,24 @@ class Environment(Struct, frozen=True):
     registry: Registry
     clock: Clock
     worker: str
-    manifests: Manifests = no_manifest
-    logs: LogTo = no_logs
-    progress: Progress = unseen
+    manifests: ReadManifest = read_no_manifest
+    logs: OpenTaskLog = open_no_log
+    progress: Progress = discard_progress
     credentials: Credentials = field(default_factory=EnvCredentials)
     redactor: Redactor = field(default_factory=Redactor)
-    tokens: Tokens = field(default_factory=Tokens)
-    managers: Managers = field(default_factory=Managers)
+    tokens: TokenCache = field(default_factory=TokenCache)
+    managers: SecretManagers = field(default_factory=SecretManagers)
     keychain: Callable[..., Keychain] = Keychain  # makes the keychain of a command
-    context_limit: int = CONTEXT_LIMIT
+    context_limit: int = MAX_CONTEXT_BYTES
 
-    def clean(self, sent: OutgoingEvent) -> OutgoingEvent:
+    def redact_event(self, sent: OutgoingEvent) -> OutgoingEvent:
         """The event without secrets.
 
         Every event passes here last, so a secret that any code put into it is still removed.
         """
         if not self.redactor:
             return sent
-        return structs.replace(sent, event=self.redactor.struct(sent.event))
+        return structs.replace(sent, event=self.redactor.redact_event_fields(sent.event))
 
 
 class SeededFunctions(Struct, frozen=True):
@@ -77,10 +79,10 @@ class SeededFunctions(Struct, frozen=True):
     clock: Clock
 
     def now(self) -> str:
-        return iso(self.clock.now())
+        return format_iso(self.clock.now())
 
     def uuid(self, nth: int) -> str:
-        return Seeded(self.seed, "").uuid(nth)
+        return DerivedFunctions(self.seed, "").uuid(nth)
 
     def random(self, nth: int) -> float:
-        return Seeded(self.seed, "").random(nth)
+        return DerivedFunctions(self.seed, "").random(nth)

@@ -12,21 +12,21 @@ from msgspec.structs import replace
 
 from noetl.model import events as e
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import Envelope, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.reference import ParentRef
 from noetl.pipeline.chunk import run_chunk, run_frame
-from noetl.pipeline.context import Context
-from noetl.pipeline.data import LazyResult, value_of
-from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent, SeededFunctions
-from noetl.pipeline.evaluate import evaluate, plan_loop
-from noetl.pipeline.failures import Failing, bounded
+from noetl.pipeline.context import CommandContext
+from noetl.pipeline.data import LazyResult, value_or_undefined
+from noetl.pipeline.environment import Environment, OutgoingEvent, SeededFunctions, SendJournalEntry
+from noetl.pipeline.evaluate import evaluate_site, plan_loop
+from noetl.pipeline.failures import TaskFailed, limit_failure
 from noetl.pipeline.names import TemplateScope
-from noetl.pipeline.persist import with_context
+from noetl.pipeline.persist import add_selections
 from noetl.pipeline.rendering import TaskRendering
-from noetl.pipeline.run import Ended, Pipeline, PipelinePause
-from noetl.pipeline.selecting import all_selected
-from noetl.pipeline.spread import on_spark, run_on_spark
+from noetl.pipeline.run import Pipeline, PipelineEnd, PipelinePause
+from noetl.pipeline.selecting import select_all
+from noetl.pipeline.spread import run_on_spark, runs_on_spark
 from noetl.playbook.model import SinkTask
 from noetl.playbook.plan import Plan
 
@@ -35,7 +35,7 @@ async def execute(
     env: Environment,
     plan: Plan,
     command: Command,
-    journal: Journaling,
+    journal: SendJournalEntry,
     *,
     claimed_at: int = 0,
     launch: int = 1,
@@ -44,25 +44,25 @@ async def execute(
 
     `launch` counts how often this worker has started this attempt.
     """
-    context = Context.make(env, plan, command, journal, claimed_at, launch)
-    for kind in filter(env.registry.lacks, _kinds(context)):
+    context = CommandContext.for_command(env, plan, command, journal, claimed_at, launch)
+    for kind in filter(env.registry.is_unloaded, _needed_tool_kinds(context)):
         await env.registry.load(kind)
     try:
         if command.timeout is None:
-            event = await _by_kind(context)
+            event = await _dispatch_command(context)
         else:
-            event = await _in_time(context, command.timeout / 1_000_000)
-    except Failing as failing:
-        event = context.failed(failed(bounded(failing.failure)))
+            event = await _run_within_timeout(context, command.timeout / 1_000_000)
+    except TaskFailed as failing:
+        event = context.failed_event(make_failed_envelope(limit_failure(failing.failure)))
     finally:
         context.payloads.forget()
-    return env.clean(OutgoingEvent(event, context.persist.refs()))
+    return env.redact_event(OutgoingEvent(event, context.persist.take_references()))
 
 
-def _kinds(context: Context) -> Iterator[str]:
+def _needed_tool_kinds(context: CommandContext) -> Iterator[str]:
     """The kinds of tools that the command may need."""
     step = context.step
-    if on_spark(step) and context.command.kind == "chunk":
+    if runs_on_spark(step) and context.command.kind == "chunk":
         yield "spark"
         return
     for task in context.shared.tasks:
@@ -75,45 +75,47 @@ def _kinds(context: Context) -> Iterator[str]:
         yield step.loop.cursor.kind
 
 
-async def _in_time(context: Context, limit: float) -> e.Reported:
+async def _run_within_timeout(context: CommandContext, limit: float) -> e.Reported:
     try:
         async with asyncio.timeout(limit) as timer:
-            return await _by_kind(context)
+            return await _dispatch_command(context)
     except TimeoutError:
         if not timer.expired():
             raise
         message = f"step {context.command.step} did not end within {limit:g} s"
-        return context.failed(failed(Failure(code="TIMEOUT", kind="timeout", message=message)))
+        return context.failed_event(
+            make_failed_envelope(Failure(code="TIMEOUT", kind="timeout", message=message))
+        )
 
 
-async def _by_kind(context: Context) -> e.Reported:
+async def _dispatch_command(context: CommandContext) -> e.Reported:
     match context.command.kind:
         case "run":
-            return await _run(context)
-        case "chunk" if on_spark(context.step):
+            return await _run_pipeline(context)
+        case "chunk" if runs_on_spark(context.step):
             return await run_on_spark(context)
         case "chunk":
             return await run_chunk(context)
         case "frame":
             return await run_frame(context)
         case "evaluate":
-            return await evaluate(context)
+            return await evaluate_site(context)
         case "plan":
             return await plan_loop(context)
         case never:
             assert_never(never)
 
 
-async def _run(context: Context) -> e.Reported:
-    pipeline = context.pipeline(context.writes(), journal=context.journal)
+async def _run_pipeline(context: CommandContext) -> e.Reported:
+    pipeline = context.make_pipeline(context.make_writes(), journal=context.journal)
     ended = await pipeline.run()
     if isinstance(ended, PipelinePause):
-        return context.parked(ended)
-    envelope = await _final(context, pipeline, ended)
-    assigned = await pipeline.assigned()
+        return context.parked_event(ended)
+    envelope = await _make_step_envelope(context, pipeline, ended)
+    assigned = await pipeline.take_assignments()
     if envelope.error is not None:
-        return context.failed(envelope, set=assigned)
-    return context.completed(
+        return context.failed_event(envelope, set=assigned)
+    return context.completed_event(
         envelope,
         set=assigned,
         sinks=ended.sinks,
@@ -121,10 +123,10 @@ async def _run(context: Context) -> e.Reported:
     )
 
 
-async def _final(
-    context: Context,
+async def _make_step_envelope(
+    context: CommandContext,
     pipeline: Pipeline,
-    ended: Ended,
+    ended: PipelineEnd,
 ) -> Envelope:
     """The envelope of the step: its last good value or its failure, with the selections."""
     base = ended.value.envelope
@@ -133,57 +135,59 @@ async def _final(
             status="error",
             error=ended.failure,
             context=ended.facts,
-            parent_ref=_parent(base),
+            parent_ref=_parent_reference(base),
             meta=ended.meta,
         )
     try:
-        return await _with_selections(context, pipeline, base)
-    except Failing as failing:  # the envelope is too large, or the store is unavailable
-        envelope = failed(bounded(failing.failure))
+        return await _add_selections(context, pipeline, base)
+    except TaskFailed as failing:  # the envelope is too large, or the store is unavailable
+        envelope = make_failed_envelope(limit_failure(failing.failure))
         return replace(envelope, parent_ref=base.parent_ref, meta=base.meta)
 
 
-def _parent(envelope: Envelope) -> ParentRef | None:
+def _parent_reference(envelope: Envelope) -> ParentRef | None:
     if envelope.reference is None or envelope.reference.ref_id is None:
         return None
     return ParentRef(envelope.reference.ref_id)
 
 
-async def _with_selections(
-    context: Context,
+async def _add_selections(
+    context: CommandContext,
     pipeline: Pipeline,
     base: Envelope,
 ) -> Envelope:
     """The envelope with the values that the server needs for arcs, `set` and loop headers."""
     plan = context.plan.steps[context.command.step]
     shown = base
-    results = await _results(context, pipeline)
+    results = await _store_task_references(context, pipeline)
     if results:
         shown = replace(base, context={**base.context, **results})
     if plan.selections:
-        rendering = final_rendering(context, pipeline.names, LazyResult(shown, context.payloads))
-        selected_values = await all_selected(rendering, plan.selections)
-        selections = await context.persist.selections("selections", selected_values)
-        shown = replace(shown, context=with_context(shown, selections, {}))
-    return context.persist.checked(shown)
+        rendering = make_final_rendering(
+            context, pipeline.names, LazyResult(shown, context.payloads)
+        )
+        selected_values = await select_all(rendering, plan.selections)
+        selections = await context.persist.carry_selections("selections", selected_values)
+        shown = replace(shown, context=add_selections(shown, selections, {}))
+    return context.persist.check_envelope(shown)
 
 
-async def _results(context: Context, pipeline: Pipeline) -> dict[str, Any]:
+async def _store_task_references(context: CommandContext, pipeline: Pipeline) -> dict[str, Any]:
     envelopes: dict[str, Envelope] = {}
     for task, stored in pipeline.names.tasks.items():
         if stored.envelope.ok:
             envelopes[task] = stored.envelope
-    return await context.persist.results("results", envelopes)
+    return await context.persist.carry_task_references("results", envelopes)
 
 
-def final_rendering(
-    context: Context,
+def make_final_rendering(
+    context: CommandContext,
     names: TemplateScope,
     value: LazyResult,
 ) -> TaskRendering:
     """The scope of selections: the step's own name means its result."""
     step = context.command.step
     functions = SeededFunctions(f"{context.command.command_id}:selections", context.env.clock)
-    own = value_of(value, step, f"step {step}")
-    scope = partial(names.scope, value, step, **{step: own})
+    own = value_or_undefined(value, step, f"step {step}")
+    scope = partial(names.make_scope, value, step, **{step: own})
     return TaskRendering(scope, context.payloads, functions, f"step {step}")

@@ -6,15 +6,15 @@ from msgspec.structs import replace
 
 from noetl.model.codec import encode
 from noetl.model.errors import Failure
-from noetl.model.secrets import stripped
+from noetl.model.secrets import strip_secrets
 from noetl.playbook.expressions import TemplateError
 
-LONGEST_MESSAGE = 1_000  # characters
-LARGEST_DETAIL = 2_000  # bytes
-ENDS_MATTER = ("trace", "stderr", "stdout")  # their end says more than their beginning
+MAX_MESSAGE_CHARS = 1_000  # characters
+MAX_DETAIL_BYTES = 2_000  # bytes
+KEEP_END_OF = ("trace", "stderr", "stdout")  # their end says more than their beginning
 
 
-class Failing(Exception):
+class TaskFailed(Exception):
     """The task fails with `failure`.
 
     A `final` failure ignores the policy, because running the tool again would not help.
@@ -26,7 +26,7 @@ class Failing(Exception):
         self.final = final
 
 
-def template_failure(error: TemplateError, where: str) -> Failure:
+def failure_from_template_error(error: TemplateError, where: str) -> Failure:
     detail: dict[str, Any] = {
         "line": error.line,
         "column": error.column,
@@ -40,16 +40,16 @@ def template_failure(error: TemplateError, where: str) -> Failure:
     )
 
 
-def bounded(failure: Failure, **facts: Any) -> Failure:
+def limit_failure(failure: Failure, **facts: Any) -> Failure:
     """The failure, small enough for an event and without keys of secrets.
 
     A tool may put anything into it.
     """
     message = failure.message
-    if len(message) > LONGEST_MESSAGE:
-        message = message[: LONGEST_MESSAGE - 1] + "…"
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = message[: MAX_MESSAGE_CHARS - 1] + "…"
     try:
-        detail = _shortened(stripped(failure.detail))
+        detail = _shorten_detail(strip_secrets(failure.detail))
     except (TypeError, ValueError):
         detail = {"cut": "the detail was not JSON"}
     return replace(
@@ -60,24 +60,24 @@ def bounded(failure: Failure, **facts: Any) -> Failure:
     )
 
 
-def _shortened(detail: dict[str, Any]) -> dict[str, Any]:
+def _shorten_detail(detail: dict[str, Any]) -> dict[str, Any]:
     """The detail with its values cut so that they fit together."""
-    longest = LARGEST_DETAIL
+    longest = MAX_DETAIL_BYTES
     shortened = detail
-    while len(encode(shortened)) > LARGEST_DETAIL:
+    while len(encode(shortened)) > MAX_DETAIL_BYTES:
         longest //= 2
         if not longest:
             return {"cut": "the detail was too large"}
-        shortened = {name: _cut(name, value, longest) for name, value in detail.items()}
+        shortened = {name: _cut_value(name, value, longest) for name, value in detail.items()}
     return shortened
 
 
-def _cut(name: str, value: Any, longest: int) -> Any:
+def _cut_value(name: str, value: Any, longest: int) -> Any:
     text = value
     if not isinstance(value, str):
         text = encode(value).decode()
     if len(text) <= longest:
         return value
-    if name in ENDS_MATTER:
+    if name in KEEP_END_OF:
         return "…" + text[-longest:]
     return text[:longest] + "…"

@@ -9,19 +9,32 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.model.commands import Command
-from noetl.model.envelope import Envelope, no_value_context
+from noetl.model.envelope import Envelope, make_no_value_context
 from noetl.model.errors import Failure
-from noetl.model.playbook_state import problem_with_value
-from noetl.pipeline.data import LazyResult, ResultReader, answer, held, value_of, view
-from noetl.pipeline.failures import Failing
-from noetl.playbook.assignments import full_name, placed, root_of
+from noetl.model.playbook_state import find_value_problem
+from noetl.pipeline.data import (
+    LazyResult,
+    ResultReader,
+    describe_envelope,
+    resolve_ctx_links,
+    response_value,
+    value_or_undefined,
+)
+from noetl.pipeline.failures import TaskFailed
+from noetl.playbook.assignments import full_name, place_value, split_full_name
 from noetl.playbook.expressions import NO_ERROR, FailedError, OptionalMap, Undefined
-from noetl.playbook.reducers import MISSING, fold, partial
-from noetl.playbook.scopes import IDENTITY, handled_event, identity, iteration, outer_iteration
+from noetl.playbook.reducers import NOTHING_FOLDED, fold_write, reduce_write
+from noetl.playbook.scopes import (
+    IDENTITY_NAMES,
+    build_handled_event,
+    build_identity,
+    build_iteration,
+    build_outer_iteration,
+)
 
-RESERVED = IDENTITY | {"workload", "keychain"}
+RESERVED_NAMES = IDENTITY_NAMES | {"workload", "keychain"}
 # In the journal of an item that is alone in its command: its writes with a reducer.
-REDUCED = "iter._reduced"
+REDUCED_WRITES = "iter._reduced"
 
 
 class LoopItem(Struct, frozen=True):
@@ -33,12 +46,14 @@ class LoopItem(Struct, frozen=True):
     size: int | None
     loop_id: str = ""
 
-    def names(self, written: dict[str, Any]) -> dict[str, Any]:
+    def make_names(self, written: dict[str, Any]) -> dict[str, Any]:
         """The names of the iteration.
 
         `written` holds its assignments to `iter`, and the outer iteration.
         """
-        return iteration(self.index, self.value, self.iterator, self.size, self.loop_id, written)
+        return build_iteration(
+            self.index, self.value, self.iterator, self.size, self.loop_id, written
+        )
 
 
 @dataclass(slots=True)
@@ -49,10 +64,10 @@ class ScopeWrites:
     """
 
     ctx: dict[str, Any]
-    step: dict[str, Any]
+    scratch: dict[str, Any]
     state: dict[str, Any] | None = None
     # The full name of a target with a reducer: (the name as written, the reducer).
-    reduce: dict[str, tuple[str, str]] = field(default_factory=dict)
+    reducers: dict[str, tuple[str, str]] = field(default_factory=dict)
     direct: bool = True
     # Assignments since the last journal entry, by full name.
     changed: dict[str, Any] = field(default_factory=dict)
@@ -61,16 +76,16 @@ class ScopeWrites:
 
     def write(self, name: str, value: Any) -> None:
         """Set the value that templates see."""
-        root, path = root_of(name)
+        root, path = split_full_name(name)
         if root == "state":
-            self.state = placed(self.state or {}, path, value)
+            self.state = place_value(self.state or {}, path, value)
         elif root == "ctx":
-            self.ctx = placed(self.ctx, path, value)
+            self.ctx = place_value(self.ctx, path, value)
         else:
-            self.step = placed(self.step, path, value)
+            self.scratch = place_value(self.scratch, path, value)
 
 
-class Issued(Struct, frozen=True):
+class CommandNames(Struct, frozen=True):
     """The names that a command brings: the same for all its items."""
 
     command: Command
@@ -80,23 +95,23 @@ class Issued(Struct, frozen=True):
     outer: dict[str, Any]  # the iteration of the parent execution that started this one
 
     @classmethod
-    def by(
+    def from_command(
         cls,
         command: Command,
         payloads: ResultReader,
         steps_used: frozenset[str],
-    ) -> "Issued":
+    ) -> "CommandNames":
         """`steps_used` are the steps that the templates read.
 
         Those without a result have not run.
         """
         scope = command.scope
-        args = {name: held(value, payloads) for name, value in scope.args.items()}
+        args = {name: resolve_ctx_links(value, payloads) for name, value in scope.args.items()}
         steps: dict[str, Any] = {}
         for name, envelope in scope.results.items():
-            steps[name] = value_of(LazyResult(envelope, payloads), name, f"step {name}")
+            steps[name] = value_or_undefined(LazyResult(envelope, payloads), name, f"step {name}")
             if envelope.reference is not None:
-                payloads.known.add(envelope.reference.uri)
+                payloads.allowed_uris.add(envelope.reference.uri)
         not_run = {
             name: Undefined(name, name, "step")
             for name in steps_used - steps.keys() - scope.workload.keys()
@@ -105,30 +120,30 @@ class Issued(Struct, frozen=True):
             **not_run,
             **scope.workload,
             **steps,
-            **_identity(command),
+            **_identity_names(command),
             "workload": scope.workload,
         }
         fixed["keychain"] = payloads.keychain
-        outer = {name: held(value, payloads) for name, value in scope.outer.items()}
+        outer = {name: resolve_ctx_links(value, payloads) for name, value in scope.outer.items()}
         if outer:
-            fixed["_loop"] = outer_iteration(outer)
+            fixed["_loop"] = build_outer_iteration(outer)
         return cls(command, payloads, args, fixed, outer)
 
 
-def keychain_names(command: Command) -> dict[str, Any]:
+def make_keychain_names(command: Command) -> dict[str, Any]:
     """The names that the templates of keychain entries see, beside the other entries."""
     workload = command.scope.workload
     return {
         **workload,
-        **_identity(command),
+        **_identity_names(command),
         "workload": workload,
     }
 
 
-def _identity(command: Command) -> dict[str, Any]:
+def _identity_names(command: Command) -> dict[str, Any]:
     scope = command.scope
     status = scope.status or "running"
-    return identity(
+    return build_identity(
         command.execution_id, scope.path, scope.version, status, scope.error, scope.failed_step
     )
 
@@ -138,7 +153,7 @@ class TemplateScope:
 
     def __init__(
         self,
-        issued: Issued,
+        issued: CommandNames,
         writes: ScopeWrites,
         item: LoopItem | None,
         now: str,
@@ -162,7 +177,7 @@ class TemplateScope:
         self.prev: LazyResult | None = None
         self.last: LazyResult | None = None
 
-    def scope(
+    def make_scope(
         self,
         finished: LazyResult | None = None,
         task: str | None = None,
@@ -180,60 +195,62 @@ class TemplateScope:
         names: dict[str, Any] = {**self._fixed}
         if self.writes.state is not None:
             names["state"] = self.writes.state
-        values = {name: value_of(stored, name, f"task {name}") for name, stored in tasks.items()}
-        names |= {name: value for name, value in values.items() if name not in RESERVED}
+        values = {
+            name: value_or_undefined(stored, name, f"task {name}") for name, stored in tasks.items()
+        }
+        names |= {name: value for name, value in values.items() if name not in RESERVED_NAMES}
         ctx = self.writes.ctx
         names |= {
             "ctx": ctx,
             "vars": ctx,
             "input": self.input,
-            "step": {**self.writes.step, **self.own_step},
+            "step": {**self.writes.scratch, **self.own_step},
         }
-        names |= {"results": _results(values), "_prev": self._prev()}
+        names |= {"results": _results_map(values), "_prev": self._previous_value()}
         if self.item is None:
-            names["iter"] = {**self.outer, **self.writes.step}
+            names["iter"] = {**self.outer, **self.writes.scratch}
         else:
-            names |= self.item.names({**self.outer, **self.iter})
+            names |= self.item.make_names({**self.outer, **self.iter})
         if outcome is not None:
-            names |= self.output(outcome)
+            names |= self.make_output_names(outcome)
         else:
-            names["event"] = self._event(self._command.scope.event)
+            names["event"] = self._handled_event(self._command.scope.event)
         names |= more
         names["args"] = names["input"]
         return names
 
-    def _prev(self) -> LazyResult | Undefined | None:
+    def _previous_value(self) -> LazyResult | Undefined | None:
         """The last good value. Undefined if all tasks failed; None before the first task."""
         last = self.prev or self.last
         if last is None:
             return None
-        return value_of(last, "_prev", failed_call(last))
+        return value_or_undefined(last, "_prev", describe_failed_call(last))
 
-    def output(self, outcome: LazyResult) -> dict[str, Any]:
+    def make_output_names(self, outcome: LazyResult) -> dict[str, Any]:
         """The names that show the outcome of a task."""
         envelope = outcome.envelope
-        missing = value_of(outcome, "output.data", failed_call(outcome))
+        missing = value_or_undefined(outcome, "output.data", describe_failed_call(outcome))
         value: Any
         if isinstance(missing, Undefined):
             value = missing
-            shown = OptionalMap(view(envelope), "error", undefined={"data": missing})
+            shown = OptionalMap(describe_envelope(envelope), "error", undefined={"data": missing})
         else:
-            value = answer(outcome)
-            shown = OptionalMap({**view(envelope), "data": value}, "error")
+            value = response_value(outcome)
+            shown = OptionalMap({**describe_envelope(envelope), "data": value}, "error")
         names: dict[str, Any] = {
             "output": shown,
             "outcome": shown,
             "response": value,
             "result": value,
         }
-        names["event"] = self._event("call.done" if envelope.ok else "call.error")
-        names["error"] = NO_ERROR if envelope.error is None else envelope.error.shown()
+        names["event"] = self._handled_event("call.done" if envelope.ok else "call.error")
+        names["error"] = NO_ERROR if envelope.error is None else envelope.error.to_template_map()
         return names
 
-    def _event(self, name: str) -> dict[str, Any]:
-        return handled_event(name, self._command.step, self._now)
+    def _handled_event(self, name: str) -> dict[str, Any]:
+        return build_handled_event(name, self._command.step, self._now)
 
-    def assign(
+    def assign_value(
         self,
         target: str,
         value: Any,
@@ -242,79 +259,83 @@ class TemplateScope:
     ) -> None:
         """Assign a value. `literal` says that it stands in the playbook, without a template."""
         name = full_name(target)
-        root, path = root_of(name)
+        root, path = split_full_name(name)
         writes = self.writes
         if root == "state":
-            value = self._state_value(path, value)
+            value = self._check_state_value(path, value)
         if literal:
             writes.literal.add(name)
         else:
             writes.literal.discard(name)
         if root == "iter" and self.item is not None:
-            self.iter = placed(self.iter, path, value)
+            self.iter = place_value(self.iter, path, value)
             if self._journaled:
                 writes.changed[name] = value
-        elif name in writes.reduce:
-            self._check(name, value)
+        elif name in writes.reducers:
+            self._check_reduction(name, value)
             self.reduced.append((name, value))
             if self._journaled:
-                writes.changed[REDUCED] = [list(write) for write in self.reduced]
+                writes.changed[REDUCED_WRITES] = [list(write) for write in self.reduced]
         elif writes.direct or (root == "step" and self.item is None):
             writes.write(name, value)
             writes.changed[name] = value
         elif root == "step":  # items that run in parallel share no scratch
-            self.own_step = placed(self.own_step, path, value)
+            self.own_step = place_value(self.own_step, path, value)
         else:
             hint = f"declare loop.spec.reduce: {{{name}: …}}"
             message = f"an item of a parallel loop writes {name}, which has no reducer: {hint}"
-            raise Failing(Failure(code="NO_REDUCER", kind="config", message=message))
+            raise TaskFailed(Failure(code="NO_REDUCER", kind="config", message=message))
 
-    def _state_value(self, path: tuple[str, ...], value: Any) -> Any:
+    def _check_state_value(self, path: tuple[str, ...], value: Any) -> Any:
         """The value, if state may hold it. A whole result is refused."""
-        state = placed(self.writes.state or {}, path, value)
-        problem = problem_with_value(path[0], state[path[0]])
+        state = place_value(self.writes.state or {}, path, value)
+        problem = find_value_problem(path[0], state[path[0]])
         if problem is not None:
-            raise Failing(Failure(code="STATE_VALUE", kind="state", message=problem))
+            raise TaskFailed(Failure(code="STATE_VALUE", kind="state", message=problem))
         return value
 
-    def _check(self, name: str, value: Any) -> None:
+    def _check_reduction(self, name: str, value: Any) -> None:
         """Fail now if the reducer cannot take the value."""
-        _, reducer = self.writes.reduce[name]
+        _, reducer = self.writes.reducers[name]
         try:
-            partial(reducer, value)
+            reduce_write(reducer, value)
         except FailedError as error:
             failure = Failure(code="REDUCE_FAILED", kind="config", message=f"{name}: {error}")
-            raise Failing(failure) from error
+            raise TaskFailed(failure) from error
 
-    def restore(self, values: dict[str, Any]) -> None:
+    def restore_writes(self, values: dict[str, Any]) -> None:
         """Restore the assignments of earlier attempts."""
         for name, value in values.items():
-            if name == REDUCED:
-                self.reduced = [(target, held(written, self.payloads)) for target, written in value]
+            if name == REDUCED_WRITES:
+                self.reduced = [
+                    (target, resolve_ctx_links(written, self.payloads)) for target, written in value
+                ]
             elif name.startswith("iter.") and self.item is not None:
-                _, path = root_of(name)
-                self.iter = placed(self.iter, path, held(value, self.payloads))
+                _, path = split_full_name(name)
+                self.iter = place_value(self.iter, path, resolve_ctx_links(value, self.payloads))
             elif name.startswith("state."):
                 self.writes.write(name, value)
             else:
-                self.writes.write(name, held(value, self.payloads))
+                self.writes.write(name, resolve_ctx_links(value, self.payloads))
 
 
-def loop_id(command: Command) -> str:
+def make_loop_id(command: Command) -> str:
     """Names the loop of an item, in the form that older documents use."""
     return f"{command.execution_id}:{command.step}"
 
 
-def folded(reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]) -> dict[str, Any]:
+def fold_reduced_writes(
+    reduce: dict[str, tuple[str, str]], writes: list[tuple[str, Any]]
+) -> dict[str, Any]:
     """Fold writes, in the order of the items, into one partial value per reducer."""
     partials: dict[str, Any] = {}
     for name, value in writes:
         written, reducer = reduce[name]
-        partials[written] = fold(reducer, partials.get(written, MISSING), value)
+        partials[written] = fold_write(reducer, partials.get(written, NOTHING_FOLDED), value)
     return partials
 
 
-def _results(values: dict[str, LazyResult | Undefined]) -> dict[str, Any]:
+def _results_map(values: dict[str, LazyResult | Undefined]) -> dict[str, Any]:
     """`results`: a failed task is not in the map, but its facts can be read."""
     undefined = {task: value for task, value in values.items() if isinstance(value, Undefined)}
     if not undefined:
@@ -325,7 +346,7 @@ def _results(values: dict[str, LazyResult | Undefined]) -> dict[str, Any]:
     )
 
 
-def failed_call(outcome: LazyResult) -> str:
+def describe_failed_call(outcome: LazyResult) -> str:
     """Names what failed, for an error message."""
     error = outcome.envelope.error
     if error is None or not error.task:
@@ -333,9 +354,9 @@ def failed_call(outcome: LazyResult) -> str:
     return f"task {error.task}"
 
 
-def nothing(payloads: ResultReader, because: str = "") -> LazyResult:
+def empty_result(payloads: ResultReader, because: str = "") -> LazyResult:
     """The result of a pipeline that has no value. `because` says why not."""
     context: dict[str, Any] = {}
     if because:
-        context = no_value_context(because)
+        context = make_no_value_context(because)
     return LazyResult(Envelope(status="ok", context=context), payloads, None)

@@ -13,17 +13,17 @@ from noetl.model.commands import Command
 from noetl.model.envelope import is_scalar
 from noetl.pipeline.names import TemplateScope
 from noetl.playbook.model import Step, Task
-from noetl.playbook.plan import templates_in
-from noetl.playbook.scopes import IDENTITY
-from noetl.playbook.selections import Path, paths
+from noetl.playbook.plan import find_templates
+from noetl.playbook.scopes import IDENTITY_NAMES
+from noetl.playbook.selections import Path, find_paths
 from noetl.playbook.templates import Template
 
 # Texts under these names are in the log already, or are redacted (`keychain`).
-IN_LOG = IDENTITY | {"state", "event", "keychain", "_task", "_attempt"}
+NAMES_IN_LOG = IDENTITY_NAMES | {"state", "event", "keychain", "_task", "_attempt"}
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
+class TextOrigins:
     """The origins of the texts in one pipeline."""
 
     command: Command
@@ -36,7 +36,7 @@ class Origins:
         task_input: dict[str, Any],
     ) -> bool:
         """Whether `task_input` has a text that comes, or may come, from a payload."""
-        texts = [name for name, value in task_input.items() if is_text(value)]
+        texts = [name for name, value in task_input.items() if may_hold_text(value)]
         if not texts:
             return False
         written = (step.input, task.input)  # the step's wins over the task's
@@ -45,8 +45,8 @@ class Origins:
     def reads_payload(self, step: Step, task: Task, value: Any) -> bool:
         """Whether a template in `value`, a field of the task, reads a payload."""
         written = (step.input, task.input)
-        for template in templates_in(value):
-            for path in paths(template):
+        for template in find_templates(value):
+            for path in find_paths(template):
                 if not self._path_is_in_log(path, written) and not self._is_item_in_log(path):
                     return True
         return False
@@ -67,12 +67,12 @@ class Origins:
                 # In these templates, `input` is what wins over them.
                 above = written[:number]
                 return all(
-                    self._reads_log(template, above) for template in templates_in(layer[name])
+                    self._reads_log(template, above) for template in find_templates(layer[name])
                 )
         return False  # a template made the name
 
     def _reads_log(self, template: Template, above: Sequence[dict[str, Any]]) -> bool:
-        return all(self._path_is_in_log(path, above) for path in paths(template))
+        return all(self._path_is_in_log(path, above) for path in find_paths(template))
 
     def _path_is_in_log(self, path: Path, above: Sequence[dict[str, Any]]) -> bool:
         root, members = str(path[0]), path[1:]
@@ -82,7 +82,7 @@ class Origins:
             return self._is_in_log(members[0], above)
         if root in ("ctx", "vars"):
             return bool(members) and self._is_scalar_variable(str(members[0]))
-        if root in IN_LOG:
+        if root in NAMES_IN_LOG:
             return True
         return self._is_of_workload(root) and not self.command.scope.workload_by_reference
 
@@ -102,7 +102,7 @@ class Origins:
         return root in scope.workload
 
 
-def is_text(value: Any) -> bool:
+def may_hold_text(value: Any) -> bool:
     """Whether the value is, or may hold, a text.
 
     Numbers, booleans and null may stand in any event.

@@ -9,30 +9,30 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from noetl.model.commands import LONGEST_HELD_DELAY, Page
+from noetl.model.commands import MAX_HELD_DELAY_MICROS, Page
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.pipeline import policy
-from noetl.pipeline.calls import Done, PreparedCall, TaskTry
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.calls import PreparedCall, SuccessfulTry, TaskTry
+from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.rendering import TaskRendering
-from noetl.playbook.expressions import Undefined, dotted
+from noetl.playbook.expressions import Undefined, follow_attribute
 from noetl.playbook.model import Collect, Paginate
-from noetl.playbook.workload import over
+from noetl.playbook.workload import merge_deep
 from noetl.tools.port import Failed, Outcome, Success, Suspend
 
-MOST_CALLS = 1_000  # pages, without `max_attempts`
+DEFAULT_MAX_CALLS = 1_000  # pages, without `max_attempts`
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class LaterPage:
     """The next page is due after a delay that is too long to hold a worker."""
 
     delay: Micros
 
 
 @dataclass(slots=True)
-class Book:
+class CollectedPages:
     """What the pages of one call have given so far."""
 
     number: int = 0  # pages stored
@@ -44,7 +44,7 @@ class Book:
 class Paging:
     """How one task pages. The functions belong to its pipeline."""
 
-    turn: TaskTry
+    task_try: TaskTry
     paginate: Paginate
     prepared: PreparedCall
     call: Callable[[PreparedCall], Awaitable[Outcome]]
@@ -54,44 +54,48 @@ class Paging:
     journal: Callable[[int, Success, dict[str, Any]], Awaitable[None]] | None
 
 
-async def turn_pages(paging: Paging, book: Book) -> Done | Failed | Suspend | Later:
+async def turn_pages(
+    paging: Paging, book: CollectedPages
+) -> SuccessfulTry | Failed | Suspend | LaterPage:
     """Call page after page until `when` does not hold, or something else ends it."""
     paginate = paging.paginate
     max_attempts = paginate.max_attempts
     if max_attempts is None:
-        max_attempts = MOST_CALLS
+        max_attempts = DEFAULT_MAX_CALLS
     while True:
         number = book.number + 1
-        call = paging.prepared.page(number, book.cursor, paging.key(number))
+        call = paging.prepared.for_page(number, book.cursor, paging.key(number))
         outcome = await paging.call(call)
         if not isinstance(outcome, Success):
             return outcome
         rendering = paging.rendering(outcome)
-        last = number >= await policy.number(max_attempts, "max_attempts", rendering)
+        last = number >= await policy.render_number(max_attempts, "max_attempts", rendering)
         more = False
-        if not last or _must_end(paginate):
-            more = await rendering.guard(paginate.when)
+        if not last or _is_limit_a_failure(paginate):
+            more = await rendering.evaluate_guard(paginate.when)
         failure = await paging.sink(number, outcome)
         if failure is not None:
             return Failed(failure)
         if paginate.collect is not None:
-            book.collected = collect(paginate.collect, book.collected, outcome.value)
+            book.collected = collect_page(paginate.collect, book.collected, outcome.value)
         if more and last:
-            return Failed(_endless(paginate, number))
+            return Failed(_too_many_calls(paginate, number))
         if not more:
-            return Done(_whole(paginate, outcome.value, book.collected), outcome.facts)
+            return SuccessfulTry(
+                _call_value(paginate, outcome.value, book.collected), outcome.facts
+            )
         following: dict[str, Any] = await rendering.value(paginate.next_call)
-        book.number, book.cursor = number, over(book.cursor, following)
-        delay = await policy.delay(paginate, number, rendering)
+        book.number, book.cursor = number, merge_deep(book.cursor, following)
+        delay = await policy.render_delay(paginate, number, rendering)
         if paging.journal is not None:
             await paging.journal(number, outcome, book.cursor)
-            if delay > LONGEST_HELD_DELAY:
-                return Later(delay)
+            if delay > MAX_HELD_DELAY_MICROS:
+                return LaterPage(delay)
         if delay:
             await asyncio.sleep(delay / 1_000_000)
 
 
-def _must_end(paginate: Paginate) -> bool:
+def _is_limit_a_failure(paginate: Paginate) -> bool:
     """Whether reaching the last allowed call while `when` still holds is a failure.
 
     It is not if the author limits the number of pages. It is if nobody set a limit, or if the calls
@@ -100,7 +104,7 @@ def _must_end(paginate: Paginate) -> bool:
     return paginate.max_attempts is None or not paginate.next_call
 
 
-def _endless(paginate: Paginate, number: int) -> Failure:
+def _too_many_calls(paginate: Paginate, number: int) -> Failure:
     what = "there are more pages"
     if not paginate.next_call:
         what = "what it waits for did not come"
@@ -109,32 +113,32 @@ def _endless(paginate: Paginate, number: int) -> Failure:
     return Failure(code="PAGES_EXCEEDED", kind="config", message=message)
 
 
-def reopened(paginate: Paginate, page: Page, values: list[Any]) -> Book:
+def reopen_book(paginate: Paginate, page: Page, values: list[Any]) -> CollectedPages:
     """The book as the journal left it. `values` are all stored pages, in order."""
     collected: Any = None
     if paginate.collect is not None:
         for value in values:
-            collected = collect(paginate.collect, collected, value)
-    return Book(page.number, page.cursor, collected)
+            collected = collect_page(paginate.collect, collected, value)
+    return CollectedPages(page.number, page.cursor, collected)
 
 
-def collect(how: Collect | None, collected: Any, value: Any) -> Any:
+def collect_page(how: Collect | None, collected: Any, value: Any) -> Any:
     """Add a page to what was collected before."""
     assert how is not None
-    part = _part(how, value)
+    part = _collected_part(how, value)
     match how.strategy:
         case "replace":
             return part
         case "merge":
             if not isinstance(part, dict):
-                raise Failing(_mismatch("merge", part))
+                raise TaskFailed(_collect_mismatch("merge", part))
             return {**(collected or {}), **part}
         case "append" | "extend":
             rows = part if isinstance(part, list) else [part]
             return [*(collected or []), *rows]
 
 
-def sink_data(paginate: Paginate, value: Any) -> tuple[Any, dict[str, Any]]:
+def make_sink_data(paginate: Paginate, value: Any) -> tuple[Any, dict[str, Any]]:
     """The template of what the sink of a page stores, and the names it needs.
 
     Without `data`, the sink stores what `collect.path` names.
@@ -144,31 +148,31 @@ def sink_data(paginate: Paginate, value: Any) -> tuple[Any, dict[str, Any]]:
     how = paginate.collect
     if how is None or how.path is None:
         return "{{ response.data | default(response) }}", {}
-    return "{{ _page_records }}", {"_page_records": _part(how, value)}
+    return "{{ _page_records }}", {"_page_records": _collected_part(how, value)}
 
 
-def _part(how: Collect, value: Any) -> Any:
+def _collected_part(how: Collect, value: Any) -> Any:
     """The part of a page that is collected."""
     if how.path is None:
         if isinstance(value, dict) and "data" in value:
             return value["data"]
         return value
-    part = dotted(value, how.path)
+    part = follow_attribute(value, how.path)
     if isinstance(part, Undefined) and isinstance(value, dict):
         # `response.x` also finds `x` in the answer's data
-        part = dotted(value.get("data"), how.path)
+        part = follow_attribute(value.get("data"), how.path)
     if isinstance(part, Undefined):
         message = f"collect.path {how.path!r} is not in the answer"
-        raise Failing(Failure(code="COLLECT_MISSING", kind="config", message=message))
+        raise TaskFailed(Failure(code="COLLECT_MISSING", kind="config", message=message))
     return part
 
 
-def _mismatch(strategy: str, part: Any) -> Failure:
+def _collect_mismatch(strategy: str, part: Any) -> Failure:
     message = f"collect {strategy} takes maps, the answer has a {type(part).__name__}"
     return Failure(code="COLLECT_MISMATCH", kind="config", message=message)
 
 
-def _whole(paginate: Paginate, value: Any, collected: Any) -> Any:
+def _call_value(paginate: Paginate, value: Any, collected: Any) -> Any:
     """The value of the call: the last answer, with all collected pages as its `data`."""
     if paginate.collect is None:
         return value

@@ -7,17 +7,17 @@ from typing import TypeVar
 from noetl.model.errors import Unavailable, Unreached
 
 T = TypeVar("T")
-TRIES = 8  # in about five seconds, since a database may be starting again
-_SHORTEST, _LONGEST = 0.05, 2.0  # seconds between two tries
+MAX_TRIES = 8  # in about five seconds, since a database may be starting again
+_MIN_DELAY_S, _MAX_DELAY_S = 0.05, 2.0  # seconds between two tries
 
 
-async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+async def retry_while_unavailable(ask: Callable[[], Awaitable[T]]) -> T:
     """Retry an idempotent call. Raises Unavailable after `MAX_TRIES` failures.
 
     Tries that reach no server are not counted, because the lease already bounds them: the server
     that comes back renews the lease, or cancels the command.
     """
-    left, delay = TRIES, _SHORTEST
+    left, delay = MAX_TRIES, _MIN_DELAY_S
     while True:
         try:
             return await ask()
@@ -28,4 +28,4 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
             if not left:
                 raise
         await asyncio.sleep(delay)
-        delay = min(2 * delay, _LONGEST)
+        delay = min(2 * delay, _MAX_DELAY_S)

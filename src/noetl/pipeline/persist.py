@@ -14,13 +14,13 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from noetl.faults import fault
+from noetl.faults import hit_fault_point
 from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.envelope import (
-    CONTEXT_LIMIT,
-    SELECTIONS,
-    SELECTIONS_LIMIT,
+    MAX_CONTEXT_BYTES,
+    MAX_SELECTIONS_BYTES,
+    SELECTIONS_KEY,
     Envelope,
     Input,
     Meta,
@@ -31,41 +31,47 @@ from noetl.model.envelope import (
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
-from noetl.model.playbook_state import MAX_STATE_VALUE_BYTES, problem_with_value
+from noetl.model.playbook_state import MAX_STATE_VALUE_BYTES, find_value_problem
 from noetl.model.reference import (
     Address,
     Lifetime,
     ParentRef,
     Reference,
-    address,
-    member_label,
-    result_key,
+    make_address,
+    make_member_label,
+    make_result_key,
 )
-from noetl.model.secrets import stripped
-from noetl.pipeline.data import RESERVED, ResultReader, as_stored, is_manifest
-from noetl.pipeline.failures import Failing
-from noetl.pipeline.patience import patiently
-from noetl.pipeline.provenance import is_small
+from noetl.model.secrets import strip_secrets
+from noetl.pipeline.data import RESERVED, ResultReader, is_manifest, remove_body
+from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.patience import retry_while_unavailable
+from noetl.pipeline.provenance import is_small_input
 from noetl.playbook.assignments import (
-    REFERENCE,
+    LINK_KEY,
     is_reference,
     is_state,
     is_wrapped,
-    link_to,
-    wrapped,
+    make_link,
+    wrap_links,
 )
-from noetl.playbook.durations import micros
+from noetl.playbook.durations import parse_micros
 from noetl.playbook.model import Output
 from noetl.results import records
 from noetl.results.encoding import PARTS
 from noetl.results.port import Carrier, ResultStore, Rider
-from noetl.results.tables import EncodedTable, Parts, PartsManifest, Tables
+from noetl.results.tables import EncodedTable, PartsManifest, TableOptions, TableParts
 
-SCALARS_INLINE = 1_024  # bytes of a value's scalars in its envelope
-COLUMNS_INLINE = 1_024  # bytes of the names of columns in an envelope
-RESULTS_INLINE = 2_048  # bytes of the references of a pipeline's tasks in an envelope
-LITERAL_INLINE = 2_048  # bytes of a list or map of the playbook that an assignment carries
-PER_REPORT = 256 * 1024  # bytes of payloads that one report carries; reports share an exchange
+MAX_INLINE_SCALAR_BYTES = 1_024  # bytes of a value's scalars in its envelope
+MAX_INLINE_COLUMN_BYTES = 1_024  # bytes of the names of columns in an envelope
+MAX_INLINE_TASK_REFERENCE_BYTES = (
+    2_048  # bytes of the references of a pipeline's tasks in an envelope
+)
+MAX_INLINE_LITERAL_BYTES = (
+    2_048  # bytes of a list or map of the playbook that an assignment carries
+)
+MAX_REPORT_PAYLOAD_BYTES = (
+    256 * 1024
+)  # bytes of payloads that one report carries; reports share an exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +82,14 @@ class StorageWish:
     lifetime: Lifetime | None = None
 
     @classmethod
-    def of(cls, output: Output) -> "StorageWish":
+    def from_output(cls, output: Output) -> "StorageWish":
         if output.scope is None and output.ttl is None:
             return cls(output.store)
-        ttl = None if output.ttl is None else micros(output.ttl)
+        ttl = None if output.ttl is None else parse_micros(output.ttl)
         return cls(output.store, Lifetime(output.scope or "execution", ttl))
 
 
-ANYHOW = StorageWish()
+NO_WISH = StorageWish()
 
 
 class ResultWriter:
@@ -100,7 +106,7 @@ class ResultWriter:
         store: ResultStore,
         payloads: ResultReader,
         launch: int = 1,
-        limit: int = CONTEXT_LIMIT,
+        limit: int = MAX_CONTEXT_BYTES,
     ) -> None:
         self._limit = limit
         self._checked: Envelope | None = None
@@ -118,7 +124,7 @@ class ResultWriter:
         # While a rider is here, its store reads the payload from memory.
         self._riders: list[Rider] = []
 
-    def refs(self) -> tuple[StoredRef, ...]:
+    def take_references(self) -> tuple[StoredRef, ...]:
         """The references made since the last report, for the next one.
 
         Nothing reads their payloads before that report is recorded.
@@ -127,28 +133,28 @@ class ResultWriter:
         self._riders = []
         return refs
 
-    async def put(
+    async def put_value(
         self,
         label: str,
         value: Any,
         *,
         kind: str = "result",
         parent: RefId | None = None,
-        wish: StorageWish = ANYHOW,
+        wish: StorageWish = NO_WISH,
     ) -> Reference:
         """Store a value without its secrets. The next report brings the reference."""
         command = self._command
-        value = self._payloads.keychain.redactor.value(as_stored(value), payload=True)
-        key = result_key(command.command_id, command.attempt, label) + self._suffix
-        where = address(command.execution_id, kind, command.step, key)
-        reference, rider = await self._put(where, value, wish.store)
+        value = self._payloads.keychain.redactor.redact_value(remove_body(value), payload=True)
+        key = make_result_key(command.command_id, command.attempt, label) + self._suffix
+        where = make_address(command.execution_id, kind, command.step, key)
+        reference, rider = await self._put_with_retries(where, value, wish.store)
         payload = None
         if rider is not None:
             payload = rider.payload
             self._riders.append(rider)
         inputs: tuple[RefId, ...] = ()
         if kind != "input":
-            inputs = tuple(self._payloads.read)
+            inputs = tuple(self._payloads.inputs_read)
         stored = StoredRef(
             reference=reference,
             parent=parent,
@@ -157,7 +163,7 @@ class ResultWriter:
             lifetime=wish.lifetime,
         )
         self._refs.append(stored)
-        fault("persist.after")
+        hit_fault_point("persist.after")
         return reference
 
     async def _store_or_carry(
@@ -166,22 +172,22 @@ class ResultWriter:
         """Store the value, or let the report carry it if there is room."""
         if self._carrier is None:
             return await self._store.put(where, value), None
-        room = PER_REPORT - sum(len(rider.payload) for rider in self._riders)
+        room = MAX_REPORT_PAYLOAD_BYTES - sum(len(rider.payload) for rider in self._riders)
         return await self._carrier.carry(where, value, room, store)
 
-    async def _put(
+    async def _put_with_retries(
         self, where: Address, value: Any, store: str | None
     ) -> tuple[Reference, Rider | None]:
         try:
-            return await patiently(lambda: self._store_or_carry(where, value, store))
+            return await retry_while_unavailable(lambda: self._store_or_carry(where, value, store))
         except Unavailable as error:
             message = f"the result could not be stored: {error}"
-            raise Failing(_not_stored(message, retryable=True), final=True) from error
+            raise TaskFailed(_storage_failure(message, retryable=True), final=True) from error
         except (InvalidInput, TypeError, ValueError, OverflowError, RecursionError) as error:
             message = f"the result cannot be stored: {error}"
-            raise Failing(_not_stored(message, retryable=False), final=True) from error
+            raise TaskFailed(_storage_failure(message, retryable=False), final=True) from error
 
-    async def result(
+    async def put_result(
         self,
         label: str,
         value: Any,
@@ -189,7 +195,7 @@ class ResultWriter:
         *,
         parent: Envelope | None = None,
         meta: Meta | None = None,
-        wish: StorageWish = ANYHOW,
+        wish: StorageWish = NO_WISH,
         texts: bool = True,
     ) -> Envelope:
         """Store a result and return its envelope. The value is durable when this returns.
@@ -197,27 +203,27 @@ class ResultWriter:
         A null value needs no payload. Records are stored as columns if they fit. Without `texts`,
         the envelope has no texts of the value.
         """
-        above = _made_from(parent)
-        row_records = records.found(value)
+        above = _parent_payload(parent)
+        row_records = records.find_records(value)
         if row_records is not None:
-            value = await self._in_columns(value, row_records)
+            value = await self._encode_columns(value, row_records)
         reference = None
         try:
             if value is not None:
-                reference = await self._put_all(label, value, above, wish)
+                reference = await self._put_with_tables(label, value, above, wish)
         finally:
-            for table in tables_in(value):
+            for table in find_tables(value):
                 table.close()
         envelope = Envelope(
             status="ok",
             reference=reference,
             parent_ref=None if above is None else ParentRef(above),
-            context=context_of(value, facts, texts=texts and self._texts_in_context),
+            context=make_context(value, facts, texts=texts and self._texts_in_context),
             meta=meta,
         )
-        return self.checked(envelope)
+        return self.check_envelope(envelope)
 
-    async def input(
+    async def put_input(
         self,
         label: str,
         task_input: dict[str, Any],
@@ -230,20 +236,20 @@ class ResultWriter:
         is a payload, which keeps such keys, as results do. A part that is a stored value is
         replaced by its reference.
         """
-        task_input = {name: self._named(part) for name, part in task_input.items()}
-        task_input = self._payloads.keychain.redactor.value(task_input)
-        if inline and is_small(task_input):
-            return Input(value=stripped(task_input))
-        reference = await self.put(label, task_input, kind="input")
+        task_input = {name: self._name_stored_part(part) for name, part in task_input.items()}
+        task_input = self._payloads.keychain.redactor.redact_value(task_input)
+        if inline and is_small_input(task_input):
+            return Input(value=strip_secrets(task_input))
+        reference = await self.put_value(label, task_input, kind="input")
         return Input(ref=reference.uri)
 
-    def _named(self, part: Any) -> Any:
-        reference = self._payloads.stored_as(part)
+    def _name_stored_part(self, part: Any) -> Any:
+        reference = self._payloads.find_large_payload(part)
         if reference is None:
-            return as_stored(part)
-        return {REFERENCE: to_builtins(reference)}
+            return remove_body(part)
+        return {LINK_KEY: to_builtins(reference)}
 
-    async def _put_all(
+    async def _put_with_tables(
         self,
         label: str,
         value: Any,
@@ -255,23 +261,25 @@ class ResultWriter:
         Rows in several files, and several sets of rows, become payloads of their own that the value
         names.
         """
-        if isinstance(value, Parts):
+        if isinstance(value, TableParts):
             return await self._put_parts(label, value, above, wish)
-        if not isinstance(value, dict) or not any(tables_in(value)):
-            return await self.put(label, value, parent=above, wish=wish)
+        if not isinstance(value, dict) or not any(find_tables(value)):
+            return await self.put_value(label, value, parent=above, wish=wish)
         linked: dict[str, Any] = {}
         for name, part in value.items():
-            if isinstance(part, EncodedTable | Parts):
-                reference = await self._put_all(member_label(label, name), part, above, wish)
-                linked[name] = {REFERENCE: to_builtins(reference)}
+            if isinstance(part, EncodedTable | TableParts):
+                reference = await self._put_with_tables(
+                    make_member_label(label, name), part, above, wish
+                )
+                linked[name] = {LINK_KEY: to_builtins(reference)}
             else:
                 linked[name] = part
-        return await self.put(label, linked, parent=above, wish=wish)
+        return await self.put_value(label, linked, parent=above, wish=wish)
 
     async def _put_parts(
         self,
         label: str,
-        value: Parts,
+        value: TableParts,
         above: RefId | None,
         wish: StorageWish,
     ) -> Reference:
@@ -279,10 +287,12 @@ class ResultWriter:
         on_disk = StorageWish("disk", wish.lifetime)
         parts: list[Reference] = []
         for number, table in enumerate(value.tables):
-            parts.append(await self.put(f"{label}.p{number}", table, parent=above, wish=on_disk))
+            parts.append(
+                await self.put_value(f"{label}.p{number}", table, parent=above, wish=on_disk)
+            )
         manifest = to_builtins(PartsManifest(value.head, parts))
         anywhere = StorageWish(None, wish.lifetime)
-        reference = await self.put(label, manifest, parent=above, wish=anywhere)
+        reference = await self.put_value(label, manifest, parent=above, wish=anywhere)
         return replace(
             reference,
             format=PARTS,
@@ -290,18 +300,18 @@ class ResultWriter:
             rows_at=value.head.at,
         )
 
-    async def _in_columns(self, value: Any, row_records: records.Records) -> Any:
+    async def _encode_columns(self, value: Any, row_records: records.Records) -> Any:
         """The value with its records encoded as columns."""
-        tables = Tables(self._store.staging, self._payloads.keychain.redactor.batch)
+        tables = TableOptions(self._store.staging, self._payloads.keychain.redactor.redact_rows)
         try:
-            return await self._store.patiently(
-                lambda: asyncio.to_thread(records.as_table, value, row_records, tables)
+            return await self._store.retry_unavailable(
+                lambda: asyncio.to_thread(records.encode_table, value, row_records, tables)
             )
         except Unavailable as error:
             message = f"the result could not be stored: {error}"
-            raise Failing(_not_stored(message, retryable=True), final=True) from error
+            raise TaskFailed(_storage_failure(message, retryable=True), final=True) from error
 
-    def checked(self, envelope: Envelope) -> Envelope:
+    def check_envelope(self, envelope: Envelope) -> Envelope:
         """The envelope, if it is small enough for an event.
 
         A larger one is an error, because cutting the context would silently change the routing. The
@@ -314,22 +324,22 @@ class ResultWriter:
         except (TypeError, ValueError) as error:
             message = f"the facts of the result are not JSON: {error}"
             failure = Failure(code="RESULT_NOT_JSON", kind="tool", message=message)
-            raise Failing(failure, final=True) from error
+            raise TaskFailed(failure, final=True) from error
         context = envelope.context
         for name, value in context.items():
             if has_rows(name, value):
                 message = f"the facts of the result hold a list or map under {name!r}; a tool gives scalars, or maps of them"
                 failure = Failure(code="CONTEXT_HAS_ROWS", kind="result", message=message)
-                raise Failing(failure, final=True)
+                raise TaskFailed(failure, final=True)
         if size > self._limit:
             largest = max(context, key=lambda name: len(encode(context[name])), default="meta")
             message = f"the result's context takes {size} bytes, the limit is {self._limit}; the largest part is {largest!r}"
             failure = Failure(code="CONTEXT_TOO_LARGE", kind="result", message=message)
-            raise Failing(failure, final=True)
+            raise TaskFailed(failure, final=True)
         self._checked = envelope
         return envelope
 
-    async def selections(
+    async def carry_selections(
         self,
         label: str,
         selected_values: dict[str, Selected],
@@ -345,11 +355,11 @@ class ResultWriter:
         sizes = [(len(encode(selected)), name) for name, selected in selected_values.items()]
         sizes.sort()
         carried: dict[str, Any] = {}
-        left = SELECTIONS_LIMIT
+        left = MAX_SELECTIONS_BYTES
         for number, (size, name) in enumerate(sizes):
             selected = selected_values[name]
             if name in state:
-                for_state = await self._for_state(selected)
+                for_state = await self._select_for_state(selected)
                 if for_state is not None:
                     carried[name] = to_builtins(for_state)
                     continue
@@ -357,13 +367,13 @@ class ResultWriter:
             if selected.stored is None and selected.error is None and selected.missing is None:
                 is_stored_text = name in stored_texts and isinstance(value, str)
                 if is_stored_text or not is_scalar(value) or size > left:
-                    selected = Selected(stored=await self._stored_as(f"{label}.s{number}", value))
+                    selected = Selected(stored=await self._find_or_put(f"{label}.s{number}", value))
                 else:
                     left -= size
             carried[name] = to_builtins(selected)
         return carried
 
-    async def _for_state(self, selected: Selected) -> Selected | None:
+    async def _select_for_state(self, selected: Selected) -> Selected | None:
         """The value itself; None if state cannot hold it."""
         if selected.error is not None or selected.missing is not None:
             return None
@@ -372,11 +382,11 @@ class ResultWriter:
             if (selected.stored.bytes or 0) > MAX_STATE_VALUE_BYTES:
                 return None
             value = await self._payloads.resolve(selected.stored)
-        if problem_with_value("", value) is not None:
+        if find_value_problem("", value) is not None:
             return None
         return Selected(value=value)
 
-    async def assigned(
+    async def carry_assignments(
         self,
         label: str,
         values: dict[str, Any],
@@ -391,14 +401,16 @@ class ResultWriter:
         for number, (name, value) in enumerate(values.items()):
             if is_state(name):
                 carried[name] = value
-            elif name in literal and len(encode(value)) <= LITERAL_INLINE:
-                carried[name] = wrapped(value)
+            elif name in literal and len(encode(value)) <= MAX_INLINE_LITERAL_BYTES:
+                carried[name] = wrap_links(value)
             else:
                 of_item = self._command.kind != "run" and name.startswith("iter.")
-                carried[name] = await self.link(f"{label}.v{number}", value, texts=not of_item)
+                carried[name] = await self.link_value(
+                    f"{label}.v{number}", value, texts=not of_item
+                )
         return carried
 
-    async def link(
+    async def link_value(
         self,
         label: str,
         value: Any,
@@ -411,25 +423,27 @@ class ResultWriter:
         """
         if is_scalar(value) and (texts or not isinstance(value, str)):
             return value
-        return link_to(await self._stored_as(label, value))
+        return make_link(await self._find_or_put(label, value))
 
-    async def cursor(self, label: str, cursor: dict[str, Any]) -> dict[str, Any]:
+    async def carry_cursor(self, label: str, cursor: dict[str, Any]) -> dict[str, Any]:
         """The cursor of the next page as an event carries it: maps stay maps, and their lists and
         long texts are linked."""
         carried: dict[str, Any] = {}
         for number, (name, part) in enumerate(cursor.items()):
             place = f"{label}.c{number}"
             if isinstance(part, dict) and not is_reference(part) and not is_wrapped(part):
-                carried[name] = await self.cursor(place, part)
+                carried[name] = await self.carry_cursor(place, part)
             else:
-                carried[name] = await self.link(place, part)
+                carried[name] = await self.link_value(place, part)
         return carried
 
-    async def _stored_as(self, label: str, value: Any) -> Reference:
+    async def _find_or_put(self, label: str, value: Any) -> Reference:
         """The payload that this very object was read from or stored as, or a new one."""
-        return self._payloads.reference_of(value) or await self.put(label, value)
+        return self._payloads.find_payload(value) or await self.put_value(label, value)
 
-    async def results(self, label: str, envelopes: dict[str, Envelope]) -> dict[str, Any]:
+    async def carry_task_references(
+        self, label: str, envelopes: dict[str, Envelope]
+    ) -> dict[str, Any]:
         """`<step>.results`: the references of the values of a pipeline's tasks."""
         if len(envelopes) < 2:
             return {}
@@ -438,13 +452,13 @@ class ResultWriter:
             references[task] = None
             if envelope.reference is not None:
                 references[task] = to_builtins(envelope.reference)
-        if len(encode(references)) > RESULTS_INLINE:
-            stored = await self.put(f"{label}.tasks", references)
-            references = {REFERENCE: to_builtins(stored)}
+        if len(encode(references)) > MAX_INLINE_TASK_REFERENCE_BYTES:
+            stored = await self.put_value(f"{label}.tasks", references)
+            references = {LINK_KEY: to_builtins(stored)}
         return {"results": references}
 
 
-def _made_from(parent: Envelope | None) -> RefId | None:
+def _parent_payload(parent: Envelope | None) -> RefId | None:
     """The payload of the parent.
 
     A loop's manifest is none: the parts that are read are recorded instead.
@@ -454,13 +468,13 @@ def _made_from(parent: Envelope | None) -> RefId | None:
     return parent.reference.ref_id
 
 
-def tables_in(value: Any) -> list[EncodedTable | Parts]:
+def find_tables(value: Any) -> list[EncodedTable | TableParts]:
     """Rows that are encoded in files: the value, or members of it."""
     members = value.values() if isinstance(value, dict) else (value,)
-    return [part for part in members if isinstance(part, EncodedTable | Parts)]
+    return [part for part in members if isinstance(part, EncodedTable | TableParts)]
 
 
-def _not_stored(message: str, *, retryable: bool) -> Failure:
+def _storage_failure(message: str, *, retryable: bool) -> Failure:
     return Failure(
         code="REFERENCE_NOT_AVAILABLE",
         kind="store",
@@ -469,16 +483,16 @@ def _not_stored(message: str, *, retryable: bool) -> Failure:
     )
 
 
-def with_context(
+def add_selections(
     envelope: Envelope, selections: dict[str, Any], results: dict[str, Any]
 ) -> dict[str, Any]:
     context = {**envelope.context, **results}
     if selections:
-        context[SELECTIONS] = selections
+        context[SELECTIONS_KEY] = selections
     return context
 
 
-def context_of(
+def make_context(
     value: Any,
     facts: dict[str, Any],
     *,
@@ -489,28 +503,28 @@ def context_of(
     Keys of secrets are left out, and texts too unless `texts` is set.
     """
     context = dict(facts)
-    if isinstance(value, EncodedTable | Parts):
-        context |= _of_table(value, texts)
+    if isinstance(value, EncodedTable | TableParts):
+        context |= _table_context(value, texts)
     elif isinstance(value, list):
-        context |= _rows(value, None)
+        context |= _rows_context(value, None)
     elif isinstance(value, dict):
         if isinstance(value.get("rows"), list):
-            context |= _rows(value["rows"], value.get("columns")) | _own_count(value)
-        context |= _scalars(value, texts)
-    cleaned: dict[str, Any] = stripped(context)
+            context |= _rows_context(value["rows"], value.get("columns")) | _find_own_count(value)
+        context |= _pick_scalars(value, texts)
+    cleaned: dict[str, Any] = strip_secrets(context)
     return cleaned
 
 
-def _of_table(table: EncodedTable | Parts, texts: bool) -> dict[str, Any]:
+def _table_context(table: EncodedTable | TableParts, texts: bool) -> dict[str, Any]:
     at = table.head.at
     rest = {name: part for name, part in table.head.rest.items() if name != at}
     counts: dict[str, Any] = {}
     if at in (None, "rows"):
-        counts = _counted(table.rows, rest.get("columns"), table.columns)
-    return counts | _own_count(rest) | _scalars(rest, texts)
+        counts = _count_context(table.rows, rest.get("columns"), table.columns)
+    return counts | _find_own_count(rest) | _pick_scalars(rest, texts)
 
 
-def _own_count(value: dict[str, Any]) -> dict[str, Any]:
+def _find_own_count(value: dict[str, Any]) -> dict[str, Any]:
     """The count that the value itself has: a statement that changes rows and returns none counts
     them."""
     count = value.get("row_count")
@@ -519,29 +533,29 @@ def _own_count(value: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _rows(rows: list[Any], columns: Any) -> dict[str, Any]:
+def _rows_context(rows: list[Any], columns: Any) -> dict[str, Any]:
     row_keys = None
     if rows and isinstance(rows[0], dict):
         row_keys = list(rows[0])
-    return _counted(len(rows), columns, row_keys)
+    return _count_context(len(rows), columns, row_keys)
 
 
-def _counted(
+def _count_context(
     count: int,
     columns: Any,
     row_keys: list[str] | None,
 ) -> dict[str, Any]:
     """The number of rows and their columns. `columns` are those that the value itself names."""
     names = columns if isinstance(columns, list) else row_keys
-    if names is None or len(encode(names)) > COLUMNS_INLINE:
+    if names is None or len(encode(names)) > MAX_INLINE_COLUMN_BYTES:
         return {"row_count": count}
     return {"row_count": count, "columns": names}
 
 
-def _scalars(value: dict[str, Any], texts: bool) -> dict[str, Any]:
+def _pick_scalars(value: dict[str, Any], texts: bool) -> dict[str, Any]:
     """The scalars of a map that fit into an envelope."""
     scalars: dict[str, Any] = {}
-    left = SCALARS_INLINE
+    left = MAX_INLINE_SCALAR_BYTES
     for name, part in value.items():
         if name in RESERVED or not is_scalar(part):
             continue

@@ -7,15 +7,15 @@ every item ends as its pipeline would end it.
 import asyncio
 from typing import Any, Final
 
-from noetl.faults import fault
+from noetl.faults import hit_fault_point
 from noetl.model.errors import Failure
-from noetl.pipeline.calls import input_of
-from noetl.pipeline.direct import Direct
+from noetl.pipeline.calls import resolve_argument
+from noetl.pipeline.direct import DirectInputs
 from noetl.pipeline.environment import SeededFunctions
-from noetl.pipeline.failures import Failing, bounded, template_failure
+from noetl.pipeline.failures import TaskFailed, failure_from_template_error, limit_failure
 from noetl.pipeline.names import LoopItem, ScopeWrites, TemplateScope
 from noetl.pipeline.rendering import TaskRendering
-from noetl.pipeline.run import Shared
+from noetl.pipeline.run import SharedPipelineParts
 from noetl.playbook import templates
 from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
 from noetl.playbook.model import SinkTask, Task
@@ -29,7 +29,7 @@ class BatchedItems:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedPipelineParts,
         task: Task,
         tool: ManyTool,
         writes: ScopeWrites,
@@ -39,19 +39,19 @@ class BatchedItems:
         self._task = task
         self._tool = tool
         self._names = TemplateScope(shared.issued, writes, None, now, journaled=False)
-        self._scope = self._names.scope(None, task.name, _task=task.name, _attempt=1)
+        self._scope = self._names.make_scope(None, task.name, _task=task.name, _attempt=1)
         self._args: dict[str, Any] | None = None
-        self._step_input = templates.parsed(shared.step.input)
-        self._task_input = templates.parsed(task.input)
-        self._direct: Direct | None = None
+        self._step_input = templates.parse_texts(shared.step.input)
+        self._task_input = templates.parse_texts(task.input)
+        self._direct: DirectInputs | None = None
         loop = shared.step.loop
         if loop is not None and not self._step_input:
-            self._direct = Direct.of(self._task_input, loop.iterator)
+            self._direct = DirectInputs.from_template(self._task_input, loop.iterator)
 
     @classmethod
-    def of(
+    def from_shared(
         cls,
-        shared: Shared,
+        shared: SharedPipelineParts,
         writes: ScopeWrites,
         now: str,
     ) -> "BatchedItems | None":
@@ -60,7 +60,7 @@ class BatchedItems:
             return None
         (task,) = shared.tasks
         tool = shared.env.registry.get(task.kind)
-        if not isinstance(tool, ManyTool) or not _is_plain(task):
+        if not isinstance(tool, ManyTool) or not _is_plain_task(task):
             return None
         raw = raw_fields(tool)
         if any(value and name not in raw for name, value in task.config.items()):
@@ -70,7 +70,7 @@ class BatchedItems:
         except TemplateError:  # the pipeline reports it when it renders the input
             return None
 
-    async def run(
+    async def run_items(
         self, items: list[LoopItem], at_once: int = 1, *, stop: bool = False
     ) -> tuple[list[Failure | Any], float]:
         """Run the items, `at_once` at a time.
@@ -81,10 +81,10 @@ class BatchedItems:
         """
         clock = asyncio.get_running_loop().time
         began = clock()
-        ended = await self._inputs(items)
+        ended = await self._make_inputs(items)
         strict = stop and at_once == 1
         if strict:
-            _end_at_failure(ended)
+            _stop_at_failure(ended)
         seconds = clock() - began
         ready: list[int] = []
         for number, task_input in enumerate(ended):
@@ -94,10 +94,10 @@ class BatchedItems:
             return ended, seconds
         inputs = [ended[number] for number in ready]
         indexes = [items[number].index for number in ready]
-        fault("tool.before")
-        batch = await self._call(inputs, indexes, at_once, stop)
-        fault("tool.after")
-        redact = self._shared.env.redactor.outcome
+        hit_fault_point("tool.before")
+        batch = await self._call_tool(inputs, indexes, at_once, stop)
+        hit_fault_point("tool.after")
+        redact = self._shared.env.redactor.redact_outcome
         for number, outcome in zip(ready, batch.outcomes, strict=True):
             if outcome is None:
                 ended[number] = NOT_RUN
@@ -106,12 +106,12 @@ class BatchedItems:
             if isinstance(outcome, Success):
                 ended[number] = outcome.value
             else:
-                ended[number] = self._failed(outcome.failure)
+                ended[number] = self._limit_failure(outcome.failure)
         if strict:
-            _end_at_failure(ended)
+            _stop_at_failure(ended)
         return ended, seconds + batch.seconds
 
-    async def _call(
+    async def _call_tool(
         self,
         inputs: list[dict[str, Any]],
         indexes: list[int],
@@ -123,7 +123,7 @@ class BatchedItems:
             return await self._tool.run_many(
                 task.config,
                 inputs,
-                lambda nth: env.redactor.log(env.logs(task.name, indexes[nth])),
+                lambda nth: env.redactor.redact_log(env.logs(task.name, indexes[nth])),
                 at_once=at_once,
                 stop=stop,
             )
@@ -132,48 +132,48 @@ class BatchedItems:
             failed = Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
             return BatchOutcome([failed] * len(inputs), 0.0)
 
-    def _failed(self, failure: Failure) -> Failure:
-        return bounded(failure, task=self._task.name, attempt=1)
+    def _limit_failure(self, failure: Failure) -> Failure:
+        return limit_failure(failure, task=self._task.name, attempt=1)
 
     # ---- the input -------------------------------------------------------------------------------
 
-    async def _inputs(self, items: list[LoopItem]) -> list[Any]:
+    async def _make_inputs(self, items: list[LoopItem]) -> list[Any]:
         """The input of each item, or the failure to render it."""
         direct = self._direct
         if direct is None:
-            return [await self._input(item) for item in items]
+            return [await self._render_input(item) for item in items]
         if direct.rendered is None:
-            await self._input(items[0])
+            await self._render_input(items[0])
         inputs: list[Any] = []
-        for task_input, item in zip(direct.inputs(items), items, strict=True):
+        for task_input, item in zip(direct.make_inputs(items), items, strict=True):
             if task_input and self._args:
                 task_input = {**task_input, **self._args}
-            inputs.append(task_input or await self._input(item))
+            inputs.append(task_input or await self._render_input(item))
         return inputs
 
-    async def _input(self, item: LoopItem) -> dict[str, Any] | Failure:
+    async def _render_input(self, item: LoopItem) -> dict[str, Any] | Failure:
         try:
             if self._args is None:
                 args: dict[str, Any] = {}
                 for name, value in self._names.args.items():
-                    args[name] = await input_of(value, self._names.payloads)
+                    args[name] = await resolve_argument(value, self._names.payloads)
                 self._args = args
             merged = self._args
             if self._step_input:
-                step_input = await self._rendered(
+                step_input = await self._render_template(
                     item, self._step_input, self._names.args, "step input"
                 )
                 merged = {**step_input, **merged}
             if not self._task_input:
                 return dict(merged)
-            task_input = await self._rendered(item, self._task_input, merged, "input")
+            task_input = await self._render_template(item, self._task_input, merged, "input")
             if self._direct is not None:
-                self._direct.learn(task_input)
+                self._direct.set_rendered(task_input)
             return {**task_input, **merged}
-        except Failing as failing:
-            return self._failed(failing.failure)
+        except TaskFailed as failing:
+            return self._limit_failure(failing.failure)
 
-    async def _rendered(
+    async def _render_template(
         self,
         item: LoopItem,
         template: dict[str, Any],
@@ -183,7 +183,7 @@ class BatchedItems:
         command, task = self._shared.command, self._task.name
         scope = {
             **self._scope,
-            **item.names(self._names.outer),
+            **item.make_names(self._names.outer),
             "input": task_input,
             "args": task_input,
         }
@@ -201,11 +201,11 @@ class BatchedItems:
             rendered = await rendering.value(template)
         except TemplateError as error:
             where = f"step {command.step}, task {task}, {place}"
-            raise Failing(template_failure(error, where)) from error
+            raise TaskFailed(failure_from_template_error(error, where)) from error
         return rendered
 
 
-def _end_at_failure(ended: list[Any]) -> None:
+def _stop_at_failure(ended: list[Any]) -> None:
     """Mark all items after the first failed one as NOT_RUN."""
     for number, outcome in enumerate(ended):
         if isinstance(outcome, Failure):
@@ -214,7 +214,7 @@ def _end_at_failure(ended: list[Any]) -> None:
             return
 
 
-def _is_plain(task: Task) -> bool:
+def _is_plain_task(task: Task) -> bool:
     """Whether the task is one call without rules, assignments, `auth`, timeout or provenance."""
     spec = task.spec
     if isinstance(task, SinkTask) or task.set or task.provenance:

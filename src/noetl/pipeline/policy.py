@@ -8,26 +8,26 @@ from typing import Any
 
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook import durations
 from noetl.playbook.model import DEFAULT_ATTEMPTS, Action, Rule, Task
 
-DEFAULT_DELAY: Micros = 1_000_000
+DEFAULT_DELAY_MICROS: Micros = 1_000_000
 MAX_JUMPS = 10_000
 RETRY_AFTER_STATUSES = (429, 503)
-MAX_RETRY_AFTER: Micros = 3_600_000_000  # for a rule without `max_delay`
+MAX_RETRY_AFTER_MICROS: Micros = 3_600_000_000  # for a rule without `max_delay`
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class Continue:
     """Go on with the next task. `let_pass` is the failure that the rule lets pass."""
 
     let_pass: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Retry:
     """Try the task again after a delay."""
 
     delay: Micros
@@ -38,7 +38,7 @@ class Jump:
     """Go on with the task `to`. The pipeline may jump `max_jumps` times."""
 
     to: str
-    most: int
+    max_jumps: int
     let_pass: Failure | None = None
 
 
@@ -56,21 +56,21 @@ class Fail:
     failure: Failure
 
 
-Verdict = Go | Again | Jump | Break | Fail
+Verdict = Continue | Retry | Jump | Break | Fail
 
 
-async def matching(rules: list[Rule], rendering: TaskRendering) -> Action | None:
+async def find_action(rules: list[Rule], rendering: TaskRendering) -> Action | None:
     """The action of the first rule that matches.
 
     It decides alone, also if it is a retry and no try is left.
     """
     for rule in rules:
-        if rule.when is None or await rendering.guard(rule.when):
+        if rule.when is None or await rendering.evaluate_guard(rule.when):
             return rule.then
     return None
 
 
-async def verdict(
+async def reach_verdict(
     action: Action | None,
     failure: Failure | None,
     tries: int,
@@ -83,22 +83,24 @@ async def verdict(
     """
     if action is None:
         if failure is None:
-            return Go()
+            return Continue()
         return Fail(failure)
     if action.do != "retry":
-        return await _done(action.do, action, failure, rendering)
-    attempts = await _attempts(action, rendering)
+        return await _end_task(action.do, action, failure, rendering)
+    attempts = await _render_attempts(action, rendering)
     if tries >= attempts:
         exhausted = action.exhausted or "fail"
-        return await _done(exhausted, action, failure or _used_up(attempts), rendering)
-    own_delay = await delay(action, tries, rendering, chance)
-    longest = await _duration(action.max_delay, rendering)
+        return await _end_task(
+            exhausted, action, failure or _exhausted_failure(attempts), rendering
+        )
+    own_delay = await render_delay(action, tries, rendering, chance)
+    longest = await _render_duration(action.max_delay, rendering)
     if longest is None:
-        longest = MAX_RETRY_AFTER
-    return Again(max(own_delay, min(_asked_delay(failure), longest)))
+        longest = MAX_RETRY_AFTER_MICROS
+    return Retry(max(own_delay, min(_delay_asked_by_server(failure), longest)))
 
 
-async def _done(
+async def _end_task(
     do: str,
     action: Action,
     failure: Failure | None,
@@ -108,16 +110,16 @@ async def _done(
     try left."""
     match do:
         case "continue":
-            return Go(failure)
+            return Continue(failure)
         case "break":
             return Break(failure)
         case "jump":
             return Jump(action.to or "previous", action.max_jumps or MAX_JUMPS, failure)
         case _:
-            return Fail(await _declared(action, failure, rendering))
+            return Fail(await _declared_failure(action, failure, rendering))
 
 
-def _asked_delay(failure: Failure | None) -> Micros:
+def _delay_asked_by_server(failure: Failure | None) -> Micros:
     """The delay that an overloaded server asked for with `Retry-After`."""
     if failure is None or failure.http_status not in RETRY_AFTER_STATUSES:
         return 0
@@ -127,14 +129,14 @@ def _asked_delay(failure: Failure | None) -> Micros:
     return round(seconds * 1_000_000)
 
 
-def _used_up(attempts: int) -> Failure:
+def _exhausted_failure(attempts: int) -> Failure:
     message = (
         f"the task succeeded, but its rule still asked for another try after {attempts} of them"
     )
     return Failure(code="RETRY_EXHAUSTED", kind="policy", message=message)
 
 
-async def _declared(
+async def _declared_failure(
     action: Action,
     failure: Failure | None,
     rendering: TaskRendering,
@@ -159,22 +161,22 @@ async def _declared(
     )
 
 
-async def _attempts(action: Action, rendering: TaskRendering) -> int:
+async def _render_attempts(action: Action, rendering: TaskRendering) -> int:
     if action.attempts is None:
         return DEFAULT_ATTEMPTS
-    return await number(action.attempts, "attempts", rendering)
+    return await render_number(action.attempts, "attempts", rendering)
 
 
-async def number(template: Any, name: str, rendering: TaskRendering) -> int:
+async def render_number(template: Any, name: str, rendering: TaskRendering) -> int:
     value = await rendering.value(template)
     try:
         return int(value)
     except (TypeError, ValueError):
         message = f"{name} is {value!r}, not a number"
-        raise Failing(Failure(code="POLICY_INVALID", kind="config", message=message)) from None
+        raise TaskFailed(Failure(code="POLICY_INVALID", kind="config", message=message)) from None
 
 
-async def delay(
+async def render_delay(
     action: Any,
     tries: int,
     rendering: TaskRendering,
@@ -185,16 +187,16 @@ async def delay(
     `action` has the fields delay, backoff and max_delay.
     """
     backoff = action.backoff
-    base = await _duration(action.delay, rendering)
+    base = await _render_duration(action.delay, rendering)
     if base is None:
-        base = 0 if backoff in (None, "none") else DEFAULT_DELAY
-    longest = await _duration(action.max_delay, rendering)
+        base = 0 if backoff in (None, "none") else DEFAULT_DELAY_MICROS
+    longest = await _render_duration(action.max_delay, rendering)
     multiplier = getattr(action, "multiplier", None)
     jitter = getattr(action, "jitter", None)
-    return _delay(base, backoff, tries, multiplier, longest, jitter, chance)
+    return _compute_delay(base, backoff, tries, multiplier, longest, jitter, chance)
 
 
-def _delay(
+def _compute_delay(
     base: Micros,
     backoff: str | None,
     tries: int,
@@ -209,7 +211,7 @@ def _delay(
     elif backoff == "exponential":
         grown = base * min((multiplier or 2.0) ** min(tries - 1, 64), 1e9)
     if longest is None:
-        longest = durations.LONGEST
+        longest = durations.MAX_DURATION_US
     grown = min(grown, longest)
     share = float(jitter or 0.0)
     if jitter is True:
@@ -217,15 +219,17 @@ def _delay(
     return round(grown * (1 - share) + grown * share * chance)
 
 
-async def _duration(template: Any, rendering: TaskRendering) -> Micros | None:
+async def _render_duration(template: Any, rendering: TaskRendering) -> Micros | None:
     if template is None:
         return None
     value = await rendering.value(template)
     try:
-        return durations.micros(value)
+        return durations.parse_micros(value)
     except ValueError as error:
-        raise Failing(Failure(code="POLICY_INVALID", kind="config", message=str(error))) from None
+        raise TaskFailed(
+            Failure(code="POLICY_INVALID", kind="config", message=str(error))
+        ) from None
 
 
-def retries(task: Task) -> bool:
+def has_retry_rule(task: Task) -> bool:
     return any(rule.then.do == "retry" for rule in task.spec.policy.rules)

@@ -9,36 +9,36 @@ from typing import Any
 from noetl.model.codec import encode
 from noetl.tools.port import Tool
 
-INLINE = 256  # bytes of an input that stands in the envelope itself
+MAX_INLINE_INPUT_BYTES = 256  # bytes of an input that stands in the envelope itself
 PER_ITEM = "per item"  # in the envelope of a loop: an entry that its items do not share
 
 
-def made_with(kind: str, tool: Tool | None) -> dict[str, str]:
+def describe_tool(kind: str, tool: Tool | None) -> dict[str, str]:
     """`meta.tool`. It is the same for every result of a kind, so it is made once."""
     module = "noetl" if tool is None else type(tool).__module__
-    return _made_with(kind, module.partition(".")[0])
+    return _describe_kind(kind, module.partition(".")[0])
 
 
 @cache
-def _made_with(kind: str, package: str) -> dict[str, str]:
+def _describe_kind(kind: str, package: str) -> dict[str, str]:
     runtime = f"{sys.implementation.name} {'.'.join(map(str, sys.version_info[:3]))}"
     return {
         "kind": kind,
-        "version": _version(package),
-        "noetl": _version("noetl"),
+        "version": _package_version(package),
+        "noetl": _package_version("noetl"),
         "runtime": runtime,
     }
 
 
 @cache
-def _version(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:  # not installed, or the package has another name
         return ""
 
 
-def shared_provenance(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def merge_provenance(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """`meta.provenance` of items that are stored together.
 
     The row of an item has its own; the event has only the entries that all items share.
@@ -52,11 +52,11 @@ def shared_provenance(items: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {name: value if _is_scalar(value) else PER_ITEM for name, value in shared.items()}
 
 
-def is_small(task_input: dict[str, Any]) -> bool:
+def is_small_input(task_input: dict[str, Any]) -> bool:
     """Whether the input has only scalars, and fits into an envelope."""
     if not all(map(_is_scalar, task_input.values())):
         return False
-    return len(encode(task_input)) <= INLINE
+    return len(encode(task_input)) <= MAX_INLINE_INPUT_BYTES
 
 
 def _is_scalar(value: Any) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.model.reference import Reference
-from noetl.pipeline.data import HeadOf, LazyResult, ResultReader, is_rowset
-from noetl.pipeline.failures import Failing, template_failure
+from noetl.pipeline.data import HeadOfRows, LazyResult, ResultReader, is_rowset
+from noetl.pipeline.failures import TaskFailed, failure_from_template_error
 from noetl.playbook import templates
 from noetl.playbook.expressions import (
     WORKER_LIMITS,
@@ -18,9 +18,9 @@ from noetl.playbook.expressions import (
     NeedsData,
     TemplateError,
 )
-from noetl.playbook.templates import Marked
+from noetl.playbook.templates import MarkedValue
 
-MOST_LOADS = 10_000  # per template; each load brings data that the one before did not have
+MAX_LOADS = 10_000  # per template; each load brings data that the one before did not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +33,30 @@ class StoredRows:
 
     async def batches(self, size: int) -> AsyncIterator[list[Any]]:
         if is_rowset(self.reference):
-            async for batch in self._of_rowset(size):
+            async for batch in self._read_rowset_batches(size):
                 yield batch
             return
         for start in range(0, self.count, size):
             stop = min(start + size, self.count)
-            yield await self.payloads.range(self.reference, start, stop)
+            yield await self.payloads.read_item_range(self.reference, start, stop)
 
     async def reader(self) -> Any:
         """A reader of a row set, which the caller closes. None if the rows are stored as JSON."""
         if not is_rowset(self.reference):
             return None
-        return await self.payloads.open(self.reference)
+        return await self.payloads.open_rowset(self.reference)
 
-    async def _of_rowset(self, size: int) -> AsyncIterator[list[Any]]:
+    async def _read_rowset_batches(self, size: int) -> AsyncIterator[list[Any]]:
         """Read the file from its beginning to its end: reading by ranges would read its parts many
         times."""
-        from noetl.results.rowsets import as_rows  # loads Arrow, which JSON rows do not need
+        from noetl.results.rowsets import list_rows  # loads Arrow, which JSON rows do not need
 
-        reader = await self.payloads.open(self.reference)
+        reader = await self.payloads.open_rowset(self.reference)
         try:
             batches = reader.batches()
             while (batch := await asyncio.to_thread(next, batches, None)) is not None:
                 for start in range(0, batch.num_rows, size):
-                    yield await asyncio.to_thread(as_rows, batch.slice(start, size))
+                    yield await asyncio.to_thread(list_rows, batch.slice(start, size))
         finally:
             await asyncio.to_thread(reader.close)
 
@@ -81,70 +81,74 @@ class TaskRendering:
         return self._scope
 
     async def value(self, template: Any) -> Any:
-        return await self._evaluate(templates.render_value, template)
+        return await self._evaluate_or_fail(templates.render_value, template)
 
-    async def lazy(self, template: Any) -> Any:
+    async def render_lazily(self, template: Any) -> Any:
         """Render the template, but leave a stored result a LazyResult."""
-        return await self._evaluate(templates.evaluate, template)
+        return await self._evaluate_or_fail(templates.evaluate, template)
 
     async def source(self, template: Any) -> Any:
         """Render the template; for a stored row set, return a reader of it."""
-        result = await self._stored_result(template)
+        result = await self._find_stored_result(template)
         if result is not None:
             reference = result.envelope.reference
-            if reference is not None and is_rowset(reference) and not self.payloads.has(reference):
-                return await self.payloads.open(reference)
+            if (
+                reference is not None
+                and is_rowset(reference)
+                and not self.payloads.is_in_memory(reference)
+            ):
+                return await self.payloads.open_rowset(reference)
         return await self.value(template)
 
-    async def _stored_result(self, template: Any) -> LazyResult | None:
+    async def _find_stored_result(self, template: Any) -> LazyResult | None:
         """The result that the template is, if it is a reference to one."""
         if not isinstance(template, str):
             return None
-        value = await self.lazy(template)
+        value = await self.render_lazily(template)
         return value if isinstance(value, LazyResult) else None
 
     async def fetched(self, uri: str) -> Any:
-        return await self.payloads.fetch(uri)
+        return await self.payloads.fetch_uri(uri)
 
     async def rows(self, template: Any) -> Any:
         """Render the template, but leave stored rows, also those of a map, in the store as StoredRows."""
-        result = await self._stored_result(template)
+        result = await self._find_stored_result(template)
         if result is None or result.envelope.reference is None:
             return await self.value(template)
         reference = result.envelope.reference
-        if result.table is not None:
-            await self.payloads.load(HeadOf(reference))
-            rows = self._rows(result.table)
-            return {**self.payloads.head(reference), str(reference.rows_at): rows}
-        if result.rows_known is None:
+        if result.unread_table is not None:
+            await self.payloads.load(HeadOfRows(reference))
+            rows = self._make_stored_rows(result.unread_table)
+            return {**self.payloads.get_head(reference), str(reference.rows_at): rows}
+        if result.known_row_count is None:
             return await self.value(template)
-        return self._rows(reference, result.rows_known)
+        return self._make_stored_rows(reference, result.known_row_count)
 
-    def _rows(self, reference: Reference, count: int | None = None) -> StoredRows:
+    def _make_stored_rows(self, reference: Reference, count: int | None = None) -> StoredRows:
         alone = replace(reference, rows_at=None)
         return StoredRows(alone, reference.rows or count or 0, self.payloads)
 
-    async def guard(self, template: Any) -> bool:
-        return bool(await self._evaluate(templates.guard, template))
+    async def evaluate_guard(self, template: Any) -> bool:
+        return bool(await self._evaluate_or_fail(templates.evaluate_guard, template))
 
-    async def marked(self, template: str) -> tuple[str, list[Marked]]:
-        text, marks = await self._evaluate(templates.render_marked, template)
+    async def marked(self, template: str) -> tuple[str, list[MarkedValue]]:
+        text, marks = await self._evaluate_or_fail(templates.render_marked, template)
         return text, marks
 
-    async def _evaluate(self, function: Callable[..., Any], template: Any) -> Any:
+    async def _evaluate_or_fail(self, function: Callable[..., Any], template: Any) -> Any:
         try:
-            return await self.attempt(function, template)
+            return await self.evaluate_with_loads(function, template)
         except TemplateError as error:
-            raise Failing(template_failure(error, self.where)) from error
+            raise TaskFailed(failure_from_template_error(error, self.where)) from error
 
-    async def attempt(self, function: Callable[..., Any], template: Any) -> Any:
+    async def evaluate_with_loads(self, function: Callable[..., Any], template: Any) -> Any:
         """Call `function` with the template until all data that it needs is loaded."""
         self.payloads.trim()
-        for _ in range(MOST_LOADS):
+        for _ in range(MAX_LOADS):
             try:
                 return function(
                     template, self.scope, limits=WORKER_LIMITS, functions=self.functions
                 )
             except NeedsData as need:
                 await self.payloads.load(need.request)
-        raise LimitError(f"the template needs more than {MOST_LOADS} parts of stored data")
+        raise LimitError(f"the template needs more than {MAX_LOADS} parts of stored data")

@@ -15,47 +15,61 @@ from typing import Any, Literal
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from noetl.faults import fault
+from noetl.faults import hit_fault_point
 from noetl.model import events as e
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.codec import encode
-from noetl.model.commands import LONGEST_HELD_DELAY, Command, Journal
+from noetl.model.commands import MAX_HELD_DELAY_MICROS, Command, Journal
 from noetl.model.decisions import AddPart
-from noetl.model.envelope import SELECTIONS, Envelope, Input, Meta, failed, is_scalar
-from noetl.model.errors import SAMPLE, Failure
+from noetl.model.envelope import (
+    SELECTIONS_KEY,
+    Envelope,
+    Input,
+    Meta,
+    is_scalar,
+    make_failed_envelope,
+)
+from noetl.model.errors import SAMPLE_KEY, Failure
 from noetl.model.ids import Micros, call_id
 from noetl.pipeline import pages, policy
-from noetl.pipeline.calls import Caller, Done, TaskTry, done, perform, perform_in_memory
+from noetl.pipeline.calls import (
+    SuccessfulTry,
+    TaskCaller,
+    TaskTry,
+    from_success,
+    run_call,
+    run_call_in_memory,
+)
 from noetl.pipeline.data import LazyResult, ResultReader
-from noetl.pipeline.environment import Environment, Journaling, OutgoingEvent, SeededFunctions
-from noetl.pipeline.failures import Failing, bounded
+from noetl.pipeline.environment import Environment, OutgoingEvent, SeededFunctions, SendJournalEntry
+from noetl.pipeline.failures import TaskFailed, limit_failure
 from noetl.pipeline.names import (
-    REDUCED,
-    Issued,
+    REDUCED_WRITES,
+    CommandNames,
     LoopItem,
     ScopeWrites,
     TemplateScope,
-    failed_call,
-    nothing,
+    describe_failed_call,
+    empty_result,
 )
-from noetl.pipeline.origins import Origins
-from noetl.pipeline.pages import Later
-from noetl.pipeline.persist import ResultWriter, StorageWish, tables_in
-from noetl.pipeline.policy import Again, Break, Fail, Go, Jump, Verdict
-from noetl.pipeline.provenance import made_with
+from noetl.pipeline.origins import TextOrigins
+from noetl.pipeline.pages import LaterPage
+from noetl.pipeline.persist import ResultWriter, StorageWish, find_tables
+from noetl.pipeline.policy import Break, Continue, Fail, Jump, Retry, Verdict
+from noetl.pipeline.provenance import describe_tool
 from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook.assignments import is_state
 from noetl.playbook.model import NoopTask, SinkTask, Step, Task
-from noetl.playbook.plan import StepPlan, templates_in
-from noetl.playbook.reducers import GATHERING
+from noetl.playbook.plan import StepPlan, find_templates
+from noetl.playbook.reducers import REFERENCE_REDUCERS
 from noetl.tools.port import Failed, Success, Suspend
-from noetl.tools.workbook import called
+from noetl.tools.workbook import resolve_workbook_call
 
-MAX_RECOVERED_MESSAGE = 200  # characters
+MAX_RECOVERED_MESSAGE_CHARS = 200  # characters
 # Tools of these kinds return data of other systems.
-FETCHING = frozenset({"artifact", "http", "nats", "shell"})
+FOREIGN_DATA_KINDS = frozenset({"artifact", "http", "nats", "shell"})
 # For tools of these kinds, the field of the task that the result quotes.
-PLACES = {
+QUOTED_PLACE_FIELDS = {
     "sink": "target",
     "transfer": "target",
     "spark": "output",
@@ -64,7 +78,7 @@ MAX_OUTER_BYTES = 2_048  # of the outer iterations that a child execution receiv
 MAX_WORKLOAD_BYTES = 2_048  # of a child's input that an event carries
 
 
-class Ended(Struct, frozen=True):
+class PipelineEnd(Struct, frozen=True):
     """The end of a pipeline.
 
     `value` is the value of the last successful task. `failure` is set if the pipeline failed. `ran`
@@ -92,7 +106,7 @@ class PipelinePause(Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Tasks:
+class TaskPosition:
     """The position of a pipeline in its tasks."""
 
     goto: int = 0
@@ -101,16 +115,18 @@ class Tasks:
     jumps: int = 0
     page: Any = None
     resolved: Envelope | None = None
-    given: dict[str, Any] = field(default_factory=dict)  # the input of the current try
-    of_payload: bool | None = None  # whether `given` has a text of a payload; None: not computed
+    task_input: dict[str, Any] = field(default_factory=dict)  # the input of the current try
+    has_payload_text: bool | None = (
+        None  # whether `given` has a text of a payload; None: not computed
+    )
 
 
-def tasks_of(step: Step) -> list[Task]:
+def list_step_tasks(step: Step) -> list[Task]:
     """The tasks of the step; a step without tasks has one `noop`."""
     return list(step.tool) or [NoopTask(name=step.step)]
 
 
-class Shared(Struct, frozen=True):
+class SharedPipelineParts(Struct, frozen=True):
     """What the pipelines of all items of one command share.
 
     A task in `broken` fails when it is run.
@@ -122,10 +138,10 @@ class Shared(Struct, frozen=True):
     tasks: tuple[Task, ...]
     broken: dict[str, Failure]
     persist: ResultWriter
-    issued: Issued
+    issued: CommandNames
 
     @classmethod
-    def by(
+    def from_command(
         cls,
         env: Environment,
         command: Command,
@@ -133,18 +149,18 @@ class Shared(Struct, frozen=True):
         workbook: Mapping[str, Task],
         payloads: ResultReader,
         persist: ResultWriter,
-    ) -> "Shared":
+    ) -> "SharedPipelineParts":
         step = plan.step
         tasks: list[Task] = []
         broken: dict[str, Failure] = {}
-        for task in tasks_of(step):
-            resolved_task = called(task, workbook)
+        for task in list_step_tasks(step):
+            resolved_task = resolve_workbook_call(task, workbook)
             if isinstance(resolved_task, Failure):
                 broken[task.name] = resolved_task
                 tasks.append(task)
             else:
                 tasks.append(resolved_task)
-        issued = Issued.by(command, payloads, plan.uses.steps)
+        issued = CommandNames.from_command(command, payloads, plan.uses.steps)
         return cls(env, command, step, tuple(tasks), broken, persist, issued)
 
 
@@ -153,11 +169,11 @@ class Pipeline:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedPipelineParts,
         writes: ScopeWrites,
         *,
         item: LoopItem | None = None,
-        journal: Journaling | None = None,
+        journal: SendJournalEntry | None = None,
         behind: int = 0,
     ) -> None:
         self.env = env = shared.env
@@ -168,20 +184,20 @@ class Pipeline:
         self.payloads = shared.issued.payloads
         self.persist = shared.persist
         self.names = TemplateScope(
-            shared.issued, writes, item, iso(env.clock.now()), journaled=journal is not None
+            shared.issued, writes, item, format_iso(env.clock.now()), journaled=journal is not None
         )
         self._journal = journal
-        self._behind = behind  # tries that a deferred item has made already
-        self._at = Tasks()
+        self._earlier_tries = behind  # tries that a deferred item has made already
+        self._position = TaskPosition()
         self._ran = False
         self._most_tries = 1
-        self._sinks: list[str] = []
+        self._ended_sinks: list[str] = []
         self._recovered: e.Recovered | None = None
         self._sets = 0
         if journal is not None:
-            self._resume(command.journal)
+            self._resume_journal(command.journal)
 
-    def _resume(self, journal: Journal) -> None:
+    def _resume_journal(self, journal: Journal) -> None:
         """Continue where the journal of an earlier attempt ends."""
         names = self.names
         for task, envelope in journal.results.items():
@@ -192,8 +208,8 @@ class Pipeline:
             names.last = LazyResult(journal.last, self.payloads)
         self._ran = bool(journal.runs)
         self._recovered = journal.recovered
-        names.restore(journal.set)
-        self._at = Tasks(
+        names.restore_writes(journal.set)
+        self._position = TaskPosition(
             journal.goto,
             dict(journal.runs),
             journal.tries,
@@ -204,105 +220,105 @@ class Pipeline:
 
     # ---- the sequence ----------------------------------------------------------------------------
 
-    async def run(self) -> Ended | PipelinePause:
-        while self._at.goto < len(self.tasks):
-            task = self.tasks[self._at.goto]
+    async def run(self) -> PipelineEnd | PipelinePause:
+        while self._position.goto < len(self.tasks):
+            task = self.tasks[self._position.goto]
             try:
-                ended = await self._task(task)
-            except Failing as failing:
-                failure = bounded(failing.failure, task=task.name)
-                return self._failed(failure, {}, Meta(tool=self._tool(task)))
+                ended = await self._run_task(task)
+            except TaskFailed as failing:
+                failure = limit_failure(failing.failure, task=task.name)
+                return self._end_with_failure(failure, {}, Meta(tool=self._describe_tool(task)))
             if ended is not None:
                 return ended
-        return self._good()
+        return self._end_well()
 
-    def _good(self) -> Ended:
+    def _end_well(self) -> PipelineEnd:
         last = self.names.last
         because = ""
         if last is not None:
-            because = last.envelope.why_no_value(failed_call(last))
-        value = self.names.prev or nothing(self.payloads, because)
-        return Ended(
+            because = last.envelope.explain_no_value(describe_failed_call(last))
+        value = self.names.prev or empty_result(self.payloads, because)
+        return PipelineEnd(
             value,
             tries=self._most_tries,
             ran=self._ran,
-            sinks=tuple(self._sinks),
+            sinks=tuple(self._ended_sinks),
             recovered=self._recovered,
         )
 
-    def _failed(
+    def _end_with_failure(
         self,
         failure: Failure,
         facts: dict[str, Any],
         meta: Meta | None,
-    ) -> Ended:
-        value = self.names.prev or nothing(self.payloads)
-        tries = max(self._most_tries, self._at.tries)
-        return Ended(
+    ) -> PipelineEnd:
+        value = self.names.prev or empty_result(self.payloads)
+        tries = max(self._most_tries, self._position.tries)
+        return PipelineEnd(
             value,
             failure,
             facts,
             tries=tries,
-            sinks=tuple(self._sinks),
+            sinks=tuple(self._ended_sinks),
             meta=meta,
         )
 
-    async def _task(self, task: Task) -> Ended | PipelinePause | None:
+    async def _run_task(self, task: Task) -> PipelineEnd | PipelinePause | None:
         """Run one task until it has ended for good. Returns None if the pipeline goes on."""
-        at = self._at
+        at = self._position
         run = at.runs.get(task.name, 0) + 1
-        if at.tries == 0 and self._behind and policy.retries(task):
-            at.tries = self._behind
+        if at.tries == 0 and self._earlier_tries and policy.has_retry_rule(task):
+            at.tries = self._earlier_tries
         while True:
             task_try = TaskTry(task, run, at.tries + 1)
-            outcome = await self._try(task_try)
+            outcome = await self._run_try(task_try)
             if outcome is None:
                 at.goto += 1
                 return None
             if isinstance(outcome, Suspend):
-                return await self._suspended(task_try, outcome)
-            if isinstance(outcome, Later):
+                return await self._suspend_task(task_try, outcome)
+            if isinstance(outcome, LaterPage):
                 return PipelinePause(task.name, delay=outcome.delay, tries=at.tries)
             at.tries += 1
             self._most_tries = max(self._most_tries, at.tries)
-            result = await self._stored(task_try, outcome)
-            result, verdict = await self._judged(task_try, result)
-            if not isinstance(verdict, Again):
-                return await self._settle(task_try, result, verdict)
-            pause = await self._again(task_try, result, verdict)
+            result = await self._store_outcome(task_try, outcome)
+            result, verdict = await self._judge_result(task_try, result)
+            if not isinstance(verdict, Retry):
+                return await self._settle_task(task_try, result, verdict)
+            pause = await self._wait_for_retry(task_try, result, verdict)
             if pause is not None:
                 return pause
 
-    async def _settle(
+    async def _settle_task(
         self,
         task_try: TaskTry,
         result: LazyResult,
-        verdict: Go | Break | Jump | Fail,
-    ) -> Ended | None:
+        verdict: Continue | Break | Jump | Fail,
+    ) -> PipelineEnd | None:
         """Close a task that has ended: move on and journal its end.
 
         The last task needs no entry, because the report tells its end.
         """
-        task, at = task_try.task, self._at
+        task, at = task_try.task, self._position
         transparent = isinstance(task, SinkTask)
-        target = self._target(task, verdict)
+        target = self._find_target(task, verdict)
         self._ran = True
         if not transparent:
-            self._replace(task.name)
+            self._drop_earlier_result(task.name)
             self.names.tasks[task.name] = self.names.last = result
             if result.envelope.ok:
                 self.names.prev = result
         elif result.envelope.ok:
-            self._sinks.append(task.name)
+            self._ended_sinks.append(task.name)
         if isinstance(verdict, Fail):
-            failure = bounded(verdict.failure, task=task.name, attempt=task_try.attempt)
-            return self._failed(failure, result.envelope.context, result.envelope.meta)
+            failure = limit_failure(verdict.failure, task=task.name, attempt=task_try.attempt)
+            return self._end_with_failure(failure, result.envelope.context, result.envelope.meta)
         self._note_recovery(task, verdict)
         at.runs[task.name] = task_try.run
         at.goto, at.tries, at.page = target, 0, None
         if target >= len(self.tasks):
-            return self._good()
-        await self._send(
+            return self._end_well()
+        await self._journal_entry(
             lambda common, values: e.TaskDone(
                 task=task.name,
                 run=task_try.run,
@@ -315,10 +331,10 @@ class Pipeline:
                 **common,
             )
         )
-        self._sinks.clear()
+        self._ended_sinks.clear()
         return None
 
-    def _note_recovery(self, task: Task, verdict: Go | Break | Jump) -> None:
+    def _note_recovery(self, task: Task, verdict: Continue | Break | Jump) -> None:
         """Count a failure that a rule lets pass.
 
         A rule that asked in vain for a retry of a success counts too.
@@ -331,7 +347,7 @@ class Pipeline:
             by = "break"
         elif isinstance(verdict, Jump):
             by = "jump"
-        message = error.message[:MAX_RECOVERED_MESSAGE]
+        message = error.message[:MAX_RECOVERED_MESSAGE_CHARS]
         recovered = e.Recovered(
             task=task.name,
             by=by,
@@ -341,81 +357,83 @@ class Pipeline:
         if self._recovered is None:
             self._recovered = recovered
         else:
-            self._recovered = self._recovered.and_then(recovered)
+            self._recovered = self._recovered.add_later_errors(recovered)
 
-    def _replace(self, task: str) -> None:
+    def _drop_earlier_result(self, task: str) -> None:
         """Drop the data of an earlier run of the task, so that a pipeline that jumps back many
         times holds the data of its last round only."""
         former = self.names.tasks.get(task)
         if former is not None and former.envelope.reference is not None:
             self.payloads.drop(former.envelope.reference)
 
-    def _target(self, task: Task, verdict: Verdict) -> int:
+    def _find_target(self, task: Task, verdict: Verdict) -> int:
         """The position of the task that follows."""
         match verdict:
-            case Jump(to=to, most=most):
-                self._at.jumps += 1
-                if self._at.jumps > most:
+            case Jump(to=to, max_jumps=most):
+                self._position.jumps += 1
+                if self._position.jumps > most:
                     message = f"the pipeline jumped more than {most} times; raise max_jumps if that is meant"
                     failure = Failure(code="JUMP_LIMIT", kind="policy", message=message)
-                    raise Failing(failure, final=True)
-                return self._named(task, to)
+                    raise TaskFailed(failure, final=True)
+                return self._find_task(task, to)
             case Break():
                 return len(self.tasks)
             case _:
-                return self._at.goto + 1
+                return self._position.goto + 1
 
-    def _named(self, task: Task, to: str) -> int:
+    def _find_task(self, task: Task, to: str) -> int:
         if to == "previous":
-            return max(self._at.goto - 1, 0)
+            return max(self._position.goto - 1, 0)
         for number, other in enumerate(self.tasks):
             if other.name == to:
                 return number
         message = f"task {task.name} jumps to {to!r}, which is no task of this step"
-        raise Failing(Failure(code="JUMP_UNKNOWN", kind="policy", message=message), final=True)
+        raise TaskFailed(Failure(code="JUMP_UNKNOWN", kind="policy", message=message), final=True)
 
     # ---- one try ---------------------------------------------------------------------------------
 
-    async def _try(self, task_try: TaskTry) -> Done | Failed | Suspend | Later | None:
+    async def _run_try(
+        self, task_try: TaskTry
+    ) -> SuccessfulTry | Failed | Suspend | LaterPage | None:
         """Run one try of a task. Returns None if the task is skipped."""
-        at = self._at
+        at = self._position
         task = task_try.task
-        at.given, at.of_payload = {}, None
+        at.task_input, at.has_payload_text = {}, None
         try:
             if task.name in self._broken:
                 return Failed(self._broken[task.name])
             if at.resolved is not None:
-                at.given = await self._caller().given(task_try)
-                return self._came()
+                at.task_input = await self._make_caller().render_input(task_try)
+                return self._take_resolved()
             when = task.spec.when
-            if when is not None and at.tries in (0, self._behind) and at.page is None:
+            if when is not None and at.tries in (0, self._earlier_tries) and at.page is None:
                 # before the first try and the first page
-                if not await self._rendering(task_try, {}, "when").guard(when):
+                if not await self._make_rendering(task_try, {}, "when").evaluate_guard(when):
                     return None
-            prepared = await self._caller().prepare(task_try)
-            at.given = prepared.call.input
+            prepared = await self._make_caller().prepare(task_try)
+            at.task_input = prepared.call.input
             if task.spec.paginate is not None:
-                return await self._pages(task_try, prepared)
+                return await self._run_pages(task_try, prepared)
             if self._journal is None:
-                outcome = await perform_in_memory(prepared)
+                outcome = await run_call_in_memory(prepared)
             else:
-                outcome = await perform(prepared)
+                outcome = await run_call(prepared)
             if isinstance(outcome, Success):
-                return done(outcome)
+                return from_success(outcome)
             return outcome
-        except Failing as failing:
+        except TaskFailed as failing:
             if failing.final:
                 raise
             return Failed(failing.failure)
 
-    def _caller(self) -> Caller:
+    def _make_caller(self) -> TaskCaller:
         """A new one for each use: if the pipeline kept it, both would form a reference cycle that
         holds all their data until the garbage collector runs."""
-        return Caller(self.env, self.command, self.step, self.names, self._rendering)
+        return TaskCaller(self.env, self.command, self.step, self.names, self._make_rendering)
 
-    def _came(self) -> Done | Failed:
+    def _take_resolved(self) -> SuccessfulTry | Failed:
         """The outcome of a task that waited: the result it waited for."""
-        envelope, self._at.resolved = self._at.resolved, None
+        envelope, self._position.resolved = self._position.resolved, None
         assert envelope is not None
         if not envelope.ok:
             failure = envelope.error
@@ -423,19 +441,21 @@ class Pipeline:
                 failure = Failure(code="FAILED", message="what the task waited for failed")
             return Failed(failure)
         if envelope.reference is None and not envelope.no_value:
-            return Done(envelope.context.get("value"))
-        not_copied = (SELECTIONS, "results")
+            return SuccessfulTry(envelope.context.get("value"))
+        not_copied = (SELECTIONS_KEY, "results")
         context = {
             name: value for name, value in envelope.context.items() if name not in not_copied
         }
         copied = replace(envelope, context=context, meta=None)
-        return Done(stored=LazyResult(copied, self.payloads))
+        return SuccessfulTry(stored=LazyResult(copied, self.payloads))
 
-    async def _stored(self, task_try: TaskTry, outcome: Done | Failed) -> LazyResult:
+    async def _store_outcome(
+        self, task_try: TaskTry, outcome: SuccessfulTry | Failed
+    ) -> LazyResult:
         """The outcome with its envelope. It is durable if the pipeline has a journal."""
         if isinstance(outcome, Failed):
-            return await self._failed_result(task_try, outcome)
-        meta = await self._meta(task_try)
+            return await self._make_failed_result(task_try, outcome)
+        meta = await self._make_meta(task_try)
         if outcome.stored is not None:
             return LazyResult(replace(outcome.stored.envelope, meta=meta), self.payloads)
         if self._journal is None:
@@ -448,27 +468,27 @@ class Pipeline:
         parent = None
         if self.names.last is not None:
             parent = self.names.last.envelope
-        envelope = await self.persist.result(
-            self._label(task_try),
+        envelope = await self.persist.put_result(
+            self._make_label(task_try),
             outcome.value,
             outcome.facts,
             parent=parent,
             meta=meta,
-            wish=StorageWish.of(task_try.task.output),
-            texts=self._shows_texts(task_try),
+            wish=StorageWish.from_output(task_try.task.output),
+            texts=self._may_show_texts(task_try),
         )
-        if tables_in(outcome.value):
+        if find_tables(outcome.value):
             return LazyResult(envelope, self.payloads)
         return LazyResult(envelope, self.payloads, outcome.value)
 
-    async def _failed_result(self, task_try: TaskTry, outcome: Failed) -> LazyResult:
-        failure = bounded(outcome.failure, task=task_try.task.name, attempt=task_try.attempt)
-        failure = await self._with_sample(task_try, failure, outcome.sample)
-        meta = await self._meta_of_failure(task_try)
-        envelope = replace(failed(failure, **outcome.facts), meta=meta)
+    async def _make_failed_result(self, task_try: TaskTry, outcome: Failed) -> LazyResult:
+        failure = limit_failure(outcome.failure, task=task_try.task.name, attempt=task_try.attempt)
+        failure = await self._store_sample(task_try, failure, outcome.sample)
+        meta = await self._make_failure_meta(task_try)
+        envelope = replace(make_failed_envelope(failure, **outcome.facts), meta=meta)
         return LazyResult(envelope, self.payloads, None)
 
-    async def _with_sample(
+    async def _store_sample(
         self,
         task_try: TaskTry,
         failure: Failure,
@@ -481,42 +501,46 @@ class Pipeline:
         if not sample or self._journal is None or self.names.item is not None:
             return failure
         try:
-            reference = await self.persist.put(f"{self._label(task_try)}.sample", sample)
-        except Failing:
+            reference = await self.persist.put_value(f"{self._make_label(task_try)}.sample", sample)
+        except TaskFailed:
             return failure  # report the original failure, without the sample
-        return replace(failure, detail={**failure.detail, SAMPLE: to_builtins(reference)})
+        return replace(failure, detail={**failure.detail, SAMPLE_KEY: to_builtins(reference)})
 
-    async def _meta(self, task_try: TaskTry) -> Meta:
+    async def _make_meta(self, task_try: TaskTry) -> Meta:
         task = task_try.task
         provenance: dict[str, Any] = {}
         if task.provenance:
-            provenance = await self._rendering(task_try, {}, "provenance").value(task.provenance)
-        task_input = await self._input(task_try)
+            provenance = await self._make_rendering(task_try, {}, "provenance").value(
+                task.provenance
+            )
+        task_input = await self._store_input(task_try)
         return Meta(
-            tool=self._tool(task),
+            tool=self._describe_tool(task),
             input=task_input,
             provenance=provenance,
         )
 
-    async def _meta_of_failure(self, task_try: TaskTry) -> Meta:
+    async def _make_failure_meta(self, task_try: TaskTry) -> Meta:
         """The meta as far as it can be made: an error in it must not replace the task's own
         failure."""
         try:
-            return await self._meta(task_try)
-        except Failing:
-            return Meta(tool=self._tool(task_try.task))
+            return await self._make_meta(task_try)
+        except TaskFailed:
+            return Meta(tool=self._describe_tool(task_try.task))
 
-    def _tool(self, task: Task) -> dict[str, str]:
-        return made_with(task.kind, self.env.registry.get(task.kind))
+    def _describe_tool(self, task: Task) -> dict[str, str]:
+        return describe_tool(task.kind, self.env.registry.get(task.kind))
 
-    async def _input(self, task_try: TaskTry) -> Input | None:
+    async def _store_input(self, task_try: TaskTry) -> Input | None:
         """The input as the envelope records it. None for an item: the loop names its collection."""
-        if not self._at.given or self._journal is None or self.names.item is not None:
+        if not self._position.task_input or self._journal is None or self.names.item is not None:
             return None
         inline = not self._has_text_of_payload(task_try.task)
-        return await self.persist.input(self._label(task_try), self._at.given, inline=inline)
+        return await self.persist.put_input(
+            self._make_label(task_try), self._position.task_input, inline=inline
+        )
 
-    def _label(self, task_try: TaskTry, page: int = 0) -> str:
+    def _make_label(self, task_try: TaskTry, page: int = 0) -> str:
         """A label that no other put of this attempt has: a task may run and be tried again."""
         label = task_try.task.name
         if task_try.run != 1:
@@ -527,59 +551,61 @@ class Pipeline:
             label = f"{label}.p{page}"
         return label
 
-    async def _judged(self, task_try: TaskTry, result: LazyResult) -> tuple[LazyResult, Verdict]:
+    async def _judge_result(
+        self, task_try: TaskTry, result: LazyResult
+    ) -> tuple[LazyResult, Verdict]:
         """The verdict on a result: first the task's `set`, if it succeeded, then its policy."""
         task = task_try.task
         if result.envelope.ok and task.set:
             try:
-                await self._assign(task.set, self._after(task_try, result, "set"))
-            except Failing as failing:
-                failure = bounded(failing.failure, task=task.name, attempt=task_try.attempt)
-                result = LazyResult(failed(failure), self.payloads, None)
+                await self._assign_values(task.set, self._rendering_after(task_try, result, "set"))
+            except TaskFailed as failing:
+                failure = limit_failure(failing.failure, task=task.name, attempt=task_try.attempt)
+                result = LazyResult(make_failed_envelope(failure), self.payloads, None)
         error = result.envelope.error
         if not task.spec.policy.rules:
             if error is None:
-                return result, Go()
+                return result, Continue()
             return result, Fail(error)
         try:
-            return result, await self._verdict(task_try, result)
-        except Failing as failing:
+            return result, await self._apply_policy(task_try, result)
+        except TaskFailed as failing:
             if error is None:
                 raise
-            return result, Fail(error.followed_by(failing.failure))
+            return result, Fail(error.join_later_failure(failing.failure))
 
-    async def _verdict(self, task_try: TaskTry, result: LazyResult) -> Verdict:
+    async def _apply_policy(self, task_try: TaskTry, result: LazyResult) -> Verdict:
         """The verdict of the first matching rule, after its `set`."""
-        rendering = self._after(task_try, result, "policy")
-        action = await policy.matching(task_try.task.spec.policy.rules, rendering)
+        rendering = self._rendering_after(task_try, result, "policy")
+        action = await policy.find_action(task_try.task.spec.policy.rules, rendering)
         if action is not None and action.set:
-            await self._assign(action.set, rendering)
-        chance = self._functions(task_try, "jitter").random(0)
-        return await policy.verdict(
-            action, result.envelope.error, self._at.tries, rendering, chance
+            await self._assign_values(action.set, rendering)
+        chance = self._make_functions(task_try, "jitter").random(0)
+        return await policy.reach_verdict(
+            action, result.envelope.error, self._position.tries, rendering, chance
         )
 
-    async def _assign(self, values: dict[str, Any], rendering: TaskRendering) -> None:
+    async def _assign_values(self, values: dict[str, Any], rendering: TaskRendering) -> None:
         """Every value is rendered before the first one is assigned."""
         rendered = {target: await rendering.value(value) for target, value in values.items()}
         for target, value in rendered.items():
             if is_state(target):
                 # Events show secrets redacted, so state holds the redacted value from the start.
-                value = self.env.redactor.value(value)
-            literal = next(templates_in(values[target]), None) is None
-            self.names.assign(target, value, literal=literal)
+                value = self.env.redactor.redact_value(value)
+            literal = next(find_templates(values[target]), None) is None
+            self.names.assign_value(target, value, literal=literal)
 
     # ---- again, later ----------------------------------------------------------------------------
 
-    async def _again(
-        self, task_try: TaskTry, result: LazyResult, verdict: Again
+    async def _wait_for_retry(
+        self, task_try: TaskTry, result: LazyResult, verdict: Retry
     ) -> PipelinePause | None:
         """Wait for the next try. Returns a pause if the delay is too long to hold a worker."""
-        at, error = self._at, result.envelope.error
+        at, error = self._position, result.envelope.error
         page = 0
         if at.page is not None:
             page = at.page.number
-        await self._send(
+        await self._journal_entry(
             lambda common, values: e.RetryStarted(
                 task=task_try.task.name,
                 run=task_try.run,
@@ -593,7 +619,7 @@ class Pipeline:
             keep=True,
         )
         # The server cannot issue one item of a frame by itself, so a frame never pauses.
-        if verdict.delay > LONGEST_HELD_DELAY and self.command.kind != "frame":
+        if verdict.delay > MAX_HELD_DELAY_MICROS and self.command.kind != "frame":
             return PipelinePause(
                 task_try.task.name,
                 delay=verdict.delay,
@@ -604,7 +630,9 @@ class Pipeline:
             await asyncio.sleep(verdict.delay / 1_000_000)
         return None
 
-    async def _suspended(self, task_try: TaskTry, suspend: Suspend) -> PipelinePause | Ended:
+    async def _suspend_task(
+        self, task_try: TaskTry, suspend: Suspend
+    ) -> PipelinePause | PipelineEnd:
         """The pause that a tool asks for.
 
         It is a failure without a journal, which could resume it.
@@ -612,8 +640,10 @@ class Pipeline:
         task = task_try.task
         if self._journal is not None:
             if suspend.child is not None:
-                suspend = replace(suspend, child=await self._requested(task_try, suspend.child))
-            return PipelinePause(task.name, suspend, tries=self._at.tries)
+                suspend = replace(
+                    suspend, child=await self._make_child_request(task_try, suspend.child)
+                )
+            return PipelinePause(task.name, suspend, tries=self._position.tries)
         message = f"{task.kind} waits, which an item can do only when it is alone in its command: set loop.spec.chunk: 1"
         failure = Failure(
             code="CANNOT_WAIT",
@@ -621,40 +651,40 @@ class Pipeline:
             message=message,
             task=task.name,
         )
-        return self._failed(failure, {}, Meta(tool=self._tool(task)))
+        return self._end_with_failure(failure, {}, Meta(tool=self._describe_tool(task)))
 
-    async def _requested(self, task_try: TaskTry, child: e.ChildRequest) -> e.ChildRequest:
+    async def _make_child_request(self, task_try: TaskTry, child: e.ChildRequest) -> e.ChildRequest:
         """The request as an event carries it.
 
         An input that is large, or has a text of a payload, goes by reference.
         """
-        child = replace(child, iter=await self._told_to_child(task_try.task))
+        child = replace(child, iter=await self._describe_iteration(task_try.task))
         if _is_small_workload(child.workload) and not self._has_text_of_payload(task_try.task):
             return child
         label = f"{task_try.task.name}.workload"
         wish = StorageWish(store="kv")  # the tier that servers read
-        reference = await self.persist.put(label, child.workload, kind="workload", wish=wish)
+        reference = await self.persist.put_value(label, child.workload, kind="workload", wish=wish)
         return replace(child, workload={}, reference=reference)
 
     def _has_text_of_payload(self, task: Task) -> bool:
         """Whether the input of the current try has a text that comes from a payload."""
-        at = self._at
-        if at.of_payload is None:
-            origins = Origins(self.command, self.names)
-            at.of_payload = origins.has_text_of_payload(self.step, task, at.given)
-        return at.of_payload
+        at = self._position
+        if at.has_payload_text is None:
+            origins = TextOrigins(self.command, self.names)
+            at.has_payload_text = origins.has_text_of_payload(self.step, task, at.task_input)
+        return at.has_payload_text
 
-    def _shows_texts(self, task_try: TaskTry) -> bool:
+    def _may_show_texts(self, task_try: TaskTry) -> bool:
         """Whether the envelope of the result may show its texts: if none comes from a payload."""
         task = task_try.task
-        if task.kind in FETCHING or self._has_text_of_payload(task):
+        if task.kind in FOREIGN_DATA_KINDS or self._has_text_of_payload(task):
             return False
-        if task.kind not in PLACES:
+        if task.kind not in QUOTED_PLACE_FIELDS:
             return True
-        place = task.config[PLACES[task.kind]]
-        return not Origins(self.command, self.names).reads_payload(self.step, task, place)
+        place = task.config[QUOTED_PLACE_FIELDS[task.kind]]
+        return not TextOrigins(self.command, self.names).reads_payload(self.step, task, place)
 
-    async def _told_to_child(self, task: Task) -> dict[str, Any]:
+    async def _describe_iteration(self, task: Task) -> dict[str, Any]:
         """This iteration as a child execution sees it.
 
         Events carry it, so an item of a payload goes by reference unless it is a number, a boolean
@@ -666,7 +696,7 @@ class Pipeline:
         # `collection` is None for a loop over the workload, or over items that `loop.started`
         # lists.
         of_payload = self.command.collection is not None or self.command.scope.workload_by_reference
-        value = await self.persist.link(f"{task.name}.item", item.value, texts=not of_payload)
+        value = await self.persist.link_value(f"{task.name}.item", item.value, texts=not of_payload)
         inner = {
             "index": item.index,
             "loop_id": item.loop_id,
@@ -681,67 +711,71 @@ class Pipeline:
 
     # ---- pages -----------------------------------------------------------------------------------
 
-    async def _pages(self, task_try: TaskTry, prepared: Any) -> Done | Failed | Suspend | Later:
+    async def _run_pages(
+        self, task_try: TaskTry, prepared: Any
+    ) -> SuccessfulTry | Failed | Suspend | LaterPage:
         paginate = task_try.task.spec.paginate
         assert paginate is not None
 
         async def store_page(number: int, page: Success) -> Failure | None:
             if paginate.sink is None:
                 return None
-            data, names = pages.sink_data(paginate, page.value)
+            data, names = pages.make_sink_data(paginate, page.value)
             task = SinkTask(
                 name=task_try.task.name,
                 target=paginate.sink.target,
                 data=data,
             )
-            return await self._sink(task_try, task, number, page, names)
+            return await self._run_page_sink(task_try, task, number, page, names)
 
         async def journal_page(
             number: int,
             page: Success,
             cursor: dict[str, Any],
         ) -> None:
-            await self._page_done(task_try, number, page, cursor)
+            await self._journal_page(task_try, number, page, cursor)
 
         paging = pages.Paging(
-            turn=task_try,
+            task_try=task_try,
             paginate=paginate,
             prepared=prepared,
-            call=perform_in_memory,
-            key=lambda number: self._caller().key(task_try, number),
-            rendering=lambda page: self._after(task_try, self._seen(page), "paginate"),
+            call=run_call_in_memory,
+            key=lambda number: self._make_caller().call_key(task_try, number),
+            rendering=lambda page: self._rendering_after(
+                task_try, self._result_of_page(page), "paginate"
+            ),
             sink=store_page,
             journal=None if self._journal is None else journal_page,
         )
-        book = self._at.page = await self._book(task_try)
+        book = self._position.page = await self._open_book(task_try)
         outcome = await pages.turn_pages(paging, book)
         collect = paginate.collect
-        if isinstance(outcome, Done) and collect is not None and collect.into is not None:
-            self.names.assign(collect.into, outcome.value["data"])
+        if isinstance(outcome, SuccessfulTry) and collect is not None and collect.into is not None:
+            self.names.assign_value(collect.into, outcome.value["data"])
         return outcome
 
-    def _seen(self, page: Success) -> LazyResult:
+    def _result_of_page(self, page: Success) -> LazyResult:
         envelope = Envelope(status="ok", context=dict(page.facts))
         return LazyResult(envelope, self.payloads, page.value)
 
-    async def _book(self, task_try: TaskTry) -> pages.Book:
+    async def _open_book(self, task_try: TaskTry) -> pages.CollectedPages:
         """The pages that this call has read so far, on this worker or in an earlier attempt."""
-        page, paginate = self._at.page, task_try.task.spec.paginate
+        page, paginate = self._position.page, task_try.task.spec.paginate
         assert paginate is not None
         if page is None:
-            return pages.Book()
-        if isinstance(page, pages.Book):  # of an earlier try on this worker
+            return pages.CollectedPages()
+        if isinstance(page, pages.CollectedPages):  # of an earlier try on this worker
             return page
         parts: list[AddPart] = []
         if paginate.collect is not None:
             call = call_id(self.command.command_id, task_try.task.name, task_try.run)
-            parts = await self.payloads.parts(call)
+            parts = await self.payloads.list_parts(call)
             parts.sort(key=lambda part: part.first)
         values = [await self.payloads.resolve(part.reference) for part in parts]
-        cursor = await self.payloads.unlinked(page.cursor)
-        return pages.reopened(paginate, replace(page, cursor=cursor), values)
+        cursor = await self.payloads.resolve_links(page.cursor)
+        return pages.reopen_book(paginate, replace(page, cursor=cursor), values)
 
-    async def _page_done(
+    async def _journal_page(
         self,
         task_try: TaskTry,
         number: int,
@@ -752,19 +786,19 @@ class Pipeline:
         value = page.value
         if value is None:
             value = {}  # a page is a part of a manifest, so it needs a reference
-        label = self._label(task_try, number)
-        meta = Meta(tool=self._tool(task_try.task))
-        wish = StorageWish(None, StorageWish.of(task_try.task.output).lifetime)
-        envelope = await self.persist.result(
+        label = self._make_label(task_try, number)
+        meta = Meta(tool=self._describe_tool(task_try.task))
+        wish = StorageWish(None, StorageWish.from_output(task_try.task.output).lifetime)
+        envelope = await self.persist.put_result(
             label,
             value,
             page.facts,
             meta=meta,
             wish=wish,
-            texts=self._shows_texts(task_try),
+            texts=self._may_show_texts(task_try),
         )
-        carried = await self.persist.cursor(label, cursor)
-        await self._send(
+        carried = await self.persist.carry_cursor(label, cursor)
+        await self._journal_entry(
             lambda common, values: e.CallPage(
                 task=task_try.task.name,
                 run=task_try.run,
@@ -775,9 +809,9 @@ class Pipeline:
                 **common,
             )
         )
-        self._at.tries = 0
+        self._position.tries = 0
 
-    async def _sink(
+    async def _run_page_sink(
         self,
         task_try: TaskTry,
         task: SinkTask,
@@ -786,26 +820,26 @@ class Pipeline:
         names: dict[str, Any],
     ) -> Failure | None:
         """Run the sink of a page. Returns its failure."""
-        page_names = self.names.output(self._seen(page)) | names
+        page_names = self.names.make_output_names(self._result_of_page(page)) | names
 
         def render_in_page(
             sink_try: TaskTry,
             more: dict[str, Any],
             place: str,
         ) -> TaskRendering:
-            return self._rendering(sink_try, {**page_names, **more}, place)
+            return self._make_rendering(sink_try, {**page_names, **more}, place)
 
-        caller = Caller(self.env, self.command, self.step, self.names, render_in_page)
+        caller = TaskCaller(self.env, self.command, self.step, self.names, render_in_page)
         prepared = await caller.prepare(TaskTry(task, task_try.run, task_try.attempt))
-        page_call = prepared.page(number, {}, caller.key(task_try, number))
-        outcome = await perform_in_memory(page_call)
+        page_call = prepared.for_page(number, {}, caller.call_key(task_try, number))
+        outcome = await run_call_in_memory(page_call)
         if isinstance(outcome, Failed):
             return outcome.failure
         return None
 
     # ---- rendering and reporting -----------------------------------------------------------------
 
-    def _functions(self, task_try: TaskTry, place: str) -> SeededFunctions:
+    def _make_functions(self, task_try: TaskTry, place: str) -> SeededFunctions:
         index = -1
         if self.names.item is not None:
             index = self.names.item.index
@@ -813,7 +847,7 @@ class Pipeline:
         seed = f"{self.command.command_id}:{index}:{name}:{run}:{attempt}:{place}"
         return SeededFunctions(seed, self.env.clock)
 
-    def _rendering(
+    def _make_rendering(
         self,
         task_try: TaskTry,
         more: dict[str, Any],
@@ -826,20 +860,20 @@ class Pipeline:
             "_attempt": task_try.attempt,
             **more,
         }
-        scope = partial(self.names.scope, outcome, task, **names)
+        scope = partial(self.names.make_scope, outcome, task, **names)
         where = f"step {self.step.step}, task {task}, {place}"
-        return TaskRendering(scope, self.payloads, self._functions(task_try, place), where)
+        return TaskRendering(scope, self.payloads, self._make_functions(task_try, place), where)
 
-    def _after(
+    def _rendering_after(
         self,
         task_try: TaskTry,
         result: LazyResult,
         place: str,
     ) -> TaskRendering:
         """The scope for expressions about an outcome: the task's own name means its result."""
-        return self._rendering(task_try, {}, place, result)
+        return self._make_rendering(task_try, {}, place, result)
 
-    async def _send(self, event: Any, *, keep: bool = False) -> None:
+    async def _journal_entry(self, event: Any, *, keep: bool = False) -> None:
         """Journal one entry with the assignments since the last one. Returns when it is
         acknowledged.
 
@@ -854,35 +888,35 @@ class Pipeline:
             "step": self.command.step,
             "activation": self.command.activation,
         }
-        values = await self.assigned()
-        entry = OutgoingEvent(event(common, values), self.persist.refs())
+        values = await self.take_assignments()
+        entry = OutgoingEvent(event(common, values), self.persist.take_references())
         await self._journal(entry)
         if keep:
             self.names.writes.changed = {**changed, **self.names.writes.changed}
-        fault("journal.after")
+        hit_fault_point("journal.after")
 
-    async def assigned(self) -> dict[str, Any]:
+    async def take_assignments(self) -> dict[str, Any]:
         """The assignments since the last journal entry, as events carry them."""
         writes = self.names.writes
         changed, writes.changed = writes.changed, {}
         self._sets += 1
         label = f"set{self._sets}"
-        reduced = changed.pop(REDUCED, None)
-        values = await self.persist.assigned(label, changed, writes.literal)
+        reduced = changed.pop(REDUCED_WRITES, None)
+        values = await self.persist.carry_assignments(label, changed, writes.literal)
         if reduced is not None:
-            values[REDUCED] = [
-                await self._reduced(f"{label}.r{number}", *write)
+            values[REDUCED_WRITES] = [
+                await self._link_reduced_write(f"{label}.r{number}", *write)
                 for number, write in enumerate(reduced)
             ]
         return values
 
-    async def _reduced(self, label: str, name: str, value: Any) -> list[Any]:
+    async def _link_reduced_write(self, label: str, name: str, value: Any) -> list[Any]:
         """A write with a reducer, as the journal holds it.
 
         If the reducer makes a list or map, texts go by reference, because the list or map does.
         """
-        _, reducer = self.names.writes.reduce[name]
-        link = await self.persist.link(label, value, texts=reducer not in GATHERING)
+        _, reducer = self.names.writes.reducers[name]
+        link = await self.persist.link_value(label, value, texts=reducer not in REFERENCE_REDUCERS)
         return [name, link]
 
 

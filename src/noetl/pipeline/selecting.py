@@ -6,20 +6,20 @@ Each gives a scalar, a reference, undefined or an error; none raises.
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from noetl.model.envelope import SCALAR_LIMIT, Selected
+from noetl.model.envelope import MAX_SCALAR_BYTES, Selected
 from noetl.model.reference import Reference
 from noetl.pipeline.data import HttpValue, LazyResult
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.rendering import TaskRendering
 from noetl.playbook import templates
 from noetl.playbook.expressions import TemplateError, Undefined, UndefinedError, is_lazy
 from noetl.playbook.templates import Selection, parse_expression
 
-MAX_SCALAR_PAYLOAD = 8 * SCALAR_LIMIT  # bytes; a larger payload is too large for an event
+MAX_SCALAR_PAYLOAD_BYTES = 8 * MAX_SCALAR_BYTES  # bytes; a larger payload is too large for an event
 MAX_ERROR_CHARACTERS = 250
 
 
-async def selected(rendering: TaskRendering, template: Any) -> Selected:
+async def select_value(rendering: TaskRendering, template: Any) -> Selected:
     """Evaluate an expression.
 
     A stored list or map is named and not opened. A value that is not stored by itself is returned
@@ -27,61 +27,63 @@ async def selected(rendering: TaskRendering, template: Any) -> Selected:
     """
     try:
         if isinstance(template, str | templates.Template):
-            value = await rendering.attempt(templates.evaluate, template)
-            reference = _reference_of(value)
+            value = await rendering.evaluate_with_loads(templates.evaluate, template)
+            reference = _find_large_reference(value)
             if reference is not None:
                 return Selected(stored=reference)
             if not is_lazy(value):
                 return Selected(value=value)
-        return Selected(value=await rendering.attempt(templates.render_value, template))
-    except (TemplateError, Failing) as error:
-        return await _failed(rendering, template, error)
+        return Selected(value=await rendering.evaluate_with_loads(templates.render_value, template))
+    except (TemplateError, TaskFailed) as error:
+        return await _failed_selection(rendering, template, error)
 
 
-async def judged(rendering: TaskRendering, template: Any) -> Selected:
+async def judge_guard(rendering: TaskRendering, template: Any) -> Selected:
     """Evaluate a guard. Only its verdict is returned, not the data it read."""
     try:
-        return Selected(value=await rendering.attempt(templates.guard, template))
-    except (TemplateError, Failing) as error:
-        return await _failed(rendering, template, error)
+        return Selected(
+            value=await rendering.evaluate_with_loads(templates.evaluate_guard, template)
+        )
+    except (TemplateError, TaskFailed) as error:
+        return await _failed_selection(rendering, template, error)
 
 
-async def all_selected(
+async def select_all(
     rendering: TaskRendering, selections: Sequence[Selection]
 ) -> dict[str, Selected]:
     values: dict[str, Selected] = {}
     for selection in selections:
-        values[selection.id] = await selected(rendering, parse_expression(selection.source))
+        values[selection.id] = await select_value(rendering, parse_expression(selection.source))
     return values
 
 
-async def _failed(
-    rendering: TaskRendering, template: Any, error: TemplateError | Failing
+async def _failed_selection(
+    rendering: TaskRendering, template: Any, error: TemplateError | TaskFailed
 ) -> Selected:
     if isinstance(error, UndefinedError):
-        absent = await _absent(rendering, template)
+        absent = await _find_absence(rendering, template)
         return Selected(
             missing=error.missing,
             absent=absent,
             because=error.because,
         )
-    if isinstance(error, Failing):  # data that cannot be read
+    if isinstance(error, TaskFailed):  # data that cannot be read
         message = f"{error.failure.code}: {error.failure.message}"
     else:
         message = f"{error.code}: {error}"
     return Selected(error=message[:MAX_ERROR_CHARACTERS])
 
 
-async def _absent(rendering: TaskRendering, template: Any) -> Literal["", "error", "step"]:
+async def _find_absence(rendering: TaskRendering, template: Any) -> Literal["", "error", "step"]:
     """Why the value itself is missing; "" if only a value that the expression used is missing."""
     try:
-        value = await rendering.attempt(templates.probe, template)
-    except (TemplateError, Failing):
+        value = await rendering.evaluate_with_loads(templates.probe, template)
+    except (TemplateError, TaskFailed):
         return ""
     return value.absent if isinstance(value, Undefined) else ""
 
 
-def _reference_of(value: Any) -> Reference | None:
+def _find_large_reference(value: Any) -> Reference | None:
     """The payload of the value, if it is stored by itself and cannot be a scalar."""
     if isinstance(value, HttpValue):
         value = value.inner
@@ -91,5 +93,5 @@ def _reference_of(value: Any) -> Reference | None:
     if reference is None or not reference.ref_id:
         return None
     has_rows = reference.rows is not None or reference.rows_at is not None
-    is_large = (reference.bytes or 0) > MAX_SCALAR_PAYLOAD
+    is_large = (reference.bytes or 0) > MAX_SCALAR_PAYLOAD_BYTES
     return reference if has_rows or is_large else None

@@ -20,36 +20,36 @@ from noetl.model.codec import encode
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import Failure
-from noetl.model.ids import ExecutionId, derive
-from noetl.pipeline.chunk import added
-from noetl.pipeline.collections import Indexed, items_of
-from noetl.pipeline.context import Context
+from noetl.model.ids import ExecutionId, derive_id
+from noetl.pipeline.chunk import add_counts
+from noetl.pipeline.collections import IndexedItem, read_items
+from noetl.pipeline.context import CommandContext
 from noetl.pipeline.data import is_rowset
 from noetl.pipeline.environment import OutgoingEvent
-from noetl.pipeline.evaluate import site_rendering
-from noetl.pipeline.failures import Failing
-from noetl.pipeline.provenance import made_with, shared_provenance
-from noetl.playbook.model import ON_SPARK, Playbook, SinkTask, Step
-from noetl.playbook.plan import Plan, StepPlan, Uses
-from noetl.results.tables import Tables
+from noetl.pipeline.evaluate import make_site_rendering
+from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.provenance import describe_tool, merge_provenance
+from noetl.playbook.model import SPARK_LOOP_KINDS, Playbook, SinkTask, Step
+from noetl.playbook.plan import Plan, StepPlan, UsedNames
+from noetl.results.tables import TableOptions
 from noetl.tools.port import Call, CallIdentity, Failed, LoopTool
 
-CHEAP = frozenset({"python", "noop"})  # kinds of tools with cheap items
-AT_ONCE = 10_000  # items that are read together
-LARGEST_SCOPE = 16 << 20  # bytes of other steps' data that every Spark task receives
+CHEAP_KINDS = frozenset({"python", "noop"})  # kinds of tools with cheap items
+MAX_ITEMS_READ_TOGETHER = 10_000  # items that are read together
+MAX_SCOPE_BYTES = 16 << 20  # bytes of other steps' data that every Spark task receives
 
 
-def on_spark(step: Step) -> bool:
+def runs_on_spark(step: Step) -> bool:
     return step.loop is not None and step.loop.spec.policy.exec == "spark"
 
 
-async def run_on_spark(context: Context) -> e.Reported:
+async def run_on_spark(context: CommandContext) -> e.Reported:
     tool = context.env.registry.get("spark")
     if not isinstance(tool, LoopTool):
-        raise _wrong("this worker has no tool of kind 'spark'", "TOOL_UNAVAILABLE", "tool")
-    _check(context)
-    call = await _call(context)
-    items = await _items(context)
+        raise _loop_failure("this worker has no tool of kind 'spark'", "TOOL_UNAVAILABLE", "tool")
+    _check_tasks(context)
+    call = await _make_loop_call(context)
+    items = await _open_items(context)
     journaled: set[int] = set(context.command.journal.shards)
 
     async def journal_shard(shard: int, done: e.Items) -> None:
@@ -60,17 +60,17 @@ async def run_on_spark(context: Context) -> e.Reported:
         event = e.LoopShardDone(
             shard=shard,
             items=counts,
-            **context.common,
+            **context.event_fields,
         )
         await context.journal(OutgoingEvent(event))
 
     outcome = await tool.run_loop(call, items, journal_shard)
     if isinstance(outcome, Failed):
-        raise Failing(outcome.failure)
-    meta = Meta(tool=made_with("spark", tool), provenance=shared_provenance(outcome.provenance))
-    stored = await context.persist.result("loop", outcome.value, {}, meta=meta)
-    reducers = _reducers(context.step)
-    total = reduce(lambda left, right: added(reducers, left, right), outcome.shards)
+        raise TaskFailed(outcome.failure)
+    meta = Meta(tool=describe_tool("spark", tool), provenance=merge_provenance(outcome.provenance))
+    stored = await context.persist.put_result("loop", outcome.value, {}, meta=meta)
+    reducers = _list_reducers(context.step)
+    total = reduce(lambda left, right: add_counts(reducers, left, right), outcome.shards)
     count = total.ok + total.failed + total.skipped
     envelope = Envelope(
         status="ok",
@@ -78,33 +78,33 @@ async def run_on_spark(context: Context) -> e.Reported:
         context={"row_count": count},
         meta=meta,
     )
-    counts = await context.counted("loop", replace(total, first=0))
-    return context.completed(envelope, items=counts)
+    counts = await context.store_gathered("loop", replace(total, first=0))
+    return context.completed_event(envelope, items=counts)
 
 
-def _reducers(step: Step) -> dict[str, str]:
+def _list_reducers(step: Step) -> dict[str, str]:
     if step.loop is None:
         return {}
     return {name: str(reducer) for name, reducer in step.loop.spec.reduce.items()}
 
 
-def _check(context: Context) -> None:
+def _check_tasks(context: CommandContext) -> None:
     """Fail at once, instead of once per item, if a task cannot run on Spark."""
     for task in context.shared.tasks:
-        if task.kind not in ON_SPARK:
-            kinds = ", ".join(sorted(ON_SPARK))
-            raise _wrong(f"task {task.name}: a loop on Spark runs {kinds}, not {task.kind}")
+        if task.kind not in SPARK_LOOP_KINDS:
+            kinds = ", ".join(sorted(SPARK_LOOP_KINDS))
+            raise _loop_failure(f"task {task.name}: a loop on Spark runs {kinds}, not {task.kind}")
 
 
-def _wrong(
+def _loop_failure(
     message: str,
     code: str = "LOOP_ON_SPARK",
     kind: str = "config",
-) -> Failing:
-    return Failing(Failure(code=code, kind=kind, message=message))
+) -> TaskFailed:
+    return TaskFailed(Failure(code=code, kind=kind, message=message))
 
 
-async def _call(context: Context) -> Call:
+async def _make_loop_call(context: CommandContext) -> Call:
     command, env, loop = context.command, context.env, context.step.loop
     assert loop is not None
     tasks = context.shared.tasks
@@ -114,11 +114,11 @@ async def _call(context: Context) -> Call:
         "size": command.size,
         "chunk": None if loop.spec.chunk == "auto" else loop.spec.chunk,
         "window": loop.spec.max_in_flight,
-        "cheap": all(task.kind in CHEAP for task in tasks),
+        "cheap": all(task.kind in CHEAP_KINDS for task in tasks),
         "secret": _has_secrets(context.plan.playbook),
         "provenance": any(task.provenance for task in tasks),
-        "plan": pickle.dumps(plan_of(context.plan, command.step)),
-        **await _portable(context),
+        "plan": pickle.dumps(make_portable_plan(context.plan, command.step)),
+        **await _make_portable_command(context),
     }
     identity = CallIdentity(
         ExecutionId(command.execution_id), command.step, "loop", lease=command.attempt
@@ -126,13 +126,13 @@ async def _call(context: Context) -> Call:
     return Call(
         config=config,
         input={},
-        key=derive("loop", command.execution_id, command.command_id),
+        key=derive_id("loop", command.execution_id, command.command_id),
         identity=identity,
-        log=env.redactor.log(env.logs("loop", None)),
+        log=env.redactor.redact_log(env.logs("loop", None)),
         progress=env.progress,
-        secret=context.payloads.keychain.secret_of,
-        credential=context.payloads.keychain.entry,
-        tables=Tables(env.store.staging, env.redactor.batch),
+        secret=context.payloads.keychain.resolve_guarded,
+        credential=context.payloads.keychain.resolve_entry,
+        tables=TableOptions(env.store.staging, env.redactor.redact_rows),
     )
 
 
@@ -151,23 +151,23 @@ def _has_secrets(playbook: Playbook) -> bool:
     return False
 
 
-def plan_of(plan: Plan, step: str) -> Plan:
+def make_portable_plan(plan: Plan, step: str) -> Plan:
     """The plan of this step alone, without the expressions of the server. It can be pickled."""
     alone = StepPlan(
         step=plan.steps[step].step,
         order=0,
         site={},
-        uses=Uses(),
-        body=Uses(),
+        uses=UsedNames(),
+        body_uses=UsedNames(),
     )
     return dataclasses.replace(plan, steps={step: alone}, reached_by={})
 
 
-async def _portable(context: Context) -> dict[str, bytes]:
+async def _make_portable_command(context: CommandContext) -> dict[str, bytes]:
     """The command with values in place of references, and the results that it reads, by step."""
     command, payloads = context.command, context.payloads
     scope = command.scope
-    steps_read = context.plan.steps[command.step].body.steps
+    steps_read = context.plan.steps[command.step].body_uses.steps
     known: dict[str, Any] = {}
     results: dict[str, Envelope] = {}
     for name, envelope in scope.results.items():
@@ -176,10 +176,10 @@ async def _portable(context: Context) -> dict[str, bytes]:
         results[name] = replace(envelope, reference=None)
     scope = replace(
         scope,
-        ctx=await payloads.unlinked(scope.ctx),
-        args=await payloads.unlinked(scope.args),
-        scratch=await payloads.unlinked(scope.scratch),
-        outer=await payloads.unlinked(scope.outer),
+        ctx=await payloads.resolve_links(scope.ctx),
+        args=await payloads.resolve_links(scope.args),
+        scratch=await payloads.resolve_links(scope.scratch),
+        outer=await payloads.resolve_links(scope.outer),
         results=results,
     )
     alone = replace(
@@ -190,26 +190,28 @@ async def _portable(context: Context) -> dict[str, bytes]:
     )
     parts = {"command": encode(alone), "known": encode(known)}
     size = sum(map(len, parts.values()))
-    if size > LARGEST_SCOPE:
+    if size > MAX_SCOPE_BYTES:
         message = f"the body of step {command.step} reads {size >> 20} MB of other steps, which every task would hold"
-        raise _wrong(f"{message}; put what an item needs into the collection")
+        raise _loop_failure(f"{message}; put what an item needs into the collection")
     return parts
 
 
-async def _items(context: Context) -> Any:
+async def _open_items(context: CommandContext) -> Any:
     """The items of the loop: a reader of a stored row set, or batches of any other collection."""
     collection = context.command.collection
     if collection is not None and collection.kind == "reference":
         reference = collection.reference
         if reference is not None and is_rowset(reference):
-            return await context.payloads.open(reference)
-    return _batches(context, context.command)
+            return await context.payloads.open_rowset(reference)
+    return _read_item_batches(context, context.command)
 
 
-async def _batches(context: Context, command: Command) -> AsyncIterator[list[Indexed]]:
-    rendering = site_rendering(context)
-    size = AT_ONCE
+async def _read_item_batches(
+    context: CommandContext, command: Command
+) -> AsyncIterator[list[IndexedItem]]:
+    rendering = make_site_rendering(context)
+    size = MAX_ITEMS_READ_TOGETHER
     if command.collection is not None and command.collection.kind == "failed":
         size = command.count  # one batch, so that the failed items are found only once
     for start in range(0, command.count, size):
-        yield await items_of(context, rendering, start, min(start + size, command.count))
+        yield await read_items(context, rendering, start, min(start + size, command.count))

@@ -18,8 +18,8 @@ import msgspec
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference
 
-REFERENCE = "$reference"
-LITERAL = "$literal"
+LINK_KEY = "$reference"
+LITERAL_KEY = "$literal"
 
 
 def full_name(target: str) -> str:
@@ -37,13 +37,13 @@ def is_state(target: str) -> bool:
     return full_name(target).startswith("state.")
 
 
-def root_of(name: str) -> tuple[str, tuple[str, ...]]:
+def split_full_name(name: str) -> tuple[str, tuple[str, ...]]:
     """Split a full name into its root and the path below it."""
     root, *path = name.split(".")
     return root, tuple(path)
 
 
-def placed(where: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def place_value(where: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """Return a copy of `where` with the value at the path.
 
     Anything on the way that is no map becomes one.
@@ -54,10 +54,10 @@ def placed(where: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str
     inner = where.get(head)
     if not isinstance(inner, dict):
         inner = {}
-    return {**where, head: placed(inner, tuple(rest), value)}
+    return {**where, head: place_value(inner, tuple(rest), value)}
 
 
-def found_at(where: Any, path: tuple[str, ...]) -> Any:
+def get_at_path(where: Any, path: tuple[str, ...]) -> Any:
     """Return the value at the path, or None if there is none."""
     for part in path:
         if not isinstance(where, dict):
@@ -67,10 +67,10 @@ def found_at(where: Any, path: tuple[str, ...]) -> Any:
 
 
 def assign_ctx(where: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    return _assign(where, ("ctx",), values)
+    return _assign_roots(where, ("ctx",), values)
 
 
-def state_writes(known: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def compute_state_writes(known: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """Return the new state values by name.
 
     `known` are the current values. A target such as `state.a.b` changes a part of the map `a`.
@@ -79,69 +79,69 @@ def state_writes(known: dict[str, Any], values: dict[str, Any]) -> dict[str, Any
     for target, value in values.items():
         if not target.startswith("state."):
             continue
-        _, path = root_of(target)
+        _, path = split_full_name(target)
         name = path[0]
         current = written.get(name, known.get(name))
-        changed = placed({name: current}, path, value)
+        changed = place_value({name: current}, path, value)
         written[name] = changed[name]
     return written
 
 
 def assign_scratch(where: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    return _assign(where, ("step", "iter"), values)
+    return _assign_roots(where, ("step", "iter"), values)
 
 
-def _assign(
+def _assign_roots(
     where: dict[str, Any],
     roots: tuple[str, ...],
     values: dict[str, Any],
 ) -> dict[str, Any]:
     for target, value in values.items():
-        root, path = root_of(full_name(target))
+        root, path = split_full_name(full_name(target))
         if root in roots:
-            where = placed(where, path, value)
+            where = place_value(where, path, value)
     return where
 
 
 def is_reference(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and REFERENCE in value
+    return isinstance(value, dict) and len(value) == 1 and LINK_KEY in value
 
 
-def link_to(reference: Reference) -> dict[str, Any]:
+def make_link(reference: Reference) -> dict[str, Any]:
     """Return the link that a variable holds for this reference."""
     if not reference.ref_id:
-        return {REFERENCE: reference.uri}
-    return {REFERENCE: msgspec.to_builtins(reference)}
+        return {LINK_KEY: reference.uri}
+    return {LINK_KEY: msgspec.to_builtins(reference)}
 
 
-def linked(value: dict[str, Any]) -> Reference:
+def read_link(value: dict[str, Any]) -> Reference:
     """Return the reference that a link holds. Older links have only an address and no checksum."""
-    content = value[REFERENCE]
+    content = value[LINK_KEY]
     if isinstance(content, str):
         return Reference(ref_id=RefId(""), type="kv", uri=content)
     return msgspec.convert(content, Reference)
 
 
-def wrapped(data: Any) -> Any:
+def wrap_links(data: Any) -> Any:
     """Wrap every map in the data that looks like a link or like a wrapped map.
 
     Lists stay as they are, because links in lists are never followed.
     """
     if not isinstance(data, dict):
         return data
-    if len(data) == 1 and (REFERENCE in data or LITERAL in data):
-        return {LITERAL: data}
-    return {name: wrapped(part) for name, part in data.items()}
+    if len(data) == 1 and (LINK_KEY in data or LITERAL_KEY in data):
+        return {LITERAL_KEY: data}
+    return {name: wrap_links(part) for name, part in data.items()}
 
 
 def is_wrapped(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) == 1 and LITERAL in value
+    return isinstance(value, dict) and len(value) == 1 and LITERAL_KEY in value
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap_links(value: Any) -> Any:
     """Undo `wrapped`. Links stay."""
     if not isinstance(value, dict):
         return value
     if is_wrapped(value):
-        return value[LITERAL]
-    return {name: unwrapped(part) for name, part in value.items()}
+        return value[LITERAL_KEY]
+    return {name: unwrap_links(part) for name, part in value.items()}

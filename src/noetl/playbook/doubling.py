@@ -12,17 +12,17 @@ from jinja2 import nodes
 _KEEPS_TEXT = frozenset({"trim", "upper", "lower", "string", "title", "capitalize", "default", "d"})
 
 
-def undoubled(node: nodes.Node) -> nodes.Expr | None:
+def remove_doubling(node: nodes.Node) -> nodes.Expr | None:
     """Return the expression without its doubling of quotes, or None if it doubles none."""
     match node:
-        case nodes.Filter(name="replace", node=nodes.Expr() as subject) if _doubles(node.args):
-            return undoubled(subject) or subject
+        case nodes.Filter(name="replace", node=nodes.Expr() as subject) if _is_doubling(node.args):
+            return remove_doubling(subject) or subject
         case nodes.Call(node=nodes.Getattr(attr="replace", node=nodes.Expr() as subject)) if (
-            _doubles(node.args)
+            _is_doubling(node.args)
         ):
-            return undoubled(subject) or subject
+            return remove_doubling(subject) or subject
         case nodes.Filter(node=nodes.Expr() as subject) if node.name in _KEEPS_TEXT:
-            inner = undoubled(subject)
+            inner = remove_doubling(subject)
             if inner is None:
                 return None
             twin = copy.copy(node)
@@ -32,7 +32,7 @@ def undoubled(node: nodes.Node) -> nodes.Expr | None:
             return None
 
 
-def _doubles(args: Sequence[nodes.Expr]) -> bool:
+def _is_doubling(args: Sequence[nodes.Expr]) -> bool:
     """Whether these are the arguments of `replace("'", "''")`."""
     if len(args) != 2:
         return False

@@ -124,10 +124,10 @@ class Undefined:
     because: str = ""
     facts: Mapping[str, Value] | None = field(default=None, compare=False, repr=False)
 
-    def error(self) -> UndefinedError:
+    def make_error(self) -> UndefinedError:
         return UndefinedError(self.expression, self.missing, self.because)
 
-    def fact(self, name: str, expression: str) -> Value:
+    def get_fact(self, name: str, expression: str) -> Value:
         """Return one of the facts.
 
         Any other member is undefined for the same reason as this value.
@@ -140,14 +140,14 @@ class Undefined:
         return value
 
 
-def without_value(name: str, because: str, facts: Mapping[str, Value]) -> Undefined:
+def make_failed_value(name: str, because: str, facts: Mapping[str, Value]) -> Undefined:
     """Make the value of a step or task that failed. Facts that are None are left out."""
     known = {fact: value for fact, value in facts.items() if value is not None}
     return Undefined(name, name, "step", because, {"error": NO_ERROR, **known})
 
 
 NO_ERROR = Undefined("error", "error", "error")
-NONE_UNDEFINED: Mapping[str, Undefined] = {}
+NO_UNDEFINED_KEYS: Mapping[str, Undefined] = {}
 
 
 class OptionalMap(dict[str, Value]):
@@ -164,7 +164,7 @@ class OptionalMap(dict[str, Value]):
         self,
         values: Mapping[str, Value],
         *optional: str,
-        undefined: Mapping[str, Undefined] = NONE_UNDEFINED,
+        undefined: Mapping[str, Undefined] = NO_UNDEFINED_KEYS,
     ) -> None:
         super().__init__(values)
         self.optional = optional
@@ -174,10 +174,10 @@ class OptionalMap(dict[str, Value]):
 class Lazy(Protocol):
     """Data by reference. Raises LookupError for a missing part, NeedsData if data is not loaded."""
 
-    def member(self, name: str) -> Value: ...
-    def item(self, index: int | slice) -> Value: ...
-    def length(self) -> int: ...
-    def plain(self) -> Value: ...
+    def read_member(self, name: str) -> Value: ...
+    def read_item(self, index: int | slice) -> Value: ...
+    def read_length(self) -> int: ...
+    def load_plain(self) -> Value: ...
 
 
 class Functions(Protocol):
@@ -205,7 +205,7 @@ class RenderLimits:
 SERVER_LIMITS = RenderLimits(operations=100_000, text=64 * 1024, items=100_000)
 WORKER_LIMITS = RenderLimits(operations=50_000_000, text=64 * 1024 * 1024, items=10_000_000)
 
-_ALL_TEXTS = 4
+_TEXT_BUDGET_FACTOR = 4
 
 
 class Meter:
@@ -216,36 +216,37 @@ class Meter:
     def __init__(self, limits: RenderLimits) -> None:
         self.limits = limits
         self.operations = limits.operations
-        self.text = limits.text * _ALL_TEXTS
+        self.text = limits.text * _TEXT_BUDGET_FACTOR
 
-    def work(self, count: int) -> None:
+    def spend_operations(self, count: int) -> None:
         self.operations -= count
         if self.operations < 0:
             raise LimitError(f"the template takes more than {self.limits.operations} operations")
 
-    def read(self, size: int) -> None:
-        self.work(1 + (size >> 6))
+    def spend_reading(self, size: int) -> None:
+        self.spend_operations(1 + (size >> 6))
 
-    def make_text(self, size: int) -> None:
+    def spend_text(self, size: int) -> None:
         self.text -= size
         if size > self.limits.text or self.text < 0:
             raise LimitError(f"the template makes more than {self.limits.text} characters of text")
         self.operations -= size >> 6
 
-    def make_items(self, count: int) -> None:
+    def spend_items(self, count: int) -> None:
         if count > self.limits.items:
             raise LimitError(
                 f"the template makes a list of {count} items, more than {self.limits.items}"
             )
-        self.work(count)
+        self.spend_operations(count)
 
 
-SCALARS = frozenset({str, int, float, bool, type(None)})
-PLAIN = SCALARS | {list, dict}
+JSON_SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
+JSON_VALUE_TYPES = JSON_SCALAR_TYPES | {list, dict}
 
 
 _LAZY_METHODS = tuple(
-    method.__name__ for method in (Lazy.member, Lazy.item, Lazy.length, Lazy.plain)
+    method.__name__
+    for method in (Lazy.read_member, Lazy.read_item, Lazy.read_length, Lazy.load_plain)
 )
 _lazy_types: dict[type, bool] = {}  # cache of `_is_lazy_type`, one entry per type in any scope
 
@@ -259,7 +260,7 @@ def _is_lazy_type(kind: type) -> bool:
 
 
 def is_lazy(value: Value) -> bool:
-    return type(value) not in PLAIN and _is_lazy_type(type(value))
+    return type(value) not in JSON_VALUE_TYPES and _is_lazy_type(type(value))
 
 
 def kind_of(value: Value) -> str:
@@ -282,14 +283,14 @@ def kind_of(value: Value) -> str:
 def settle(value: Value) -> Value:
     """Return a value that operations can use: neither undefined nor lazy. Its parts may be lazy."""
     kind = type(value)
-    if kind in PLAIN:
+    if kind in JSON_VALUE_TYPES:
         return value
     if kind is Undefined:
         undefined: Undefined = value
-        raise undefined.error()
+        raise undefined.make_error()
     if _is_lazy_type(kind):
         lazy: Lazy = value
-        return settle(lazy.plain())
+        return settle(lazy.load_plain())
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, Mapping):
@@ -299,9 +300,9 @@ def settle(value: Value) -> Value:
     raise FailedError(f"the scope holds {kind_of(value)} ({kind.__name__})")
 
 
-def plain(meter: Meter, value: Value, depth: int = 0) -> Value:
+def to_plain(meter: Meter, value: Value, depth: int = 0) -> Value:
     """Return the value as plain JSON at every level. Counts every part; reuses unchanged parts."""
-    if type(value) in SCALARS:
+    if type(value) in JSON_SCALAR_TYPES:
         return value
     value = settle(value)
     if isinstance(value, list):
@@ -311,20 +312,20 @@ def plain(meter: Meter, value: Value, depth: int = 0) -> Value:
     return value
 
 
-def _deeper(meter: Meter, depth: int) -> int:
+def _enter_level(meter: Meter, depth: int) -> int:
     if depth >= meter.limits.depth:
         raise LimitError(f"a value is nested more than {meter.limits.depth} deep")
     return depth + 1
 
 
 def _plain_list(meter: Meter, value: list[Value], depth: int) -> list[Value]:
-    depth = _deeper(meter, depth)
-    meter.work(1 + len(value))
+    depth = _enter_level(meter, depth)
+    meter.spend_operations(1 + len(value))
     changed: list[Value] | None = None
     for index, part in enumerate(value):
-        if type(part) in SCALARS:
+        if type(part) in JSON_SCALAR_TYPES:
             continue
-        plain_part = plain(meter, part, depth)
+        plain_part = to_plain(meter, part, depth)
         if plain_part is not part:
             if changed is None:
                 changed = list(value)
@@ -333,15 +334,15 @@ def _plain_list(meter: Meter, value: list[Value], depth: int) -> list[Value]:
 
 
 def _plain_map(meter: Meter, value: dict[str, Value], depth: int) -> dict[str, Value]:
-    depth = _deeper(meter, depth)
-    meter.work(1 + len(value))
+    depth = _enter_level(meter, depth)
+    meter.spend_operations(1 + len(value))
     changed: dict[str, Value] | None = None
     for key, part in value.items():
         if not isinstance(key, str):
             raise FailedError(f"a map has {kind_of(key)} as a key, keys are text")
-        if type(part) in SCALARS:
+        if type(part) in JSON_SCALAR_TYPES:
             continue
-        plain_part = plain(meter, part, depth)
+        plain_part = to_plain(meter, part, depth)
         if plain_part is not part:
             if changed is None:
                 changed = dict(value)
@@ -352,7 +353,7 @@ def _plain_map(meter: Meter, value: dict[str, Value], depth: int) -> dict[str, V
 # --- parts of a value
 
 
-def member(value: Value, name: str, expression: str) -> Value:
+def get_member(value: Value, name: str, expression: str) -> Value:
     """Return `value.name`, or an Undefined that quotes the expression."""
     kind = type(value)
     if kind is dict:
@@ -361,13 +362,13 @@ def member(value: Value, name: str, expression: str) -> Value:
         return Undefined(expression, expression)
     if kind is Undefined:
         undefined: Undefined = value
-        return undefined.fact(name, expression)
-    if kind in PLAIN:
+        return undefined.get_fact(name, expression)
+    if kind in JSON_VALUE_TYPES:
         return Undefined(expression, expression)
     if _is_lazy_type(kind):
         lazy: Lazy = value
         try:
-            found = lazy.member(name)
+            found = lazy.read_member(name)
         except LookupError:
             return Undefined(expression, expression)
         if type(found) is not Undefined or found.facts is not None:
@@ -382,10 +383,10 @@ def member(value: Value, name: str, expression: str) -> Value:
     return Undefined(expression, expression)
 
 
-def item(value: Value, key: Value, expression: str) -> Value:
+def get_item(value: Value, key: Value, expression: str) -> Value:
     """Return `value[key]`: a member if the key is text, an item of a list if it is an integer."""
     if isinstance(key, str):
-        return member(value, key, expression)
+        return get_member(value, key, expression)
     if type(value) is Undefined:
         return value
     if not isinstance(key, int) or isinstance(key, bool):
@@ -393,20 +394,20 @@ def item(value: Value, key: Value, expression: str) -> Value:
     try:
         if isinstance(value, (str, list, tuple)):
             return value[key]
-        if type(value) not in PLAIN and _is_lazy_type(type(value)):
+        if type(value) not in JSON_VALUE_TYPES and _is_lazy_type(type(value)):
             lazy: Lazy = value
-            return lazy.item(key)
+            return lazy.read_item(key)
     except LookupError:
         pass
     return Undefined(expression, expression)
 
 
-def part(meter: Meter, value: Value, bounds: slice, expression: str) -> Value:
+def get_slice(meter: Meter, value: Value, bounds: slice, expression: str) -> Value:
     """Return `value[start:stop:step]` of text or a list."""
     if is_lazy(value):
         lazy: Lazy = value
         try:
-            return lazy.item(bounds)
+            return lazy.read_item(bounds)
         except LookupError:
             return Undefined(expression, expression)
     value = settle(value)
@@ -414,59 +415,59 @@ def part(meter: Meter, value: Value, bounds: slice, expression: str) -> Value:
         raise FailedError(f"{kind_of(value)} has no slices, in '{expression}'")
     size = len(range(*bounds.indices(len(value))))
     if isinstance(value, str):
-        meter.make_text(size)
+        meter.spend_text(size)
     else:
-        meter.make_items(size)
+        meter.spend_items(size)
     return value[bounds]
 
 
-def dotted(value: Value, path: str | int, expression: str = "") -> Value:
+def follow_attribute(value: Value, path: str | int, expression: str = "") -> Value:
     """Follow a path such as `a.b.0`, the form in which filters take their `attribute`."""
     if isinstance(path, int):
-        return item(value, path, expression or str(path))
+        return get_item(value, path, expression or str(path))
     for name in path.split("."):
         is_index = name.isascii() and name.isdigit()
         if is_index and not isinstance(value, Mapping):
-            value = item(value, int(name), path)
+            value = get_item(value, int(name), path)
         else:
-            value = member(value, name, path)
+            value = get_member(value, name, path)
     return value
 
 
-def length(value: Value) -> int:
+def measure_length(value: Value) -> int:
     if is_lazy(value):
         lazy: Lazy = value
-        return int(lazy.length())
+        return int(lazy.read_length())
     if isinstance(value, (str, list, tuple, Mapping)):
         return len(value)
     value = settle(value)
     raise FailedError(f"{kind_of(value)} has no length")
 
 
-def elements(meter: Meter, value: Value) -> list[Value]:
+def list_elements(meter: Meter, value: Value) -> list[Value]:
     """Return items of a list, keys of a map or characters of a text, for loops and filters.
 
     Callers must not change the result: it may be the value itself.
     """
     value = settle(value)
     if isinstance(value, list):
-        meter.work(1 + len(value))
+        meter.spend_operations(1 + len(value))
         return value
     if isinstance(value, (str, dict)):
-        meter.make_items(len(value))
+        meter.spend_items(len(value))
         return list(value)
     raise FailedError(f"{kind_of(value)} is not a list")
 
 
 # --- text
 
-_WORD = 2**64
+_MAX_WORD = 2**64
 
 
-def scalar_text(value: Value) -> str:
+def write_scalar(value: Value) -> str:
     if isinstance(value, str):
         return value
-    if type(value) is int and -_WORD < value < _WORD:
+    if type(value) is int and -_MAX_WORD < value < _MAX_WORD:
         return str(value)
     if value is None:
         return "null"
@@ -481,16 +482,16 @@ def scalar_text(value: Value) -> str:
     return str(value)
 
 
-def text(meter: Meter, value: Value) -> str:
+def format_as_text(meter: Meter, value: Value) -> str:
     """Convert a value to text: text stays as it is, anything else becomes JSON."""
-    if type(value) not in SCALARS:
+    if type(value) not in JSON_SCALAR_TYPES:
         value = settle(value)
         if isinstance(value, (list, dict)):
-            return to_json(meter, value)
-    return scalar_text(value)
+            return write_json(meter, value)
+    return write_scalar(value)
 
 
-def _measure(meter: Meter, value: Value) -> int:
+def _estimate_json_size(meter: Meter, value: Value) -> int:
     """Estimate the characters of a plain value's JSON. `plain` has counted its parts already."""
     size = 0
     stack = [value]
@@ -511,21 +512,21 @@ def _measure(meter: Meter, value: Value) -> int:
     return size
 
 
-def to_json(meter: Meter, value: Value, indent: int | None = None) -> str:
-    value = plain(meter, value)
-    size = _measure(meter, value)
+def write_json(meter: Meter, value: Value, indent: int | None = None) -> str:
+    value = to_plain(meter, value)
+    size = _estimate_json_size(meter, value)
     if indent is not None:
         if not 0 <= indent <= 16:
             raise FailedError("indent is a number from 0 to 16")
         size *= 1 + indent
-    meter.make_text(size)
-    json_text = _dump(value, indent)
+    meter.spend_text(size)
+    json_text = _dump_json(value, indent)
     if len(json_text) > size:
-        meter.make_text(len(json_text) - size)
+        meter.spend_text(len(json_text) - size)
     return json_text
 
 
-def _dump(value: Value, indent: int | None) -> str:
+def _dump_json(value: Value, indent: int | None) -> str:
     if indent is None:
         try:
             return orjson.dumps(value).decode()
@@ -547,7 +548,7 @@ def _dump(value: Value, indent: int | None) -> str:
 # --- truth and comparison
 
 
-def truth(value: Value) -> bool:
+def is_truthy(value: Value) -> bool:
     if type(value) is Undefined and value.absent:
         return False
     return bool(settle(value))
@@ -558,20 +559,20 @@ def is_no_error(value: Value) -> bool:
     return type(value) is Undefined and value.absent == "error"
 
 
-def equal(meter: Meter, left: Value, right: Value) -> bool:
+def are_equal(meter: Meter, left: Value, right: Value) -> bool:
     left, right = settle(left), settle(right)
     if isinstance(left, str) and isinstance(right, str):
-        meter.read(min(len(left), len(right)))
-    if type(left) in SCALARS or type(right) in SCALARS:
+        meter.spend_reading(min(len(left), len(right)))
+    if type(left) in JSON_SCALAR_TYPES or type(right) in JSON_SCALAR_TYPES:
         return bool(left == right)
-    return bool(plain(meter, left) == plain(meter, right))
+    return bool(to_plain(meter, left) == to_plain(meter, right))
 
 
 def compare(meter: Meter, left: Value, right: Value) -> int:
     """Return -1, 0 or 1. Only numbers with numbers and text with text have an order."""
     left, right = settle(left), settle(right)
     if isinstance(left, str) and isinstance(right, str):
-        meter.read(min(len(left), len(right)))
+        meter.spend_reading(min(len(left), len(right)))
     elif not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
         raise FailedError(f"{kind_of(left)} and {kind_of(right)} have no order")
     return int(left > right) - int(left < right)
@@ -582,23 +583,23 @@ def contains(meter: Meter, container: Value, value: Value) -> bool:
     if isinstance(container, str):
         if not isinstance(value, str):
             raise FailedError(f"text cannot contain {kind_of(value)}")
-        meter.read(len(container) + len(value))
+        meter.spend_reading(len(container) + len(value))
         return value in container
     if isinstance(container, dict):
         return isinstance(value, str) and value in container
     if isinstance(container, list):
-        return plain(meter, value) in plain(meter, container)
+        return to_plain(meter, value) in to_plain(meter, container)
     raise FailedError(f"{kind_of(container)} cannot contain anything")
 
 
 # --- arithmetic
 
 
-def _number(value: Value) -> bool:
+def _is_computable(value: Value) -> bool:
     return isinstance(value, (int, float))
 
 
-def checked(meter: Meter, value: Value) -> Value:
+def check_number(meter: Meter, value: Value) -> Value:
     """Return a computed number if it is real, finite, and within `RenderLimits.bits`."""
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -618,18 +619,18 @@ def _compute(
     right: Value,
     operation: Callable[[Any, Any], Any],
 ) -> Value:
-    if not (_number(left) and _number(right)):
+    if not (_is_computable(left) and _is_computable(right)):
         raise FailedError(f"{kind_of(left)} {sign} {kind_of(right)} has no meaning")
-    _operands(meter, left, right)
+    _check_operands(meter, left, right)
     try:
-        return checked(meter, operation(left, right))
+        return check_number(meter, operation(left, right))
     except ZeroDivisionError:
         raise FailedError("division by zero") from None
     except (OverflowError, ValueError):
         raise FailedError("the result is not a finite number") from None
 
 
-def _operands(meter: Meter, *numbers: Value) -> None:
+def _check_operands(meter: Meter, *numbers: Value) -> None:
     # Data may hold longer integers. They may not be computed with, so that the work of one
     # operation stays within a few machine words.
     for number in numbers:
@@ -640,10 +641,10 @@ def _operands(meter: Meter, *numbers: Value) -> None:
 def add(meter: Meter, left: Value, right: Value) -> Value:
     left, right = settle(left), settle(right)
     if isinstance(left, str) and isinstance(right, str):
-        meter.make_text(len(left) + len(right))
+        meter.spend_text(len(left) + len(right))
         return left + right
     if isinstance(left, list) and isinstance(right, list):
-        meter.make_items(len(left) + len(right))
+        meter.spend_items(len(left) + len(right))
         return left + right
     return _compute(meter, "+", left, right, operator.add)
 
@@ -665,13 +666,15 @@ def multiply(meter: Meter, left: Value, right: Value) -> Value:
 def repeat(meter: Meter, value: str | list[Value], times: int) -> Value:
     times = max(times, 0)
     if isinstance(value, str):
-        meter.make_text(len(value) * times)
+        meter.spend_text(len(value) * times)
         return value * times
     before = meter.operations
-    plain(meter, value)  # counts one copy with all its parts: nested repetition grows exponentially
+    to_plain(
+        meter, value
+    )  # counts one copy with all its parts: nested repetition grows exponentially
     weight = before - meter.operations
-    meter.make_items(len(value) * times)
-    meter.work(weight * times)
+    meter.spend_items(len(value) * times)
+    meter.spend_operations(weight * times)
     return value * times
 
 
@@ -685,14 +688,14 @@ def floor_divide(meter: Meter, left: Value, right: Value) -> Value:
     return _compute(meter, "//", left, right, operator.floordiv)
 
 
-def modulo(meter: Meter, left: Value, right: Value) -> Value:
+def compute_modulo(meter: Meter, left: Value, right: Value) -> Value:
     left, right = settle(left), settle(right)
     if isinstance(left, str):
         raise ForbiddenError("text cannot be formatted with %", hint="join parts with ~")
     return _compute(meter, "%", left, right, operator.mod)
 
 
-def power(meter: Meter, left: Value, right: Value) -> Value:
+def raise_to_power(meter: Meter, left: Value, right: Value) -> Value:
     left, right = settle(left), settle(right)
     if isinstance(left, int) and isinstance(right, int) and abs(left) > 1:
         if left.bit_length() * max(right, 0) > 2 * meter.limits.bits:
@@ -726,7 +729,7 @@ def hint_at_similar_name(name: str, known: Iterable[str]) -> str | None:
 # --- canonical text of an expression
 
 # An ImportedName with this prefix stands for a selection. Jinja's parser never makes one.
-SELECTION = "selection:"
+SELECTION_PREFIX = "selection:"
 
 _SIGNS: dict[type[nodes.Node], str] = {
     nodes.Add: "+",
@@ -761,19 +764,19 @@ _ATOMS = (
 )
 
 
-def quote(value: str) -> str:
+def quote_literal(value: str) -> str:
     """Write a text literal that the lexer reads back unchanged."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     escaped = escaped.replace("\n", "\\n").replace("\r", "\\r")
     return f"'{escaped}'"
 
 
-def literal(value: Value) -> str:
+def write_literal(value: Value) -> str:
     if value is None:
         return "none"
     if isinstance(value, str):
-        return quote(value)
-    return scalar_text(value)
+        return quote_literal(value)
+    return write_scalar(value)
 
 
 def unparse(node: nodes.Node) -> str:
@@ -785,20 +788,22 @@ def unparse(node: nodes.Node) -> str:
         case nodes.Name():
             return node.name
         case nodes.Const():
-            return literal(node.value)
+            return write_literal(node.value)
         case nodes.Getattr():
-            return f"{_postfixed(node.node)}.{node.attr}"
+            return f"{_write_postfix_operand(node.node)}.{node.attr}"
         case nodes.Getitem():
-            return f"{_postfixed(node.node)}[{_write_index(node.arg)}]"
+            return f"{_write_postfix_operand(node.node)}[{_write_index(node.arg)}]"
         case nodes.Call():
-            return f"{_postfixed(node.node)}({_arguments(node.args, node.kwargs)})"
+            return (
+                f"{_write_postfix_operand(node.node)}({_write_arguments(node.args, node.kwargs)})"
+            )
         case nodes.Filter():
             subject = ""
             if node.node is not None:
-                subject = _operand(node.node)
+                subject = _write_operand(node.node)
             return f"{subject} | {_write_filter_or_test(node)}"
         case nodes.Test():
-            return f"{_operand(node.node)} is {_write_filter_or_test(node)}"
+            return f"{_write_operand(node.node)} is {_write_filter_or_test(node)}"
         case nodes.List():
             return f"[{_write_list(node.items)}]"
         case nodes.Tuple() if len(node.items) == 1:
@@ -809,40 +814,42 @@ def unparse(node: nodes.Node) -> str:
             pairs = [f"{unparse(pair.key)}: {unparse(pair.value)}" for pair in node.items]
             return "{" + ", ".join(pairs) + "}"
         case nodes.Compare():
-            comparisons = [f" {_COMPARES[other.op]} {_operand(other.expr)}" for other in node.ops]
-            return _operand(node.expr) + "".join(comparisons)
+            comparisons = [
+                f" {_COMPARES[other.op]} {_write_operand(other.expr)}" for other in node.ops
+            ]
+            return _write_operand(node.expr) + "".join(comparisons)
         case nodes.Concat():
-            return " ~ ".join(map(_operand, node.nodes))
+            return " ~ ".join(map(_write_operand, node.nodes))
         case nodes.CondExpr():
-            condition = f"{_operand(node.expr1)} if {_operand(node.test)}"
+            condition = f"{_write_operand(node.expr1)} if {_write_operand(node.test)}"
             if node.expr2 is None:
                 return condition
-            return f"{condition} else {_operand(node.expr2)}"
+            return f"{condition} else {_write_operand(node.expr2)}"
         case nodes.Not():
-            return f"not {_operand(node.node)}"
+            return f"not {_write_operand(node.node)}"
         case nodes.Neg():
-            return f"-{_operand(node.node)}"
+            return f"-{_write_operand(node.node)}"
         case nodes.Pos():
-            return f"+{_operand(node.node)}"
+            return f"+{_write_operand(node.node)}"
         case nodes.BinExpr():
-            return f"{_operand(node.left)} {_SIGNS[type(node)]} {_operand(node.right)}"
+            return f"{_write_operand(node.left)} {_SIGNS[type(node)]} {_write_operand(node.right)}"
         case nodes.ImportedName():
             return f"<{node.importname}>"
         case _:
             return f"<{type(node).__name__.lower()}>"
 
 
-def _operand(node: nodes.Expr) -> str:
+def _write_operand(node: nodes.Expr) -> str:
     if isinstance(node, _ATOMS):
         return unparse(node)
     return f"({unparse(node)})"
 
 
-def _postfixed(node: nodes.Expr) -> str:
+def _write_postfix_operand(node: nodes.Expr) -> str:
     """Write the operand of `.member`, `[index]` or a call. A number needs parentheses: `(1).x`."""
     if isinstance(node, nodes.Const) and not isinstance(node.value, str):
         return f"({unparse(node)})"
-    return _operand(node)
+    return _write_operand(node)
 
 
 def _write_index(node: nodes.Expr) -> str:
@@ -865,13 +872,13 @@ def _write_list(items: Sequence[nodes.Expr]) -> str:
 
 
 def _write_filter_or_test(node: nodes.Filter | nodes.Test) -> str:
-    arguments = _arguments(node.args, node.kwargs)
+    arguments = _write_arguments(node.args, node.kwargs)
     if not arguments:
         return node.name
     return f"{node.name}({arguments})"
 
 
-def _arguments(args: Sequence[nodes.Expr], kwargs: Sequence[nodes.Node]) -> str:
+def _write_arguments(args: Sequence[nodes.Expr], kwargs: Sequence[nodes.Node]) -> str:
     keywords = [
         f"{pair.key}={unparse(pair.value)}"
         for pair in kwargs

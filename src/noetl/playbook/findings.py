@@ -11,7 +11,7 @@ from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
 
-MOST = 100  # findings reported for one playbook
+MAX_FINDINGS = 100  # findings reported for one playbook
 _RANK = {"error": 0, "warning": 1, "note": 2}
 
 
@@ -131,12 +131,12 @@ class Finding:
         return {**asdict(self), "code": str(self.code)}
 
 
-def in_order(findings: Iterable[Finding]) -> list[Finding]:
+def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings by position, each once. If there are too many, errors are kept first."""
     unique = list(dict.fromkeys(findings))
-    if len(unique) > MOST:
+    if len(unique) > MAX_FINDINGS:
         unique.sort(key=_importance_key)
-        unique = unique[:MOST]
+        unique = unique[:MAX_FINDINGS]
     return sorted(unique, key=_position_key)
 
 

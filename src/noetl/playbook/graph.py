@@ -5,23 +5,23 @@ from collections.abc import Iterator
 from noetl.playbook.model import Arc, Playbook, Step
 
 
-def tree(playbook: Playbook) -> str:
+def draw_tree(playbook: Playbook) -> str:
     """Draw every step once, where it is first reached from the entry. Later arcs to it show ↑."""
     steps = {step.step: step for step in playbook.workflow}
     lines = [f"{playbook.metadata.name}"]
     seen: set[str] = set()
     final = playbook.executor.spec.final_step
-    entry_note = " (final)" if playbook.entry == final else ""
-    lines.extend(_branch(playbook.entry, "", "", steps, seen, note=entry_note))
+    entry_note = " (final)" if playbook.entry_step == final else ""
+    lines.extend(_draw_branch(playbook.entry_step, "", "", steps, seen, note=entry_note))
     if final is not None:
-        lines.extend(_branch(final, "", "", steps, seen, note=" (final)"))
+        lines.extend(_draw_branch(final, "", "", steps, seen, note=" (final)"))
     for name in steps:
         if name not in seen:
-            lines.extend(_branch(name, "", "", steps, seen, note=" (unreachable)"))
+            lines.extend(_draw_branch(name, "", "", steps, seen, note=" (unreachable)"))
     return "\n".join(lines) + "\n"
 
 
-def _branch(
+def _draw_branch(
     name: str,
     lead: str,
     label: str,
@@ -45,8 +45,8 @@ def _branch(
             yield f"{line} ↑"
             continue
         seen.add(name)
-        yield f"{line}{_kinds(step)}{note}"
-        outgoing = list(_outgoing(step))
+        yield f"{line}{_describe_tasks(step)}{note}"
+        outgoing = list(_list_outgoing(step))
         below = lead + {"": "", "├─ ": "│  ", "└─ ": "   "}[elbow]
         is_only_arc = len(outgoing) == 1 and not outgoing[0][1]
         corner = "└─ "  # of the last arc, which is pushed first
@@ -59,11 +59,11 @@ def _branch(
             corner = "├─ "
 
 
-def _outgoing(step: Step) -> Iterator[tuple[str, str]]:
+def _list_outgoing(step: Step) -> Iterator[tuple[str, str]]:
     """Yield target and condition of each arc, and of each rule that skips the step."""
     if step.next is not None:
         for arc in step.next.arcs:
-            yield arc.step, _condition(arc)
+            yield arc.step, _describe_condition(arc)
     admit = step.spec.policy.admit
     if admit is not None:
         for rule in admit.rules:
@@ -71,7 +71,7 @@ def _outgoing(step: Step) -> Iterator[tuple[str, str]]:
                 yield rule.then.next, "skipped"
 
 
-def _condition(arc: Arc) -> str:
+def _describe_condition(arc: Arc) -> str:
     if arc.when is None or arc.when is True:
         return ""
     expression = str(arc.when).replace("{{", "").replace("}}", "")
@@ -81,33 +81,33 @@ def _condition(arc: Arc) -> str:
     return text
 
 
-def _kinds(step: Step) -> str:
+def _describe_tasks(step: Step) -> str:
     kinds = ", ".join(task.kind for task in step.tool)
     loop = f" ↻ {step.loop.spec.mode}" if step.loop else ""
     fork = " ⑂" if step.next and step.next.spec.mode == "inclusive" else ""
     return f" ({kinds or 'noop'}){loop}{fork}"
 
 
-def mermaid(playbook: Playbook) -> str:
+def draw_mermaid(playbook: Playbook) -> str:
     """Draw a Mermaid flowchart. Guards are edge labels; loops have rounded boxes."""
     ids = {step.step: f"s{index}" for index, step in enumerate(playbook.workflow)}
     lines = ["flowchart TD"]
     for step in playbook.workflow:
         kinds = ", ".join(task.kind for task in step.tool) or "noop"
-        label = f"{_safe(step.step)}<br/><small>{_safe(kinds)}</small>"
+        label = f"{_escape_mermaid(step.step)}<br/><small>{_escape_mermaid(kinds)}</small>"
         box = f'["{label}"]'
         if step.loop is not None:
             box = f"({box})"
         lines.append(f"    {ids[step.step]}{box}")
     for step in playbook.workflow:
-        for target, condition in _outgoing(step):
-            edge = f'-->|"{_safe(condition)}"|' if condition else "-->"
+        for target, condition in _list_outgoing(step):
+            edge = f'-->|"{_escape_mermaid(condition)}"|' if condition else "-->"
             lines.append(f"    {ids[step.step]} {edge} {ids[target]}")
-    lines.append(f"    entry(( )) --> {ids[playbook.entry]}")
+    lines.append(f"    entry(( )) --> {ids[playbook.entry_step]}")
     return "\n".join(lines) + "\n"
 
 
-def _safe(text: str) -> str:
+def _escape_mermaid(text: str) -> str:
     for character, entity in (
         ("&", "#amp;"),
         ('"', "#quot;"),

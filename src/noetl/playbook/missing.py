@@ -8,23 +8,25 @@ import re
 from noetl.playbook.findings import Code, Finding
 
 
-def unknown_playbook(text: str, path: str, version: str | None, file: str = "playbook") -> Finding:
+def warn_unknown_playbook(
+    text: str, path: str, version: str | None, file: str = "playbook"
+) -> Finding:
     playbook = f"`{path}`"
     if version:
         playbook = f"`{path}` version {version}"
     message = f"no playbook {playbook} is registered"
     hint = "register it before this one runs"
-    return _warning(file, text, path, Code.UNKNOWN_PLAYBOOK, message, hint)
+    return _make_warning(file, text, path, Code.UNKNOWN_PLAYBOOK, message, hint)
 
 
-def unknown_credential(text: str, name: str, file: str = "playbook") -> Finding:
+def warn_unknown_credential(text: str, name: str, file: str = "playbook") -> Finding:
     variable = "NOETL_CREDENTIAL_" + re.sub(r"\W", "_", name).upper()
     message = f"no credential `{name}` is stored"
     hint = f"noetl credential add, or {variable} where workers run"
-    return _warning(file, text, name, Code.UNKNOWN_CREDENTIAL, message, hint)
+    return _make_warning(file, text, name, Code.UNKNOWN_CREDENTIAL, message, hint)
 
 
-def _warning(file: str, text: str, named: str, code: Code, message: str, hint: str) -> Finding:
+def _make_warning(file: str, text: str, named: str, code: Code, message: str, hint: str) -> Finding:
     """Make a warning at the first place that has the name."""
     before = text[: max(text.find(named), 0)]
     line = before.count("\n") + 1

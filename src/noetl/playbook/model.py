@@ -22,30 +22,30 @@ from noetl.playbook import durations
 
 API_VERSION: Literal["noetl.io/v2"] = "noetl.io/v2"
 DEFAULT_ATTEMPTS = 3  # total tries of a `retry` without `attempts`
-NAME = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
+NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_\-]*$"
 
 Template = Any  # a JSON value in which every text may be a template; rendering decides its type
 Guard = str | bool | int | None
-Name = Annotated[str, Field(pattern=NAME, max_length=128)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=128)]
 
 
-def _duration(value: str | int | float) -> str | int | float:
+def _check_duration(value: str | int | float) -> str | int | float:
     if not (isinstance(value, str) and "{{" in value):
-        durations.micros(value)
+        durations.parse_micros(value)
     return value
 
 
-def _optional_duration(value: str | int | float | None) -> str | int | float | None:
-    return None if value is None else _duration(value)
+def _check_optional_duration(value: str | int | float | None) -> str | int | float | None:
+    return None if value is None else _check_duration(value)
 
 
-def _literal_duration(value: str | int | float | None) -> str | int | float | None:
+def _check_literal_duration(value: str | int | float | None) -> str | int | float | None:
     if value is not None:
-        durations.micros(value)
+        durations.parse_micros(value)
     return value
 
 
-def _as_list(value: Any) -> Any:
+def _wrap_in_list(value: Any) -> Any:
     """Accept `key: day` for `key: [day]`."""
     return [value] if isinstance(value, str) else value
 
@@ -104,10 +104,10 @@ class Action(Model):
     message: str | None = Field(default=None, description="fail: what the error says")
     set: dict[str, Template] = {}
 
-    _delays = field_validator("delay", "max_delay")(_duration)
+    _delays = field_validator("delay", "max_delay")(_check_duration)
 
     @property
-    def jumps(self) -> bool:
+    def can_jump(self) -> bool:
         return self.do == "jump" or self.exhausted == "jump"
 
 
@@ -119,7 +119,7 @@ class Rule(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _else(cls, data: Any) -> Any:
+    def _accept_else(cls, data: Any) -> Any:
         return _expand_else(data)
 
 
@@ -143,7 +143,7 @@ class Target(Model):
     key: list[str] = []
     at_least_once: bool = False
 
-    _one_column = field_validator("key", mode="before")(_as_list)
+    _one_column = field_validator("key", mode="before")(_wrap_in_list)
 
 
 class Sink(Model):
@@ -176,7 +176,7 @@ class Paginate(Model):
     max_delay: str | int | float | None = None
     sink: Sink | None = Field(default=None, description="stores every page as it arrives")
 
-    _delays = field_validator("delay", "max_delay")(_duration)
+    _delays = field_validator("delay", "max_delay")(_check_duration)
 
 
 class TaskSpec(Model):
@@ -204,8 +204,8 @@ class Output(Model):
         default={}, description="spark: of the writer of the format"
     )
 
-    _ttl = field_validator("ttl")(_literal_duration)
-    _one_column = field_validator("key", "partition_by", mode="before")(_as_list)
+    _ttl = field_validator("ttl")(_check_literal_duration)
+    _one_column = field_validator("key", "partition_by", mode="before")(_wrap_in_list)
 
 
 class Task(Model):
@@ -221,7 +221,7 @@ class Task(Model):
     set: dict[str, Template] = {}
     provenance: dict[str, Template] = {}
 
-    _timeout = field_validator("timeout")(_literal_duration)
+    _timeout = field_validator("timeout")(_check_literal_duration)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -320,7 +320,7 @@ class WaitTask(Task):
     signal: str | None = None
     approval: Template = None
 
-    _duration = field_validator("duration")(_optional_duration)
+    _duration = field_validator("duration")(_check_optional_duration)
 
     @model_validator(mode="after")
     def _one_reason(self) -> "WaitTask":
@@ -424,7 +424,7 @@ class OutsideTask(Task):
     options: dict[str, Template] = {}
 
 
-BUILT_IN: dict[str, type[Task]] = {
+BUILT_IN_TASKS: dict[str, type[Task]] = {
     model.model_fields["kind"].default: model
     for model in (
         PythonTask,
@@ -444,15 +444,17 @@ BUILT_IN: dict[str, type[Task]] = {
         NoopTask,
     )
 }
-ON_SPARK = frozenset({"python", "http", "noop", "sink"})  # kinds that `exec: spark` loops can run
+SPARK_LOOP_KINDS = frozenset(
+    {"python", "http", "noop", "sink"}
+)  # kinds that `exec: spark` loops can run
 
 
-def _tag(value: Any) -> str:
+def _find_task_tag(value: Any) -> str:
     if isinstance(value, dict):
         kind = value.get("kind")
     else:
         kind = getattr(value, "kind", None)
-    if isinstance(kind, str) and kind in BUILT_IN:
+    if isinstance(kind, str) and kind in BUILT_IN_TASKS:
         return kind
     return "outside"
 
@@ -474,7 +476,7 @@ AnyTask = Annotated[
     | Annotated[SinkTask, Tag("sink")]
     | Annotated[NoopTask, Tag("noop")]
     | Annotated[OutsideTask, Tag("outside")],
-    Discriminator(_tag),
+    Discriminator(_find_task_tag),
 ]
 
 # ---- steps -------------------------------------------------------------------------------------------------------------
@@ -493,7 +495,7 @@ class AdmitRule(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _else(cls, data: Any) -> Any:
+    def _accept_else(cls, data: Any) -> Any:
         return _expand_else(data)
 
 
@@ -515,7 +517,7 @@ class StepSpec(Model):
     priority: int | None = None
     join: Literal["all", "each"] = "all"
 
-    _timeout = field_validator("timeout")(_literal_duration)
+    _timeout = field_validator("timeout")(_check_literal_duration)
 
 
 class MaxFailed(Model):
@@ -634,7 +636,7 @@ class ExecutorSpec(Model):
     )
     priority: int = 0
 
-    _timeout = field_validator("timeout")(_literal_duration)
+    _timeout = field_validator("timeout")(_check_literal_duration)
 
 
 class Executor(Model):
@@ -671,7 +673,7 @@ class Playbook(Model):
     workflow: list[Step] = Field(min_length=1)
 
     @property
-    def entry(self) -> str:
+    def entry_step(self) -> str:
         named = self.executor.spec.entry_step
         if named is not None:
             return named

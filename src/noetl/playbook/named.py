@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from noetl.playbook.model import Playbook, SinkTask, Task
 from noetl.playbook.text import is_template
 
-HERE = frozenset({"local"})  # names that need no credential: the worker's own database
+LOCAL_CREDENTIALS = frozenset({"local"})  # names that need no credential: the worker's own database
 
 
 def literal_credentials(playbook: Playbook) -> tuple[str, ...]:
@@ -14,30 +14,34 @@ def literal_credentials(playbook: Playbook) -> tuple[str, ...]:
     An `auth` that names an entry of the keychain is no credential; the entry names one.
     """
     keychain_names = {entry.name for entry in playbook.keychain}
-    names = [name for name in _named(playbook) if name not in keychain_names | HERE]
+    names = [
+        name
+        for name in _find_credential_names(playbook)
+        if name not in keychain_names | LOCAL_CREDENTIALS
+    ]
     return tuple(dict.fromkeys(names))
 
 
-def _named(playbook: Playbook) -> Iterator[str]:
+def _find_credential_names(playbook: Playbook) -> Iterator[str]:
     """Yield every literal name of a credential or of a keychain entry."""
     for entry in playbook.keychain:
         if entry.env is None and entry.kind in ("credential", "bearer", "basic", "oauth2"):
-            yield from _literal(entry.credential or entry.auth)
+            yield from _yield_literal(entry.credential or entry.auth)
     tasks: list[Task] = []
     for step in playbook.workflow:
         tasks += step.tool
     tasks += [entry.tool for entry in playbook.workbook]
     for task in tasks:
-        yield from _literal(task.auth)
+        yield from _yield_literal(task.auth)
         if isinstance(task, SinkTask):
-            yield from _literal(task.target.auth)
+            yield from _yield_literal(task.target.auth)
         if task.spec.paginate is not None and task.spec.paginate.sink is not None:
-            yield from _literal(task.spec.paginate.sink.target.auth)
+            yield from _yield_literal(task.spec.paginate.sink.target.auth)
     for step in playbook.workflow:
         if step.loop is not None and step.loop.cursor is not None:
-            yield from _literal(step.loop.cursor.auth)
+            yield from _yield_literal(step.loop.cursor.auth)
 
 
-def _literal(name: object) -> Iterator[str]:
+def _yield_literal(name: object) -> Iterator[str]:
     if isinstance(name, str) and name and not is_template(name):
         yield name

@@ -27,12 +27,12 @@ def mentions_outcome(guard: Any, step: str) -> bool:
     It does if it names `output.status`, `output.error`, `error`, `event.name`, or `status` or
     `error` of the step.
     """
-    return any(_is_outcome(path, step) for path in paths_in(guard))
+    return any(_is_outcome(path, step) for path in find_guard_paths(guard))
 
 
 def mentions_facts_only(guard: Any, step: str) -> bool:
     """Whether the guard tests facts such as `output.http.status`, but not the outcome."""
-    paths = paths_in(guard)
+    paths = find_guard_paths(guard)
     if any(_is_outcome(path, step) for path in paths):
         return False
     return any(_is_fact_of_call(path) for path in paths)
@@ -53,7 +53,7 @@ def _is_fact_of_call(path: Path) -> bool:
     return len(path) > 1 and path[0] in OWN_OUTPUT and path[1] in FACTS_OF_A_CALL
 
 
-def paths_in(guard: Any) -> frozenset[Path]:
+def find_guard_paths(guard: Any) -> frozenset[Path]:
     """Return the guard's access paths from names of the scope, up to a computed key."""
     if not isinstance(guard, str):
         return frozenset()
@@ -61,57 +61,57 @@ def paths_in(guard: Any) -> frozenset[Path]:
     if tree is None:
         return frozenset()
     found: set[Path] = set()
-    _walk(tree, {}, found)
+    _collect_paths(tree, {}, found)
     return frozenset(found)
 
 
-def _walk(node: nodes.Node, names: Locals, found: set[Path]) -> Locals:
+def _collect_paths(node: nodes.Node, names: Locals, found: set[Path]) -> Locals:
     """Add the paths at and below a node to `found`. Returns the names that are set after it."""
-    path = _path(node, names)
+    path = _find_access_path(node, names)
     if path is not None:
         found.add(path)
     if isinstance(node, nodes.Assign):
-        _walk(node.node, names, found)
-        path_of_value = _path(node.node, names)
-        return {**names, **_bound(node.target, path_of_value)}
+        _collect_paths(node.node, names, found)
+        path_of_value = _find_access_path(node.node, names)
+        return {**names, **_bind_targets(node.target, path_of_value)}
     if isinstance(node, nodes.For):
-        _walk(node.iter, names, found)
-        names = {**names, **_bound(node.target, None)}
+        _collect_paths(node.iter, names, found)
+        names = {**names, **_bind_targets(node.target, None)}
     inside = names
     for child in node.iter_child_nodes():
-        inside = _walk(child, inside, found)
+        inside = _collect_paths(child, inside, found)
     if isinstance(node, nodes.Template | nodes.Output):
         return inside
     return names
 
 
-def _bound(target: nodes.Node, path: Path | None) -> dict[str, Path | None]:
+def _bind_targets(target: nodes.Node, path: Path | None) -> dict[str, Path | None]:
     if isinstance(target, nodes.Name):
         return {target.name: path}
     targets = [name.name for name in target.find_all(nodes.Name)]
     return dict.fromkeys(targets, None)
 
 
-def _path(node: nodes.Node, names: Locals) -> Path | None:
+def _find_access_path(node: nodes.Node, names: Locals) -> Path | None:
     """Return (a, b) for `a.b`, `a['b']`, `a.get('b')` and `a | get('b')`; None for other nodes."""
     match node:
         case nodes.Name():
             return names.get(node.name, (node.name,))
         case nodes.Getattr():
-            return _longer(_path(node.node, names), node.attr)
+            return _extend_path(_find_access_path(node.node, names), node.attr)
         case nodes.Getitem(arg=nodes.Const(value=str() as key)):
-            return _longer(_path(node.node, names), key)
+            return _extend_path(_find_access_path(node.node, names), key)
         case nodes.Filter(name="get", args=[nodes.Const(value=str() as key), *_]) if (
             node.node is not None
         ):
-            return _longer(_path(node.node, names), key)
+            return _extend_path(_find_access_path(node.node, names), key)
         case nodes.Call(
             node=nodes.Getattr(attr="get") as called, args=[nodes.Const(value=str() as key), *_]
         ):
-            return _longer(_path(called.node, names), key)
+            return _extend_path(_find_access_path(called.node, names), key)
         case _:
             return None
 
 
-def _longer(path: Path | None, key: str) -> Path | None:
+def _extend_path(path: Path | None, key: str) -> Path | None:
     return None if path is None else (*path, key)

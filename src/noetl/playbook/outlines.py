@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from jinja2 import nodes
 
-from noetl.playbook.doubling import undoubled
+from noetl.playbook.doubling import remove_doubling
 from noetl.playbook.expressions import unparse
 from noetl.playbook.sqlplaces import MarkKind
 from noetl.playbook.templates import Template
 
-PRIVATE = "\ue000"
+MARKER_CHARACTER = "\ue000"
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class OutlineSpot:
     """An expression of an outline, its line in the template, and whether it doubles quotes."""
 
     source: str
@@ -33,50 +33,52 @@ class Outline:
     """`spots` are in the order of their markers."""
 
     text: str
-    spots: tuple[Spot, ...]
+    spots: tuple[OutlineSpot, ...]
 
 
-def marker(number: int) -> str:
-    return f"{PRIVATE}{number}{PRIVATE}"
+def make_marker(number: int) -> str:
+    return f"{MARKER_CHARACTER}{number}{MARKER_CHARACTER}"
 
 
-def outlines(template: Template) -> Iterator[Outline]:
+def make_outlines(template: Template) -> Iterator[Outline]:
     if template.tree is None:
         yield Outline(template.source, ())
         return
-    for choice in range(_branches(template.tree)):
-        spots: list[Spot] = []
-        texts = list(_texts(template.tree.body, choice, spots))
+    for choice in range(_count_branches(template.tree)):
+        spots: list[OutlineSpot] = []
+        texts = list(_outline_texts(template.tree.body, choice, spots))
         yield Outline("".join(texts), tuple(spots))
 
 
-def _branches(tree: nodes.Template) -> int:
+def _count_branches(tree: nodes.Template) -> int:
     """Count the branches of the longest `{% if %}`, the else branch included."""
     counts = (len(node.elif_) + 2 for node in tree.find_all(nodes.If))
     return max(counts, default=1)
 
 
-def _texts(body: Sequence[nodes.Node], choice: int, spots: list[Spot]) -> Iterator[str]:
+def _outline_texts(
+    body: Sequence[nodes.Node], choice: int, spots: list[OutlineSpot]
+) -> Iterator[str]:
     for node in body:
         match node:
             case nodes.Output():
                 for part in node.nodes:
                     if isinstance(part, nodes.TemplateData):
-                        yield part.data.replace(PRIVATE, "")
+                        yield part.data.replace(MARKER_CHARACTER, "")
                     else:
-                        yield _spot(part, spots)
+                        yield _add_spot(part, spots)
             case nodes.If():
                 elif_bodies = [other.body for other in node.elif_]
                 bodies = [node.body, *elif_bodies, node.else_]
                 branch = min(choice, len(bodies) - 1)
-                yield from _texts(bodies[branch], choice, spots)
+                yield from _outline_texts(bodies[branch], choice, spots)
             case nodes.For():
-                yield from _texts(node.body, choice, spots)
+                yield from _outline_texts(node.body, choice, spots)
             case _:
                 continue
 
 
-def _spot(node: nodes.Expr, spots: list[Spot]) -> str:
+def _add_spot(node: nodes.Expr, spots: list[OutlineSpot]) -> str:
     """Add the expression to the spots. Returns its marker."""
     kind: MarkKind = "value"
     if isinstance(node, nodes.Filter):
@@ -84,6 +86,6 @@ def _spot(node: nodes.Expr, spots: list[Spot]) -> str:
             kind = "identifier"
         elif node.name == "sql":
             kind = "sql"
-    doubles = undoubled(node) is not None
-    spots.append(Spot(unparse(node), kind, node.lineno, doubles))
-    return marker(len(spots) - 1)
+    doubles = remove_doubling(node) is not None
+    spots.append(OutlineSpot(unparse(node), kind, node.lineno, doubles))
+    return make_marker(len(spots) - 1)

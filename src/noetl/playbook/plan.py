@@ -12,20 +12,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from noetl.playbook.assignments import full_name, is_state, root_of
+from noetl.playbook.assignments import full_name, is_state, split_full_name
 from noetl.playbook.model import Arc, Playbook, Step, Task, WorkbookCall
 from noetl.playbook.outcomes import mentions_outcome
 from noetl.playbook.selections import (
-    ENVELOPE,
+    ENVELOPE_MEMBERS,
     OWN_INPUT,
     OWN_OUTPUT,
     OWN_PAYLOAD,
     CutTemplate,
-    as_expression,
-    cut,
+    cut_template,
+    find_names,
+    find_paths,
     makes_list_or_map,
-    names,
-    paths,
+    write_expression,
 )
 from noetl.playbook.templates import Selection, Template, parse, parse_expression
 
@@ -33,10 +33,10 @@ CutOut: TypeAlias = Callable[[str], CutTemplate]
 
 ADMIT, IN, SET, WHEN = "admit", "in", "set", "when"
 REDUCE = "reduce"  # the site of a loop's reducers, which a worker joins; it has no expression
-WAITING = frozenset({"playbook", "wait", "spark"})  # kinds of tasks that wait or take long
+WAITING_KINDS = frozenset({"playbook", "wait", "spark"})  # kinds of tasks that wait or take long
 
 
-def arc_site(number: int) -> str:
+def name_arc_site(number: int) -> str:
     return f"arc.{number}"
 
 
@@ -57,7 +57,7 @@ class ExpressionSite:
 
 
 @dataclass(frozen=True, slots=True)
-class Uses:
+class UsedNames:
     """The names that the templates of a step need.
 
     `workload`, `ctx` and `state` are keys of these maps, or None for all keys. They may include
@@ -76,16 +76,16 @@ class StepPlan:
     step: Step
     order: int
     site: dict[str, ExpressionSite]
-    uses: Uses  # of all its templates
-    body: Uses  # of those that are rendered while its tasks run
+    uses: UsedNames  # of all its templates
+    body_uses: UsedNames  # of those that are rendered while its tasks run
     selections: tuple[Selection, ...] = ()
     workload_loop: bool = False  # its `in` needs only the workload, which never changes
-    alone: bool = False  # each of its items has a command and a journal of its own
+    needs_own_command: bool = False  # each of its items has a command and a journal of its own
     # Arcs with a guard that mentions the outcome. Only these are tried after a failure.
     error_arcs: frozenset[int] = frozenset()
 
     @property
-    def sites(self) -> dict[str, tuple[Any, ...]]:
+    def site_sources(self) -> dict[str, tuple[Any, ...]]:
         return {name: site.sources for name, site in self.site.items()}
 
 
@@ -102,21 +102,21 @@ class Plan:
     hides_state: bool = False  # `state` is a workload key or a step of this playbook
 
     @property
-    def entry(self) -> str:
-        return self.playbook.entry
+    def entry_step(self) -> str:
+        return self.playbook.entry_step
 
-    def bit(self, step: str) -> int:
+    def get_step_bit(self, step: str) -> int:
         return 1 << self.steps[step].order
 
     def steps_after(self, *steps: str) -> set[str]:
         """Return the steps that arcs of these steps lead to, directly or not."""
         bits = 0
         for step in steps:
-            bits |= self.bit(step)
+            bits |= self.get_step_bit(step)
         return {name for name, sources in self.reached_by.items() if sources & bits}
 
     @property
-    def final(self) -> str | None:
+    def final_step(self) -> str | None:
         return self.playbook.executor.spec.final_step
 
 
@@ -126,8 +126,10 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
     stable = frozenset({"workload"} | (set(playbook.workload) - all_steps))
     workbook: dict[str, Task] = {task.name: task.tool for task in playbook.workbook}
     keychain = [entry.model_dump(exclude_defaults=True) for entry in playbook.keychain]
-    sites = {step.step: _sites(step, all_steps, loops, stable) for step in playbook.workflow}
-    selections = _selections_by_step(all_steps, sites)
+    sites = {
+        step.step: _compile_sites(step, all_steps, loops, stable) for step in playbook.workflow
+    }
+    selections = _group_selections(all_steps, sites)
     plans: dict[str, StepPlan] = {}
     for number, step in enumerate(playbook.workflow):
         of_step = selections[step.step]
@@ -137,21 +139,27 @@ def compile_plan(playbook: Playbook, content_hash: str) -> Plan:
             step=step,
             order=number,
             site=sites[step.step],
-            uses=_uses(step, _WRITTEN, of_step, workbook, all_steps, keychain),
-            body=_uses(step, _IN_BODY, of_step, workbook, all_steps, keychain),
+            uses=_find_uses(step, _STEP_FIELDS, of_step, workbook, all_steps, keychain),
+            body_uses=_find_uses(step, _BODY_FIELDS, of_step, workbook, all_steps, keychain),
             selections=reported,
-            workload_loop=_only_workload(step, stable),
-            alone=_alone(step, workbook),
-            error_arcs=_error_arcs(step),
+            workload_loop=_needs_only_workload(step, stable),
+            needs_own_command=_needs_journal(step, workbook),
+            error_arcs=_find_error_arcs(step),
         )
     hides_state = "state" in playbook.workload or "state" in all_steps
-    state_names = frozenset() if hides_state else _state_names(plans)
+    state_names = frozenset() if hides_state else _collect_state_names(plans)
     return Plan(
-        playbook, content_hash, plans, reachability(playbook), workbook, state_names, hides_state
+        playbook,
+        content_hash,
+        plans,
+        compute_reachability(playbook),
+        workbook,
+        state_names,
+        hides_state,
     )
 
 
-def _selections_by_step(
+def _group_selections(
     steps: frozenset[str], sites: dict[str, dict[str, ExpressionSite]]
 ) -> dict[str, tuple[Selection, ...]]:
     """For each step, the selections that all sites make of its payload, ordered by id."""
@@ -166,7 +174,7 @@ def _selections_by_step(
     return {name: tuple(selections) for name, selections in by_step.items()}
 
 
-def _state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
+def _collect_state_names(plans: dict[str, StepPlan]) -> frozenset[str] | None:
     found: set[str] = set()
     for plan in plans.values():
         if plan.uses.state is None:
@@ -179,7 +187,7 @@ def _list_arcs(step: Step) -> list[Arc]:
     return step.next.arcs if step.next is not None else []
 
 
-def _error_arcs(step: Step) -> frozenset[int]:
+def _find_error_arcs(step: Step) -> frozenset[int]:
     return frozenset(
         number
         for number, arc in enumerate(_list_arcs(step))
@@ -187,7 +195,7 @@ def _error_arcs(step: Step) -> frozenset[int]:
     )
 
 
-def _alone(step: Step, workbook: dict[str, Task]) -> bool:
+def _needs_journal(step: Step, workbook: dict[str, Task]) -> bool:
     """Whether an item of this step waits, polls, or jumps back to a task that has run.
 
     Such an item needs a journal, because running it again from its start would not repeat it.
@@ -198,7 +206,7 @@ def _alone(step: Step, workbook: dict[str, Task]) -> bool:
             tasks.append(workbook.get(task.task, task))
         else:
             tasks.append(task)
-    if any(task.kind in WAITING or _is_polling(task) for task in tasks):
+    if any(task.kind in WAITING_KINDS or _is_polling(task) for task in tasks):
         return True
     return any(_goes_back(tasks, number) for number in range(len(tasks)))
 
@@ -214,13 +222,13 @@ def _goes_back(tasks: list[Task], number: int) -> bool:
     """Whether a rule of the task jumps to it or to a task before it."""
     earlier = {task.name for task in tasks[: number + 1]} | {"previous"}
     actions = (rule.then for rule in tasks[number].spec.policy.rules)
-    return any(action.jumps and (action.to or "previous") in earlier for action in actions)
+    return any(action.can_jump and (action.to or "previous") in earlier for action in actions)
 
 
 # ---- sites -------------------------------------------------------------------------------------------------------------
 
 
-def _sites(
+def _compile_sites(
     step: Step,
     steps: frozenset[str],
     loops: frozenset[str],
@@ -233,7 +241,7 @@ def _sites(
 
     def add_site(name: str, own: str | None, entries: dict[str, Any]) -> None:
         if entries:
-            sites[name] = _site(name, own, entries, steps, loops, stable, payload)
+            sites[name] = _compile_site(name, own, entries, steps, loops, stable, payload)
 
     admit = step.spec.policy.admit
     if admit is not None:
@@ -248,7 +256,7 @@ def _sites(
     for number, arc in enumerate(arcs):
         assigned = {f"set:{name}": value for name, value in arc.set.items()}
         passed_on = {f"args:{name}": value for name, value in arc.args.items()}
-        add_site(arc_site(number), step.step, assigned | passed_on)
+        add_site(name_arc_site(number), step.step, assigned | passed_on)
     return sites
 
 
@@ -262,7 +270,7 @@ def _has_input(step: Step) -> bool:
     return bool(step.input) or any(task.input for task in step.tool)
 
 
-def _site(
+def _compile_site(
     name: str,
     own: str | None,
     entries: dict[str, Any],
@@ -272,7 +280,7 @@ def _site(
     payload: frozenset[str],
 ) -> ExpressionSite:
     def cut_out(template: str) -> CutTemplate:
-        return cut(parse(template), own=own, steps=steps, stable=stable, payload=payload)
+        return cut_template(parse(template), own=own, steps=steps, stable=stable, payload=payload)
 
     assigns = name not in (ADMIT, IN, WHEN)
     cut_values: list[Any] = []
@@ -280,15 +288,15 @@ def _site(
     needs_worker = False
     for key, value in entries.items():
         if assigns and not is_state(key.removeprefix("set:")):
-            part = _cut_assigned(value, cut_out)
+            part = _cut_assigned_value(value, cut_out)
         else:
-            part = _cut(value, cut_out)
+            part = _cut_templates(value, cut_out)
         cut_values.append(part.value)
         selections |= {selection.id: selection for selection in part.selections}
         needs_worker = needs_worker or part.needs_worker
     of_loops = [selection for selection in selections.values() if selection.step in loops]
-    templates = templates_in(list(entries.values()))
-    used_ctx = _members(templates, ("ctx", "vars"))
+    templates = find_templates(list(entries.values()))
+    used_ctx = _find_members(templates, ("ctx", "vars"))
     return ExpressionSite(
         name=name,
         keys=tuple(entries),
@@ -296,7 +304,7 @@ def _site(
         cut=tuple(cut_values),
         selections=tuple(selections[key] for key in sorted(selections)),
         ctx=("*",) if used_ctx is None else tuple(sorted(used_ctx)),
-        needs_worker=needs_worker or any(map(_beyond_envelope, of_loops)),
+        needs_worker=needs_worker or any(map(_reads_beyond_envelope, of_loops)),
     )
 
 
@@ -308,13 +316,13 @@ class _CutValue(NamedTuple):
     needs_worker: bool
 
 
-def _cut_assigned(value: Any, cut_out: CutOut) -> _CutValue:
+def _cut_assigned_value(value: Any, cut_out: CutOut) -> _CutValue:
     """Like `_cut`, but a worker makes a list or map as a whole if it contains a part of a result.
 
     The worker that reports the result makes it if it needs nothing else. Otherwise the server asks
     a worker to evaluate it. So no event contains texts of a payload.
     """
-    cut_value = _cut(value, cut_out)
+    cut_value = _cut_templates(value, cut_out)
     if cut_value.needs_worker or not cut_value.selections:
         return cut_value
     left_to_worker = _CutValue(value, [], True)
@@ -322,7 +330,7 @@ def _cut_assigned(value: Any, cut_out: CutOut) -> _CutValue:
         if makes_list_or_map(parse(value)) and not cut_out(value).is_one_selection:
             return left_to_worker
         return cut_value
-    expression = as_expression(value)
+    expression = write_expression(value)
     if expression is None:
         return left_to_worker
     whole = cut_out("{{ " + expression + " }}")
@@ -331,25 +339,25 @@ def _cut_assigned(value: Any, cut_out: CutOut) -> _CutValue:
     return _CutValue(whole.template, list(whole.selections), False)
 
 
-def _cut(value: Any, cut_out: CutOut) -> _CutValue:
+def _cut_templates(value: Any, cut_out: CutOut) -> _CutValue:
     """Cut every template in a value."""
     if isinstance(value, str):
         template = cut_out(value)
         return _CutValue(template.template, list(template.selections), template.needs_worker)
     if isinstance(value, dict):
-        parts = {key: _cut(part, cut_out) for key, part in value.items()}
+        parts = {key: _cut_templates(part, cut_out) for key, part in value.items()}
         cut_map = {key: part.value for key, part in parts.items()}
-        joined = _joined(cut_map, parts.values())
+        joined = _join_cut_parts(cut_map, parts.values())
         if any("{{" in key or "{%" in key for key in parts):
             return joined._replace(needs_worker=True)
         return joined
     if isinstance(value, list):
-        items = [_cut(part, cut_out) for part in value]
-        return _joined([item.value for item in items], items)
+        items = [_cut_templates(part, cut_out) for part in value]
+        return _join_cut_parts([item.value for item in items], items)
     return _CutValue(value, [], False)
 
 
-def _joined(value: Any, parts: Collection[_CutValue]) -> _CutValue:
+def _join_cut_parts(value: Any, parts: Collection[_CutValue]) -> _CutValue:
     """Return a list or map with the selections of its parts."""
     selections: list[Selection] = []
     needs_worker = False
@@ -359,30 +367,30 @@ def _joined(value: Any, parts: Collection[_CutValue]) -> _CutValue:
     return _CutValue(value, selections, needs_worker)
 
 
-def _beyond_envelope(selection: Selection) -> bool:
+def _reads_beyond_envelope(selection: Selection) -> bool:
     """Whether a selection of a loop reads more than its counts and status.
 
     The server knows only those. No worker holds the result of a whole loop, so one must load it.
     """
-    for path in paths(parse_expression(selection.source)):
+    for path in find_paths(parse_expression(selection.source)):
         is_own = path[0] == selection.step or path[0] in OWN_OUTPUT | OWN_PAYLOAD
         if not is_own:
             continue
-        if len(path) < 2 or path[1] not in ENVELOPE:
+        if len(path) < 2 or path[1] not in ENVELOPE_MEMBERS:
             return True
     return False
 
 
-def _only_workload(step: Step, stable: frozenset[str]) -> bool:
+def _needs_only_workload(step: Step, stable: frozenset[str]) -> bool:
     if step.loop is None or step.loop.cursor is not None:
         return False
-    return all(names(template) <= stable for template in templates_in(step.loop.in_))
+    return all(find_names(template) <= stable for template in find_templates(step.loop.in_))
 
 
 # ---- names that a command carries ------------------------------------------------------------------------------------------
 
 
-def templates_in(value: Any) -> Iterator[Template]:
+def find_templates(value: Any) -> Iterator[Template]:
     """Yield every template in a JSON value."""
     if isinstance(value, str):
         template = parse(value)
@@ -391,52 +399,52 @@ def templates_in(value: Any) -> Iterator[Template]:
     elif isinstance(value, dict):
         for key, part in value.items():
             if isinstance(key, str):
-                yield from templates_in(key)
-            yield from templates_in(part)
+                yield from find_templates(key)
+            yield from find_templates(part)
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from templates_in(part)
+            yield from find_templates(part)
 
 
-def rendered_fields(task: Task) -> dict[str, Any]:
+def dump_rendered_fields(task: Task) -> dict[str, Any]:
     """Return a task as plain data, without the fields that are never rendered, such as `code`."""
     return task.model_dump(exclude={"code", "name", "kind"}, exclude_defaults=True)
 
 
-_WRITTEN: dict[str, Any] = {"exclude": {"tool", "step", "desc"}}
-_IN_BODY: dict[str, Any] = {"include": {"input": True, "loop": {"cursor", "spec"}}}
+_STEP_FIELDS: dict[str, Any] = {"exclude": {"tool", "step", "desc"}}
+_BODY_FIELDS: dict[str, Any] = {"include": {"input": True, "loop": {"cursor", "spec"}}}
 
 
-def _uses(
+def _find_uses(
     step: Step,
     fields: dict[str, Any],
     selections: Collection[Selection],
     workbook: dict[str, Task],
     steps: frozenset[str],
     keychain: list[dict[str, Any]],
-) -> Uses:
+) -> UsedNames:
     """Collect the names that the templates in `fields` of a step, in its tasks and selections use.
 
     The keychain's templates count for every step, because it is unknown which entries a step uses.
     """
     data = step.model_dump(exclude_defaults=True, **fields)
-    tasks = _with_called(step.tool, workbook)
-    templates = list(templates_in([data, keychain, *map(rendered_fields, tasks)]))
+    tasks = _add_called_tasks(step.tool, workbook)
+    templates = list(find_templates([data, keychain, *map(dump_rendered_fields, tasks)]))
     templates += [parse_expression(selection.source) for selection in selections]
-    roots = frozenset[str]().union(*map(names, templates))
-    workload = _members(templates, ("workload",))
+    roots = frozenset[str]().union(*map(find_names, templates))
+    workload = _find_members(templates, ("workload",))
     if workload is not None:
         workload |= roots - steps  # templates may name a key of the workload without `workload.`
-    ctx = _members(templates, ("ctx", "vars"))
+    ctx = _find_members(templates, ("ctx", "vars"))
     if ctx is not None:
-        ctx |= _reduced(step)
-    state = _members(templates, ("state",))
+        ctx |= _find_reduced_names(step)
+    state = _find_members(templates, ("state",))
     if state is not None:
-        state |= _state_targets(step, tasks)
-    return Uses(workload=workload, ctx=ctx, state=state, steps=roots & steps)
+        state |= _find_state_targets(step, tasks)
+    return UsedNames(workload=workload, ctx=ctx, state=state, steps=roots & steps)
 
 
-def _with_called(tasks: Sequence[Task], workbook: dict[str, Task]) -> list[Task]:
+def _add_called_tasks(tasks: Sequence[Task], workbook: dict[str, Task]) -> list[Task]:
     """Return these tasks and the tasks of the workbook that they call, directly or not."""
     found: list[Task] = list(tasks)
     called: set[str] = set()
@@ -447,7 +455,7 @@ def _with_called(tasks: Sequence[Task], workbook: dict[str, Task]) -> list[Task]
     return found
 
 
-def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
+def _find_state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
     """Return the state names that the step, its arcs, its tasks and their rules assign."""
     assigned = [*step.set]
     for arc in _list_arcs(step):
@@ -467,19 +475,19 @@ def _state_targets(step: Step, tasks: list[Task]) -> frozenset[str]:
     return frozenset(target.split(".")[1] for target in state_targets)
 
 
-def _reduced(step: Step) -> frozenset[str]:
+def _find_reduced_names(step: Step) -> frozenset[str]:
     """Return the ctx variables that the step's loop reduces to."""
     if step.loop is None:
         return frozenset()
     names_below_ctx: set[str] = set()
     for target in step.loop.spec.reduce:
-        root, path = root_of(full_name(target))
+        root, path = split_full_name(full_name(target))
         if root == "ctx":
             names_below_ctx.add(path[0])
     return frozenset(names_below_ctx)
 
 
-def _members(
+def _find_members(
     templates: Collection[Template] | Iterator[Template], roots: tuple[str, ...]
 ) -> frozenset[str] | None:
     """Return the first members of `roots` that the templates use.
@@ -488,7 +496,7 @@ def _members(
     """
     used: set[str] = set()
     for template in templates:
-        for path in paths(template):
+        for path in find_paths(template):
             if path[0] not in roots:
                 continue
             if len(path) == 1 or not isinstance(path[1], str):
@@ -500,7 +508,7 @@ def _members(
 # ---- the graph ---------------------------------------------------------------------------------------------------------
 
 
-def targets(step: Step) -> tuple[str, ...]:
+def list_targets(step: Step) -> tuple[str, ...]:
     """Return the steps that its arcs and admission lead to, in document order, each once."""
     found = [arc.step for arc in _list_arcs(step)]
     admit = step.spec.policy.admit
@@ -509,7 +517,7 @@ def targets(step: Step) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def reachability(playbook: Playbook) -> dict[str, int]:
+def compute_reachability(playbook: Playbook) -> dict[str, int]:
     """For every step, the steps from which one or more arcs lead to it: one bit per step.
 
     Bits are in document order. The steps are visited forwards and backwards until nothing changes.
@@ -518,7 +526,7 @@ def reachability(playbook: Playbook) -> dict[str, int]:
     number_of = {step.step: number for number, step in enumerate(playbook.workflow)}
     sources: list[list[int]] = [[] for _ in playbook.workflow]
     for number, step in enumerate(playbook.workflow):
-        for target in targets(step):
+        for target in list_targets(step):
             if target in number_of:
                 sources[number_of[target]].append(number)
     reached_by = [0] * len(sources)

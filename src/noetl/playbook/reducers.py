@@ -10,23 +10,25 @@ and `combine`. A missing side changes nothing. A value that does not fit raises 
 from collections.abc import Callable
 from typing import Any, Final
 
-from noetl.model.envelope import SCALAR_LIMIT, is_scalar
+from noetl.model.envelope import MAX_SCALAR_BYTES, is_scalar
 from noetl.playbook.expressions import FailedError, kind_of
 
-MISSING: Final = object()  # nothing folded yet; never serialised
-GATHERING = frozenset({"append", "merge", "last"})  # may make lists and maps: passed by reference
+NOTHING_FOLDED: Final = object()  # nothing folded yet; never serialised
+REFERENCE_REDUCERS = frozenset(
+    {"append", "merge", "last"}
+)  # may make lists and maps: passed by reference
 
 
-def start() -> Any:
-    return MISSING
+def start_fold() -> Any:
+    return NOTHING_FOLDED
 
 
-def fold(reducer: str, folded: Any, value: Any) -> Any:
+def fold_write(reducer: str, folded: Any, value: Any) -> Any:
     """Add one write that is later than all writes folded so far."""
-    return combine(reducer, folded, partial(reducer, value))
+    return combine_reductions(reducer, folded, reduce_write(reducer, value))
 
 
-def partial(reducer: str, value: Any) -> Any:
+def reduce_write(reducer: str, value: Any) -> Any:
     """Return the reduction of a single write."""
     if reducer == "append":
         return list(value) if isinstance(value, list) else [value]
@@ -38,21 +40,21 @@ def partial(reducer: str, value: Any) -> Any:
         raise FailedError(f"{reducer} takes numbers or texts, not {kind_of(value)}")
     if reducer in ("min", "max") and not is_scalar(value):
         raise FailedError(
-            f"{reducer} takes texts of at most {SCALAR_LIMIT} bytes, not {len(value)} characters"
+            f"{reducer} takes texts of at most {MAX_SCALAR_BYTES} bytes, not {len(value)} characters"
         )
     if reducer not in _COMBINE:
         raise ValueError(f"{reducer!r} is not a reducer: {', '.join(sorted(_COMBINE))}")
     return value
 
 
-def combine(reducer: str, left: Any, right: Any) -> Any:
+def combine_reductions(reducer: str, left: Any, right: Any) -> Any:
     """Combine two reductions; the left one is of earlier items.
 
     Null on the left counts as unset.
     """
-    if right is MISSING:
+    if right is NOTHING_FOLDED:
         return left
-    if left is MISSING or left is None:
+    if left is NOTHING_FOLDED or left is None:
         return right
     try:
         return _COMBINE[reducer](left, right)
@@ -60,35 +62,35 @@ def combine(reducer: str, left: Any, right: Any) -> Any:
         raise FailedError(f"{reducer} cannot join {kind_of(left)} and {kind_of(right)}") from None
 
 
-def onto(reducer: str, current: Any, folded: Any) -> Any:
+def apply_reduction(reducer: str, current: Any, folded: Any) -> Any:
     """Apply the reduction of a whole loop to the current value in ctx (None: there is none)."""
-    if folded is MISSING:
+    if folded is NOTHING_FOLDED:
         return current
     if current is None:
         return folded
     if reducer == "append" and not isinstance(current, list):
         current = [current]
-    return combine(reducer, current, folded)
+    return combine_reductions(reducer, current, folded)
 
 
-def _order(value: Any) -> tuple[bool, Any]:
+def _order_key(value: Any) -> tuple[bool, Any]:
     """Order numbers before texts, so that the parts of one loop always compare."""
     return isinstance(value, str), value
 
 
-def _append(left: Any, right: Any) -> Any:
+def _append_lists(left: Any, right: Any) -> Any:
     return [*left, *right]
 
 
-def _merge(left: Any, right: Any) -> Any:
+def _merge_maps(left: Any, right: Any) -> Any:
     return {**left, **right}
 
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda left, right: left + right,
-    "min": lambda left, right: min(left, right, key=_order),
-    "max": lambda left, right: max(left, right, key=_order),
-    "append": _append,
-    "merge": _merge,
+    "min": lambda left, right: min(left, right, key=_order_key),
+    "max": lambda left, right: max(left, right, key=_order_key),
+    "append": _append_lists,
+    "merge": _merge_maps,
     "last": lambda left, right: right,
 }

@@ -13,7 +13,7 @@ Token = tuple[int, str, str]  # offset in the source, kind, text
 
 
 @dataclass(frozen=True, slots=True)
-class Respelled:
+class RespelledText:
     """`growth` has (offset in the old text, number of added characters) of each change."""
 
     text: str
@@ -21,29 +21,29 @@ class Respelled:
     growth: list[tuple[int, int]]
 
 
-def respell(source: str, spellings: Mapping[str, str]) -> Respelled | None:
+def respell(source: str, spellings: Mapping[str, str]) -> RespelledText | None:
     """Replace the names that a template reads from its scope, for example `total` by `ctx.total`.
 
     `spellings` maps old to new names. Returns None if there is nothing to replace, or if the new
     text might mean something else.
     """
-    replacements = _wanted(source, spellings)
+    replacements = _select_spellings(source, spellings)
     if not replacements:
         return None
     pieces: list[str] = []
     growth: list[tuple[int, int]] = []
     end = 0
-    for offset, name in _occurrences(source, replacements):
+    for offset, name in _find_occurrences(source, replacements):
         pieces += [source[end:offset], replacements[name]]
         growth.append((offset, len(replacements[name]) - len(name)))
         end = offset + len(name)
     text = "".join([*pieces, source[end:]])
-    if not _means(text, source, replacements):
+    if not _means_same(text, source, replacements):
         return None
-    return Respelled(text, sorted(replacements), growth)
+    return RespelledText(text, sorted(replacements), growth)
 
 
-def _wanted(source: str, spellings: Mapping[str, str]) -> dict[str, str]:
+def _select_spellings(source: str, spellings: Mapping[str, str]) -> dict[str, str]:
     """Return the spellings that the template needs.
 
     Leaves out names that the template sets itself, and spellings with a root that it sets itself.
@@ -56,8 +56,8 @@ def _wanted(source: str, spellings: Mapping[str, str]) -> dict[str, str]:
         return {}
     if template.tree is None:
         return {}
-    used = selections.names(template)
-    bound = templates.bound_names(template.tree)
+    used = selections.find_names(template)
+    bound = templates.find_assigned_names(template.tree)
     return {
         name: spelling
         for name, spelling in spellings.items()
@@ -65,9 +65,9 @@ def _wanted(source: str, spellings: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _occurrences(source: str, replacements: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+def _find_occurrences(source: str, replacements: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Yield offset and name of each name to replace."""
-    tokens = [token for token in _tokens(source) if token[1] != "whitespace"]
+    tokens = [token for token in _locate_tokens(source) if token[1] != "whitespace"]
     texts = ["", *(text for _, _, text in tokens), ""]
     for index, (offset, kind, name) in enumerate(tokens):
         if kind != "name" or name not in replacements:
@@ -79,13 +79,13 @@ def _occurrences(source: str, replacements: Mapping[str, str]) -> Iterator[tuple
             yield offset, name
 
 
-def _tokens(source: str) -> Iterator[Token]:
+def _locate_tokens(source: str) -> Iterator[Token]:
     """Yield the tokens with their offsets.
 
     The lexer omits only white space, so a token is at the next place that has its text.
     """
     end = 0
-    for _, kind, text in templates.tokens(source):
+    for _, kind, text in templates.tokenize_template(source):
         offset = source.find(text, end)
         if offset < 0:
             return
@@ -93,17 +93,17 @@ def _tokens(source: str) -> Iterator[Token]:
         end = offset + len(text)
 
 
-def _means(text: str, source: str, replacements: Mapping[str, str]) -> bool:
+def _means_same(text: str, source: str, replacements: Mapping[str, str]) -> bool:
     """Whether the new text is the old template with exactly these names replaced."""
     try:
-        new_tree = templates.tree(text)
-        old_tree = templates.tree(source)
+        new_tree = templates.parse_tree(text)
+        old_tree = templates.parse_tree(source)
     except TemplateError:
         return False
-    return bool(new_tree == _Replace(replacements).visit(old_tree))
+    return bool(new_tree == _NameReplacer(replacements).visit(old_tree))
 
 
-class _Replace(NodeTransformer):
+class _NameReplacer(NodeTransformer):
     def __init__(self, replacements: Mapping[str, str]) -> None:
         self.replacements = replacements
 

@@ -6,20 +6,20 @@ does not cover what only `noetl validate` can check: names, templates and older 
 
 from typing import Any
 
-from noetl.playbook.dialect.shorthand import NAMED_OTHERWISE
-from noetl.playbook.model import BUILT_IN, Playbook
+from noetl.playbook.dialect.shorthand import NAME_FIELDS
+from noetl.playbook.model import BUILT_IN_TASKS, Playbook
 
-ID = "https://noetl.io/schema/playbook-v2.json"
+SCHEMA_ID = "https://noetl.io/schema/playbook-v2.json"
 
 
-def schema() -> dict[str, Any]:
+def build_schema() -> dict[str, Any]:
     playbook_schema = Playbook.model_json_schema(by_alias=True)
     definitions: dict[str, Any] = playbook_schema["$defs"]
     task_names: list[str] = []
-    for kind, model in BUILT_IN.items():
-        _kind(definitions.get(model.__name__), kind)
+    for kind, model in BUILT_IN_TASKS.items():
+        _require_kind(definitions.get(model.__name__), kind)
         task_names.append(model.__name__)
-    _outside(definitions["OutsideTask"])
+    _describe_outside_task(definitions["OutsideTask"])
     task_names.append("OutsideTask")
     definitions["Task"] = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in task_names]}
     definitions["LabelledTask"] = {
@@ -28,34 +28,34 @@ def schema() -> dict[str, Any]:
         "maxProperties": 1,
         "additionalProperties": {"$ref": "#/$defs/Task"},
     }
-    _short_forms(definitions)
+    _add_short_forms(definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": ID,
+        "$id": SCHEMA_ID,
         **playbook_schema,
         "title": "NoETL playbook",
     }
 
 
-def _kind(definition: dict[str, Any] | None, kind: str) -> None:
+def _require_kind(definition: dict[str, Any] | None, kind: str) -> None:
     """Require `kind` and make `name` optional. Some kinds spell another field `name`."""
     if definition is None:
         return
     properties, required = definition["properties"], set(definition.get("required", ()))
     properties["kind"] = {"const": kind}
-    field = NAMED_OTHERWISE.get(kind)
+    field = NAME_FIELDS.get(kind)
     definition["required"] = sorted(required - {"name", field} | {"kind"})
     if field is not None:
         definition["anyOf"] = [{"required": [field]}, {"required": ["name"]}]
 
 
-def _outside(definition: dict[str, Any]) -> None:
-    definition["properties"]["kind"] = {"type": "string", "not": {"enum": list(BUILT_IN)}}
+def _describe_outside_task(definition: dict[str, Any]) -> None:
+    definition["properties"]["kind"] = {"type": "string", "not": {"enum": list(BUILT_IN_TASKS)}}
     definition["required"] = ["kind"]
     definition["additionalProperties"] = True
 
 
-def _short_forms(definitions: dict[str, Any]) -> None:
+def _add_short_forms(definitions: dict[str, Any]) -> None:
     task = {"$ref": "#/$defs/Task"}
     step = definitions["Step"]["properties"]
     items = {"anyOf": [task, {"$ref": "#/$defs/LabelledTask"}]}
@@ -77,18 +77,18 @@ def _short_forms(definitions: dict[str, Any]) -> None:
     step["next"] = {"anyOf": routers, "description": "where the branch goes on; missing ends it"}
     definitions["WorkbookTask"]["properties"]["tool"] = task
     for rule, action in (("Rule", "Action"), ("AdmitRule", "AdmitAction")):
-        _otherwise(definitions[rule], action)
+        _add_else(definitions[rule], action)
     rules = {"type": "array", "items": {"$ref": "#/$defs/AdmitRule"}}
     policy = definitions["StepPolicy"]["properties"]
     policy["admit"] = {"anyOf": [rules, {"$ref": "#/$defs/Admit"}, {"type": "null"}]}
     definitions["Admit"]["properties"]["else"] = definitions["AdmitRule"]["properties"]["else"]
-    _one_or_many(definitions["Target"]["properties"], "key")
-    _one_or_many(definitions["ShellTask"]["properties"], "cmds")
+    _allow_single(definitions["Target"]["properties"], "key")
+    _allow_single(definitions["ShellTask"]["properties"], "cmds")
     frame = definitions["LoopSpec"]["properties"]
     frame["frame"] = {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/Frame"}, {"type": "null"}]}
 
 
-def _otherwise(rule: dict[str, Any], action: str) -> None:
+def _add_else(rule: dict[str, Any], action: str) -> None:
     then = {"$ref": f"#/$defs/{action}"}
     wrapped = {
         "type": "object",
@@ -99,5 +99,5 @@ def _otherwise(rule: dict[str, Any], action: str) -> None:
     rule["properties"]["else"] = {"anyOf": [then, wrapped]}
 
 
-def _one_or_many(properties: dict[str, Any], name: str) -> None:
+def _allow_single(properties: dict[str, Any], name: str) -> None:
     properties[name] = {"anyOf": [{"type": "string"}, properties[name]]}

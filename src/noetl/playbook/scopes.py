@@ -15,16 +15,20 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
 from noetl.playbook.expressions import OptionalMap
 
-OUTCOME = frozenset({"output", "outcome", "response", "result", "error"})
-ACTIVATION = frozenset({"input", "args", "step", "iter", "event", "_loop"})
-PIPELINE = frozenset({"_prev", "_task", "_attempt", "results", "keychain"})
-ITERATION = frozenset({"loop", "_index", "loop_index", "_loop"})
-IDENTITY = frozenset({"execution_id", "execution", "job", "catalog"})
-EVERYWHERE = IDENTITY | {"workload", "ctx", "vars", "state"}
-OF_ITEMS = ITERATION | {"iter", "input", "args"}  # their values differ between items of a loop
+OUTCOME_NAMES = frozenset({"output", "outcome", "response", "result", "error"})
+ACTIVATION_NAMES = frozenset({"input", "args", "step", "iter", "event", "_loop"})
+PIPELINE_NAMES = frozenset({"_prev", "_task", "_attempt", "results", "keychain"})
+LOOP_ITEM_NAMES = frozenset({"loop", "_index", "loop_index", "_loop"})
+IDENTITY_NAMES = frozenset({"execution_id", "execution", "job", "catalog"})
+COMMON_NAMES = IDENTITY_NAMES | {"workload", "ctx", "vars", "state"}
+NAMES_PER_ITEM = LOOP_ITEM_NAMES | {
+    "iter",
+    "input",
+    "args",
+}  # their values differ between items of a loop
 ENV_PREFIX = "NOETL_ENV_"  # of the server's variables that workload defaults may read as `env.*`
 
-_OUTPUT = (
+_OUTPUT_MEMBERS = (
     "status",
     "data",
     "ref",
@@ -43,10 +47,10 @@ _OUTPUT = (
 # ---- builders ----
 
 
-AFTER_FAILURE = ("error", "failed_step")  # members of `execution` after a failure nothing handled
+FAILURE_MEMBERS = ("error", "failed_step")  # members of `execution` after a failure nothing handled
 
 
-def identity(
+def build_identity(
     execution_id: str,
     path: str,
     version: int | None,
@@ -56,10 +60,10 @@ def identity(
 ) -> dict[str, Any]:
     execution: dict[str, Any] = {"id": execution_id, "status": status}
     if failure is not None:
-        execution |= {"error": failure.shown(), "failed_step": failed_step}
+        execution |= {"error": failure.to_template_map(), "failed_step": failed_step}
     return {
         "execution_id": execution_id,
-        "execution": OptionalMap(execution, *AFTER_FAILURE),
+        "execution": OptionalMap(execution, *FAILURE_MEMBERS),
         "job": {
             "id": execution_id,
             "uuid": execution_id,
@@ -70,11 +74,11 @@ def identity(
     }
 
 
-def handled_event(name: str, step: str, at: str) -> dict[str, Any]:
+def build_handled_event(name: str, step: str, at: str) -> dict[str, Any]:
     return {"name": name, "step": step, "at": at}
 
 
-def iteration(
+def build_iteration(
     index: int,
     value: Any,
     iterator: str,
@@ -104,7 +108,7 @@ def iteration(
     }
 
 
-def ended_loop(event: str, outcome: Envelope | None) -> dict[str, Any]:
+def build_ended_loop(event: str, outcome: Envelope | None) -> dict[str, Any]:
     """Build `loop` for the step's `set` and router. A loop that failed is not done."""
     length = 0
     if outcome is not None:
@@ -114,7 +118,7 @@ def ended_loop(event: str, outcome: Envelope | None) -> dict[str, Any]:
     return {"done": event == "loop.done", "length": length}
 
 
-def outer_iteration(outer: Mapping[str, Any]) -> dict[str, Any]:
+def build_outer_iteration(outer: Mapping[str, Any]) -> dict[str, Any]:
     """Build `_loop` for a child execution: the iteration that started it, also in `iter.parent`."""
     loop = {"loop_id": outer.get("loop_id"), "current_index": outer.get("index")}
     items = [value for name, value in outer.items() if name not in ("index", "parent", "loop_id")]
@@ -126,7 +130,7 @@ def outer_iteration(outer: Mapping[str, Any]) -> dict[str, Any]:
 # ---- the names at each place ----
 
 
-class At(StrEnum):
+class ScopePlace(StrEnum):
     """The place of a template in a playbook."""
 
     WORKLOAD = "workload default"
@@ -146,7 +150,7 @@ class LoopKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisibleNames:
     """Root names, and the members of each root for which all members are known."""
 
     roots: frozenset[str]
@@ -167,64 +171,66 @@ class StepNames:
     scratch: frozenset[str] = frozenset()  # names that something writes below `iter.` or `step.`
 
 
-def names_at(at: At, step: StepNames | None = None) -> Visible:
+def list_names_at(at: ScopePlace, step: StepNames | None = None) -> VisibleNames:
     """Return the names at a place. Leaves out workload keys, steps and functions."""
     step = step or StepNames()
-    if at is At.WORKLOAD:
-        execution = frozenset(identity("", "", None, "")["execution"])
-        return _visible(IDENTITY | {"workload", "env"}, {"execution": execution})
-    if at is At.KEYCHAIN:
-        return _visible(IDENTITY | {"workload", "keychain"})
-    before = EVERYWHERE | ACTIVATION
+    if at is ScopePlace.WORKLOAD:
+        execution = frozenset(build_identity("", "", None, "")["execution"])
+        return _make_visible(IDENTITY_NAMES | {"workload", "env"}, {"execution": execution})
+    if at is ScopePlace.KEYCHAIN:
+        return _make_visible(IDENTITY_NAMES | {"workload", "keychain"})
+    before = COMMON_NAMES | ACTIVATION_NAMES
     scratch = {"iter": step.scratch | {"parent"}, "step": step.scratch}
-    if at is At.BEFORE:
-        return _visible(before, scratch)
-    if at is At.CLAIM:
+    if at is ScopePlace.BEFORE:
+        return _make_visible(before, scratch)
+    if at is ScopePlace.CLAIM:
         roots = before | {"keychain", "loop"}
-        return _visible(roots, {**scratch, "loop": frozenset({"frame"})})
-    if at is At.AFTER:
-        roots = before | OUTCOME
+        return _make_visible(roots, {**scratch, "loop": frozenset({"frame"})})
+    if at is ScopePlace.AFTER:
+        roots = before | OUTCOME_NAMES
         if step.loop is not LoopKind.NONE:
             roots |= {"loop"}
-        return _visible(roots, {**scratch, "loop": frozenset(ended_loop("", None))})
-    roots = before | PIPELINE | step.tasks
-    return _in_pipeline(at, step, roots, {**scratch, "results": step.tasks})
+        return _make_visible(roots, {**scratch, "loop": frozenset(build_ended_loop("", None))})
+    roots = before | PIPELINE_NAMES | step.tasks
+    return _list_pipeline_names(at, step, roots, {**scratch, "results": step.tasks})
 
 
-def _in_pipeline(
-    at: At,
+def _list_pipeline_names(
+    at: ScopePlace,
     step: StepNames,
     roots: frozenset[str],
     members: dict[str, frozenset[str]],
-) -> Visible:
-    if at is not At.CALL or step.outcome:
-        roots |= OUTCOME
+) -> VisibleNames:
+    if at is not ScopePlace.CALL or step.outcome:
+        roots |= OUTCOME_NAMES
     if step.loop is not LoopKind.NONE:
         size = 1 if step.loop is LoopKind.COLLECTION else None
-        item = iteration(0, None, step.iterator, size, "", {"parent": {}})
-        roots |= ITERATION | {step.iterator}
+        item = build_iteration(0, None, step.iterator, size, "", {"parent": {}})
+        roots |= LOOP_ITEM_NAMES | {step.iterator}
         members["loop"] = frozenset(item["loop"])
         members["iter"] = frozenset(item["iter"]) | step.scratch
-    return _visible(roots, members)
+    return _make_visible(roots, members)
 
 
-def _visible(roots: frozenset[str], own: Mapping[str, frozenset[str]] | None = None) -> Visible:
-    known = {**_MEMBERS, **(own or {})}
+def _make_visible(
+    roots: frozenset[str], own: Mapping[str, frozenset[str]] | None = None
+) -> VisibleNames:
+    known = {**_FIXED_MEMBERS, **(own or {})}
     members = {name: known[name] for name in known if name in roots}
-    return Visible(roots, members)
+    return VisibleNames(roots, members)
 
 
-def _fixed_members() -> dict[str, frozenset[str]]:
-    output = frozenset(_OUTPUT)
-    item = iteration(0, None, "item", 1, "", {})
+def _list_fixed_members() -> dict[str, frozenset[str]]:
+    output = frozenset(_OUTPUT_MEMBERS)
+    item = build_iteration(0, None, "item", 1, "", {})
     parts = {
-        **identity("", "", None, ""),
-        "event": handled_event("", "", ""),
+        **build_identity("", "", None, ""),
+        "event": build_handled_event("", "", ""),
         "_loop": item["_loop"],
     }
     fixed = {name: frozenset(part) for name, part in parts.items() if isinstance(part, dict)}
-    execution = fixed["execution"] | set(AFTER_FAILURE)
+    execution = fixed["execution"] | set(FAILURE_MEMBERS)
     return {**fixed, "execution": execution, "output": output, "outcome": output}
 
 
-_MEMBERS = _fixed_members()
+_FIXED_MEMBERS = _list_fixed_members()

@@ -19,21 +19,21 @@ from typing import TypeAlias
 from jinja2 import nodes
 
 from noetl.playbook.expressions import (
-    SELECTION,
+    SELECTION_PREFIX,
     WORKER_LIMITS,
     RenderLimits,
     Value,
-    literal,
     suggest,
     unparse,
+    write_literal,
 )
 from noetl.playbook.functions import NOT_REPEATABLE
 from noetl.playbook.templates import (
     Scope,
-    Selected,
     Selection,
+    SelectionResolver,
     Template,
-    build,
+    compile_tree,
     parse,
     parse_expression,
     probe,
@@ -44,7 +44,7 @@ Path: TypeAlias = tuple[str | int, ...]
 OWN_PAYLOAD = frozenset({"response", "result"})
 OWN_OUTPUT = frozenset({"output", "outcome"})
 OWN_INPUT = frozenset({"input", "args"})
-ENVELOPE = frozenset(
+ENVELOPE_MEMBERS = frozenset(
     (
         "status",
         "ref",
@@ -59,7 +59,7 @@ ENVELOPE = frozenset(
         "columns",
     )
 )
-NOTHING: frozenset[str] = frozenset()
+NO_NAMES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,59 +84,61 @@ class CutTemplate:
 
 
 @dataclass(slots=True)
-class _Use:
+class _PathUse:
     path: Path
-    asked: bool  # it may be missing, because the template only tests it or gives it a default
+    may_be_missing: (
+        bool  # it may be missing, because the template only tests it or gives it a default
+    )
 
 
 @dataclass(slots=True)
-class _Uses:
+class _UseCollector:
     """Collects the paths that a template uses, in order of evaluation.
 
     `bound` are the names that the template has set so far. A name that only one branch of an `if`
     sets is not bound afterwards, because its value may come from the scope.
     """
 
-    found: list[_Use] = field(default_factory=list)
+    found: list[_PathUse] = field(default_factory=list)
 
-    def body(self, body: list[nodes.Node], bound: frozenset[str]) -> frozenset[str]:
+    def walk_body(self, body: list[nodes.Node], bound: frozenset[str]) -> frozenset[str]:
         for node in body:
-            bound = self.statement(node, bound)
+            bound = self.walk_statement(node, bound)
         return bound
 
-    def statement(self, node: nodes.Node, bound: frozenset[str]) -> frozenset[str]:
+    def walk_statement(self, node: nodes.Node, bound: frozenset[str]) -> frozenset[str]:
         match node:
             case nodes.Assign():
-                self.expression(node.node, bound)
-                return bound | _targets(node.target)
+                self.walk_expression(node.node, bound)
+                return bound | _find_targets(node.target)
             case nodes.For():
-                self.expression(node.iter, bound)
-                inner = bound | _targets(node.target)
+                self.walk_expression(node.iter, bound)
+                inner = bound | _find_targets(node.target)
                 if node.test is not None:
-                    self.expression(node.test, inner)
-                self.body(node.body, inner | {"loop"})
-                self.body(node.else_, bound)
+                    self.walk_expression(node.test, inner)
+                self.walk_body(node.body, inner | {"loop"})
+                self.walk_body(node.else_, bound)
                 return bound
             case nodes.If():
-                self.expression(node.test, bound)
-                after = [self.body(node.body, bound)]
+                self.walk_expression(node.test, bound)
+                after = [self.walk_body(node.body, bound)]
                 for other in node.elif_:
-                    self.expression(other.test, bound)
-                    after.append(self.body(other.body, bound))
-                after.append(self.body(node.else_, bound))
+                    self.walk_expression(other.test, bound)
+                    after.append(self.walk_body(other.body, bound))
+                after.append(self.walk_body(node.else_, bound))
                 return frozenset.intersection(*after)
             case _:
                 for child in node.iter_child_nodes():
-                    self.expression(child, bound)
+                    self.walk_expression(child, bound)
                 return bound
 
-    def expression(self, node: nodes.Node, bound: frozenset[str], asked: bool = False) -> None:
-        path, rest = _path(node)
+    def walk_expression(self, node: nodes.Node, bound: frozenset[str], asked: bool = False) -> None:
+        path, rest = _split_path(node)
         if path is not None:
             if path[0] not in bound:
-                self.found.append(_Use(path, asked))
+                self.found.append(_PathUse(path, asked))
             for child in rest:
-                self.expression(child, bound)
+                self.walk_expression(child, bound)
             return
         match node:
             case nodes.Call(node=nodes.Name()):
@@ -145,24 +147,24 @@ class _Uses:
                 children = iter([called.node, *node.args, *node.kwargs])
             case nodes.Test(name="defined" | "undefined") | nodes.Filter(name="default" | "d"):
                 assert node.node is not None
-                self.expression(node.node, bound, asked=True)
+                self.walk_expression(node.node, bound, asked=True)
                 children = iter([*node.args, *node.kwargs])
             case nodes.Getattr():
-                self.expression(node.node, bound, asked)
+                self.walk_expression(node.node, bound, asked)
                 return
             case _:
                 children = node.iter_child_nodes()
         for child in children:
-            self.expression(child, bound)
+            self.walk_expression(child, bound)
 
 
-def _targets(target: nodes.Node) -> frozenset[str]:
+def _find_targets(target: nodes.Node) -> frozenset[str]:
     if isinstance(target, nodes.Name):
         return frozenset({target.name})
     return frozenset(name.name for name in target.find_all(nodes.Name))
 
 
-def _path(node: nodes.Node) -> tuple[Path | None, list[nodes.Node]]:
+def _split_path(node: nodes.Node) -> tuple[Path | None, list[nodes.Node]]:
     """Split an access path that starts at a name into constant keys and computed indexes.
 
     Returns (None, []) for any other node.
@@ -184,45 +186,45 @@ def _path(node: nodes.Node) -> tuple[Path | None, list[nodes.Node]]:
 
 
 @lru_cache(maxsize=4096)
-def _uses(template: Template) -> tuple[_Use, ...]:
+def _collect_uses(template: Template) -> tuple[_PathUse, ...]:
     if template.tree is None:
         return ()
-    uses = _Uses()
-    uses.body(template.tree.body, NOTHING)
+    uses = _UseCollector()
+    uses.walk_body(template.tree.body, NO_NAMES)
     return tuple(uses.found)
 
 
-def names(template: Template | str) -> frozenset[str]:
+def find_names(template: Template | str) -> frozenset[str]:
     """Return the root names that the template reads from its scope."""
-    uses = _uses(_parsed(template))
+    uses = _collect_uses(_ensure_parsed(template))
     return frozenset(str(use.path[0]) for use in uses)
 
 
-def paths(template: Template | str) -> frozenset[Path]:
+def find_paths(template: Template | str) -> frozenset[Path]:
     """Return the paths that the template reads from its scope, up to the first computed key."""
-    uses = _uses(_parsed(template))
+    uses = _collect_uses(_ensure_parsed(template))
     return frozenset(use.path for use in uses)
 
 
-def used_paths(template: Template | str) -> frozenset[Path]:
+def find_required_paths(template: Template | str) -> frozenset[Path]:
     """Return the paths that must exist. Leaves out those that the template only tests."""
-    uses = _uses(_parsed(template))
-    return frozenset(use.path for use in uses if not use.asked)
+    uses = _collect_uses(_ensure_parsed(template))
+    return frozenset(use.path for use in uses if not use.may_be_missing)
 
 
-def asked_paths(template: Template | str) -> frozenset[Path]:
+def find_tested_paths(template: Template | str) -> frozenset[Path]:
     """Return the paths that may be missing, because the template tests them or gives a default."""
-    uses = _uses(_parsed(template))
-    return frozenset(use.path for use in uses if use.asked)
+    uses = _collect_uses(_ensure_parsed(template))
+    return frozenset(use.path for use in uses if use.may_be_missing)
 
 
-def never(template: Template | str, known: Collection[str]) -> list[str]:
+def find_undefined_names(template: Template | str, known: Collection[str]) -> list[str]:
     """Return the names that the template uses and nothing defines. Names it only tests are fine."""
-    required = {str(path[0]) for path in used_paths(template)}
+    required = {str(path[0]) for path in find_required_paths(template)}
     return sorted(required - set(known))
 
 
-def _parsed(template: Template | str) -> Template:
+def _ensure_parsed(template: Template | str) -> Template:
     if isinstance(template, str):
         return parse(template)
     return template
@@ -235,7 +237,7 @@ def _parsed(template: Template | str) -> Template:
 class _Needs:
     """What an expression depends on."""
 
-    steps: frozenset[str] = NOTHING  # it reads the payloads of these steps
+    steps: frozenset[str] = NO_NAMES  # it reads the payloads of these steps
     other: bool = False  # whether it reads anything else that is neither constant nor stable
 
     def __or__(self, more: _Needs) -> _Needs:
@@ -257,31 +259,33 @@ class _Cutter:
     steps: frozenset[str]
     stable: frozenset[str]
     payload: frozenset[str]  # names that only the worker of the own step can read
-    made: dict[str, Selection] = field(default_factory=dict)
+    selections_by_id: dict[str, Selection] = field(default_factory=dict)
 
     # dependencies
 
-    def needs(self, node: nodes.Node, bound: frozenset[str]) -> _Needs:
-        root, fact = _root(node)
+    def find_needs(self, node: nodes.Node, bound: frozenset[str]) -> _Needs:
+        root, fact = _find_path_root(node)
         if root is not None:
-            _, computed = _path(node)
-            of_indexes = [self.needs(child, bound) for child in computed]
-            return _union([self.name(root, fact, bound), *of_indexes])
+            _, computed = _split_path(node)
+            of_indexes = [self.find_needs(child, bound) for child in computed]
+            return _unite_needs([self.find_name_needs(root, fact, bound), *of_indexes])
         match node:
             case nodes.Call(node=nodes.Name(name=name)):
                 of_function = _Needs(other=name in NOT_REPEATABLE)
                 arguments = [*node.args, *node.kwargs]
-                of_arguments = [self.needs(argument, bound) for argument in arguments]
-                return _union([of_function, *of_arguments])
+                of_arguments = [self.find_needs(argument, bound) for argument in arguments]
+                return _unite_needs([of_function, *of_arguments])
             case nodes.For():
                 raise AssertionError("statements have no single value")
             case _:
-                return _union([self.needs(child, bound) for child in node.iter_child_nodes()])
+                return _unite_needs(
+                    [self.find_needs(child, bound) for child in node.iter_child_nodes()]
+                )
 
-    def name(self, root: str, fact: str | None, bound: frozenset[str]) -> _Needs:
+    def find_name_needs(self, root: str, fact: str | None, bound: frozenset[str]) -> _Needs:
         if root in bound:
             return _Needs(other=True)
-        is_payload = root in self.payload or (root in OWN_OUTPUT and fact not in ENVELOPE)
+        is_payload = root in self.payload or (root in OWN_OUTPUT and fact not in ENVELOPE_MEMBERS)
         if self.own is not None and is_payload:
             return _Needs(frozenset({self.own}))
         if root in self.steps:
@@ -290,25 +294,25 @@ class _Cutter:
 
     # rewriting
 
-    def expression(self, node: nodes.Node, bound: frozenset[str]) -> nodes.Expr:
-        needs = self.needs(node, bound)
+    def cut_expression(self, node: nodes.Node, bound: frozenset[str]) -> nodes.Expr:
+        needs = self.find_needs(node, bound)
         assert isinstance(node, nodes.Expr)
         if not needs.steps:
             return node
         if len(needs.steps) == 1 and not needs.other:
-            return self.select(node, next(iter(needs.steps)))
-        self.refuse(node, bound)
-        return self.inside(node, bound)
+            return self.make_selection(node, next(iter(needs.steps)))
+        self.refuse_mixed_access(node, bound)
+        return self.cut_children(node, bound)
 
-    def select(self, node: nodes.Expr, step: str) -> nodes.Expr:
+    def make_selection(self, node: nodes.Expr, step: str) -> nodes.Expr:
         """Make a selection of this expression. Returns the node that takes its place."""
         source = unparse(node)
         key = f"{step}\0{source}".encode("utf-8", "surrogatepass")
         selection_id = hashlib.sha256(key).hexdigest()[:16]
-        self.made.setdefault(selection_id, Selection(selection_id, step, source))
-        return nodes.ImportedName(SELECTION + selection_id, lineno=node.lineno)
+        self.selections_by_id.setdefault(selection_id, Selection(selection_id, step, source))
+        return nodes.ImportedName(SELECTION_PREFIX + selection_id, lineno=node.lineno)
 
-    def refuse(self, node: nodes.Expr, bound: frozenset[str]) -> None:
+    def refuse_mixed_access(self, node: nodes.Expr, bound: frozenset[str]) -> None:
         """Refuse a payload that is used with values (index, arguments) its worker does not have.
 
         Cutting it would report the whole payload to the server.
@@ -323,52 +327,52 @@ class _Cutter:
                 subject, arguments = node.node, [*node.args, *node.kwargs]
             case _:
                 return
-        of_subject = self.needs(subject, bound)
-        of_arguments = _union([self.needs(argument, bound) for argument in arguments])
+        of_subject = self.find_needs(subject, bound)
+        of_arguments = _unite_needs([self.find_needs(argument, bound) for argument in arguments])
         other_steps = of_arguments.steps - of_subject.steps
         if of_subject.steps and (of_arguments.other or other_steps):
             raise _Uncuttable
 
-    def inside(self, node: nodes.Expr, bound: frozenset[str]) -> nodes.Expr:
+    def cut_children(self, node: nodes.Expr, bound: frozenset[str]) -> nodes.Expr:
         """Return a copy of the node in which the children are cut."""
         twin = copy.copy(node)
         is_call = isinstance(node, nodes.Call)
         if isinstance(twin, nodes.Call) and isinstance(twin.node, nodes.Getattr):
             called = copy.copy(twin.node)
-            called.node = self.expression(called.node, bound)
+            called.node = self.cut_expression(called.node, bound)
             twin.node = called
         for name, value in node.iter_fields():
             if is_call and name == "node":
                 continue
             if isinstance(value, list):
-                setattr(twin, name, [self.child(child, bound) for child in value])
+                setattr(twin, name, [self.cut_child(child, bound) for child in value])
             elif isinstance(value, nodes.Node):
-                setattr(twin, name, self.child(value, bound))
+                setattr(twin, name, self.cut_child(value, bound))
         return twin
 
-    def child(self, node: nodes.Node, bound: frozenset[str]) -> nodes.Node:
+    def cut_child(self, node: nodes.Node, bound: frozenset[str]) -> nodes.Node:
         if isinstance(node, nodes.Slice):
-            return self.inside(node, bound)
+            return self.cut_children(node, bound)
         if isinstance(node, nodes.Expr):
-            return self.expression(node, bound)
+            return self.cut_expression(node, bound)
         twin = copy.copy(node)  # an operand, pair or keyword, which holds expressions
         for name, value in node.iter_fields():
             if isinstance(value, nodes.Expr):
-                setattr(twin, name, self.expression(value, bound))
+                setattr(twin, name, self.cut_expression(value, bound))
         return twin
 
-    def body(
+    def cut_statements(
         self,
         body: list[nodes.Node],
         bound: frozenset[str],
     ) -> tuple[list[nodes.Node], frozenset[str]]:
         statements = []
         for node in body:
-            statement, bound = self.statement(node, bound)
+            statement, bound = self.cut_statement(node, bound)
             statements.append(statement)
         return statements, bound
 
-    def statement(
+    def cut_statement(
         self,
         node: nodes.Node,
         bound: frozenset[str],
@@ -377,10 +381,10 @@ class _Cutter:
         twin = copy.copy(node)
         match twin:
             case nodes.Output():
-                twin.nodes = [self.expression(part, bound) for part in twin.nodes]
+                twin.nodes = [self.cut_expression(part, bound) for part in twin.nodes]
             case nodes.Assign():
-                twin.node = self.expression(twin.node, bound)
-                return twin, bound | self.targets(twin.target)
+                twin.node = self.cut_expression(twin.node, bound)
+                return twin, bound | self.refuse_payload_targets(twin.target)
             case nodes.If():
                 return twin, self.cut_if(twin, bound)
             case nodes.For():
@@ -389,23 +393,23 @@ class _Cutter:
 
     def cut_if(self, node: nodes.If, bound: frozenset[str]) -> frozenset[str]:
         """Cut the branches of a copied `if` in place. Returns the names that any branch binds."""
-        node.test = self.expression(node.test, bound)
-        node.body, bound_after = self.body(node.body, bound)
+        node.test = self.cut_expression(node.test, bound)
+        node.body, bound_after = self.cut_statements(node.body, bound)
         branches = []
         for other in node.elif_:
-            branch, bound_in_branch = self.statement(other, bound)
+            branch, bound_in_branch = self.cut_statement(other, bound)
             branches.append(branch)
             bound_after |= bound_in_branch
         node.elif_ = [branch for branch in branches if isinstance(branch, nodes.If)]
-        node.else_, bound_in_else = self.body(node.else_, bound)
+        node.else_, bound_in_else = self.cut_statements(node.else_, bound)
         return bound_after | bound_in_else
 
-    def targets(self, target: nodes.Node) -> frozenset[str]:
+    def refuse_payload_targets(self, target: nodes.Node) -> frozenset[str]:
         """Return the names that a statement sets.
 
         A template that sets a name of a payload cannot be cut, because the name may mean either.
         """
-        names_set = _targets(target)
+        names_set = _find_targets(target)
         payload_names = self.steps
         if self.own is not None:
             payload_names = payload_names | self.payload | OWN_OUTPUT
@@ -414,53 +418,53 @@ class _Cutter:
         return names_set
 
     def refuse_loop(self, loop: nodes.For, bound: frozenset[str]) -> None:
-        uses = _Uses()
-        uses.statement(loop, bound)
+        uses = _UseCollector()
+        uses.walk_statement(loop, bound)
         for use in uses.found:
-            root, fact = _root_and_fact(use.path)
-            if self.name(root, fact, bound).steps:
+            root, fact = _split_root(use.path)
+            if self.find_name_needs(root, fact, bound).steps:
                 raise _Uncuttable
 
 
-def _union(parts: list[_Needs]) -> _Needs:
+def _unite_needs(parts: list[_Needs]) -> _Needs:
     union = _Needs()
     for part in parts:
         union |= part
     return union
 
 
-def _root(node: nodes.Node) -> tuple[str | None, str | None]:
+def _find_path_root(node: nodes.Node) -> tuple[str | None, str | None]:
     """Return the name that a path starts with, and its first member if that is constant."""
-    path, _ = _path(node)
+    path, _ = _split_path(node)
     if path is None:
         return None, None
-    return _root_and_fact(path)
+    return _split_root(path)
 
 
-def _root_and_fact(path: Path) -> tuple[str, str | None]:
+def _split_root(path: Path) -> tuple[str, str | None]:
     root = str(path[0])
     if len(path) == 1:
         return root, None
     return root, str(path[1])
 
 
-def cut(
+def cut_template(
     template: Template | str,
     *,
     own: str | None,
     steps: Collection[str],
-    stable: Collection[str] = NOTHING,
+    stable: Collection[str] = NO_NAMES,
     payload: frozenset[str] = OWN_PAYLOAD,
 ) -> CutTemplate:
     """Replace the parts of a template that need a payload by selections.
 
     See the module's docstring.
     """
-    return _cut(_parsed(template), own, frozenset(steps), frozenset(stable), payload)
+    return _cut_cached(_ensure_parsed(template), own, frozenset(steps), frozenset(stable), payload)
 
 
 @lru_cache(maxsize=4096)
-def _cut(
+def _cut_cached(
     template: Template,
     own: str | None,
     steps: frozenset[str],
@@ -468,17 +472,17 @@ def _cut(
     payload: frozenset[str],
 ) -> CutTemplate:
     if template.tree is None:
-        return CutTemplate(template, (), NOTHING, False)
+        return CutTemplate(template, (), NO_NAMES, False)
     cutter = _Cutter(own, steps, stable, payload)
     try:
-        body, _ = cutter.body(template.tree.body, NOTHING)
+        body, _ = cutter.cut_statements(template.tree.body, NO_NAMES)
     except _Uncuttable:
-        return CutTemplate(template, (), names(template), True)
-    if not cutter.made:
-        return CutTemplate(template, (), names(template), False)
-    selections = tuple(cutter.made.values())
-    rest = build(template.source, nodes.Template(body, lineno=1), selections)
-    return CutTemplate(rest, rest.selections, names(rest), False)
+        return CutTemplate(template, (), find_names(template), True)
+    if not cutter.selections_by_id:
+        return CutTemplate(template, (), find_names(template), False)
+    selections = tuple(cutter.selections_by_id.values())
+    rest = compile_tree(template.source, nodes.Template(body, lineno=1), selections)
+    return CutTemplate(rest, rest.selections, find_names(rest), False)
 
 
 def makes_list_or_map(template: Template) -> bool:
@@ -486,7 +490,7 @@ def makes_list_or_map(template: Template) -> bool:
     return isinstance(template.expression, nodes.List | nodes.Dict | nodes.Tuple)
 
 
-def as_expression(value: object) -> str | None:
+def write_expression(value: object) -> str | None:
     """Write a list or map of templates as one expression.
 
     None if a template in it is no expression.
@@ -495,29 +499,33 @@ def as_expression(value: object) -> str | None:
         case str():
             template = parse(value)
             if template.is_literal:
-                return literal(value)
+                return write_literal(value)
             if template.expression is None:
                 return None
             return unparse(template.expression)
         case list():
-            parts = [as_expression(part) for part in value]
+            parts = [write_expression(part) for part in value]
             expressions = [part for part in parts if part is not None]
             if len(expressions) < len(parts):
                 return None
             return f"[{', '.join(expressions)}]"
         case dict():
-            values = {literal(str(key)): as_expression(part) for key, part in value.items()}
+            values = {
+                write_literal(str(key)): write_expression(part) for key, part in value.items()
+            }
             if None in values.values():
                 return None
             pairs = [f"{key}: {expression}" for key, expression in values.items()]
             return "{" + ", ".join(pairs) + "}"
         case None | bool() | int() | float():
-            return literal(value)
+            return write_literal(value)
         case _:
             return None
 
 
-def select(selection: Selection, scope: Scope, *, limits: RenderLimits = WORKER_LIMITS) -> Value:
+def compute_selection(
+    selection: Selection, scope: Scope, *, limits: RenderLimits = WORKER_LIMITS
+) -> Value:
     """Evaluate a selection on a worker.
 
     Returns a value, a Lazy to report by reference, or an Undefined.
@@ -531,16 +539,16 @@ def select(selection: Selection, scope: Scope, *, limits: RenderLimits = WORKER_
 __all__ = [
     "CutTemplate",
     "Path",
-    "Selected",
     "Selection",
-    "as_expression",
-    "asked_paths",
-    "cut",
+    "SelectionResolver",
+    "compute_selection",
+    "cut_template",
+    "find_names",
+    "find_paths",
+    "find_required_paths",
+    "find_tested_paths",
+    "find_undefined_names",
     "makes_list_or_map",
-    "names",
-    "never",
-    "paths",
-    "select",
     "suggest",
-    "used_paths",
+    "write_expression",
 ]

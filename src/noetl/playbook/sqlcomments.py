@@ -12,7 +12,7 @@ from typing import Literal
 
 import jinja2
 
-from noetl.playbook.sqltext import Dialect, Token, Unterminated, tokens
+from noetl.playbook.sqltext import Dialect, Token, UnterminatedSql, tokenize_sql
 
 _SYNTAX = jinja2.Environment(keep_trailing_newline=True)  # noqa: S701 - it finds tags, it never renders
 _STAND_IN = "\ue000"  # replaces characters of an expression: not a quote, a blank or a line end
@@ -37,9 +37,9 @@ def blank_commented_values(source: str, dialect: Dialect) -> str:
     if "{{" not in source or not ("--" in source or "/*" in source):
         return source
     try:
-        tags = list(_tags(source))
-        masked_tokens = list(tokens(_masked(source, tags), "", dialect))
-    except (jinja2.TemplateSyntaxError, _Untraceable, Unterminated):
+        tags = list(_find_tags(source))
+        masked_tokens = list(tokenize_sql(_mask_tags(source, tags), "", dialect))
+    except (jinja2.TemplateSyntaxError, _Untraceable, UnterminatedSql):
         return source
     comments = [token for token in masked_tokens if token.kind == "comment"]
     blanked: list[tuple[_Tag, str]] = []
@@ -47,14 +47,14 @@ def blank_commented_values(source: str, dialect: Dialect) -> str:
         is_expression = tag.kind == "expression"
         if is_expression and any(_leaves_out(comment, tag, tags) for comment in comments):
             blanked.append((tag, " "))
-    return _filled(source, blanked)
+    return _fill_tags(source, blanked)
 
 
 class _Untraceable(Exception):
     """The positions of the template's tokens cannot be found in its source."""
 
 
-def _tags(source: str) -> Iterator[_Tag]:
+def _find_tags(source: str) -> Iterator[_Tag]:
     end_of_token = 0
     tag_start = 0
     end_kind = ""  # the kind of token that ends the open tag, "" outside of tags
@@ -68,11 +68,11 @@ def _tags(source: str) -> Iterator[_Tag]:
             tag_start, end_kind = start_of_token, _ENDS[kind]
         if kind == end_kind:
             text = source[tag_start:end_of_token]
-            yield _Tag(_tag_kind(text), tag_start, end_of_token)
+            yield _Tag(_classify_tag(text), tag_start, end_of_token)
             end_kind = ""
 
 
-def _tag_kind(text: str) -> Literal["expression", "other"]:
+def _classify_tag(text: str) -> Literal["expression", "other"]:
     """Tags that trim blanks (`{{- x }}`) change the text around them, so they count as other."""
     if not text.startswith("{{") or not text.endswith("}}"):
         return "other"
@@ -81,16 +81,16 @@ def _tag_kind(text: str) -> Literal["expression", "other"]:
     return "expression"
 
 
-def _masked(source: str, tags: list[_Tag]) -> str:
+def _mask_tags(source: str, tags: list[_Tag]) -> str:
     """Return the text that SQL sees, with the same length as the source."""
     fillers: list[tuple[_Tag, str]] = []
     for tag in tags:
         filler = _STAND_IN if tag.kind == "expression" else " "
         fillers.append((tag, filler))
-    return _filled(source, fillers)
+    return _fill_tags(source, fillers)
 
 
-def _filled(source: str, tags: list[tuple[_Tag, str]]) -> str:
+def _fill_tags(source: str, tags: list[tuple[_Tag, str]]) -> str:
     """Replace every character of each tag by its filler."""
     parts: list[str] = []
     end = 0

@@ -13,13 +13,15 @@ from noetl.playbook.sqltext import LITERALS, Dialect, Token
 
 MarkKind = Literal["value", "identifier", "sql"]
 
-NAME = "write {{ x | identifier }} for a name"
-RAW = "write {{ x | sql }} for a part of the statement itself, and only for text that you trust"
-EITHER = f"{NAME}; {RAW}"
+NAME_HINT = "write {{ x | identifier }} for a name"
+RAW_HINT = (
+    "write {{ x | sql }} for a part of the statement itself, and only for text that you trust"
+)
+NAME_OR_RAW_HINT = f"{NAME_HINT}; {RAW_HINT}"
 
 
 @dataclass(frozen=True, slots=True)
-class Misplaced:
+class MisplacedValue:
     """A value at a place where it cannot be."""
 
     token: Token
@@ -76,7 +78,7 @@ _NAME_FOLLOWS = {
     "TYPE": "a type",
     "CALL": "a procedure",
 }
-_FROM_A_VALUE = frozenset(
+_FUNCTIONS_WITH_FROM = frozenset(
     {"EXTRACT", "SUBSTRING", "TRIM", "OVERLAY", "POSITION", "LTRIM", "RTRIM", "BTRIM"}
 )
 _CLAUSES = frozenset({"ORDER", "GROUP", "PARTITION"})
@@ -108,7 +110,7 @@ _END_OF_CLAUSE = frozenset(
     }
 )
 _END_OF_ITEM = frozenset({"ASC", "DESC", "NULLS", "USING"})
-_GOES_ON = frozenset(
+_OPERATOR_WORDS = frozenset(
     {
         "AND",
         "OR",
@@ -141,15 +143,15 @@ _GOES_ON = frozenset(
         "SOME",
     }
 )
-_LISTING = {"ORDER": "ORDER BY", "GROUP": "GROUP BY", "PARTITION": "PARTITION BY"}
-_CONSTANT = {
+_CLAUSE_NAMES = {"ORDER": "ORDER BY", "GROUP": "GROUP BY", "PARTITION": "PARTITION BY"}
+_CONSTANT_ITEM_EFFECTS = {
     "ORDER BY": "every row has the same one, so the rows are not ordered",
     "GROUP BY": "every row has the same one, so all rows are one group",
     "PARTITION BY": "every row has the same one, so all rows are one partition",
 }
 
 
-def places(statement: Sequence[Token]) -> Iterator[SqlPlace]:
+def walk_places(statement: Sequence[Token]) -> Iterator[SqlPlace]:
     """Yield the place of every token. The statement has no comments."""
     brackets = [_Bracket()]
     first = next((token.word for token in statement if token.word), "")
@@ -179,15 +181,15 @@ def places(statement: Sequence[Token]) -> Iterator[SqlPlace]:
             case ")" | "]" if token.kind == "symbol" and len(brackets) > 1:
                 brackets.pop()
             case _:
-                current.clause = _clause(current.clause, token, previous)
+                current.clause = _follow_clause(current.clause, token, previous)
         before, previous = previous, token
 
 
-def _clause(clause: str, token: Token, previous: Token | None) -> str:
+def _follow_clause(clause: str, token: Token, previous: Token | None) -> str:
     """Return the clause after this token."""
     word = token.word
     if word == "BY" and previous is not None and previous.word in _CLAUSES:
-        return _LISTING[previous.word]
+        return _CLAUSE_NAMES[previous.word]
     if word == "SET":
         return "SET"
     if word in _END_OF_CLAUSE:
@@ -212,34 +214,34 @@ def _lists_columns(statement: Sequence[Token], index: int) -> bool:
     return word == "TABLE"
 
 
-def misplaced(
+def find_misplaced(
     statement: Sequence[Token],
     kinds: Mapping[str, MarkKind],
     private: str,
     dialect: Dialect,
-) -> Iterator[Misplaced]:
+) -> Iterator[MisplacedValue]:
     """Yield the misplaced values of a statement without comments.
 
     `kinds` has the kind of every marker. `private` is the character that markers begin with.
     """
     if not private:
         return
-    if _is_whole(statement, kinds):
+    if _is_whole_statement(statement, kinds):
         message = "the whole statement is a value, and a value is never SQL"
-        yield Misplaced(statement[0], message, RAW)
+        yield MisplacedValue(statement[0], message, RAW_HINT)
         return
-    for place in places(statement):
-        problem = _misplaced(place, kinds, private, dialect)
+    for place in walk_places(statement):
+        problem = _find_place_problem(place, kinds, private, dialect)
         if problem is not None:
             message, hint = problem
-            yield Misplaced(place.token, message, hint)
+            yield MisplacedValue(place.token, message, hint)
 
 
-def _is_whole(statement: Sequence[Token], kinds: Mapping[str, MarkKind]) -> bool:
+def _is_whole_statement(statement: Sequence[Token], kinds: Mapping[str, MarkKind]) -> bool:
     return len(statement) == 1 and kinds.get(statement[0].text) == "value"
 
 
-def _misplaced(
+def _find_place_problem(
     place: SqlPlace,
     kinds: Mapping[str, MarkKind],
     private: str,
@@ -252,12 +254,12 @@ def _misplaced(
     if not is_value and not has_value_in_quotes:
         return None
     if _is_constant_item(place):
-        return f"{place.clause} a value: {_CONSTANT[place.clause]}", NAME
+        return f"{place.clause} a value: {_CONSTANT_ITEM_EFFECTS[place.clause]}", NAME_HINT
     if is_value:
-        return _as_value(place, kinds) or _as_name(place)
+        return _check_value_place(place, kinds) or _check_name_place(place)
     if _is_file(place, dialect):
         return None
-    return _as_name(place)
+    return _check_name_place(place)
 
 
 def _is_file(place: SqlPlace, dialect: Dialect) -> bool:
@@ -267,11 +269,11 @@ def _is_file(place: SqlPlace, dialect: Dialect) -> bool:
     return place.previous.word in ("FROM", "JOIN", "TO")
 
 
-def _as_value(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> tuple[str, str] | None:
+def _check_value_place(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> tuple[str, str] | None:
     """Return the problem of a value without quotes that no SQL statement allows."""
     previous, following = place.previous, place.next
     if previous is None:
-        return "a statement cannot begin with a value", RAW
+        return "a statement cannot begin with a value", RAW_HINT
     touches_previous = _touches(previous, place.token, kinds)
     touches_next = following is not None and _touches(place.token, following, kinds)
     if touches_previous or touches_next:
@@ -280,10 +282,10 @@ def _as_value(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> tuple[str, str]
             "make the whole name: {{ ('part_' ~ x) | identifier }}",
         )
     if previous.text == "::":
-        return "a value cannot be a type", RAW
+        return "a value cannot be a type", RAW_HINT
     is_before_literal = following is not None and following.kind in LITERALS
-    if is_before_literal or _is_operand(place, kinds):
-        return "a value cannot follow another value without an operator", RAW
+    if is_before_literal or _follows_operand(place, kinds):
+        return "a value cannot follow another value without an operator", RAW_HINT
     return None
 
 
@@ -299,7 +301,7 @@ def _touches(left: Token, right: Token, kinds: Mapping[str, MarkKind]) -> bool:
     return neighbour.kind in LITERALS or neighbour.text in (".", "$")
 
 
-def _is_operand(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> bool:
+def _follows_operand(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> bool:
     """Whether the token before is a value: `a {{ operator }} b`, `ORDER BY a {{ direction }}`."""
     previous = place.previous
     assert previous is not None
@@ -307,33 +309,33 @@ def _is_operand(place: SqlPlace, kinds: Mapping[str, MarkKind]) -> bool:
         return kinds.get(previous.text) in ("value", "identifier")
     if previous.kind in ("name", "number") or previous.kind in LITERALS or previous.text == ")":
         return True
-    if previous.kind != "word" or place.clause not in _CONSTANT:
+    if previous.kind != "word" or place.clause not in _CONSTANT_ITEM_EFFECTS:
         return False
-    return previous.word not in _GOES_ON | _END_OF_CLAUSE
+    return previous.word not in _OPERATOR_WORDS | _END_OF_CLAUSE
 
 
-def _as_name(place: SqlPlace) -> tuple[str, str] | None:
+def _check_name_place(place: SqlPlace) -> tuple[str, str] | None:
     """Return the problem of a value at a place where SQL expects a name."""
     if place.previous is None:
         return None
     word = place.previous.word
     word_before = "" if place.before is None else place.before.word
     if place.columns and place.previous.text in ("(", ","):
-        return "a value cannot be the name of a column", NAME
-    if word == "FROM" and (place.opener in _FROM_A_VALUE or word_before == "DISTINCT"):
+        return "a value cannot be the name of a column", NAME_HINT
+    if word == "FROM" and (place.opener in _FUNCTIONS_WITH_FROM or word_before == "DISTINCT"):
         return None
     wanted = _NAME_FOLLOWS.get(word)
     takes_literal = word in ("SET", "AS") and place.token.kind != "mark"
     if wanted is not None and not takes_literal:
-        return f"a value cannot be {wanted}, which {word} wants", EITHER
+        return f"a value cannot be {wanted}, which {word} wants", NAME_OR_RAW_HINT
     if word == "EXISTS" and word_before in ("IF", "NOT") and place.first != "SELECT":
-        return "a value cannot be a name", NAME
+        return "a value cannot be a name", NAME_HINT
     if word == "ON" and place.first == "CREATE":
-        return "a value cannot be a table", NAME
+        return "a value cannot be a table", NAME_HINT
     if word == "TO" and place.first in ("ALTER", "GRANT"):
-        return "a value cannot be a name", NAME
+        return "a value cannot be a name", NAME_HINT
     if _is_assigned_column(place):
-        return "a value cannot be the name of a column", NAME
+        return "a value cannot be the name of a column", NAME_HINT
     return None
 
 
@@ -349,7 +351,7 @@ def _is_assigned_column(place: SqlPlace) -> bool:
 def _is_constant_item(place: SqlPlace) -> bool:
     """Whether the value is a whole item of ORDER BY, GROUP BY or PARTITION BY."""
     previous, following = place.previous, place.next
-    if place.clause not in _CONSTANT or previous is None:
+    if place.clause not in _CONSTANT_ITEM_EFFECTS or previous is None:
         return False
     if previous.word != "BY" and previous.text != ",":
         return False

@@ -45,7 +45,7 @@ class Token:
         return self.text.upper() if self.kind == "word" else ""
 
 
-class Unterminated(ValueError):
+class UnterminatedSql(ValueError):
     """A quote or a comment does not end."""
 
     def __init__(self, what: str, line: int) -> None:
@@ -73,20 +73,20 @@ def marker_pattern(private: str) -> re.Pattern[str]:
     return re.compile(f"{re.escape(private)}\\d+{re.escape(private)}")
 
 
-def tokens(source: str, private: str = "", dialect: Dialect = "postgres") -> Iterator[Token]:
+def tokenize_sql(source: str, private: str = "", dialect: Dialect = "postgres") -> Iterator[Token]:
     """Yield every token except white space. `private` is the character of the markers."""
     mark = marker_pattern(private).pattern if private else _NO_MARK
     quotes = _SPARK if dialect == "spark" else _POSTGRES
     opening = re.compile(f"(?P<mark>{mark})|{quotes}{_PLAIN}", re.VERBOSE | re.DOTALL)
     position = 0
     while (found := opening.search(source, position)) is not None:
-        kind, stop = _token_end(source, found, dialect)
+        kind, stop = _find_token_end(source, found, dialect)
         start = found.start()
         yield Token(kind, source[start:stop], start)
         position = stop
 
 
-def split(found: Iterator[Token]) -> Iterator[list[Token]]:
+def split_statements(found: Iterator[Token]) -> Iterator[list[Token]]:
     """Yield the tokens of each statement, without the semicolons. Statements may be empty."""
     statement: list[Token] = []
     for token in found:
@@ -98,11 +98,11 @@ def split(found: Iterator[Token]) -> Iterator[list[Token]]:
     yield statement
 
 
-def significant(statement: Sequence[Token]) -> list[Token]:
+def drop_comments(statement: Sequence[Token]) -> list[Token]:
     return [token for token in statement if token.kind != "comment"]
 
 
-def inside(token: Token) -> str:
+def unquote_token(token: Token) -> str:
     """Return the text between the quotes, with doubled quotes undone. Escapes stay as written."""
     match token.kind:
         case "literal" | "name":
@@ -117,7 +117,7 @@ def inside(token: Token) -> str:
             return token.text[start:-1]
 
 
-def _token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kind, int]:
+def _find_token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kind, int]:
     start, position = found.start(), found.end()
     match found.lastgroup:
         case "line":
@@ -134,7 +134,7 @@ def _token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kin
         case "raw":
             end_of_raw = source.find(found[0][-1], position)
             if end_of_raw < 0:
-                raise _unterminated("literal", source, start)
+                raise _make_unterminated_error("literal", source, start)
             return "raw", end_of_raw + 1
         case "literal":
             return "literal", _doubled_end(source, position - 1, "literal")
@@ -145,7 +145,7 @@ def _token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kin
         case "dollar":
             end_of_quote = source.find(found[0], position)
             if end_of_quote < 0:
-                raise _unterminated("dollar quote", source, start)
+                raise _make_unterminated_error("dollar quote", source, start)
             return "dollar", end_of_quote + len(found[0])
         case "mark" | "word" | "parameter" | "number" | "end" as kind:
             return kind, position
@@ -158,7 +158,7 @@ def _block_end(source: str, start: int, *, nested: bool) -> int:
     while depth:
         found = _IN_BLOCK.search(source, position)
         if found is None:
-            raise _unterminated("comment", source, start)
+            raise _make_unterminated_error("comment", source, start)
         position = found.end()
         if found[0] == "*/":
             depth -= 1
@@ -172,7 +172,7 @@ def _escaped_end(source: str, start: int, position: int) -> int:
     while True:
         found = _IN_ESCAPED.search(source, position)
         if found is None:
-            raise _unterminated("literal", source, start)
+            raise _make_unterminated_error("literal", source, start)
         position = found.end()
         if found[0] == "'":
             more = _CONTINUED.match(source, position)
@@ -188,7 +188,7 @@ def _backslashed_end(source: str, start: int) -> int:
             position += 1  # the escaped character cannot end the literal
         position += 1
     if position >= len(source):
-        raise _unterminated("literal", source, start)
+        raise _make_unterminated_error("literal", source, start)
     return position + 1
 
 
@@ -198,11 +198,11 @@ def _doubled_end(source: str, opened: int, what: str) -> int:
     while True:
         end = source.find(quote, position)
         if end < 0:
-            raise _unterminated(what, source, opened)
+            raise _make_unterminated_error(what, source, opened)
         if source[end + 1 : end + 2] != quote:
             return end + 1
         position = end + 2
 
 
-def _unterminated(what: str, source: str, start: int) -> Unterminated:
-    return Unterminated(what, source.count("\n", 0, start) + 1)
+def _make_unterminated_error(what: str, source: str, start: int) -> UnterminatedSql:
+    return UnterminatedSql(what, source.count("\n", 0, start) + 1)

@@ -23,11 +23,11 @@ import jinja2
 from jinja2 import nodes
 from jinja2.parser import Parser
 
-from noetl.playbook.doubling import undoubled
+from noetl.playbook.doubling import remove_doubling
 from noetl.playbook.expressions import (
-    PLAIN,
-    SCALARS,
-    SELECTION,
+    JSON_SCALAR_TYPES,
+    JSON_VALUE_TYPES,
+    SELECTION_PREFIX,
     SERVER_LIMITS,
     FailedError,
     ForbiddenError,
@@ -42,30 +42,30 @@ from noetl.playbook.expressions import (
     Value,
     add,
     affirm,
+    are_equal,
     compare,
+    compute_modulo,
     contains,
     divide,
-    elements,
-    equal,
     floor_divide,
+    format_as_text,
+    get_item,
+    get_member,
+    get_slice,
     hint_at_similar_name,
     is_lazy,
     is_no_error,
-    item,
+    is_truthy,
     kind_of,
-    member,
-    modulo,
+    list_elements,
     multiply,
     negate,
-    part,
-    plain,
-    power,
-    scalar_text,
+    raise_to_power,
     settle,
     subtract,
-    text,
-    truth,
+    to_plain,
     unparse,
+    write_scalar,
 )
 from noetl.playbook.functions import (
     FILTERS,
@@ -74,12 +74,12 @@ from noetl.playbook.functions import (
     METHOD_NAMES,
     SUBJECT_MAY_BE_UNDEFINED,
     TESTS,
-    Calls,
+    CallMeter,
     Function,
-    called,
-    fitting,
-    method,
-    named,
+    call_template_function,
+    check_arguments,
+    find_function,
+    find_method,
 )
 
 Scope: TypeAlias = Mapping[str, Value]
@@ -98,11 +98,11 @@ class Selection:
 
 
 # Returns the value that a worker computed for a selection. May return an Undefined or raise.
-Selected: TypeAlias = Callable[[Selection], Value]
+SelectionResolver: TypeAlias = Callable[[Selection], Value]
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedValue:
     """A value that marked text represents by `marker`.
 
     `source` is the expression that gave the value, `line` is its line in the template. `undoubled`
@@ -117,7 +117,7 @@ class Marked:
     undoubled: Value = None
 
 
-class RenderingFrame(Calls):
+class RenderingFrame(CallMeter):
     """The state of one rendering: the scope, the template's own names, the remaining budget."""
 
     __slots__ = ("local", "mark", "marks", "out", "scope", "selected")
@@ -127,7 +127,7 @@ class RenderingFrame(Calls):
         scope: Scope,
         limits: RenderLimits,
         functions: Functions | None,
-        selected: Selected | None,
+        selected: SelectionResolver | None,
     ) -> None:
         self.limits = limits
         self.operations = limits.operations
@@ -139,7 +139,7 @@ class RenderingFrame(Calls):
         self.local: dict[str, Value] = {}
         self.out: list[str] = []
         self.mark = ""
-        self.marks: list[Marked] | None = None
+        self.marks: list[MarkedValue] | None = None
 
 
 Evaluate: TypeAlias = Callable[[RenderingFrame], Value]
@@ -171,9 +171,9 @@ class Template:
 
 _SYNTAX = jinja2.Environment(keep_trailing_newline=True)  # noqa: S701 - it parses, it never renders
 _TAG = re.compile(r"\{[{%#]")
-_LONGEST = 1_000_000
-_DEEPEST = 100
-_BRACKETS = 32
+_MAX_TEMPLATE_CHARACTERS = 1_000_000
+_MAX_TREE_DEPTH = 100
+_MAX_BRACKET_DEPTH = 32
 _MAX_SHORT_CHARACTERS = 1024
 _MAX_CACHED_CHARACTERS = 65_536
 
@@ -185,7 +185,7 @@ def parse(source: str) -> Template:
         return _parse_short(source)
     if len(source) <= _MAX_CACHED_CHARACTERS:
         return _parse_long(source)
-    return _parse(source)
+    return _parse_uncached(source)
 
 
 def parse_expression(source: str) -> Template:
@@ -193,31 +193,31 @@ def parse_expression(source: str) -> Template:
     return parse("{{ " + source + " }}")
 
 
-def _parse(source: str) -> Template:
+def _parse_uncached(source: str) -> Template:
     try:
-        parsed_tree = tree(source)
-        return build(source, parsed_tree)
+        parsed_tree = parse_tree(source)
+        return compile_tree(source, parsed_tree)
     except TemplateError as exc:
-        _locate(exc, source)
+        _locate_syntax_error(exc, source)
         raise
 
 
 # A tree takes about fifty times the memory of its text, and authors choose the texts. So both
 # caches are bounded, and long texts have a small cache of their own.
-_parse_short = lru_cache(maxsize=4096)(_parse)
-_parse_long = lru_cache(maxsize=64)(_parse)
+_parse_short = lru_cache(maxsize=4096)(_parse_uncached)
+_parse_long = lru_cache(maxsize=64)(_parse_uncached)
 
 
-def tree(source: str) -> nodes.Template:
+def parse_tree(source: str) -> nodes.Template:
     """Parse the source into a new syntax tree. Callers may change it, because it is not cached."""
-    if len(source) > _LONGEST:
-        raise LimitError(f"the template is longer than {_LONGEST} characters")
+    if len(source) > _MAX_TEMPLATE_CHARACTERS:
+        raise LimitError(f"the template is longer than {_MAX_TEMPLATE_CHARACTERS} characters")
     try:
         _check_brackets(source)
         return Parser(_SYNTAX, source).parse()
     except jinja2.TemplateSyntaxError as exc:
         raise TemplateSyntaxError(
-            exc.message or "not a template", hint=_hint(exc), line=exc.lineno
+            exc.message or "not a template", hint=_make_syntax_hint(exc), line=exc.lineno
         ) from None
     except RecursionError:
         raise LimitError("the template is nested too deeply") from None
@@ -225,7 +225,7 @@ def tree(source: str) -> nodes.Template:
         raise TemplateSyntaxError(f"not a template: {exc}") from None
 
 
-def tokens(source: str) -> Iterator[tuple[int, str, str]]:
+def tokenize_template(source: str) -> Iterator[tuple[int, str, str]]:
     """Yield (line, kind, text) of each token, without the white space that the template strips."""
     yield from _SYNTAX.lexer.tokeniter(source, None)
 
@@ -233,18 +233,18 @@ def tokens(source: str) -> Iterator[tuple[int, str, str]]:
 def _check_brackets(source: str) -> None:
     """Refuse deeply nested brackets, because the parser recurses for each bracket."""
     depth = 0
-    for _, kind, operator in tokens(source):
+    for _, kind, operator in tokenize_template(source):
         if kind != "operator":
             continue
         if operator in "([{":
             depth += 1
         elif operator in ")]}":
             depth -= 1
-        if depth > _BRACKETS:
-            raise LimitError(f"brackets are nested more than {_BRACKETS} deep")
+        if depth > _MAX_BRACKET_DEPTH:
+            raise LimitError(f"brackets are nested more than {_MAX_BRACKET_DEPTH} deep")
 
 
-def _hint(exc: jinja2.TemplateSyntaxError) -> str | None:
+def _make_syntax_hint(exc: jinja2.TemplateSyntaxError) -> str | None:
     message = exc.message or ""
     if "got '='" in message:
         return "compare with =="
@@ -265,7 +265,7 @@ def _hint(exc: jinja2.TemplateSyntaxError) -> str | None:
     return None
 
 
-def _locate(exc: TemplateError, source: str) -> None:
+def _locate_syntax_error(exc: TemplateError, source: str) -> None:
     """Set the line and column of a parse error, as exactly as its message allows."""
     exc.template = source
     lines = source.split("\n")
@@ -284,19 +284,21 @@ def _locate(exc: TemplateError, source: str) -> None:
         exc.column = next((position for position in positions if position >= 0), 0) + 1
 
 
-def build(source: str, tree: nodes.Template, selections: tuple[Selection, ...] = ()) -> Template:
+def compile_tree(
+    source: str, tree: nodes.Template, selections: tuple[Selection, ...] = ()
+) -> Template:
     """Compile a tree. selections.py calls this for trees in which selections replace some parts."""
     weight = _check_tree(tree)
     compiler = _Compiler(tree, {selection.id: selection for selection in selections})
-    expression = _only_expression(tree)
+    expression = _find_only_expression(tree)
     evaluate = None
     if expression is not None:
-        evaluate = compiler.expression(expression)
-    emit = compiler.block(tree.body)
+        evaluate = compiler.compile_expression(expression)
+    emit = compiler.compile_block(tree.body)
     return Template(source, selections, tree, weight, expression, evaluate, emit)
 
 
-def path(template: Template) -> tuple[str, ...] | None:
+def find_dotted_path(template: Template) -> tuple[str, ...] | None:
     """Return the names of a template like `{{ name }}` or `{{ name.member }}`, else None."""
     names: list[str] = []
     node = template.expression
@@ -308,7 +310,7 @@ def path(template: Template) -> tuple[str, ...] | None:
     return (node.name, *reversed(names))
 
 
-def _only_expression(tree: nodes.Template) -> nodes.Expr | None:
+def _find_only_expression(tree: nodes.Template) -> nodes.Expr | None:
     """Return the expression of a template that has nothing else but white space around it."""
     if len(tree.body) != 1:
         return None
@@ -335,8 +337,10 @@ def _check_tree(tree: nodes.Template) -> int:
     while stack:
         node, depth = stack.pop()
         count += 1
-        if depth > _DEEPEST:
-            raise LimitError(f"the template is nested more than {_DEEPEST} deep", line=node.lineno)
+        if depth > _MAX_TREE_DEPTH:
+            raise LimitError(
+                f"the template is nested more than {_MAX_TREE_DEPTH} deep", line=node.lineno
+            )
         stack.extend((child, depth + 1) for child in node.iter_child_nodes())
     return count
 
@@ -349,16 +353,16 @@ _ARITHMETIC: dict[type[nodes.Node], Callable[[Meter, Value, Value], Value]] = {
     nodes.Mul: multiply,
     nodes.Div: divide,
     nodes.FloorDiv: floor_divide,
-    nodes.Mod: modulo,
-    nodes.Pow: power,
+    nodes.Mod: compute_modulo,
+    nodes.Pow: raise_to_power,
 }
-_SIGNED: dict[type[nodes.Node], Callable[[Meter, Value], Value]] = {
+_SIGN_OPERATIONS: dict[type[nodes.Node], Callable[[Meter, Value], Value]] = {
     nodes.Neg: negate,
     nodes.Pos: affirm,
 }
-_COMPARE: dict[str, Callable[[Meter, Value, Value], bool]] = {
-    "eq": equal,
-    "ne": lambda meter, left, right: not equal(meter, left, right),
+_COMPARISONS: dict[str, Callable[[Meter, Value, Value], bool]] = {
+    "eq": are_equal,
+    "ne": lambda meter, left, right: not are_equal(meter, left, right),
     "lt": lambda meter, left, right: compare(meter, left, right) < 0,
     "lteq": lambda meter, left, right: compare(meter, left, right) <= 0,
     "gt": lambda meter, left, right: compare(meter, left, right) > 0,
@@ -369,7 +373,7 @@ _COMPARE: dict[str, Callable[[Meter, Value, Value], bool]] = {
 _ABSENT = object()
 
 
-def bound_names(tree: nodes.Node) -> frozenset[str]:
+def find_assigned_names(tree: nodes.Node) -> frozenset[str]:
     """Return the names that the template sets itself."""
     bound = {node.name for node in tree.find_all(nodes.Name) if node.ctx != "load"}
     if tree.find(nodes.For) is not None:
@@ -377,13 +381,13 @@ def bound_names(tree: nodes.Node) -> frozenset[str]:
     return frozenset(bound)
 
 
-def _names(node: nodes.Node) -> Iterator[nodes.Name]:
+def _find_name_nodes(node: nodes.Node) -> Iterator[nodes.Name]:
     if isinstance(node, nodes.Name):
         yield node
     yield from node.find_all(nodes.Name)
 
 
-def _weight(*parts: nodes.Node) -> int:
+def _count_nodes(*parts: nodes.Node) -> int:
     """Count the nodes at and below these."""
     count = 0
     stack = list(parts)
@@ -400,63 +404,63 @@ class _Compiler:
     """
 
     def __init__(self, tree: nodes.Template, selections: Mapping[str, Selection]) -> None:
-        self.bound = bound_names(tree)
+        self.bound = find_assigned_names(tree)
         self.selections = selections
 
     # expressions
 
-    def expression(self, node: nodes.Node) -> Evaluate:
+    def compile_expression(self, node: nodes.Node) -> Evaluate:
         try:
-            return self._expression(node)
+            return self._compile_node(node)
         except TemplateError as exc:
             exc.line = exc.line or node.lineno
             raise
 
-    def _expression(self, node: nodes.Node) -> Evaluate:
+    def _compile_node(self, node: nodes.Node) -> Evaluate:
         match node:
             case nodes.Const():
-                return self._const(node)
+                return self._compile_constant(node)
             case nodes.Name() | nodes.Getattr():
-                return self._path(node)
+                return self._compile_path(node)
             case nodes.Getitem():
-                return self._item(node)
+                return self._compile_item(node)
             case nodes.Filter():
-                return self._filter(node)
+                return self._compile_filter(node)
             case nodes.Test():
-                return self._test(node)
+                return self._compile_test(node)
             case nodes.Call():
-                return self._call(node)
+                return self._compile_call(node)
             case nodes.Compare():
-                return self._compare(node)
+                return self._compile_compare(node)
             case nodes.And():
-                return self._and(node)
+                return self._compile_and(node)
             case nodes.Or():
-                return self._or(node)
+                return self._compile_or(node)
             case nodes.Not():
-                inner = self.expression(node.node)
-                return lambda frame: not truth(inner(frame))
+                inner = self.compile_expression(node.node)
+                return lambda frame: not is_truthy(inner(frame))
             case nodes.CondExpr():
-                return self._condition(node)
+                return self._compile_condition(node)
             case nodes.Concat():
-                return self._concat(node)
+                return self._compile_concat(node)
             case nodes.List() | nodes.Tuple():
-                return self._list(node)
+                return self._compile_list(node)
             case nodes.Dict():
-                return self._dict(node)
+                return self._compile_dict(node)
             case nodes.ImportedName():
-                return self._selection(node)
+                return self._compile_selection(node)
             case nodes.BinExpr() if type(node) in _ARITHMETIC:
-                return self._arithmetic(node)
-            case nodes.UnaryExpr() if type(node) in _SIGNED:
-                sign = _SIGNED[type(node)]
-                subject = self.expression(node.node)
+                return self._compile_arithmetic(node)
+            case nodes.UnaryExpr() if type(node) in _SIGN_OPERATIONS:
+                sign = _SIGN_OPERATIONS[type(node)]
+                subject = self.compile_expression(node.node)
                 return lambda frame: sign(frame, subject(frame))
             case _:
                 raise ForbiddenError(
                     f"'{type(node).__name__.lower()}' is not part of the template language"
                 )
 
-    def _const(self, node: nodes.Const) -> Evaluate:
+    def _compile_constant(self, node: nodes.Const) -> Evaluate:
         value = node.value
         if isinstance(value, int) and value.bit_length() > 64:
             raise LimitError("an integer takes more than 64 bits")
@@ -464,7 +468,7 @@ class _Compiler:
             raise TemplateSyntaxError("a number is too large")
         return _make_constant(value)
 
-    def _path(self, node: nodes.Name | nodes.Getattr) -> Evaluate:
+    def _compile_path(self, node: nodes.Name | nodes.Getattr) -> Evaluate:
         """Compile a name and its members into one closure: by far the most frequent expression."""
         keys: list[str] = []
         root: nodes.Expr = node
@@ -473,12 +477,12 @@ class _Compiler:
             root = root.node
         keys.reverse()
         if not isinstance(root, nodes.Name):
-            return self._members(self.expression(root), tuple(keys), unparse(root))
+            return self._compile_members(self.compile_expression(root), tuple(keys), unparse(root))
         if root.name in self.bound:
-            return self._members(self._local(root.name), tuple(keys), root.name)
-        return _scoped(root.name, tuple(keys), unparse(node))
+            return self._compile_members(self._compile_local(root.name), tuple(keys), root.name)
+        return _compile_scope_path(root.name, tuple(keys), unparse(node))
 
-    def _local(self, name: str) -> Evaluate:
+    def _compile_local(self, name: str) -> Evaluate:
         missing = Undefined(name, name)
 
         def evaluate_local(frame: RenderingFrame) -> Value:
@@ -489,7 +493,7 @@ class _Compiler:
 
         return evaluate_local
 
-    def _members(self, root: Evaluate, keys: tuple[str, ...], base: str) -> Evaluate:
+    def _compile_members(self, root: Evaluate, keys: tuple[str, ...], base: str) -> Evaluate:
         if not keys:
             return root
         expressions = [".".join((base, *keys[: index + 1])) for index in range(len(keys))]
@@ -498,43 +502,45 @@ class _Compiler:
         def evaluate_members(frame: RenderingFrame) -> Value:
             value = root(frame)
             for key, expression in steps:
-                value = member(value, key, expression)
+                value = get_member(value, key, expression)
             return value
 
         return evaluate_members
 
-    def _item(self, node: nodes.Getitem) -> Evaluate:
-        subject = self.expression(node.node)
+    def _compile_item(self, node: nodes.Getitem) -> Evaluate:
+        subject = self.compile_expression(node.node)
         expression = unparse(node)
         if isinstance(node.arg, nodes.Slice):
             bound_nodes = (node.arg.start, node.arg.stop, node.arg.step)
-            bounds = [self._optional(bound) for bound in bound_nodes]
-            return lambda frame: _slice(frame, subject, bounds, expression)
+            bounds = [self._compile_optional(bound) for bound in bound_nodes]
+            return lambda frame: _evaluate_slice(frame, subject, bounds, expression)
         if isinstance(node.arg, nodes.Tuple):
             raise ForbiddenError("an index is one value")
-        key = self.expression(node.arg)
-        return lambda frame: item(subject(frame), settle(key(frame)), expression)
+        key = self.compile_expression(node.arg)
+        return lambda frame: get_item(subject(frame), settle(key(frame)), expression)
 
-    def _optional(self, node: nodes.Expr | None) -> Evaluate:
+    def _compile_optional(self, node: nodes.Expr | None) -> Evaluate:
         if node is None:
-            return _nothing
-        return self.expression(node)
+            return _return_none
+        return self.compile_expression(node)
 
-    def _filter(self, node: nodes.Filter) -> Evaluate:
+    def _compile_filter(self, node: nodes.Filter) -> Evaluate:
         if node.node is None:
             raise ForbiddenError("filter blocks are not part of the template language")
         name = node.name
-        function = named(FILTERS, name, "filter")
-        subject = self.expression(node.node)
-        args, kwargs = self._arguments(node)
-        fitting(function, name, len(args), tuple(kwargs))
-        self._check_nested(node)
+        function = find_function(FILTERS, name, "filter")
+        subject = self.compile_expression(node.node)
+        args, kwargs = self._compile_arguments(node)
+        check_arguments(function, name, len(args), tuple(kwargs))
+        self._check_nested_name(node)
         if name in ("default", "d"):
-            return _default(subject, args, kwargs)
-        prepare = _as_it_is if function in LAZY_FILTERS else settle
+            return _compile_default(subject, args, kwargs)
+        prepare = _settle_unless_lazy if function in LAZY_FILTERS else settle
         if not args and not kwargs:
-            return lambda frame: called(function, name, frame, prepare(subject(frame)))
-        return lambda frame: called(
+            return lambda frame: call_template_function(
+                function, name, frame, prepare(subject(frame))
+            )
+        return lambda frame: call_template_function(
             function,
             name,
             frame,
@@ -543,7 +549,7 @@ class _Compiler:
             **{key: settle(arg(frame)) for key, arg in kwargs.items()},
         )
 
-    def _check_nested(self, node: nodes.Filter) -> None:
+    def _check_nested_name(self, node: nodes.Filter) -> None:
         """Refuse an unknown filter or test that `map`, `select` and the like name by a constant."""
         position = _POSITION_OF_NESTED.get(node.name)
         if position is None or len(node.args) <= position:
@@ -552,31 +558,31 @@ class _Compiler:
         if not (isinstance(inner, nodes.Const) and isinstance(inner.value, str)):
             return
         if node.name == "map":
-            named(FILTERS, inner.value, "filter")
+            find_function(FILTERS, inner.value, "filter")
         else:
-            named(TESTS, inner.value, "test")
+            find_function(TESTS, inner.value, "test")
 
-    def _test(self, node: nodes.Test) -> Evaluate:
+    def _compile_test(self, node: nodes.Test) -> Evaluate:
         name = node.name
-        function = named(TESTS, name, "test")
-        subject = self.expression(node.node)
-        args, kwargs = self._arguments(node)
-        fitting(function, name, len(args), tuple(kwargs))
+        function = find_function(TESTS, name, "test")
+        subject = self.compile_expression(node.node)
+        args, kwargs = self._compile_arguments(node)
+        check_arguments(function, name, len(args), tuple(kwargs))
         if name in SUBJECT_MAY_BE_UNDEFINED:
             return lambda frame: function(frame, subject(frame))
-        return lambda frame: called(
+        return lambda frame: call_template_function(
             function, name, frame, settle(subject(frame)), *[settle(arg(frame)) for arg in args]
         )
 
-    def _call(self, node: nodes.Call) -> Evaluate:
-        args, kwargs = self._arguments(node)
+    def _compile_call(self, node: nodes.Call) -> Evaluate:
+        args, kwargs = self._compile_arguments(node)
         if isinstance(node.node, nodes.Name):
-            return self._call_global(node.node.name, args, kwargs)
+            return self._compile_global_call(node.node.name, args, kwargs)
         if isinstance(node.node, nodes.Getattr):
-            return self._call_method(node.node, args, kwargs)
+            return self._compile_method_call(node.node, args, kwargs)
         raise ForbiddenError(f"'{unparse(node.node)}' cannot be called")
 
-    def _call_global(
+    def _compile_global_call(
         self,
         name: str,
         args: Sequence[Evaluate],
@@ -586,8 +592,8 @@ class _Compiler:
             hint = hint_at_similar_name(name, GLOBALS)
             raise ForbiddenError(f"there is no function '{name}'", hint=hint)
         function = GLOBALS[name]
-        fitting(function, name, len(args), tuple(kwargs), leading=1)
-        return lambda frame: called(
+        check_arguments(function, name, len(args), tuple(kwargs), leading=1)
+        return lambda frame: call_template_function(
             function,
             name,
             frame,
@@ -595,14 +601,14 @@ class _Compiler:
             **{key: settle(arg(frame)) for key, arg in kwargs.items()},
         )
 
-    def _call_method(
+    def _compile_method_call(
         self,
         node: nodes.Getattr,
         args: Sequence[Evaluate],
         kwargs: Mapping[str, Evaluate],
     ) -> Evaluate:
         name = node.attr
-        subject = self.expression(node.node)
+        subject = self.compile_expression(node.node)
         expression = unparse(node)
         if name not in METHOD_NAMES:
             hint = hint_at_similar_name(name, METHOD_NAMES)
@@ -610,13 +616,13 @@ class _Compiler:
 
         def evaluate_method(frame: RenderingFrame) -> Value:
             value = subject(frame)
-            function = _method(value, name, expression)
+            function = _find_callable_method(value, name, expression)
             value = settle(value)
-            function = function or _method(value, name, expression)
+            function = function or _find_callable_method(value, name, expression)
             if function is None:
                 raise FailedError(f"{kind_of(value)} has no method '{name}', in '{expression}()'")
-            fitting(function, name, len(args), tuple(kwargs))
-            return called(
+            check_arguments(function, name, len(args), tuple(kwargs))
+            return call_template_function(
                 function,
                 name,
                 frame,
@@ -627,21 +633,21 @@ class _Compiler:
 
         return evaluate_method
 
-    def _arguments(
+    def _compile_arguments(
         self, node: nodes.Filter | nodes.Test | nodes.Call
     ) -> tuple[list[Evaluate], dict[str, Evaluate]]:
         if node.dyn_args is not None or node.dyn_kwargs is not None:
             raise ForbiddenError("* and ** arguments are not part of the template language")
         kwargs: dict[str, Evaluate] = {}
         for pair in node.kwargs:
-            kwargs[str(pair.key)] = self.expression(pair.value)
-        return [self.expression(arg) for arg in node.args], kwargs
+            kwargs[str(pair.key)] = self.compile_expression(pair.value)
+        return [self.compile_expression(arg) for arg in node.args], kwargs
 
-    def _compare(self, node: nodes.Compare) -> Evaluate:
-        first = self.expression(node.expr)
+    def _compile_compare(self, node: nodes.Compare) -> Evaluate:
+        first = self.compile_expression(node.expr)
         rest = []
         for operand in node.ops:
-            rest.append((_comparison(operand.op), self.expression(operand.expr)))
+            rest.append((_make_comparison(operand.op), self.compile_expression(operand.expr)))
         if len(rest) == 1:
             operation, other = rest[0]
             return lambda frame: operation(frame, first(frame), other(frame))
@@ -657,75 +663,76 @@ class _Compiler:
 
         return evaluate_comparisons
 
-    def _and(self, node: nodes.And) -> Evaluate:
-        left = self.expression(node.left)
-        right = self.expression(node.right)
+    def _compile_and(self, node: nodes.And) -> Evaluate:
+        left = self.compile_expression(node.left)
+        right = self.compile_expression(node.right)
 
         def evaluate_and(frame: RenderingFrame) -> Value:
             value = left(frame)
-            if truth(value):
+            if is_truthy(value):
                 return right(frame)
             return value
 
         return evaluate_and
 
-    def _or(self, node: nodes.Or) -> Evaluate:
-        left = self.expression(node.left)
-        right = self.expression(node.right)
+    def _compile_or(self, node: nodes.Or) -> Evaluate:
+        left = self.compile_expression(node.left)
+        right = self.compile_expression(node.right)
 
         def evaluate_or(frame: RenderingFrame) -> Value:
             value = left(frame)
-            if truth(value):
+            if is_truthy(value):
                 return value
             return right(frame)
 
         return evaluate_or
 
-    def _condition(self, node: nodes.CondExpr) -> Evaluate:
-        test = self.expression(node.test)
-        consequence = self.expression(node.expr1)
+    def _compile_condition(self, node: nodes.CondExpr) -> Evaluate:
+        test = self.compile_expression(node.test)
+        consequence = self.compile_expression(node.expr1)
         if node.expr2 is None:
             alternative = _make_constant(Undefined(unparse(node), "the else part"))
         else:
-            alternative = self.expression(node.expr2)
+            alternative = self.compile_expression(node.expr2)
 
         def evaluate_condition(frame: RenderingFrame) -> Value:
-            if truth(test(frame)):
+            if is_truthy(test(frame)):
                 return consequence(frame)
             return alternative(frame)
 
         return evaluate_condition
 
-    def _concat(self, node: nodes.Concat) -> Evaluate:
-        parts = [self.expression(part) for part in node.nodes]
+    def _compile_concat(self, node: nodes.Concat) -> Evaluate:
+        parts = [self.compile_expression(part) for part in node.nodes]
 
         def evaluate_concat(frame: RenderingFrame) -> str:
-            texts = [text(frame, part(frame)) for part in parts]
-            frame.make_text(sum(map(len, texts)))
+            texts = [format_as_text(frame, part(frame)) for part in parts]
+            frame.spend_text(sum(map(len, texts)))
             return "".join(texts)
 
         return evaluate_concat
 
-    def _list(self, node: nodes.List | nodes.Tuple) -> Evaluate:
-        parts = [self.expression(part) for part in node.items]
-        return lambda frame: [_made_of(part(frame)) for part in parts]
+    def _compile_list(self, node: nodes.List | nodes.Tuple) -> Evaluate:
+        parts = [self.compile_expression(part) for part in node.items]
+        return lambda frame: [_refuse_undefined(part(frame)) for part in parts]
 
-    def _dict(self, node: nodes.Dict) -> Evaluate:
+    def _compile_dict(self, node: nodes.Dict) -> Evaluate:
         pairs = []
         for pair in node.items:
-            pairs.append((self.expression(pair.key), self.expression(pair.value)))
+            pairs.append((self.compile_expression(pair.key), self.compile_expression(pair.value)))
         return lambda frame: {
-            _key(settle(key(frame))): _made_of(value(frame)) for key, value in pairs
+            _require_key(settle(key(frame))): _refuse_undefined(value(frame))
+            for key, value in pairs
         }
 
-    def _arithmetic(self, node: nodes.BinExpr) -> Evaluate:
+    def _compile_arithmetic(self, node: nodes.BinExpr) -> Evaluate:
         operation = _ARITHMETIC[type(node)]
-        left = self.expression(node.left)
-        right = self.expression(node.right)
+        left = self.compile_expression(node.left)
+        right = self.compile_expression(node.right)
         return lambda frame: operation(frame, left(frame), right(frame))
 
-    def _selection(self, node: nodes.ImportedName) -> Evaluate:
-        selection = self.selections[node.importname.removeprefix(SELECTION)]
+    def _compile_selection(self, node: nodes.ImportedName) -> Evaluate:
+        selection = self.selections[node.importname.removeprefix(SELECTION_PREFIX)]
 
         def evaluate_selection(frame: RenderingFrame) -> Value:
             if frame.selected is None:
@@ -738,10 +745,10 @@ class _Compiler:
 
     # statements
 
-    def block(self, body: Sequence[nodes.Node]) -> Emit:
+    def compile_block(self, body: Sequence[nodes.Node]) -> Emit:
         emits: list[Emit] = []
         for node in body:
-            emits.extend(self._statement(node))
+            emits.extend(self._compile_statement(node))
         if len(emits) == 1:
             return emits[0]
 
@@ -751,28 +758,28 @@ class _Compiler:
 
         return emit_block
 
-    def _statement(self, node: nodes.Node) -> Iterator[Emit]:
+    def _compile_statement(self, node: nodes.Node) -> Iterator[Emit]:
         match node:
             case nodes.Output():
                 for part in node.nodes:
                     if isinstance(part, nodes.TemplateData):
-                        yield _data(part.data)
+                        yield _compile_data(part.data)
                     else:
-                        yield self._output(part)
+                        yield self._compile_output(part)
             case nodes.If():
-                yield self._if(node)
+                yield self._compile_if(node)
             case nodes.For():
-                yield self._for(node)
+                yield self._compile_for(node)
             case nodes.Assign():
-                yield self._assign(node)
+                yield self._compile_assign(node)
             case _:
                 name = _STATEMENTS.get(type(node), type(node).__name__.lower())
                 raise ForbiddenError(
                     f"'{name}' is not part of the template language", line=node.lineno
                 )
 
-    def _output(self, node: nodes.Expr) -> Emit:
-        evaluate = self.expression(node)
+    def _compile_output(self, node: nodes.Expr) -> Emit:
+        evaluate = self.compile_expression(node)
         evaluate_marked = evaluate
         kind: Literal["value", "identifier", "sql"] = "value"
         if isinstance(node, nodes.Filter) and node.node is not None:
@@ -781,11 +788,11 @@ class _Compiler:
             elif node.name == "sql":
                 kind = "sql"
             if kind != "value":
-                evaluate_marked = self.expression(node.node)
-        undoubled_node = undoubled(node)
+                evaluate_marked = self.compile_expression(node.node)
+        undoubled_node = remove_doubling(node)
         evaluate_undoubled = None
         if undoubled_node is not None:
-            evaluate_undoubled = self.expression(undoubled_node)
+            evaluate_undoubled = self.compile_expression(undoubled_node)
         source = unparse(node)
         line = node.lineno
 
@@ -795,12 +802,12 @@ class _Compiler:
                 undoubled_value = value
                 if evaluate_undoubled is not None:
                     undoubled_value = evaluate_undoubled(frame)
-                marked = Marked("", value, kind, source, line, undoubled_value)
-                frame.out.append(_mark(frame, marked))
+                marked = MarkedValue("", value, kind, source, line, undoubled_value)
+                frame.out.append(_record_mark(frame, marked))
                 return
             output = evaluate(frame)
             if type(output) is not str:
-                output = text(frame, output)
+                output = format_as_text(frame, output)
             frame.text -= len(output)
             if frame.text < 0:
                 raise LimitError(
@@ -810,54 +817,54 @@ class _Compiler:
 
         return emit_output
 
-    def _if(self, node: nodes.If) -> Emit:
+    def _compile_if(self, node: nodes.If) -> Emit:
         branches = [
-            (self.expression(branch.test), self.block(branch.body))
+            (self.compile_expression(branch.test), self.compile_block(branch.body))
             for branch in (node, *node.elif_)
         ]
-        else_body = self.block(node.else_)
+        else_body = self.compile_block(node.else_)
 
         def emit_if(frame: RenderingFrame) -> None:
             for test, body in branches:
-                if truth(test(frame)):
+                if is_truthy(test(frame)):
                     return body(frame)
             return else_body(frame)
 
         return emit_if
 
-    def _for(self, node: nodes.For) -> Emit:
+    def _compile_for(self, node: nodes.For) -> Emit:
         if node.recursive:
             raise ForbiddenError(
                 "recursive loops are not part of the template language", line=node.lineno
             )
-        bind = _binder(node.target)
-        subject = self.expression(node.iter)
-        body = self.block(node.body)
-        else_body = self.block(node.else_)
-        cost = 1 + _weight(*node.body)
+        bind = _make_binder(node.target)
+        subject = self.compile_expression(node.iter)
+        body = self.compile_block(node.body)
+        else_body = self.compile_block(node.else_)
+        cost = 1 + _count_nodes(*node.body)
         test = None
         test_cost = 0
         if node.test is not None:
-            test = self.expression(node.test)
-            test_cost = _weight(node.test)
-        names_in_body = {name.name for part in node.body for name in _names(part)}
+            test = self.compile_expression(node.test)
+            test_cost = _count_nodes(node.test)
+        names_in_body = {name.name for part in node.body for name in _find_name_nodes(part)}
         uses_loop = "loop" in names_in_body
 
         def emit_for(frame: RenderingFrame) -> None:
             outer = frame.local
-            entries = elements(frame, subject(frame))
+            entries = list_elements(frame, subject(frame))
             try:
                 if test is not None:
                     entries = [
                         entry
                         for entry in entries
-                        if _passes(frame, outer, bind, entry, test, test_cost)
+                        if _passes_test(frame, outer, bind, entry, test, test_cost)
                     ]
                 for index, entry in enumerate(entries):
-                    frame.work(cost + len(outer))
+                    frame.spend_operations(cost + len(outer))
                     frame.local = dict(outer)
                     if uses_loop:
-                        frame.local["loop"] = _loop(index, len(entries))
+                        frame.local["loop"] = _build_loop(index, len(entries))
                     bind(frame.local, entry)
                     body(frame)
             finally:
@@ -867,10 +874,10 @@ class _Compiler:
 
         return emit_for
 
-    def _assign(self, node: nodes.Assign) -> Emit:
-        bind = _binder(node.target)
-        value = self.expression(node.node)
-        return lambda frame: bind(frame.local, _made_of(value(frame)))
+    def _compile_assign(self, node: nodes.Assign) -> Emit:
+        bind = _make_binder(node.target)
+        value = self.compile_expression(node.node)
+        return lambda frame: bind(frame.local, _refuse_undefined(value(frame)))
 
 
 # Filters that take the name of a filter or test: the position of that argument.
@@ -894,13 +901,13 @@ _STATEMENTS: dict[type[nodes.Node], str] = {
 # --- functions that closures call
 
 
-def _comparison(name: str) -> Callable[[RenderingFrame, Value, Value], bool]:
+def _make_comparison(name: str) -> Callable[[RenderingFrame, Value, Value], bool]:
     """Return the comparison operator of this name.
 
     The error of a call that did not fail equals nothing, is in nothing and has no order: comparing
     with it gives true for `!=` and `not in`, and false for every other operator.
     """
-    operation = _COMPARE[name]
+    operation = _COMPARISONS[name]
     is_negation = name in ("ne", "notin")
 
     def compare_operands(frame: RenderingFrame, left: Value, right: Value) -> bool:
@@ -912,7 +919,7 @@ def _comparison(name: str) -> Callable[[RenderingFrame, Value, Value], bool]:
     return compare_operands
 
 
-def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
+def _compile_scope_path(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
     """Read a name of the scope and the members below it."""
     missing = Undefined(expression, root)
     if not keys:
@@ -926,7 +933,7 @@ def _scoped(root: str, keys: tuple[str, ...], expression: str) -> Evaluate:
             if type(value) is dict and key in value:
                 value = value[key]
                 continue
-            value = member(value, key, expression)
+            value = get_member(value, key, expression)
             if type(value) is Undefined and value.facts is None:
                 if value.missing == expression:
                     missing_path = ".".join((root, *keys[: index + 1]))
@@ -941,39 +948,39 @@ def _make_constant(value: Value) -> Evaluate:
     return lambda frame: value
 
 
-def _nothing(frame: RenderingFrame) -> None:
+def _return_none(frame: RenderingFrame) -> None:
     return None
 
 
-def _no_text(frame: RenderingFrame) -> str:
+def _return_no_text(frame: RenderingFrame) -> str:
     return ""
 
 
-def _as_it_is(value: Value) -> Value:
+def _settle_unless_lazy(value: Value) -> Value:
     """Settle a value for a filter that accepts lazy values."""
-    if type(value) in PLAIN or is_lazy(value):
+    if type(value) in JSON_VALUE_TYPES or is_lazy(value):
         return value
     return settle(value)
 
 
-def _made_of(value: Value) -> Value:
+def _refuse_undefined(value: Value) -> Value:
     """Refuse undefined in a list or map that the template makes, and in names it sets.
 
     Lazy is fine.
     """
     if type(value) is Undefined:
         undefined: Undefined = value
-        raise undefined.error()
+        raise undefined.make_error()
     return value
 
 
-def _key(value: Value) -> str:
+def _require_key(value: Value) -> str:
     if isinstance(value, str):
         return value
     raise FailedError(f"{kind_of(value)} cannot be a key, keys are text")
 
 
-def _slice(
+def _evaluate_slice(
     frame: RenderingFrame,
     subject: Evaluate,
     bounds: Sequence[Evaluate],
@@ -989,10 +996,10 @@ def _slice(
             raise FailedError(f"{kind_of(bound)} cannot bound a slice, in '{expression}'")
     if step == 0:
         raise FailedError(f"a slice needs a step that is not 0, in '{expression}'")
-    return part(frame, value, slice(start, stop, step), expression)
+    return get_slice(frame, value, slice(start, stop, step), expression)
 
 
-def _default(
+def _compile_default(
     subject: Evaluate,
     args: Sequence[Evaluate],
     kwargs: Mapping[str, Evaluate],
@@ -1000,35 +1007,35 @@ def _default(
     """Compile the filter `default`, the only one that accepts an undefined subject."""
     positional = dict(zip(("default_value", "boolean"), args, strict=False))
     arguments = {**positional, **kwargs}
-    default_value = arguments.get("default_value", _no_text)
-    replaces_false = arguments.get("boolean", _nothing)
+    default_value = arguments.get("default_value", _return_no_text)
+    replaces_false = arguments.get("boolean", _return_none)
 
     def evaluate_default(frame: RenderingFrame) -> Value:
         value = subject(frame)
         if type(value) is Undefined:
             return default_value(frame)
-        if truth(replaces_false(frame)) and not truth(value):
+        if is_truthy(replaces_false(frame)) and not is_truthy(value):
             return default_value(frame)
         return value
 
     return evaluate_default
 
 
-def _method(value: Value, name: str, expression: str) -> Function | None:
+def _find_callable_method(value: Value, name: str, expression: str) -> Function | None:
     """Return the method of a value.
 
     Fails if the value has a member of this name, because data wins.
     """
     if isinstance(value, Mapping) or is_lazy(value):
-        found = member(value, name, expression)
+        found = get_member(value, name, expression)
         if type(found) is not Undefined:
             raise FailedError(
                 f"'{expression}' is data and cannot be called", hint=f"write | {name}"
             )
-    return method(value, name)
+    return find_method(value, name)
 
 
-def _data(data: str) -> Emit:
+def _compile_data(data: str) -> Emit:
     size = len(data)
 
     def emit_data(frame: RenderingFrame) -> None:
@@ -1040,21 +1047,21 @@ def _data(data: str) -> Emit:
     return emit_data
 
 
-def _mark(frame: RenderingFrame, marked: Marked) -> str:
+def _record_mark(frame: RenderingFrame, marked: MarkedValue) -> str:
     """Record a marked value in the frame and return its marker."""
     assert frame.marks is not None
-    frame.work(1)
+    frame.spend_operations(1)
     marker = f"{frame.mark}{len(frame.marks)}{frame.mark}"
-    frame.make_text(len(marker))
-    value = plain(frame, marked.value)
+    frame.spend_text(len(marker))
+    value = to_plain(frame, marked.value)
     undoubled_value = value
     if marked.undoubled is not marked.value:
-        undoubled_value = plain(frame, marked.undoubled)
+        undoubled_value = to_plain(frame, marked.undoubled)
     frame.marks.append(replace(marked, marker=marker, value=value, undoubled=undoubled_value))
     return marker
 
 
-def _binder(target: nodes.Node) -> Callable[[dict[str, Value], Value], None]:
+def _make_binder(target: nodes.Node) -> Callable[[dict[str, Value], Value], None]:
     """Return a function that sets the target's names to a value."""
     if isinstance(target, nodes.Name):
         name = target.name
@@ -1065,7 +1072,7 @@ def _binder(target: nodes.Node) -> Callable[[dict[str, Value], Value], None]:
         return bind_name
     if not isinstance(target, nodes.Tuple):
         raise ForbiddenError("only names can be set", line=target.lineno)
-    binders = [_binder(part) for part in target.items]
+    binders = [_make_binder(part) for part in target.items]
 
     def bind_parts(local: dict[str, Value], value: Value) -> None:
         value = settle(value)
@@ -1077,7 +1084,7 @@ def _binder(target: nodes.Node) -> Callable[[dict[str, Value], Value], None]:
     return bind_parts
 
 
-def _passes(
+def _passes_test(
     frame: RenderingFrame,
     outer: dict[str, Value],
     bind: Callable[[dict[str, Value], Value], None],
@@ -1085,13 +1092,13 @@ def _passes(
     test: Evaluate,
     cost: int,
 ) -> bool:
-    frame.work(cost + len(outer))
+    frame.spend_operations(cost + len(outer))
     frame.local = dict(outer)
     bind(frame.local, entry)
-    return truth(test(frame))
+    return is_truthy(test(frame))
 
 
-def _loop(index: int, size: int) -> dict[str, Value]:
+def _build_loop(index: int, size: int) -> dict[str, Value]:
     return {
         "index": index + 1,
         "index0": index,
@@ -1104,7 +1111,7 @@ def _loop(index: int, size: int) -> dict[str, Value]:
 # --- rendering
 
 
-def _run(template: Template, frame: RenderingFrame) -> Value:
+def _evaluate_template(template: Template, frame: RenderingFrame) -> Value:
     """Return the value of a template.
 
     It is lazy if the template is one expression with a lazy value.
@@ -1112,19 +1119,19 @@ def _run(template: Template, frame: RenderingFrame) -> Value:
     if template.tree is None:
         return template.source
     try:
-        frame.work(template.weight)
+        frame.spend_operations(template.weight)
         if template.evaluate is not None:
             value = template.evaluate(frame)
-            if type(value) in SCALARS or is_lazy(value):
+            if type(value) in JSON_SCALAR_TYPES or is_lazy(value):
                 return value
-            return plain(frame, value)
-        return _emitted(template, frame)
+            return to_plain(frame, value)
+        return _emit_text(template, frame)
     except TemplateError as exc:
-        _place(exc, template.source)
+        _record_place(exc, template.source)
         raise
 
 
-def _place(exc: TemplateError, source: str) -> None:
+def _record_place(exc: TemplateError, source: str) -> None:
     """Record which template failed, and where the missing name is in it. The first place stays."""
     if exc.template is not None:
         return
@@ -1137,7 +1144,7 @@ def _place(exc: TemplateError, source: str) -> None:
         exc.column = offset - source.rfind("\n", 0, offset)
 
 
-def _emitted(template: Template, frame: RenderingFrame) -> str:
+def _emit_text(template: Template, frame: RenderingFrame) -> str:
     assert template.emit is not None
     frame.out = []
     template.emit(frame)
@@ -1153,12 +1160,12 @@ def evaluate(
     *,
     limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
-    selected: Selected | None = None,
+    selected: SelectionResolver | None = None,
 ) -> Value:
     """Like `render`, but a lazy value stays lazy: the caller gets the reference, not its data."""
     if isinstance(template, str):
         template = parse(template)
-    return _run(template, RenderingFrame(scope, limits, functions, selected))
+    return _evaluate_template(template, RenderingFrame(scope, limits, functions, selected))
 
 
 def probe(
@@ -1167,22 +1174,22 @@ def probe(
     *,
     limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
-    selected: Selected | None = None,
+    selected: SelectionResolver | None = None,
 ) -> Value:
     """Like `evaluate`, but returns an undefined value as an Undefined instead of raising."""
     if isinstance(template, str):
         template = parse(template)
     frame = RenderingFrame(scope, limits, functions, selected)
     if template.evaluate is None:
-        return _run(template, frame)
+        return _evaluate_template(template, frame)
     try:
-        frame.work(template.weight)
+        frame.spend_operations(template.weight)
         value = template.evaluate(frame)
         if isinstance(value, Undefined) or is_lazy(value):
             return value
-        return plain(frame, value)
+        return to_plain(frame, value)
     except TemplateError as exc:
-        _place(exc, template.source)
+        _record_place(exc, template.source)
         raise
 
 
@@ -1192,17 +1199,17 @@ def render(
     *,
     limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
-    selected: Selected | None = None,
+    selected: SelectionResolver | None = None,
 ) -> Value:
     if isinstance(template, str):
         template = parse(template)
     if template.tree is None:
         return template.source
     frame = RenderingFrame(scope, limits, functions, selected)
-    value = _run(template, frame)
-    if type(value) in PLAIN:
+    value = _evaluate_template(template, frame)
+    if type(value) in JSON_VALUE_TYPES:
         return value
-    return plain(frame, value)
+    return to_plain(frame, value)
 
 
 def render_value(
@@ -1211,41 +1218,41 @@ def render_value(
     *,
     limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
-    selected: Selected | None = None,
+    selected: SelectionResolver | None = None,
 ) -> Value:
     """Render every text in a structure, keys included, with one budget for all of them."""
-    return _rendered(value, RenderingFrame(scope, limits, functions, selected), 0)
+    return _render_part(value, RenderingFrame(scope, limits, functions, selected), 0)
 
 
-def parsed(value: Value) -> Value:
+def parse_texts(value: Value) -> Value:
     """Parse every text value of a structure that is rendered many times."""
     if isinstance(value, str):
         return parse(value)
     if isinstance(value, Mapping):
-        return {key: parsed(part) for key, part in value.items()}
+        return {key: parse_texts(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [parsed(part) for part in value]
+        return [parse_texts(part) for part in value]
     return value
 
 
-def _rendered(value: Value, frame: RenderingFrame, depth: int) -> Value:
+def _render_part(value: Value, frame: RenderingFrame, depth: int) -> Value:
     kind = type(value)
     if kind is Template or kind is str or isinstance(value, (str, Template)):
         template = value if kind is Template else parse(value)
-        rendered = _run(template, frame)
-        if type(rendered) in PLAIN:
+        rendered = _evaluate_template(template, frame)
+        if type(rendered) in JSON_VALUE_TYPES:
             return rendered
-        return plain(frame, rendered)
+        return to_plain(frame, rendered)
     if kind is dict or isinstance(value, (list, tuple, Mapping)):
         if depth >= frame.limits.depth:
             raise LimitError(f"a value is nested more than {frame.limits.depth} deep")
-        frame.work(1 + len(value))
+        frame.spend_operations(1 + len(value))
     if kind is dict or isinstance(value, Mapping):
         rendered = {}
         for key, part in value.items():
             try:
-                name = _rendered_key(key, frame)
-                rendered[name] = _rendered(part, frame, depth + 1)
+                name = _render_key(key, frame)
+                rendered[name] = _render_part(part, frame, depth + 1)
             except TemplateError as error:
                 error.path = f".{key}{error.path}"
                 raise
@@ -1253,32 +1260,32 @@ def _rendered(value: Value, frame: RenderingFrame, depth: int) -> Value:
             raise FailedError("two keys of a map render to the same text")
         return rendered
     if isinstance(value, (list, tuple)):
-        return _rendered_list(value, frame, depth)
-    return plain(frame, value)
+        return _render_list(value, frame, depth)
+    return to_plain(frame, value)
 
 
-def _rendered_list(parts: Sequence[Value], frame: RenderingFrame, depth: int) -> list[Value]:
+def _render_list(parts: Sequence[Value], frame: RenderingFrame, depth: int) -> list[Value]:
     rendered: list[Value] = []
     for entry in parts:
         try:
-            rendered.append(_rendered(entry, frame, depth + 1))
+            rendered.append(_render_part(entry, frame, depth + 1))
         except TemplateError as error:
             error.path = f"[{len(rendered)}]{error.path}"
             raise
     return rendered
 
 
-def _rendered_key(key: Any, frame: RenderingFrame) -> str:
+def _render_key(key: Any, frame: RenderingFrame) -> str:
     if isinstance(key, str):
         if "{" not in key:
             return key
-        key = settle(_run(parse(key), frame))
+        key = settle(_evaluate_template(parse(key), frame))
     if isinstance(key, (list, dict)) or key is None:
         raise FailedError(f"{kind_of(key)} cannot be a key, keys are text")
-    return scalar_text(key)
+    return write_scalar(key)
 
 
-_WORDS = {
+_GUARD_WORDS = {
     "true": True,
     "yes": True,
     "1": True,
@@ -1288,13 +1295,13 @@ _WORDS = {
 }
 
 
-def guard(
+def evaluate_guard(
     template: Template | Value,
     scope: Scope,
     *,
     limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
-    selected: Selected | None = None,
+    selected: SelectionResolver | None = None,
 ) -> bool:
     """Evaluate a `when`. See `verdict` for how its value becomes a bool.
 
@@ -1308,7 +1315,7 @@ def guard(
             if is_absent(template, scope, limits=limits, functions=functions, selected=selected):
                 return False
             raise
-    return verdict(value)
+    return is_guard_true(value)
 
 
 def is_absent(template: Template | str, scope: Scope, **more: Any) -> bool:
@@ -1317,7 +1324,7 @@ def is_absent(template: Template | str, scope: Scope, **more: Any) -> bool:
     return isinstance(value, Undefined) and bool(value.absent)
 
 
-def verdict(value: Value) -> bool:
+def is_guard_true(value: Value) -> bool:
     """Convert the value of a guard to a bool.
 
     The texts true, yes, 1, false, no and 0 (in any case) mean what they say. Any other value counts
@@ -1325,7 +1332,7 @@ def verdict(value: Value) -> bool:
     """
     if isinstance(value, str):
         word = value.strip().lower()
-        return _WORDS.get(word, bool(value))
+        return _GUARD_WORDS.get(word, bool(value))
     return bool(value)
 
 
@@ -1335,8 +1342,8 @@ def render_marked(
     *,
     limits: RenderLimits = SERVER_LIMITS,
     functions: Functions | None = None,
-    selected: Selected | None = None,
-) -> tuple[str, list[Marked]]:
+    selected: SelectionResolver | None = None,
+) -> tuple[str, list[MarkedValue]]:
     """Return the text with a marker in place of every `{{ expression }}`, and the marked values.
 
     The markers cannot occur in the template's own text, and no value is part of the text. So a tool
@@ -1348,17 +1355,17 @@ def render_marked(
     if template.tree is None:
         return template.source, []
     frame = RenderingFrame(scope, limits, functions, selected)
-    frame.mark = _free_character(template.source)
+    frame.mark = _find_free_character(template.source)
     frame.marks = []
     try:
-        frame.work(template.weight)
-        return _emitted(template, frame), frame.marks
+        frame.spend_operations(template.weight)
+        return _emit_text(template, frame), frame.marks
     except TemplateError as exc:
-        _place(exc, template.source)
+        _record_place(exc, template.source)
         raise
 
 
-def _free_character(source: str) -> str:
+def _find_free_character(source: str) -> str:
     """Return a character of Unicode's private use area that the source does not contain."""
     for code in range(0xE000, 0xF900):
         character = chr(code)

@@ -45,7 +45,7 @@ class Mark(NamedTuple):
     style: str = ""
 
 
-START = Mark(1, 1)
+START_MARK = Mark(1, 1)
 
 
 class Map(dict[str, Any]):
@@ -53,7 +53,7 @@ class Map(dict[str, Any]):
 
     __slots__ = ("mark", "marks")
 
-    def __init__(self, mark: Mark = START) -> None:
+    def __init__(self, mark: Mark = START_MARK) -> None:
         super().__init__()
         self.mark = mark
         self.marks: dict[str, tuple[Mark, Mark]] = {}
@@ -64,7 +64,7 @@ class Seq(list[Any]):
 
     __slots__ = ("mark", "marks")
 
-    def __init__(self, mark: Mark = START) -> None:
+    def __init__(self, mark: Mark = START_MARK) -> None:
         super().__init__()
         self.mark = mark
         self.marks: list[Mark] = []
@@ -94,33 +94,35 @@ class Document:
     lines: list[str]
 
 
-def read(source: str | bytes) -> Document:
+def read_document(source: str | bytes) -> Document:
     """Read the only document in `source`. Problems of the text are returned, never raised."""
     try:
-        text = _decode(source)
+        text = _decode_source(source)
         problems: list[TextProblem] = []
-        data = _Builder(_events(text), problems).document()
+        data = _Builder(_parse_events(text), problems).build_document()
     except UnreadableText as exc:
         return Document(None, [exc.problem], [])
     return Document(data, problems, text.split("\n"))
 
 
-def plain(node: Any) -> Any:
+def strip_marks(node: Any) -> Any:
     """Return the same data as ordinary dicts and lists."""
     if isinstance(node, dict):
-        return {key: plain(value) for key, value in node.items()}
+        return {key: strip_marks(value) for key, value in node.items()}
     if isinstance(node, list):
-        return [plain(value) for value in node]
+        return [strip_marks(value) for value in node]
     return node
 
 
-def _decode(source: str | bytes) -> str:
+def _decode_source(source: str | bytes) -> str:
     size = len(source)
     if size > MAX_BYTES:
-        raise _limit(f"the text is {size:,} long; at most {MAX_BYTES:,} bytes are read", START)
+        raise _make_limit_error(
+            f"the text is {size:,} long; at most {MAX_BYTES:,} bytes are read", START_MARK
+        )
     if isinstance(source, str):
         if not source.isascii() and len(source.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-            raise _limit(f"the text has more than {MAX_BYTES:,} bytes", START)
+            raise _make_limit_error(f"the text has more than {MAX_BYTES:,} bytes", START_MARK)
         return source.removeprefix("\ufeff")
     try:
         return source.decode("utf-8-sig")
@@ -130,38 +132,38 @@ def _decode(source: str | bytes) -> str:
         raise UnreadableText(TextProblem(Code.YAML_SYNTAX, message, Mark(line, 1))) from exc
 
 
-def _limit(message: str, mark: Mark) -> UnreadableText:
+def _make_limit_error(message: str, mark: Mark) -> UnreadableText:
     hint = "data belongs into files and tables, not into a playbook"
     return UnreadableText(TextProblem(Code.YAML_LIMIT, message, mark, hint))
 
 
-def _events(text: str) -> Iterator[Any]:
+def _parse_events(text: str) -> Iterator[Any]:
     try:
         yield from yaml.parse(text, Loader=_PARSER)
     except yaml.YAMLError as exc:
-        raise UnreadableText(_syntax(exc, text)) from exc
+        raise UnreadableText(_describe_syntax_error(exc, text)) from exc
     except UnicodeError as exc:
         message = "the text holds a character that is not Unicode"
-        raise UnreadableText(TextProblem(Code.YAML_SYNTAX, message, START)) from exc
+        raise UnreadableText(TextProblem(Code.YAML_SYNTAX, message, START_MARK)) from exc
 
 
-def _syntax(exc: yaml.YAMLError, text: str) -> TextProblem:
+def _describe_syntax_error(exc: yaml.YAMLError, text: str) -> TextProblem:
     position = getattr(exc, "problem_mark", None)
     opening = getattr(exc, "context_mark", None)
     if opening is not None and "end of stream" in str(getattr(exc, "problem", "")):
         position = opening  # where the quote or bracket was opened, not where the file ends
     if position is None:
-        return _forbidden_character(exc, text)
+        return _describe_forbidden_character(exc, text)
     problem = getattr(exc, "problem", None) or str(exc)
     context = getattr(exc, "context", None)
     message = f"not YAML: {problem}"
     if context:
         message = f"{message} {context}"
     mark = Mark(position.line + 1, position.column + 1)
-    return TextProblem(Code.YAML_SYNTAX, message, mark, _advice(problem))
+    return TextProblem(Code.YAML_SYNTAX, message, mark, _suggest_fix(problem))
 
 
-def _forbidden_character(exc: yaml.YAMLError, text: str) -> TextProblem:
+def _describe_forbidden_character(exc: yaml.YAMLError, text: str) -> TextProblem:
     offset = getattr(exc, "position", 0)
     line = text.count("\n", 0, offset) + 1
     column = offset - text.rfind("\n", 0, offset)
@@ -169,7 +171,7 @@ def _forbidden_character(exc: yaml.YAMLError, text: str) -> TextProblem:
     return TextProblem(Code.YAML_SYNTAX, message, Mark(line, column))
 
 
-def _advice(problem: str) -> str | None:
+def _suggest_fix(problem: str) -> str | None:
     if "mapping values are not allowed" in problem:
         return "quote a text that contains `: `"
     if "tab" in problem or "cannot start any token" in problem:
@@ -198,7 +200,7 @@ class _Builder:
     # Anchors by name. None while the anchored node is still open.
     anchors: dict[str, _Anchor | None] = field(default_factory=dict)
 
-    def document(self) -> Any:
+    def build_document(self) -> Any:
         data: Any = None
         documents = 0
         for event in self.events:
@@ -207,18 +209,20 @@ class _Builder:
             documents += 1
             if documents > 1:
                 message = "a second document; a file holds one playbook"
-                problem = TextProblem(Code.YAML_SYNTAX, message, _mark(event), "remove `---`")
+                problem = TextProblem(
+                    Code.YAML_SYNTAX, message, _read_event_mark(event), "remove `---`"
+                )
                 raise UnreadableText(problem)
-            data = self._node(next(self.events))
+            data = self._build_node(next(self.events))
         if documents == 0:
-            raise UnreadableText(TextProblem(Code.YAML_SYNTAX, "the text is empty", START))
+            raise UnreadableText(TextProblem(Code.YAML_SYNTAX, "the text is empty", START_MARK))
         return data
 
-    def _node(self, event: Any) -> Any:
-        mark = _mark(event)
+    def _build_node(self, event: Any) -> Any:
+        mark = _read_event_mark(event)
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(str(event.anchor), mark)
-        self._count(1, mark)
+            return self._build_alias(str(event.anchor), mark)
+        self._add_nodes(1, mark)
         anchor = event.anchor
         nodes_before, deepest_before = self.nodes, self.deepest
         if anchor is not None:
@@ -226,34 +230,34 @@ class _Builder:
             self.deepest = self.depth
         self._refuse_tag(event, mark)
         if isinstance(event, yaml.ScalarEvent):
-            node = self._scalar(event, mark)
+            node = self._build_scalar(event, mark)
         elif isinstance(event, yaml.SequenceStartEvent):
-            node = self._sequence(mark)
+            node = self._build_sequence(mark)
         else:
-            node = self._mapping(mark)
+            node = self._build_mapping(mark)
         if anchor is not None:
             nodes = self.nodes - nodes_before + 1
             self.anchors[anchor] = _Anchor(node, nodes, self.deepest - self.depth)
             self.deepest = max(self.deepest, deepest_before)
         return node
 
-    def _alias(self, name: str, mark: Mark) -> Any:
+    def _build_alias(self, name: str, mark: Mark) -> Any:
         if name not in self.anchors:
             message = f"the alias *{name} has no anchor &{name} before it"
             raise UnreadableText(TextProblem(Code.YAML_SYNTAX, message, mark))
         anchor = self.anchors[name]
         if anchor is None:
-            raise _limit(f"the alias *{name} contains itself", mark)
-        self._count(anchor.nodes, mark)
+            raise _make_limit_error(f"the alias *{name} contains itself", mark)
+        self._add_nodes(anchor.nodes, mark)
         self.deepest = max(self.deepest, self.depth + anchor.depth)
         if self.deepest > MAX_DEPTH:
-            raise _limit(f"nested deeper than {MAX_DEPTH} levels", mark)
-        return _copy(anchor.node)
+            raise _make_limit_error(f"nested deeper than {MAX_DEPTH} levels", mark)
+        return _copy_node(anchor.node)
 
-    def _count(self, nodes: int, mark: Mark) -> None:
+    def _add_nodes(self, nodes: int, mark: Mark) -> None:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
-            raise _limit(
+            raise _make_limit_error(
                 f"more than {MAX_NODES:,} values, aliases counted as what they stand for", mark
             )
 
@@ -262,43 +266,43 @@ class _Builder:
             message = f"the tag {event.tag} is not allowed: a playbook is plain data"
             self.problems.append(TextProblem(Code.YAML_TAG, message, mark, "remove the tag"))
 
-    def _enter(self, mark: Mark) -> None:
+    def _open_level(self, mark: Mark) -> None:
         self.depth += 1
         self.deepest = max(self.deepest, self.depth)
         if self.depth > MAX_DEPTH:
-            raise _limit(f"nested deeper than {MAX_DEPTH} levels", mark)
+            raise _make_limit_error(f"nested deeper than {MAX_DEPTH} levels", mark)
 
-    def _sequence(self, mark: Mark) -> Seq:
-        self._enter(mark)
+    def _build_sequence(self, mark: Mark) -> Seq:
+        self._open_level(mark)
         seq = Seq(mark)
         for event in self.events:
             if isinstance(event, yaml.SequenceEndEvent):
                 break
-            seq.marks.append(_mark(event))
-            seq.append(self._node(event))
+            seq.marks.append(_read_event_mark(event))
+            seq.append(self._build_node(event))
         self.depth -= 1
         return seq
 
-    def _mapping(self, mark: Mark) -> Map:
-        self._enter(mark)
+    def _build_mapping(self, mark: Mark) -> Map:
+        self._open_level(mark)
         mapping = Map(mark)
         for event in self.events:
             if isinstance(event, yaml.MappingEndEvent):
                 break
-            key_mark = _mark(event)
-            key = self._key(self._node(event), key_mark, mapping)
+            key_mark = _read_event_mark(event)
+            key = self._check_key(self._build_node(event), key_mark, mapping)
             value_event = next(self.events)
-            value_mark, value = _mark(value_event), self._node(value_event)
+            value_mark, value = _read_event_mark(value_event), self._build_node(value_event)
             if key is not None:
                 mapping[key] = value
                 mapping.marks[key] = (key_mark, value_mark)
         self.depth -= 1
         return mapping
 
-    def _key(self, key: Any, mark: Mark, mapping: Map) -> str | None:
+    def _check_key(self, key: Any, mark: Mark, mapping: Map) -> str | None:
         """Return the key, or None (and report a problem) if it is not text or a duplicate."""
         if not isinstance(key, str):
-            self.problems.append(_bad_key(key, mark))
+            self.problems.append(_describe_bad_key(key, mark))
             return None
         if key in mapping:
             first_line = mapping.marks[key][0].line
@@ -309,7 +313,7 @@ class _Builder:
             return None
         return key
 
-    def _scalar(self, event: Any, mark: Mark) -> Any:
+    def _build_scalar(self, event: Any, mark: Mark) -> Any:
         text: str = event.value
         if mark.style or not event.implicit[0]:
             return text
@@ -318,10 +322,10 @@ class _Builder:
         if text in _BOOL:
             return _BOOL[text]
         if _INT.fullmatch(text) or _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
-            return self._number(text, mark)
+            return self._build_number(text, mark)
         return text
 
-    def _number(self, text: str, mark: Mark) -> int | float | str:
+    def _build_number(self, text: str, mark: Mark) -> int | float | str:
         if _INT.fullmatch(text):
             integer = _parse_integer(text)
             if -(1 << 63) <= integer < 1 << 63:
@@ -345,7 +349,7 @@ def _parse_integer(text: str) -> int:
     return 1 << 64
 
 
-def _bad_key(key: Any, mark: Mark) -> TextProblem:
+def _describe_bad_key(key: Any, mark: Mark) -> TextProblem:
     if isinstance(key, dict | list):
         message = "a key must be text, not a list or a mapping"
         hint = "quote the key; texts that start with {{ or [ need quotes"
@@ -360,22 +364,22 @@ def _bad_key(key: Any, mark: Mark) -> TextProblem:
     )
 
 
-def _mark(event: Any) -> Mark:
+def _read_event_mark(event: Any) -> Mark:
     style = getattr(event, "style", None) or ""
     return Mark(event.start_mark.line + 1, event.start_mark.column + 1, style)
 
 
-def _copy(node: Any) -> Any:
+def _copy_node(node: Any) -> Any:
     if isinstance(node, Map):
         twin = Map(node.mark)
         twin.marks = dict(node.marks)
         for key, value in node.items():
-            twin[key] = _copy(value)
+            twin[key] = _copy_node(value)
         return twin
     if isinstance(node, Seq):
         items = Seq(node.mark)
         items.marks = list(node.marks)
-        items.extend(_copy(value) for value in node)
+        items.extend(_copy_node(value) for value in node)
         return items
     return node
 

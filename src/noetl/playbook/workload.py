@@ -9,19 +9,19 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.errors import InvalidInput
-from noetl.model.ids import born
+from noetl.model.ids import get_creation_time
 from noetl.playbook.expressions import TemplateError, UndefinedError
-from noetl.playbook.functions import Seeded
+from noetl.playbook.functions import DerivedFunctions
 from noetl.playbook.model import Playbook
-from noetl.playbook.scopes import ENV_PREFIX, identity
+from noetl.playbook.scopes import ENV_PREFIX, build_identity
 from noetl.playbook.templates import render_value
 
-LIMIT = 1024 * 1024
+WORKLOAD_LIMIT_BYTES = 1024 * 1024
 
 
-class Beginning(Struct, frozen=True):
+class WorkloadContext(Struct, frozen=True):
     """The facts of an execution that workload defaults may use.
 
     `now()` is the time at which its id was made. `uuid()` and `random()` are derived from the id.
@@ -33,14 +33,17 @@ class Beginning(Struct, frozen=True):
     version: int | None = None
     env: Mapping[str, str] = {}
 
-    def names(self) -> dict[str, Any]:
+    def build_names(self) -> dict[str, Any]:
         return {
-            **identity(self.execution_id, self.path, self.version, "pending"),
+            **build_identity(self.execution_id, self.path, self.version, "pending"),
             "env": dict(self.env),
         }
 
-    def functions(self, key: str) -> Seeded:
-        return Seeded(f"{self.execution_id}\0workload\0{key}", iso(born(self.execution_id)))
+    def make_seeded_functions(self, key: str) -> DerivedFunctions:
+        return DerivedFunctions(
+            f"{self.execution_id}\0workload\0{key}",
+            format_iso(get_creation_time(self.execution_id)),
+        )
 
 
 def readable_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -55,66 +58,66 @@ def readable_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def merge(
+def merge_workload(
     playbook: Playbook,
     payload: dict[str, Any] | None,
-    beginning: Beginning | None = None,
+    beginning: WorkloadContext | None = None,
 ) -> dict[str, Any]:
     """Merge the payload over the defaults.
 
     Defaults may have templates that use the payload, earlier keys and the identity of the
     execution. They are rendered once. The payload itself is data and never rendered.
     """
-    beginning = beginning or Beginning()
+    beginning = beginning or WorkloadContext()
     payload = payload or {}
     merged: dict[str, Any] = dict(payload)
-    names = beginning.names()
+    names = beginning.build_names()
     for key, default in playbook.workload.items():
         given = payload.get(key)
         if key in payload and not (isinstance(given, dict) and isinstance(default, dict)):
             continue
         scope = {**merged, **names, "workload": merged}
         try:
-            rendered = render_value(default, scope, functions=beginning.functions(key))
+            rendered = render_value(default, scope, functions=beginning.make_seeded_functions(key))
         except TemplateError as error:
             raise InvalidInput(
-                f"workload default {key + error.path!r}: {error}", hint=_hint(error)
+                f"workload default {key + error.path!r}: {error}", hint=_make_default_hint(error)
             ) from error
         if key in payload:
-            rendered = over(rendered, given)
+            rendered = merge_deep(rendered, given)
         merged[key] = rendered
-    ordered = {key: merged[key] for key in _keys_of_both(playbook.workload, payload)}
+    ordered = {key: merged[key] for key in _list_keys_of_both(playbook.workload, payload)}
     size = len(orjson.dumps(ordered))
-    if size > LIMIT:
+    if size > WORKLOAD_LIMIT_BYTES:
         raise InvalidInput(
-            f"the workload is {size} bytes, the limit is {LIMIT}",
+            f"the workload is {size} bytes, the limit is {WORKLOAD_LIMIT_BYTES}",
             hint="pass large data by reference",
         )
     return ordered
 
 
-def _hint(error: TemplateError) -> str:
+def _make_default_hint(error: TemplateError) -> str:
     if isinstance(error, UndefinedError) and error.missing.startswith("env."):
         variable = ENV_PREFIX + error.missing.removeprefix("env.").split(".")[0]
         return f"set {variable} where the server runs, or write `| default(…)`"
     return "defaults may use the payload, earlier keys, execution_id, job.*, now() and env.*"
 
 
-def over(base: Any, given: Any) -> Any:
+def merge_deep(base: Any, given: Any) -> Any:
     """Merge deeply: maps are merged, any other value replaces the base."""
     if not isinstance(base, dict) or not isinstance(given, dict):
         return given
     merged: dict[Any, Any] = {}
-    for key in _keys_of_both(base, given):
+    for key in _list_keys_of_both(base, given):
         if key not in given:
             merged[key] = base[key]
         elif key not in base:
             merged[key] = given[key]
         else:
-            merged[key] = over(base[key], given[key])
+            merged[key] = merge_deep(base[key], given[key])
     return merged
 
 
-def _keys_of_both(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[Any]:
+def _list_keys_of_both(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[Any]:
     """Return the keys of the first map, then those that only the second map has."""
     return list({**first, **second})

@@ -17,47 +17,49 @@ from zlib import crc32
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference
 from noetl.results.pool import FilePool
-from noetl.results.port import Afar, ByteSource, StoredObject, Tier
-from noetl.results.sources import Opened
-from noetl.results.staging import Staged
+from noetl.results.port import ByteSource, SignableSource, StoredObject, Tier
+from noetl.results.sources import FileSource
+from noetl.results.staging import StagedPayload
 
-BLOCK = 256 << 10
-_SIZE = Struct("<Q")
+CACHE_BLOCK_BYTES = 256 << 10
+_SIZE_FORMAT = Struct("<Q")
 # The least and the most bytes that count as a file's end; between them, a thousandth of the file.
-_ENDS = (64 << 10, 4 << 20)
+_END_BYTES = (64 << 10, 4 << 20)
 
 
-class Cached:
+class CachedTier:
     def __init__(self, tier: Tier, meta: FilePool, data: FilePool) -> None:
         self._tier = tier
-        self._pools = Pools(meta, data)
+        self._pools = BlockPools(meta, data)
 
     @property
     def home(self) -> Home:
         return self._tier.home
 
-    async def write(self, address: Address, staged: Staged) -> None:
+    async def write(self, address: Address, staged: StagedPayload) -> None:
         await self._tier.write(address, staged)
         if staged.path is not None:
-            await asyncio.to_thread(self._pools.adopt, _name(str(address)), staged)
+            await asyncio.to_thread(
+                self._pools.adopt_staged, _make_entry_name(str(address)), staged
+            )
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
-        name = _name(reference.uri)
-        cached_size = await asyncio.to_thread(self._pools.size, name)
+        name = _make_entry_name(reference.uri)
+        cached_size = await asyncio.to_thread(self._pools.find_size, name)
         if size is None:
             size = cached_size
         remote = await self._tier.open(reference, size=size)
-        return await asyncio.to_thread(self._pools.source, name, remote)
+        return await asyncio.to_thread(self._pools.open_cached_source, name, remote)
 
     async def delete(self, address: Address) -> None:
         await self._tier.delete(address)
-        await asyncio.to_thread(self._pools.drop, _name(str(address)))
+        await asyncio.to_thread(self._pools.drop_blocks, _make_entry_name(str(address)))
 
-    def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
-        return self._tier.listed(execution_id)
+    def list_objects(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
+        return self._tier.list_objects(execution_id)
 
 
-class Pools:
+class BlockPools:
     """The cache entries of a file, by name: `-size`, `-sums` of its blocks, and `-whole` or block
     numbers.
     """
@@ -66,62 +68,67 @@ class Pools:
         self._meta = meta
         self._data = data
 
-    def size(self, name: str) -> int | None:
+    def find_size(self, name: str) -> int | None:
         data = self._meta.get(f"{name}-size")
-        return None if data is None else int(_SIZE.unpack(data)[0])
+        return None if data is None else int(_SIZE_FORMAT.unpack(data)[0])
 
-    def source(self, name: str, remote: ByteSource) -> ByteSource:
-        if self.size(name) is None:
-            self._meta.add(f"{name}-size", _SIZE.pack(remote.size))
-        return self._whole(name, remote) or CachedFile(self, name, remote)
+    def open_cached_source(self, name: str, remote: ByteSource) -> ByteSource:
+        if self.find_size(name) is None:
+            self._meta.add(f"{name}-size", _SIZE_FORMAT.pack(remote.size))
+        return self._open_whole(name, remote) or CachedFile(self, name, remote)
 
-    def _whole(self, name: str, remote: ByteSource) -> "Checked | None":
+    def _open_whole(self, name: str, remote: ByteSource) -> "CheckedFile | None":
         """The whole file if it is cached here with all of its checksums."""
-        entry = self._data.file(f"{name}-whole")
+        entry = self._data.open_entry(f"{name}-whole")
         if entry is None:
             return None
-        local = Opened(*entry)
+        local = FileSource(*entry)
         sums = array("I", self._meta.get(f"{name}-sums") or b"")
-        if local.size == remote.size and len(sums) == -(-local.size // BLOCK):
-            return Checked(self, name, local, sums, remote)
+        if local.size == remote.size and len(sums) == -(-local.size // CACHE_BLOCK_BYTES):
+            return CheckedFile(self, name, local, sums, remote)
         local.close()
         return None
 
-    def block(self, name: str, number: int, size: int) -> bytes | None:
-        data = self._of(number, size).get(f"{name}-{number}")
-        if data is None or len(data) != min(BLOCK, size - number * BLOCK):
+    def get_block(self, name: str, number: int, size: int) -> bytes | None:
+        data = self._choose_pool(number, size).get(f"{name}-{number}")
+        if data is None or len(data) != min(CACHE_BLOCK_BYTES, size - number * CACHE_BLOCK_BYTES):
             return None
         return data
 
-    def keep(self, name: str, number: int, size: int, data: bytes) -> None:
-        self._of(number, size).add(f"{name}-{number}", data)
+    def add_block(self, name: str, number: int, size: int, data: bytes) -> None:
+        self._choose_pool(number, size).add(f"{name}-{number}", data)
 
-    def _of(self, number: int, size: int) -> FilePool:
+    def _choose_pool(self, number: int, size: int) -> FilePool:
         """The pool of a block: the end of a file counts as metadata."""
-        end = min(max(size >> 10, _ENDS[0]), _ENDS[1])
-        if (number + 1) * BLOCK > size - end:
+        end = min(max(size >> 10, _END_BYTES[0]), _END_BYTES[1])
+        if (number + 1) * CACHE_BLOCK_BYTES > size - end:
             return self._meta
         return self._data
 
-    def adopt(self, name: str, staged: Staged) -> None:
+    def adopt_staged(self, name: str, staged: StagedPayload) -> None:
         assert staged.path is not None
-        sums = array("I", (crc32(part) for part in staged.parts(BLOCK)))
-        if self._data.adopt(f"{name}-whole", staged.path, staged.size):
+        sums = array("I", (crc32(part) for part in staged.read_parts(CACHE_BLOCK_BYTES)))
+        if self._data.adopt_file(f"{name}-whole", staged.path, staged.size):
             self._meta.add(f"{name}-sums", sums.tobytes())
-            self._meta.add(f"{name}-size", _SIZE.pack(staged.size))
+            self._meta.add(f"{name}-size", _SIZE_FORMAT.pack(staged.size))
 
-    def drop(self, name: str) -> None:
+    def drop_blocks(self, name: str) -> None:
         for pool in (self._meta, self._data):
-            pool.drop(f"{name}-")
+            pool.drop_entries(f"{name}-")
 
 
-class Checked:
+class CheckedFile:
     """A file that is cached whole. A block that does not match its checksum is read from the remote
     tier, and the cached file is dropped.
     """
 
     def __init__(
-        self, pools: Pools, name: str, local: Opened, sums: "array[int]", remote: ByteSource
+        self,
+        pools: BlockPools,
+        name: str,
+        local: FileSource,
+        sums: "array[int]",
+        remote: ByteSource,
     ) -> None:
         self.size = local.size
         self.path: Path | None = local.path
@@ -132,15 +139,15 @@ class Checked:
         self._remote = remote
 
     def read(self, offset: int, length: int) -> bytes:
-        first, last = _blocks(offset, min(length, self.size - offset))
-        data = self._local.read(first * BLOCK, (last - first) * BLOCK)
+        first, last = _find_block_range(offset, min(length, self.size - offset))
+        data = self._local.read(first * CACHE_BLOCK_BYTES, (last - first) * CACHE_BLOCK_BYTES)
         view = memoryview(data)
         for number in range(first, last):
-            begin = (number - first) * BLOCK
-            if crc32(view[begin : begin + BLOCK]) != self._sums[number]:
-                self._pools.drop(self._name)
+            begin = (number - first) * CACHE_BLOCK_BYTES
+            if crc32(view[begin : begin + CACHE_BLOCK_BYTES]) != self._sums[number]:
+                self._pools.drop_blocks(self._name)
                 return self._remote.read(offset, length)
-        return _cut(data, offset - first * BLOCK, length)
+        return _cut_bytes(data, offset - first * CACHE_BLOCK_BYTES, length)
 
     def close(self) -> None:
         self._local.close()
@@ -154,52 +161,52 @@ class CachedFile:
 
     path: Path | None = None
 
-    def __init__(self, pools: Pools, name: str, remote: ByteSource) -> None:
+    def __init__(self, pools: BlockPools, name: str, remote: ByteSource) -> None:
         self.size = remote.size
         self._pools = pools
         self._name = name
         self._remote = remote
 
     def read(self, offset: int, length: int) -> bytes:
-        first, last = _blocks(offset, min(length, self.size - offset))
-        get_block = self._pools.block
+        first, last = _find_block_range(offset, min(length, self.size - offset))
+        get_block = self._pools.get_block
         parts = [get_block(self._name, number, self.size) for number in range(first, last)]
         missing = [number for number, part in enumerate(parts, first) if part is None]
         if missing:
             begin, end = missing[0], missing[-1] + 1
-            parts[begin - first : end - first] = self._fetched(begin, end)
+            parts[begin - first : end - first] = self._fetch_blocks(begin, end)
         data = b"".join(part or b"" for part in parts)
-        return _cut(data, offset - first * BLOCK, length)
+        return _cut_bytes(data, offset - first * CACHE_BLOCK_BYTES, length)
 
-    def _fetched(self, begin: int, end: int) -> list[bytes | None]:
-        data = self._remote.read(begin * BLOCK, (end - begin) * BLOCK)
+    def _fetch_blocks(self, begin: int, end: int) -> list[bytes | None]:
+        data = self._remote.read(begin * CACHE_BLOCK_BYTES, (end - begin) * CACHE_BLOCK_BYTES)
         parts: list[bytes | None] = []
         for number in range(begin, end):
-            part = _cut(data, (number - begin) * BLOCK, BLOCK)
-            if len(part) == min(BLOCK, self.size - number * BLOCK):
-                self._pools.keep(self._name, number, self.size, part)
+            part = _cut_bytes(data, (number - begin) * CACHE_BLOCK_BYTES, CACHE_BLOCK_BYTES)
+            if len(part) == min(CACHE_BLOCK_BYTES, self.size - number * CACHE_BLOCK_BYTES):
+                self._pools.add_block(self._name, number, self.size, part)
             parts.append(part)
         return parts
 
-    def signed(self, lasts: timedelta) -> str | None:
-        if isinstance(self._remote, Afar):
-            return self._remote.signed(lasts)
+    def sign_url(self, lasts: timedelta) -> str | None:
+        if isinstance(self._remote, SignableSource):
+            return self._remote.sign_url(lasts)
         return None
 
     def close(self) -> None:
         self._remote.close()
 
 
-def _blocks(offset: int, length: int) -> tuple[int, int]:
+def _find_block_range(offset: int, length: int) -> tuple[int, int]:
     """The number of the first block of a range, and the number behind its last block."""
     if length <= 0:
         return 0, 0
-    return offset // BLOCK, -(-(offset + length) // BLOCK)
+    return offset // CACHE_BLOCK_BYTES, -(-(offset + length) // CACHE_BLOCK_BYTES)
 
 
-def _cut(data: bytes, offset: int, length: int) -> bytes:
+def _cut_bytes(data: bytes, offset: int, length: int) -> bytes:
     return data[offset : offset + length]
 
 
-def _name(uri: str) -> str:
+def _make_entry_name(uri: str) -> str:
     return sha256(uri.encode()).hexdigest()[:40]

@@ -12,37 +12,37 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.model.errors import CorruptLog, InvalidInput
-from noetl.model.ids import RefId, derive
+from noetl.model.ids import RefId, derive_id
 from noetl.model.reference import Home, Reference
 from noetl.results.sources import MemorySource
 
 if TYPE_CHECKING:
-    from noetl.results.rowsets import Reader
+    from noetl.results.rowsets import RowSetReader
 
 JSON, ARROW, PARQUET, PARTS = "json", "arrow", "parquet", "parts"
 # The first bytes of row sets; no JSON begins with these.
-ARROW_BEGINS = b"\xff\xff\xff\xff"
-PARQUET_BEGINS = b"PAR1"
+ARROW_MAGIC = b"\xff\xff\xff\xff"
+PARQUET_MAGIC = b"PAR1"
 # Bytes of a list that are read and checked together; a larger item is a piece of its own.
-PIECE = 64 * 1024
-_FIRST_GUESS = 16  # items in the first piece
+LIST_PIECE_BYTES = 64 * 1024
+_FIRST_PIECE_ITEMS = 16  # items in the first piece
 
 encode = msgspec.json.encode
-_parts = msgspec.json.Decoder(list[msgspec.Raw])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def ref_id_of(uri: str) -> RefId:
+def derive_ref_id(uri: str) -> RefId:
     """Derive 63 bits from the address."""
-    return RefId(str(int(derive("ref", uri), 16) >> 65))
+    return RefId(str(int(derive_id("ref", uri), 16) >> 65))
 
 
-def checksum(data: bytes) -> str:
+def compute_payload_checksum(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def reference_to(uri: str, home: Home, sha: str, size: int, rows: int | None) -> Reference:
+def make_json_reference(uri: str, home: Home, sha: str, size: int, rows: int | None) -> Reference:
     return Reference(
-        ref_id=ref_id_of(uri),
+        ref_id=derive_ref_id(uri),
         type=home,
         uri=uri,
         sha256=sha,
@@ -52,16 +52,16 @@ def reference_to(uri: str, home: Home, sha: str, size: int, rows: int | None) ->
     )
 
 
-def rows_in(value: Any) -> int | None:
+def count_rows(value: Any) -> int | None:
     return len(value) if isinstance(value, list) else None
 
 
-def pieces(items: list[Any], size: int = PIECE) -> Iterator[tuple[int, bytes]]:
+def encode_pieces(items: list[Any], size: int = LIST_PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
     """Split a list into pieces: for each, the number of items and their JSON without brackets.
 
     The pieces joined with commas, in brackets, are the JSON of the list.
     """
-    at, count = 0, _FIRST_GUESS
+    at, count = 0, _FIRST_PIECE_ITEMS
     while at < len(items):
         data = encode(items[at : at + count])[1:-1]
         if len(data) > 2 * size and count > 1:  # the items are larger than those before
@@ -73,11 +73,11 @@ def pieces(items: list[Any], size: int = PIECE) -> Iterator[tuple[int, bytes]]:
         count = max(1, min(encoded * size // len(data), 2 * count))
 
 
-def encoded_within(items: list[Any], limit: int) -> bytes | None:
+def encode_within(items: list[Any], limit: int) -> bytes | None:
     """Return the JSON of the list, or None as soon as it is larger than `limit` bytes."""
     parts: list[bytes] = []
     size = 1
-    for _, data in pieces(items):
+    for _, data in encode_pieces(items):
         parts.append(data)
         size += len(data) + 1
         if size > limit:
@@ -85,51 +85,51 @@ def encoded_within(items: list[Any], limit: int) -> bytes | None:
     return b"[" + b",".join(parts) + b"]"
 
 
-def decoded(data: bytes, uri: str) -> Any:
+def decode_payload(data: bytes, uri: str) -> Any:
     if is_rowset(data):
-        return _rowset(data, uri).value()
+        return _open_rowset(data, uri).read_value()
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:
         raise CorruptLog(f"{uri} is not JSON: {error}") from error
 
 
-def sliced(data: bytes, uri: str, start: int, stop: int) -> list[Any]:
+def decode_slice(data: bytes, uri: str, start: int, stop: int) -> list[Any]:
     """Return the items [start, stop) of a list. The other items are not decoded."""
     if is_rowset(data):
-        return _rowset(data, uri).rows(start, stop)
+        return _open_rowset(data, uri).read_rows(start, stop)
     if data[:1] != b"[":
-        raise not_a_list(uri)
+        raise not_a_list_error(uri)
     try:
-        wanted = _split(data)[max(start, 0) : max(stop, 0)]
+        wanted = _split_items(data)[max(start, 0) : max(stop, 0)]
     except msgspec.DecodeError as error:
         raise CorruptLog(f"{uri} is not JSON: {error}") from error
     return [msgspec.json.decode(part) for part in wanted]
 
 
 @lru_cache(maxsize=1)
-def _split(data: bytes) -> list[msgspec.Raw]:
+def _split_items(data: bytes) -> list[msgspec.Raw]:
     """Split a JSON list into its encoded items. The last list is cached, because the chunks of a
     loop read neighbouring items of one list.
     """
-    return _parts.decode(data)
+    return _items_decoder.decode(data)
 
 
 def is_rowset(beginning: bytes) -> bool:
-    return beginning[:4] in (ARROW_BEGINS, PARQUET_BEGINS)
+    return beginning[:4] in (ARROW_MAGIC, PARQUET_MAGIC)
 
 
-def _rowset(data: bytes, uri: str) -> "Reader":
+def _open_rowset(data: bytes, uri: str) -> "RowSetReader":
     from noetl.results import rowsets  # Arrow is slow to load, and most payloads are JSON
 
-    return rowsets.read(MemorySource(data), uri)
+    return rowsets.open_rowset_reader(MemorySource(data), uri)
 
 
-def not_a_list(uri: str) -> InvalidInput:
+def not_a_list_error(uri: str) -> InvalidInput:
     return InvalidInput(f"{uri} is not a list", hint="resolve it whole")
 
 
-def verify(reference: Reference, checksum: str) -> None:
+def verify_checksum(reference: Reference, checksum: str) -> None:
     """Compare the checksum with the reference's. A reference made from an address alone has none."""
     if reference.sha256 is not None and checksum != reference.sha256:
         raise CorruptLog(f"{reference.uri} does not match its checksum")

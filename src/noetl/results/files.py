@@ -20,20 +20,27 @@ from typing import Final
 
 from noetl.model.errors import BadReference, Conflict, NotFound
 from noetl.model.ids import ExecutionId
-from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
+from noetl.model.reference import (
+    Address,
+    Home,
+    Reference,
+    check_execution_id,
+    make_address,
+    parse_uri,
+)
 from noetl.results.port import ByteSource, StoredObject
-from noetl.results.sources import Opened
-from noetl.results.staging import Staged, Staging, must_be_there, unusable
+from noetl.results.sources import FileSource
+from noetl.results.staging import StagedPayload, Staging, make_disk_error, require_folder
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PART = 1 << 20
-_LISTED = 1000  # files listed in one call of a thread
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PART_BYTES = 1 << 20
+_LIST_PAGE_FILES = 1000  # files listed in one call of a thread
 _sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
-class FileStore:
+class FileTier:
     home: Final[Home] = "disk"
 
     def __init__(self, root: Path, *, ours: bool = True, once: Path | None = None) -> None:
@@ -53,20 +60,22 @@ class FileStore:
         within = None if self._ours else self._root
         return Staging(self._root / ".staging", within=within, once=self._once)
 
-    async def write(self, address: Address, staged: Staged) -> None:
-        await asyncio.to_thread(self._write, address, staged)
+    async def write(self, address: Address, staged: StagedPayload) -> None:
+        await asyncio.to_thread(self._write_file, address, staged)
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
-        return await asyncio.to_thread(self._open, reference)
+        return await asyncio.to_thread(self._open_reference, reference)
 
     async def delete(self, address: Address) -> None:
-        await asyncio.to_thread(self._delete, address)
+        await asyncio.to_thread(self._delete_file, address)
 
-    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
-        objects = self._listed(execution_id)
+    async def list_objects(
+        self, execution_id: ExecutionId | None = None
+    ) -> AsyncIterator[StoredObject]:
+        objects = self._iterate_objects(execution_id)
 
         def next_page() -> list[StoredObject]:
-            return list(islice(objects, _LISTED))
+            return list(islice(objects, _LIST_PAGE_FILES))
 
         while page := await asyncio.to_thread(next_page):
             for stored in page:
@@ -74,19 +83,19 @@ class FileStore:
 
     # ---- writing -------------------------------------------------------------------------------------------------------
 
-    def _write(self, where: Address, staged: Staged) -> None:
-        with self._explained(str(where)), self._folder(where, make=True) as folder:
-            if not self._is_there(folder, where, staged):
-                self._bring(folder, where.key, staged)
+    def _write_file(self, where: Address, staged: StagedPayload) -> None:
+        with self._translate_errors(str(where)), self._open_folder(where, make=True) as folder:
+            if not self._is_stored(folder, where, staged):
+                self._move_into_place(folder, where.key, staged)
             os.fsync(folder)
 
-    def _is_there(self, folder: int, where: Address, staged: Staged) -> bool:
+    def _is_stored(self, folder: int, where: Address, staged: StagedPayload) -> bool:
         try:
-            source = self._opened(folder, where)
+            source = self._open_in_folder(folder, where)
         except FileNotFoundError:
             return False
         try:
-            same = source.size == staged.size and _sum(source) == staged.sha256
+            same = source.size == staged.size and _hash_source(source) == staged.sha256
         finally:
             source.close()
         if not same:
@@ -95,7 +104,7 @@ class FileStore:
             )
         return True
 
-    def _bring(self, folder: int, key: str, staged: Staged) -> None:
+    def _move_into_place(self, folder: int, key: str, staged: StagedPayload) -> None:
         """Put the staged file under its name, synced: by a rename if it is on this disk, else by a
         copy.
         """
@@ -106,10 +115,10 @@ class FileStore:
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
-        part, descriptor = self._create(folder, key)
+        part, descriptor = self._create_part(folder, key)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.writelines(staged.parts())
+                file.writelines(staged.read_parts())
                 file.flush()
                 _sync(file.fileno())
             os.rename(part, key, src_dir_fd=folder, dst_dir_fd=folder)
@@ -118,81 +127,83 @@ class FileStore:
                 os.unlink(part, dir_fd=folder)
             raise
 
-    def _create(self, folder: int, key: str) -> tuple[str, int]:
+    def _create_part(self, folder: int, key: str) -> tuple[str, int]:
         """Create a new temporary file. The loop skips numbers that another process with this id has
         used.
         """
         while True:
             part = f".{key}.{os.getpid()}-{next(self._numbers)}"
             with suppress(FileExistsError):
-                return part, os.open(part, _CREATE, 0o600, dir_fd=folder)
+                return part, os.open(part, _CREATE_FLAGS, 0o600, dir_fd=folder)
 
-    def _delete(self, where: Address) -> None:
+    def _delete_file(self, where: Address) -> None:
         with (
-            self._explained(str(where)),
+            self._translate_errors(str(where)),
             suppress(FileNotFoundError),
-            self._folder(where, make=False) as folder,
+            self._open_folder(where, make=False) as folder,
         ):
             os.unlink(where.key, dir_fd=folder)
 
     # ---- reading -------------------------------------------------------------------------------------------------------
 
-    def _open(self, reference: Reference) -> Opened:
+    def _open_reference(self, reference: Reference) -> FileSource:
         where = parse_uri(reference.uri)
-        with self._explained(reference.uri):
+        with self._translate_errors(reference.uri):
             try:
-                with self._folder(where, make=False) as folder:
-                    return self._opened(folder, where)
+                with self._open_folder(where, make=False) as folder:
+                    return self._open_in_folder(folder, where)
             except FileNotFoundError as error:
                 raise NotFound(
                     f"{where} is gone", hint="its execution may be past retention"
                 ) from error
 
-    def _opened(self, folder: int, where: Address) -> Opened:
-        descriptor = os.open(where.key, _READ, dir_fd=folder)
+    def _open_in_folder(self, folder: int, where: Address) -> FileSource:
+        descriptor = os.open(where.key, _READ_FLAGS, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise BadReference(
                 f"{where} is not a file", hint="somebody else has put something there"
             )
-        return Opened(
+        return FileSource(
             descriptor, self._root / where.execution_id / where.kind / where.step / where.key
         )
 
-    def _listed(self, execution_id: ExecutionId | None) -> Iterator[StoredObject]:
+    def _iterate_objects(self, execution_id: ExecutionId | None) -> Iterator[StoredObject]:
         """List the stored objects. Files without an address (parts, links, foreign files) are left
         out.
         """
         top, depth = self._root, 4
         if execution_id is not None:
-            top, depth = self._root / execution(execution_id), 3
+            top, depth = self._root / check_execution_id(execution_id), 3
         if not self._ours:
-            must_be_there(self._root)
-        with self._explained(str(self._root)):
-            for path in _files(top, depth):
+            require_folder(self._root)
+        with self._translate_errors(str(self._root)):
+            for path in _iterate_files(top, depth):
                 with suppress(BadReference, FileNotFoundError):
-                    where = address(*path.relative_to(self._root).parts)
+                    where = make_address(*path.relative_to(self._root).parts)
                     status = path.stat()
                     yield StoredObject(where, status.st_size, status.st_mtime)
 
     # ---- places --------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _folder(self, where: Address, *, make: bool) -> Iterator[int]:
+    def _open_folder(self, where: Address, *, make: bool) -> Iterator[int]:
         """Open the directory that holds the address's file. This is the only way from an address to
         a place.
         """
-        where = address(where.execution_id, where.kind, where.step, where.key)  # check it again
+        where = make_address(
+            where.execution_id, where.kind, where.step, where.key
+        )  # check it again
         if make and self._ours and not self._root.is_dir():
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sync_directory(self._root.parent)
         if not self._ours:
-            must_be_there(self._root)
+            require_folder(self._root)
         # the root itself may be a link, so O_NOFOLLOW is not set
         folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in (where.execution_id, where.kind, where.step):
-                inner = _below(folder, name, make=make)
+                inner = _open_below(folder, name, make=make)
                 os.close(folder)
                 folder = inner
             yield folder
@@ -200,7 +211,7 @@ class FileStore:
             os.close(folder)
 
     @contextmanager
-    def _explained(self, uri: str) -> Iterator[None]:
+    def _translate_errors(self, uri: str) -> Iterator[None]:
         """Translate errors of the operating system into NoETL's errors."""
         try:
             yield
@@ -209,17 +220,17 @@ class FileStore:
                 raise BadReference(
                     f"{uri} leads to no file", hint=f"links are not followed below {self._root}"
                 ) from error
-            raise unusable(self._root, error) from error
+            raise make_disk_error(self._root, error) from error
 
 
-def _sum(source: ByteSource) -> str:
+def _hash_source(source: ByteSource) -> str:
     sha = sha256()
-    for offset in range(0, source.size, _PART):
-        sha.update(source.read(offset, _PART))
+    for offset in range(0, source.size, _PART_BYTES):
+        sha.update(source.read(offset, _PART_BYTES))
     return sha.hexdigest()
 
 
-def _files(folder: Path, depth: int) -> Iterator[Path]:
+def _iterate_files(folder: Path, depth: int) -> Iterator[Path]:
     """Yield the regular files exactly `depth` levels below. Links and names that begin with a dot
     are skipped.
     """
@@ -228,24 +239,24 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
             if entry.name.startswith("."):
                 continue
             if depth > 1 and entry.is_dir(follow_symlinks=False):
-                yield from _files(Path(entry.path), depth - 1)
+                yield from _iterate_files(Path(entry.path), depth - 1)
             elif depth == 1 and entry.is_file(follow_symlinks=False):
                 yield Path(entry.path)
 
 
-def _below(folder: int, name: str, *, make: bool) -> int:
+def _open_below(folder: int, name: str, *, make: bool) -> int:
     """Open the directory `name` inside an open directory. With `make`, create it and sync its
     entry.
     """
     try:
-        return os.open(name, _DIRECTORY, dir_fd=folder)
+        return os.open(name, _DIRECTORY_FLAGS, dir_fd=folder)
     except FileNotFoundError:
         if not make:
             raise
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=folder)
     os.fsync(folder)
-    return os.open(name, _DIRECTORY, dir_fd=folder)
+    return os.open(name, _DIRECTORY_FLAGS, dir_fd=folder)
 
 
 def _sync_directory(path: Path) -> None:

@@ -5,12 +5,17 @@ from typing import Final, Protocol
 from noetl.model.errors import NotFound
 from noetl.model.ids import RefId
 from noetl.model.reference import Home, Reference, parse_uri
-from noetl.results.encoding import checksum, ref_id_of, reference_to, verify
+from noetl.results.encoding import (
+    compute_payload_checksum,
+    derive_ref_id,
+    make_json_reference,
+    verify_checksum,
+)
 
-LARGEST = 1024 * 1024
+MAX_KV_BYTES = 1024 * 1024
 
 
-class Blobs(Protocol):
+class BlobServers(Protocol):
     """Access to the payloads that the servers store: a worker's channel, or a server itself.
 
     Raises `Unavailable`. Raises `Expired` for a reference of any tier.
@@ -31,25 +36,25 @@ class PayloadCache(Protocol):
     async def close(self) -> None: ...
 
 
-class Kv:
+class KvTier:
     home: Final[Home] = "kv"
 
-    def __init__(self, blobs: Blobs, near: PayloadCache | None = None) -> None:
+    def __init__(self, blobs: BlobServers, near: PayloadCache | None = None) -> None:
         self._blobs = blobs
         self._near = near
 
-    def reference(self, uri: str, data: bytes, rows: int | None) -> Reference:
-        return reference_to(uri, self.home, checksum(data), len(data), rows)
+    def make_reference(self, uri: str, data: bytes, rows: int | None) -> Reference:
+        return make_json_reference(uri, self.home, compute_payload_checksum(data), len(data), rows)
 
     async def write(self, reference: Reference, data: bytes) -> None:
         await self._blobs.put_payload(reference, data)
 
-    async def ask(self, reference: Reference) -> bytes | None:
+    async def ask_servers(self, reference: Reference) -> bytes | None:
         """Ask the servers for a payload. For a reference of any tier: raises `Expired` if the
         servers know that it has expired.
         """
         parse_uri(reference.uri)
-        return await self._blobs.payload(ref_id_of(reference.uri), reference.uri)
+        return await self._blobs.payload(derive_ref_id(reference.uri), reference.uri)
 
     async def read(self, reference: Reference) -> tuple[bytes, str]:
         """Return the payload and its checksum.
@@ -59,13 +64,13 @@ class Kv:
         """
         if self._near is not None and reference.sha256 is not None:
             data = await self._near.get(reference.uri)
-            if data is not None and checksum(data) == reference.sha256:
+            if data is not None and compute_payload_checksum(data) == reference.sha256:
                 return data, reference.sha256
-        data = await self.ask(reference)
+        data = await self.ask_servers(reference)
         if data is None:
             raise NotFound(f"{reference.uri} is gone", hint="its execution may be past retention")
-        sha = checksum(data)
-        verify(reference, sha)
+        sha = compute_payload_checksum(data)
+        verify_checksum(reference, sha)
         if self._near is not None:
             self._near.add(reference.uri, data)
         return data, sha

@@ -17,15 +17,15 @@ from noetl.results.encoding import (
     ARROW,
     JSON,
     PARQUET,
-    decoded,
+    decode_payload,
+    derive_ref_id,
     is_rowset,
-    ref_id_of,
-    reference_to,
-    verify,
+    make_json_reference,
+    verify_checksum,
 )
 from noetl.results.port import ByteSource, Tier
-from noetl.results.staging import Staged, Staging
-from noetl.results.sweeping import Judge, Swept, sweep
+from noetl.results.staging import StagedPayload, Staging
+from noetl.results.sweeping import FindOrphans, SweepCounts, sweep_orphans
 from noetl.results.tables import EncodedTable
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_SHORTEST = 0.1  # seconds between the first two attempts
-_LONGEST = 5.0  # seconds between later attempts, at most
+_MIN_RETRY_DELAY_S = 0.1  # seconds between the first two attempts
+_MAX_RETRY_DELAY_S = 5.0  # seconds between later attempts, at most
 
 
-class Large:
+class LargeStore:
     """Calls are repeated for `patience` seconds while the tier is unavailable. A payload to be
     stored waits in its staged file.
     """
@@ -47,7 +47,7 @@ class Large:
         self._tier = tier
         self._patience = patience
         self.staging = staging
-        self._footers: rowsets.Footers | None = None
+        self._footers: rowsets.FooterCache | None = None
 
     async def put(self, address: Address, value: Any) -> Reference:
         if isinstance(value, EncodedTable):
@@ -56,23 +56,27 @@ class Large:
             )
             return replace(reference, rows_at=value.head.at)
         async with AsyncExitStack() as stack:
-            staged, summary = await self.patiently(lambda: self._staged(stack, value))
-            reference = reference_to(
+            staged, summary = await self.retry_unavailable(lambda: self._stage_value(stack, value))
+            reference = make_json_reference(
                 str(address), self._tier.home, summary.sha256, summary.bytes, summary.rows
             )
-            await self.patiently(lambda: self._write_blocks(address, staged, reference))
+            await self.retry_unavailable(lambda: self._write_blocks(address, staged, reference))
         return reference
 
-    async def _staged(self, stack: AsyncExitStack, value: Any) -> tuple[Staged, blocks.Summary]:
+    async def _stage_value(
+        self, stack: AsyncExitStack, value: Any
+    ) -> tuple[StagedPayload, blocks.PayloadSummary]:
         """Encode the value into a file that exists until the stack is closed."""
         async with AsyncExitStack() as draft_stack:
-            draft = await draft_stack.enter_async_context(self.staging.draft())
-            summary = await asyncio.to_thread(blocks.write, draft, value)
-            staged = draft.staged()
+            draft = await draft_stack.enter_async_context(self.staging.open_draft())
+            summary = await asyncio.to_thread(blocks.write_payload, draft, value)
+            staged = draft.finish()
             stack.push_async_exit(draft_stack.pop_all())
         return staged, summary
 
-    async def _write_blocks(self, address: Address, staged: Staged, reference: Reference) -> None:
+    async def _write_blocks(
+        self, address: Address, staged: StagedPayload, reference: Reference
+    ) -> None:
         try:
             await self._tier.write(address, staged)
         except Conflict:
@@ -84,17 +88,19 @@ class Large:
     async def _is_whole(self, reference: Reference) -> bool:
         """False if a file system has damaged the stored payload. Then no reader can have used it."""
         try:
-            await self._read(reference, lambda source: blocks.Payload(source, reference.uri))
+            await self._read_source(
+                reference, lambda source: blocks.PayloadFile(source, reference.uri)
+            )
         except CorruptLog:
             return False
         return True
 
     async def put_staged(
-        self, address: Address, staged: Staged, *, rows: int | None, format: str
+        self, address: Address, staged: StagedPayload, *, rows: int | None, format: str
     ) -> Reference:
-        await self.patiently(lambda: self._tier.write(address, staged))
+        await self.retry_unavailable(lambda: self._tier.write(address, staged))
         return Reference(
-            ref_id=ref_id_of(str(address)),
+            ref_id=derive_ref_id(str(address)),
             type=self._tier.home,
             uri=str(address),
             sha256=staged.sha256,
@@ -104,45 +110,45 @@ class Large:
         )
 
     async def open(self, reference: Reference) -> ByteSource:
-        return await self.patiently(lambda: self._tier.open(reference))
+        return await self.retry_unavailable(lambda: self._tier.open(reference))
 
     async def resolve(self, reference: Reference) -> Any:
         def read_value(source: ByteSource) -> Any:
             if not _is_rowset(reference, source):
-                return _whole(reference, source)
-            rowset = self._rowset(reference, source)
-            rowset.check(reference.sha256)
-            return rowset.value()
+                return _read_value(reference, source)
+            rowset = self._open_rowset(reference, source)
+            rowset.verify_sha256(reference.sha256)
+            return rowset.read_value()
 
-        return await self.patiently(lambda: self._read(reference, read_value))
+        return await self.retry_unavailable(lambda: self._read_source(reference, read_value))
 
-    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         def read_rows(source: ByteSource) -> list[Any]:
             rows: list[Any]
             if _is_rowset(reference, source):
-                rows = self._rowset(reference, source).rows(start, stop)
+                rows = self._open_rowset(reference, source).read_rows(start, stop)
             else:
-                rows = _payload(reference, source).rows(start, stop)
+                rows = _open_payload(reference, source).read_rows(start, stop)
             return rows
 
-        return await self.patiently(lambda: self._read(reference, read_rows))
+        return await self.retry_unavailable(lambda: self._read_source(reference, read_rows))
 
-    def _rowset(self, reference: Reference, source: ByteSource) -> "rowsets.Reader":
+    def _open_rowset(self, reference: Reference, source: ByteSource) -> "rowsets.RowSetReader":
         from noetl.results import rowsets  # Arrow is slow to load, and most payloads are JSON
 
-        self._footers = self._footers or rowsets.Footers()
-        return rowsets.read(source, reference.uri, self._footers)
+        self._footers = self._footers or rowsets.FooterCache()
+        return rowsets.open_rowset_reader(source, reference.uri, self._footers)
 
-    async def _read(self, reference: Reference, read: Callable[[ByteSource], T]) -> T:
+    async def _read_source(self, reference: Reference, read: Callable[[ByteSource], T]) -> T:
         source = await self._tier.open(reference)
-        return await asyncio.to_thread(_closing, source, read)
+        return await asyncio.to_thread(_read_and_close, source, read)
 
-    async def sweep(self, orphans: Judge, before: float) -> Swept:
-        return await sweep(self._tier, orphans, before)
+    async def sweep_orphans(self, orphans: FindOrphans, before: float) -> SweepCounts:
+        return await sweep_orphans(self._tier, orphans, before)
 
-    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def retry_unavailable(self, act: Callable[[], Awaitable[T]]) -> T:
         """Repeat an idempotent call until the store is available or the patience is used up."""
-        delay = _SHORTEST
+        delay = _MIN_RETRY_DELAY_S
         seconds_left = self._patience
         while True:
             try:
@@ -153,10 +159,10 @@ class Large:
                 log.warning("result store is waited for", extra={"why": str(error)})
             await asyncio.sleep(delay)
             seconds_left -= delay
-            delay = min(2 * delay, _LONGEST)
+            delay = min(2 * delay, _MAX_RETRY_DELAY_S)
 
 
-def _closing(source: ByteSource, read: Callable[[ByteSource], T]) -> T:
+def _read_and_close(source: ByteSource, read: Callable[[ByteSource], T]) -> T:
     with closing(source):
         return read(source)
 
@@ -167,11 +173,11 @@ def _is_rowset(reference: Reference, source: ByteSource) -> bool:
     return reference.format != JSON and is_rowset(source.read(0, 4))
 
 
-def _payload(reference: Reference, source: ByteSource) -> blocks.Payload:
-    payload = blocks.Payload(source, reference.uri)
-    verify(reference, payload.summary.sha256)
+def _open_payload(reference: Reference, source: ByteSource) -> blocks.PayloadFile:
+    payload = blocks.PayloadFile(source, reference.uri)
+    verify_checksum(reference, payload.summary.sha256)
     return payload
 
 
-def _whole(reference: Reference, source: ByteSource) -> Any:
-    return decoded(_payload(reference, source).whole(), reference.uri)
+def _read_value(reference: Reference, source: ByteSource) -> Any:
+    return decode_payload(_open_payload(reference, source).read_whole(), reference.uri)

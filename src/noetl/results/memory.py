@@ -10,11 +10,26 @@ from msgspec.structs import replace
 
 from noetl.model.errors import Conflict, NotFound
 from noetl.model.ids import ExecutionId
-from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
-from noetl.results.encoding import checksum, decoded, encode, reference_to, rows_in, sliced, verify
+from noetl.model.reference import (
+    Address,
+    Home,
+    Reference,
+    check_execution_id,
+    make_address,
+    parse_uri,
+)
+from noetl.results.encoding import (
+    compute_payload_checksum,
+    count_rows,
+    decode_payload,
+    decode_slice,
+    encode,
+    make_json_reference,
+    verify_checksum,
+)
 from noetl.results.port import ByteSource, StoredObject
 from noetl.results.sources import MemorySource
-from noetl.results.staging import Staged, Staging
+from noetl.results.staging import StagedPayload, Staging
 from noetl.results.tables import EncodedTable
 
 T = TypeVar("T")
@@ -28,37 +43,37 @@ class ResultsMemory:
     def staging(self) -> Staging:
         return Staging(None)
 
-    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def retry_unavailable(self, act: Callable[[], Awaitable[T]]) -> T:
         return await act()
 
     async def put(self, address: Address, value: Any) -> Reference:
         if isinstance(value, EncodedTable):
-            data = b"".join(value.staged.parts())
-            reference = self._kept(str(address), data, value.rows)
+            data = b"".join(value.staged.read_parts())
+            reference = self._store_payload(str(address), data, value.rows)
             return replace(reference, format=value.format, rows_at=value.head.at)
-        return self._kept(str(address), encode(value), rows_in(value))
+        return self._store_payload(str(address), encode(value), count_rows(value))
 
-    def _kept(self, uri: str, data: bytes, rows: int | None) -> Reference:
+    def _store_payload(self, uri: str, data: bytes, rows: int | None) -> Reference:
         stored = self._payloads.setdefault(uri, data)
         if stored != data:
-            raise _another(uri)
-        return reference_to(uri, "memory", checksum(data), len(data), rows)
+            raise _conflict_error(uri)
+        return make_json_reference(uri, "memory", compute_payload_checksum(data), len(data), rows)
 
     async def resolve(self, reference: Reference) -> Any:
-        return decoded(self._checked(reference), reference.uri)
+        return decode_payload(self._read_checked(reference), reference.uri)
 
-    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        return sliced(self._checked(reference), reference.uri, start, stop)
+    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+        return decode_slice(self._read_checked(reference), reference.uri, start, stop)
 
     async def open(self, reference: Reference) -> ByteSource:
-        return MemorySource(self._checked(reference))
+        return MemorySource(self._read_checked(reference))
 
-    def _checked(self, reference: Reference) -> bytes:
+    def _read_checked(self, reference: Reference) -> bytes:
         parse_uri(reference.uri)
         data = self._payloads.get(reference.uri)
         if data is None:
-            raise _gone(reference.uri)
-        verify(reference, checksum(data))
+            raise _gone_error(reference.uri)
+        verify_checksum(reference, compute_payload_checksum(data))
         return data
 
 
@@ -68,43 +83,45 @@ class TierMemory:
     home: Final[Home] = "memory"
 
     def __init__(self) -> None:
-        self._kept: dict[Address, bytes] = {}
+        self._payloads: dict[Address, bytes] = {}
 
     @property
     def staging(self) -> Staging:
         return Staging(None)
 
-    async def write(self, address: Address, staged: Staged) -> None:
-        address = _checked(address)
-        data = b"".join(staged.parts())
-        if self._kept.setdefault(address, data) != data:
-            raise _another(str(address))
+    async def write(self, address: Address, staged: StagedPayload) -> None:
+        address = _check_address(address)
+        data = b"".join(staged.read_parts())
+        if self._payloads.setdefault(address, data) != data:
+            raise _conflict_error(str(address))
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
-        data = self._kept.get(parse_uri(reference.uri))
+        data = self._payloads.get(parse_uri(reference.uri))
         if data is None:
-            raise _gone(reference.uri)
+            raise _gone_error(reference.uri)
         return MemorySource(data)
 
     async def delete(self, address: Address) -> None:
-        self._kept.pop(_checked(address), None)
+        self._payloads.pop(_check_address(address), None)
 
-    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
-        wanted = None if execution_id is None else execution(execution_id)
-        for where, data in list(self._kept.items()):
+    async def list_objects(
+        self, execution_id: ExecutionId | None = None
+    ) -> AsyncIterator[StoredObject]:
+        wanted = None if execution_id is None else check_execution_id(execution_id)
+        for where, data in list(self._payloads.items()):
             if wanted in (None, where.execution_id):
                 yield StoredObject(where, len(data), 0.0)
 
 
-def _checked(where: Address) -> Address:
-    return address(where.execution_id, where.kind, where.step, where.key)
+def _check_address(where: Address) -> Address:
+    return make_address(where.execution_id, where.kind, where.step, where.key)
 
 
-def _another(uri: str) -> Conflict:
+def _conflict_error(uri: str) -> Conflict:
     return Conflict(
         f"{uri} holds another payload", hint="a result is written once; use another key"
     )
 
 
-def _gone(uri: str) -> NotFound:
+def _gone_error(uri: str) -> NotFound:
     return NotFound(f"{uri} is gone", hint="its execution may be past retention")

@@ -11,120 +11,120 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # per second
-DAY = 86_400  # seconds
+UNITS_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # per second
+DAY_SECONDS = 86_400  # seconds
 _EPOCH = date(1970, 1, 1).toordinal()
-FIRST = date.min.toordinal() - _EPOCH  # days since 1970
-LAST = date.max.toordinal() - _EPOCH
-CYCLE = 146_097  # days of 400 years, after which the calendar repeats itself
-INFINITE = {32: 2**31 - 1, 64: 2**63 - 1}
+FIRST_DAY = date.min.toordinal() - _EPOCH  # days since 1970
+LAST_DAY = date.max.toordinal() - _EPOCH
+CYCLE_DAYS = 146_097  # days of 400 years, after which the calendar repeats itself
+INFINITY_BY_BITS = {32: 2**31 - 1, 64: 2**63 - 1}
 
 
-def listed(column: pa.Array) -> list[Any]:
+def list_python_values(column: pa.Array) -> list[Any]:
     """Return the values as Python objects. If one moment of the column is beyond Python's range,
     all moments of that column are text.
     """
     kind = column.type
-    if _beyond(column):
-        return [_value(scalar) for scalar in column]
+    if _exceeds_python(column):
+        return [_to_python(scalar) for scalar in column]
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         column = column.cast(pa.timestamp("us", kind.tz))
     values: list[Any] = column.to_pylist(maps_as_pydicts="lossy")
     return values
 
 
-def texts(column: pa.Array) -> pa.Array:
+def format_moments(column: pa.Array) -> pa.Array:
     """Replace moments beyond Python's range by text, because Arrow would write wrong text."""
-    if not _beyond(column):
+    if not _exceeds_python(column):
         return column
-    return pa.array([_value(scalar) for scalar in column], pa.string())
+    return pa.array([_to_python(scalar) for scalar in column], pa.string())
 
 
-def _beyond(column: pa.Array) -> bool:
+def _exceeds_python(column: pa.Array) -> bool:
     """Whether a moment of the column is beyond Python's range or precision."""
     kind = column.type
     if pa.types.is_map(kind):
-        return _beyond(column.keys) or _beyond(column.items)
+        return _exceeds_python(column.keys) or _exceeds_python(column.items)
     if pa.types.is_struct(kind):
-        return any(map(_beyond, column.flatten()))
+        return any(map(_exceeds_python, column.flatten()))
     if pa.types.is_nested(kind):
-        return any(map(_beyond, _parts(column)))
-    bounds = _bounds(kind)
+        return any(map(_exceeds_python, _list_nested_columns(column)))
+    bounds = _find_python_bounds(kind)
     if bounds is None:
         return False
-    integers = column.cast(_whole(kind))
+    integers = column.cast(_find_integer_type(kind))
     extremes = pc.min_max(integers).as_py()
     if extremes["min"] is None:
         return False
     within = bounds[0] <= extremes["min"] <= extremes["max"] <= bounds[1]
     if not within:
         return True
-    return getattr(kind, "unit", "") == "ns" and not _micros_say_all(integers)
+    return getattr(kind, "unit", "") == "ns" and not _fits_microseconds(integers)
 
 
-def _micros_say_all(nanoseconds: pa.Array) -> bool:
+def _fits_microseconds(nanoseconds: pa.Array) -> bool:
     micros = pc.multiply(pc.divide(nanoseconds, 1_000), 1_000)
     return bool(pc.all(pc.equal(micros, nanoseconds)).as_py())
 
 
-def _parts(column: pa.Array) -> list[pa.Array]:
+def _list_nested_columns(column: pa.Array) -> list[pa.Array]:
     if pa.types.is_union(column.type):
         return [column.field(number) for number in range(column.type.num_fields)]
     return [column.flatten()]
 
 
-def _whole(kind: pa.DataType) -> pa.DataType:
+def _find_integer_type(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if kind.bit_width == 32 else pa.int64()
 
 
-def _bounds(kind: pa.DataType) -> tuple[int, int] | None:
+def _find_python_bounds(kind: pa.DataType) -> tuple[int, int] | None:
     """The first and the last moment of the type that Python can hold; None if it has none."""
     if pa.types.is_date32(kind):
-        return FIRST, LAST
+        return FIRST_DAY, LAST_DAY
     if pa.types.is_timestamp(kind):
-        day = DAY * UNITS[kind.unit]
-        most = INFINITE[64] - 1
-        return max(FIRST * day, -most), min((LAST + 1) * day - 1, most)
+        day = DAY_SECONDS * UNITS_PER_SECOND[kind.unit]
+        most = INFINITY_BY_BITS[64] - 1
+        return max(FIRST_DAY * day, -most), min((LAST_DAY + 1) * day - 1, most)
     if pa.types.is_time(kind):
-        return 0, DAY * UNITS[kind.unit] - 1
+        return 0, DAY_SECONDS * UNITS_PER_SECOND[kind.unit] - 1
     return None
 
 
-def _value(scalar: pa.Scalar) -> Any:
+def _to_python(scalar: pa.Scalar) -> Any:
     kind = scalar.type
     if not scalar.is_valid:
         return None
     if pa.types.is_map(kind):
-        return {str(_value(pair[0])): _value(pair[1]) for pair in scalar.values}
+        return {str(_to_python(pair[0])): _to_python(pair[1]) for pair in scalar.values}
     if pa.types.is_struct(kind):
-        return {name: _value(part) for name, part in scalar.items()}
+        return {name: _to_python(part) for name, part in scalar.items()}
     if pa.types.is_union(kind):
-        return _value(scalar.value)
+        return _to_python(scalar.value)
     if pa.types.is_nested(kind):
-        return [_value(part) for part in scalar.values]
-    if _bounds(kind) is None:
+        return [_to_python(part) for part in scalar.values]
+    if _find_python_bounds(kind) is None:
         return scalar.as_py()
-    if scalar.value in (INFINITE[kind.bit_width], -INFINITE[kind.bit_width]):
+    if scalar.value in (INFINITY_BY_BITS[kind.bit_width], -INFINITY_BY_BITS[kind.bit_width]):
         return "infinity" if scalar.value > 0 else "-infinity"
-    return _text(scalar.value, kind)
+    return _format_moment(scalar.value, kind)
 
 
-def _text(value: int, kind: pa.DataType) -> str:
+def _format_moment(value: int, kind: pa.DataType) -> str:
     if pa.types.is_date(kind):
-        return _day(value)
-    unit = UNITS[kind.unit]
+        return _format_day(value)
+    unit = UNITS_PER_SECOND[kind.unit]
     if pa.types.is_time(kind):
-        return _time(value, unit)
-    days, rest = divmod(value, DAY * unit)
-    day = _day(days)
+        return _format_time(value, unit)
+    days, rest = divmod(value, DAY_SECONDS * unit)
+    day = _format_day(days)
     separator = " " if day.endswith(")") else "T"
     zone = "" if kind.tz is None else "+00:00"
-    return f"{day}{separator}{_time(rest, unit)}{zone}"
+    return f"{day}{separator}{_format_time(rest, unit)}{zone}"
 
 
-def _day(days: int) -> str:
+def _format_day(days: int) -> str:
     """ISO 8601. The calendar repeats itself after 400 years, so Python formats any year."""
-    cycles, days = divmod(days, CYCLE)
+    cycles, days = divmod(days, CYCLE_DAYS)
     day = date(1970, 1, 1) + timedelta(days)
     year = day.year + 400 * cycles
     if year > 0:
@@ -132,7 +132,7 @@ def _day(days: int) -> str:
     return f"{1 - year:04}-{day:%m-%d} (BC)"
 
 
-def _time(value: int, unit: int) -> str:
+def _format_time(value: int, unit: int) -> str:
     seconds, rest = divmod(value, unit)
     nanoseconds = rest * 1_000_000_000 // unit
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -22,29 +22,36 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, ObjectStore, S3Store,
 
 from noetl.model.errors import BadReference, Conflict, InvalidInput, NotFound, StoreUnavailable
 from noetl.model.ids import ExecutionId
-from noetl.model.reference import Address, Home, Reference, address, execution, parse_uri
+from noetl.model.reference import (
+    Address,
+    Home,
+    Reference,
+    check_execution_id,
+    make_address,
+    parse_uri,
+)
 from noetl.results.port import ByteSource, StoredObject
-from noetl.results.staging import Staged
+from noetl.results.staging import StagedPayload
 
 # Bytes of one request. Larger objects are written and read in parts of this size, several at a time.
-AT_ONCE: Final = 8 << 20
-TAIL: Final = 64 << 10
-_TOGETHER = 4
-_PARTS = 9_000  # the stores allow 10 000 per object
-_REFUSED = (
+MAX_REQUEST_BYTES: Final = 8 << 20
+TAIL_BYTES: Final = 64 << 10
+_MAX_PARALLEL_PARTS = 4
+_MAX_PARTS = 9_000  # the stores allow 10 000 per object
+_REFUSED_ERRORS = (
     exceptions.PermissionDeniedError,
     exceptions.UnauthenticatedError,
     exceptions.InvalidPathError,
 )
-_FORBIDDEN = re.compile(
+_FORBIDDEN_PATTERN = re.compile(
     r"status code: 40[13]\b|NoSuchBucket|bucket does not exist|ContainerNotFound"
 )
-_STATUS = re.compile(r"status code: (\d+[A-Za-z ]*)")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS_PATTERN = re.compile(r"status code: (\d+[A-Za-z ]*)")
+_CODE_PATTERN = re.compile(r"<Code>(\w+)</Code>")
 T = TypeVar("T")
 
 
-def connect(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
+def open_object_store(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
     """Open the store at `url`. Options that neither `more` nor the URL gives come from the
     environment, as with any client of that cloud.
     """
@@ -55,11 +62,12 @@ def connect(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
         return from_url(url, config=config, client_options=client, retry_config=retry)
     except (exceptions.BaseError, ValueError) as error:
         raise InvalidInput(
-            f"{url} cannot be used as a store: {said(error)}", hint="docs/storage.md has examples"
+            f"{url} cannot be used as a store: {describe_store_error(error)}",
+            hint="docs/storage.md has examples",
         ) from error
 
 
-class Objects:
+class ObjectTier:
     # a reference says that the payload is large, not where it is stored: that may change
     home: Final[Home] = "disk"
 
@@ -67,38 +75,38 @@ class Objects:
         self._store = store
         self._name = name
 
-    async def write(self, address: Address, staged: Staged) -> None:
-        key = _key(address)
-        with self._explained(str(address)):
-            if staged.size <= AT_ONCE:
-                new = await self._create(key, staged.read(0, staged.size))
+    async def write(self, address: Address, staged: StagedPayload) -> None:
+        key = _make_key(address)
+        with self._translate_errors(str(address)):
+            if staged.size <= MAX_REQUEST_BYTES:
+                new = await self._create_object(key, staged.read(0, staged.size))
             else:
-                new = await self._upload(key, staged)
-            if not new and not await self._holds(key, staged):
+                new = await self._upload_parts(key, staged)
+            if not new and not await self._holds_payload(key, staged):
                 raise Conflict(
                     f"{address} holds another payload",
                     hint="a result is written once; use another key",
                 )
 
-    async def _create(self, key: str, data: bytes) -> bool:
+    async def _create_object(self, key: str, data: bytes) -> bool:
         try:
             await self._store.put_async(key, data, mode="create")
         except exceptions.AlreadyExistsError:
             return False
         return True
 
-    async def _upload(self, key: str, staged: Staged) -> bool:
+    async def _upload_parts(self, key: str, staged: StagedPayload) -> bool:
         try:
             await self._store.head_async(key)
         except FileNotFoundError:
-            size = max(AT_ONCE, staged.size // _PARTS)
+            size = max(MAX_REQUEST_BYTES, staged.size // _MAX_PARTS)
             await self._store.put_async(
-                key, staged.parts(size), chunk_size=size, max_concurrency=_TOGETHER
+                key, staged.read_parts(size), chunk_size=size, max_concurrency=_MAX_PARALLEL_PARTS
             )
             return True
         return False
 
-    async def _holds(self, key: str, staged: Staged) -> bool:
+    async def _holds_payload(self, key: str, staged: StagedPayload) -> bool:
         stored = await self._store.get_async(key)
         if stored.meta["size"] != staged.size:
             return False
@@ -108,15 +116,15 @@ class Objects:
         return sha.hexdigest() == staged.sha256
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
-        key = _key(parse_uri(reference.uri))
-        asking = partial(self._asked, reference.uri)
+        key = _make_key(parse_uri(reference.uri))
+        asking = partial(self._call_translated, reference.uri)
         if size is not None:
             return RemoteObject(self._store, key, asking, size)
-        return await asyncio.to_thread(asking, lambda: self._opened(key, asking))
+        return await asyncio.to_thread(asking, lambda: self._open_object(key, asking))
 
-    def _opened(self, key: str, asking: Any) -> "RemoteObject":
+    def _open_object(self, key: str, asking: Any) -> "RemoteObject":
         try:
-            found = self._store.get(key, options={"range": {"suffix": TAIL}})
+            found = self._store.get(key, options={"range": {"suffix": TAIL_BYTES}})
         except exceptions.NotSupportedError:  # Azure has no suffix ranges
             size = self._store.head(key)["size"]
             return RemoteObject(self._store, key, asking, size)
@@ -124,36 +132,38 @@ class Objects:
         return RemoteObject(self._store, key, asking, found.meta["size"], tail)
 
     async def delete(self, address: Address) -> None:
-        with self._explained(str(address)):
+        with self._translate_errors(str(address)):
             try:
-                await self._store.delete_async(_key(address))
+                await self._store.delete_async(_make_key(address))
             except FileNotFoundError:
                 return
 
-    async def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
-        prefix = None if execution_id is None else f"{execution(execution_id)}/"
-        with self._explained(prefix or self._name):
+    async def list_objects(
+        self, execution_id: ExecutionId | None = None
+    ) -> AsyncIterator[StoredObject]:
+        prefix = None if execution_id is None else f"{check_execution_id(execution_id)}/"
+        with self._translate_errors(prefix or self._name):
             async for page in self._store.list(prefix):
                 for meta in page:
-                    where = _address(meta["path"])
+                    where = _parse_key(meta["path"])
                     if where is not None:
                         yield StoredObject(where, meta["size"], meta["last_modified"].timestamp())
 
-    def _asked(self, uri: str, ask: Callable[[], T]) -> T:
-        with self._explained(uri):
+    def _call_translated(self, uri: str, ask: Callable[[], T]) -> T:
+        with self._translate_errors(uri):
             return ask()
 
     @contextmanager
-    def _explained(self, uri: str) -> Iterator[None]:
+    def _translate_errors(self, uri: str) -> Iterator[None]:
         """Translate the library's errors into NoETL's errors. Errors that only an operator can
         remove are InvalidInput, so they are not retried.
         """
         try:
             yield
         except (exceptions.BaseError, OSError) as error:
-            if refused(error):
+            if is_refused(error):
                 raise InvalidInput(
-                    f"{self._name} refuses: {said(error)}",
+                    f"{self._name} refuses: {describe_store_error(error)}",
                     hint="look at NOETL_STORAGE_* and at the rights of its key; the bucket is not made by NoETL",
                 ) from error
             if isinstance(error, FileNotFoundError):
@@ -161,11 +171,11 @@ class Objects:
                     f"{uri} is gone", hint="its execution may be past retention"
                 ) from error
             raise StoreUnavailable(
-                f"{self._name} does not answer as it should: {said(error)}"
+                f"{self._name} does not answer as it should: {describe_store_error(error)}"
             ) from error
 
 
-class Signed:
+class SignedObject:
     """An object behind a signed URL, which grants read access until it expires."""
 
     path: Path | None = None
@@ -202,7 +212,7 @@ class RemoteObject:
         self.size = size
         self._store = store
         self._key = key
-        self._asking = asking
+        self._call_store = asking
         self._tail = tail
 
     def read(self, offset: int, length: int) -> bytes:
@@ -212,60 +222,60 @@ class RemoteObject:
         tail_offset = offset - (self.size - len(self._tail))
         if tail_offset >= 0:
             return self._tail[tail_offset : tail_offset + length]
-        data: bytes = self._asking(lambda: self._fetch(offset, length))
+        data: bytes = self._call_store(lambda: self._fetch_range(offset, length))
         return data
 
-    def _fetch(self, offset: int, length: int) -> bytes:
-        if length <= AT_ONCE:
+    def _fetch_range(self, offset: int, length: int) -> bytes:
+        if length <= MAX_REQUEST_BYTES:
             return self._store.get_range(self._key, start=offset, length=length).to_bytes()
-        starts = range(offset, offset + length, AT_ONCE)
-        ends = [min(start + AT_ONCE, offset + length) for start in starts]
+        starts = range(offset, offset + length, MAX_REQUEST_BYTES)
+        ends = [min(start + MAX_REQUEST_BYTES, offset + length) for start in starts]
         return b"".join(
             self._store.get_ranges(self._key, starts=list(starts), ends=ends, coalesce=0)
         )
 
-    def signed(self, lasts: timedelta) -> str | None:
+    def sign_url(self, lasts: timedelta) -> str | None:
         store = self._store
         if not isinstance(store, S3Store | GCSStore | AzureStore):
             return None
-        url: str = self._asking(lambda: sign(store, "GET", self._key, lasts))
+        url: str = self._call_store(lambda: sign(store, "GET", self._key, lasts))
         return url
 
     def close(self) -> None:
         self._tail = b""
 
 
-def _key(where: Address) -> str:
+def _make_key(where: Address) -> str:
     """The object key of an address. This is the only way from an address to an object, so the parts
     are checked again.
     """
-    where = address(where.execution_id, where.kind, where.step, where.key)
+    where = make_address(where.execution_id, where.kind, where.step, where.key)
     return f"{where.execution_id}/{where.kind}/{where.step}/{where.key}"
 
 
-def _address(path: str) -> Address | None:
+def _parse_key(path: str) -> Address | None:
     """The address of an object; None if NoETL did not write it."""
     parts = path.split("/")
     if len(parts) != 4:
         return None
     try:
-        return address(*parts)
+        return make_address(*parts)
     except BadReference:
         return None
 
 
-def refused(error: Exception) -> bool:
+def is_refused(error: Exception) -> bool:
     """True if a retry is refused too, until an operator changes something."""
-    return isinstance(error, _REFUSED) or _FORBIDDEN.search(str(error)) is not None
+    return isinstance(error, _REFUSED_ERRORS) or _FORBIDDEN_PATTERN.search(str(error)) is not None
 
 
-def said(error: Exception) -> str:
+def describe_store_error(error: Exception) -> str:
     """The store's own answer in short; if there is none, the first line of the error."""
     text = str(error)
-    status = _STATUS.search(text)
+    status = _STATUS_PATTERN.search(text)
     if status is None:
         return text.partition("\n")[0][:300]
-    code = _CODE.search(text)
+    code = _CODE_PATTERN.search(text)
     if code is None:
         return status[1].strip()
     return f"{status[1].strip()} ({code[1]})"

@@ -15,14 +15,14 @@ from struct import Struct
 from threading import Lock
 from zlib import crc32
 
-_SUM = Struct("<I")
-_LARGEST = 4  # an entry takes at most a quarter of the limit
-_SPARE = 0.9  # part of the limit that is still used after a sweep
+_SUM_FORMAT = Struct("<I")
+_MAX_ENTRY_DIVISOR = 4  # an entry takes at most a quarter of the limit
+_EVICTION_TARGET = 0.9  # part of the limit that is still used after a sweep
 # The folder is measured again when an eighth of the limit was added: other processes add to it too.
-_LOOK = 8
+_RECOUNT_DIVISOR = 8
 
 
-class Allowance:
+class WriteAllowance:
     """A token bucket of `rate` bytes per second that holds one second's worth. Callers never wait:
     beyond the rate the answer is False.
     """
@@ -34,7 +34,7 @@ class Allowance:
         self._at = now()
         self._lock = Lock()
 
-    def allows(self, size: int) -> bool:
+    def try_take(self, size: int) -> bool:
         with self._lock:
             at = self._now()
             refill = (at - self._at) * self._rate
@@ -47,13 +47,13 @@ class Allowance:
 
 
 class FilePool:
-    def __init__(self, folder: Path, limit: int, allowance: Allowance) -> None:
+    def __init__(self, folder: Path, limit: int, allowance: WriteAllowance) -> None:
         self._folder = folder
         self._limit = limit
         self._allowance = allowance
         self._lock = Lock()
         # bytes until the folder is measured again; None before the first time
-        self._unseen: int | None = None
+        self._bytes_to_recount: int | None = None
         self._numbers = count()
 
     def get(self, name: str) -> bytes | None:
@@ -67,28 +67,28 @@ class FilePool:
             os.utime(path)
         except OSError:
             return None
-        return data[_SUM.size :]
+        return data[_SUM_FORMAT.size :]
 
     def add(self, name: str, data: bytes) -> None:
         """Store an entry, unless it is too large or too many bytes were added in the last second."""
-        if len(data) > self._limit // _LARGEST:
+        if len(data) > self._limit // _MAX_ENTRY_DIVISOR:
             return
-        if not self._allowance.allows(len(data)):
+        if not self._allowance.try_take(len(data)):
             return
         part = self._folder / f".{os.getpid()}-{next(self._numbers)}"
         with suppress(OSError):
             try:
-                self._made()
+                self._make_folder()
                 with part.open("xb") as file:
-                    file.write(_SUM.pack(crc32(data)))
+                    file.write(_SUM_FORMAT.pack(crc32(data)))
                     file.write(data)
                 os.replace(part, self._folder / name)
             except OSError:
                 part.unlink(missing_ok=True)
                 raise
-            self._count(len(data))
+            self._count_bytes(len(data))
 
-    def file(self, name: str) -> tuple[int, Path] | None:
+    def open_entry(self, name: str) -> tuple[int, Path] | None:
         """Open an adopted file. The caller checks its content; the entry has no checksum."""
         path = self._folder / name
         try:
@@ -98,40 +98,40 @@ class FilePool:
             return None
         return descriptor, path
 
-    def adopt(self, name: str, file: Path, size: int) -> bool:
+    def adopt_file(self, name: str, file: Path, size: int) -> bool:
         """Move the file into the pool as an entry without a checksum, if it is on this disk.
         Nothing is copied.
         """
-        if size > self._limit // _LARGEST:
+        if size > self._limit // _MAX_ENTRY_DIVISOR:
             return False
         try:
-            self._made()
+            self._make_folder()
             os.rename(file, self._folder / name)
         except OSError:
             return False
-        self._count(size)
+        self._count_bytes(size)
         return True
 
-    def drop(self, prefix: str) -> None:
+    def drop_entries(self, prefix: str) -> None:
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
                 if entry.name.startswith(prefix):
                     with suppress(OSError):
                         os.unlink(entry.path)
 
-    def _made(self) -> None:
+    def _make_folder(self) -> None:
         if not self._folder.is_dir():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def _count(self, size: int) -> None:
+    def _count_bytes(self, size: int) -> None:
         with self._lock:
-            if self._unseen is not None and self._unseen >= size:
-                self._unseen -= size
+            if self._bytes_to_recount is not None and self._bytes_to_recount >= size:
+                self._bytes_to_recount -= size
                 return
-            left = self._sweep()
-            self._unseen = min(self._limit - left, self._limit // _LOOK)
+            left = self._evict_entries()
+            self._bytes_to_recount = min(self._limit - left, self._limit // _RECOUNT_DIVISOR)
 
-    def _sweep(self) -> int:
+    def _evict_entries(self) -> int:
         """Delete the entries that were unused for longest while there are too many. Returns the
         bytes left.
         """
@@ -145,7 +145,7 @@ class FilePool:
         if total <= self._limit:
             return total
         for _, size, path in sorted(files):
-            if total <= self._limit * _SPARE:
+            if total <= self._limit * _EVICTION_TARGET:
                 break
             with suppress(OSError):
                 os.unlink(path)
@@ -154,7 +154,7 @@ class FilePool:
 
 
 def _is_intact(data: bytes) -> bool:
-    if len(data) < _SUM.size:
+    if len(data) < _SUM_FORMAT.size:
         return False
-    (expected,) = _SUM.unpack_from(data)
-    return bool(crc32(memoryview(data)[_SUM.size :]) == expected)
+    (expected,) = _SUM_FORMAT.unpack_from(data)
+    return bool(crc32(memoryview(data)[_SUM_FORMAT.size :]) == expected)

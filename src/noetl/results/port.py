@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, Home, Reference
-from noetl.results.staging import Staged, Staging
+from noetl.results.staging import StagedPayload, Staging
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class ResultStore(Protocol):
         """Where row sets wait until they are put."""
         ...
 
-    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def retry_unavailable(self, act: Callable[[], Awaitable[T]]) -> T:
         """Run `act`, which stages something, and repeat it for a while if there is no room."""
         ...
 
@@ -42,7 +42,7 @@ class ResultStore(Protocol):
         """
         ...
 
-    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         """Return the items [start, stop) of a list payload or a row set, without reading the rest."""
         ...
 
@@ -96,10 +96,10 @@ class ByteSource(Protocol):
 
 
 @runtime_checkable
-class Afar(Protocol):
+class SignableSource(Protocol):
     """A source in a store that can sign URLs."""
 
-    def signed(self, lasts: timedelta) -> str | None:
+    def sign_url(self, lasts: timedelta) -> str | None:
         """Return a URL that grants read access to this object for that time; None if the store
         cannot sign one.
         """
@@ -123,7 +123,7 @@ class Tier(Protocol):
         """The tier's name in references."""
         ...
 
-    async def write(self, address: Address, staged: Staged) -> None:
+    async def write(self, address: Address, staged: StagedPayload) -> None:
         """Store the bytes durably. Writing the same bytes again succeeds, other bytes are a
         `Conflict`.
         """
@@ -141,6 +141,6 @@ class Tier(Protocol):
         """Delete the object. An object that is gone already is no error."""
         ...
 
-    def listed(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
+    def list_objects(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
         """List the stored objects of one execution or of all, in no order."""
         ...

@@ -21,45 +21,52 @@ from msgspec.structs import replace
 
 from noetl.model.errors import Conflict, Expired, NotFound
 from noetl.model.reference import Address, Reference
-from noetl.results.cache import Cache
-from noetl.results.encoding import decoded, encode, encoded_within, rows_in, sliced, verify
-from noetl.results.kv import LARGEST, Blobs, Kv, PayloadCache
-from noetl.results.large import Large
+from noetl.results.cache import MemoryCache
+from noetl.results.encoding import (
+    count_rows,
+    decode_payload,
+    decode_slice,
+    encode,
+    encode_within,
+    verify_checksum,
+)
+from noetl.results.kv import MAX_KV_BYTES, BlobServers, KvTier, PayloadCache
+from noetl.results.large import LargeStore
 from noetl.results.port import ByteSource, Carrier, Rider
 from noetl.results.sources import MemorySource
-from noetl.results.staging import Staged, Staging
-from noetl.results.sweeping import Judge, Swept
+from noetl.results.staging import StagedPayload, Staging
+from noetl.results.sweeping import FindOrphans, SweepCounts
 from noetl.results.tables import EncodedTable
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-RIDING: Final = 64 * 1024
-CACHE: Final = 64 * 1024 * 1024
-_OLDER = ("object", "object_store")
+MAX_RIDER_BYTES: Final = 64 * 1024
+CACHE_BYTES: Final = 64 * 1024 * 1024
+_OLDER_STORES = ("object", "object_store")
 
 
 @cache
-def warn_once(word: str) -> None:
+def warn_of_older_store(word: str) -> None:
     log.warning("this store reads as disk", extra={"store": word})
 
 
 class ResultRouter(Carrier):
     def __init__(
         self,
-        blobs: Blobs,
-        large: Large,
+        blobs: BlobServers,
+        large: LargeStore,
         *,
-        cache: int = CACHE,
+        cache: int = CACHE_BYTES,
         tier: str = "auto",
         near: PayloadCache | None = None,
     ) -> None:
-        self._kv = Kv(blobs, near)
+        self._kv = KvTier(blobs, near)
         self._near = near
         self._large = large
         self._tier = tier
         self.staging: Staging = large.staging
-        self._memory = Cache(cache)
+        self._memory = MemoryCache(cache)
         # the command holds each rider until its report is sent
         self._riders: WeakValueDictionary[str, Rider] = WeakValueDictionary()
 
@@ -75,14 +82,14 @@ class ResultRouter(Carrier):
         if self._is_for_large(store):
             return await self._large.put(address, value), None
         if isinstance(value, list):
-            data = encoded_within(value, LARGEST)
+            data = encode_within(value, MAX_KV_BYTES)
         else:
             data = encode(value)
         if data is None:
             return await self._large.put(address, value), None
-        if len(data) > LARGEST:
+        if len(data) > MAX_KV_BYTES:
             return await self._large.put(address, Raw(data)), None
-        reference = self._kv.reference(str(address), data, rows_in(value))
+        reference = self._kv.make_reference(str(address), data, count_rows(value))
         return await self._carry_small(reference, data, room)
 
     async def _carry_table(
@@ -96,7 +103,7 @@ class ResultRouter(Carrier):
     async def carry_staged(
         self,
         address: Address,
-        staged: Staged,
+        staged: StagedPayload,
         room: int,
         *,
         rows: int | None,
@@ -106,14 +113,14 @@ class ResultRouter(Carrier):
         """`carry` for bytes that are encoded already. Bytes in a file go to the large tier, at any
         size.
         """
-        if staged.data is None or staged.size > LARGEST or self._is_for_large(store):
+        if staged.data is None or staged.size > MAX_KV_BYTES or self._is_for_large(store):
             return await self._large.put_staged(address, staged, rows=rows, format=format), None
-        reference = self._kv.reference(str(address), staged.data, rows)
+        reference = self._kv.make_reference(str(address), staged.data, rows)
         reference = replace(reference, format=format)
         return await self._carry_small(reference, staged.data, room)
 
     async def put_staged(
-        self, address: Address, staged: Staged, *, rows: int | None, format: str
+        self, address: Address, staged: StagedPayload, *, rows: int | None, format: str
     ) -> Reference:
         reference, _ = await self.carry_staged(address, staged, 0, rows=rows, format=format)
         return reference
@@ -121,23 +128,23 @@ class ResultRouter(Carrier):
     def _is_for_large(self, store: str | None) -> bool:
         """Whether the large tier takes the payload at any size. Unknown words have no effect."""
         chosen = store or self._tier
-        if chosen in _OLDER:
-            warn_once(chosen)
-        return chosen == "disk" or chosen in _OLDER
+        if chosen in _OLDER_STORES:
+            warn_of_older_store(chosen)
+        return chosen == "disk" or chosen in _OLDER_STORES
 
     async def _carry_small(
         self, reference: Reference, data: bytes, room: int
     ) -> tuple[Reference, Rider | None]:
         rider = None
-        if len(data) <= min(room, RIDING):
-            rider = self._ride(reference, data)
+        if len(data) <= min(room, MAX_RIDER_BYTES):
+            rider = self._make_rider(reference, data)
         else:
             await self._kv.write(reference, data)
         self._memory.add(reference.uri, data, reference.sha256 or "")
         return reference, rider
 
-    def _ride(self, reference: Reference, data: bytes) -> Rider:
-        known = self._here(reference.uri)
+    def _make_rider(self, reference: Reference, data: bytes) -> Rider:
+        known = self._find_in_memory(reference.uri)
         if known is not None and known[1] != reference.sha256:
             raise Conflict(
                 f"{reference.uri} holds another payload",
@@ -148,58 +155,58 @@ class ResultRouter(Carrier):
         return rider
 
     async def resolve(self, reference: Reference) -> Any:
-        data = await self._read(reference)
+        data = await self._read_small(reference)
         if data is not None:
-            return decoded(data, reference.uri)
-        return await self._sought(reference, self._large.resolve(reference))
+            return decode_payload(data, reference.uri)
+        return await self._explain_missing(reference, self._large.resolve(reference))
 
-    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
-        data = await self._read(reference)
+    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+        data = await self._read_small(reference)
         if data is not None:
-            return sliced(data, reference.uri, start, stop)
-        return await self._sought(reference, self._large.rows(reference, start, stop))
+            return decode_slice(data, reference.uri, start, stop)
+        return await self._explain_missing(reference, self._large.read_rows(reference, start, stop))
 
     async def open(self, reference: Reference) -> ByteSource:
         """Open the stored bytes in their format.
 
         Small payloads are checked here; a reader checks the parts of large ones that it reads.
         """
-        data = await self._read(reference)
+        data = await self._read_small(reference)
         if data is not None:
             return MemorySource(data)
-        return await self._sought(reference, self._large.open(reference))
+        return await self._explain_missing(reference, self._large.open(reference))
 
-    async def _sought(self, reference: Reference, reading: Awaitable[T]) -> T:
+    async def _explain_missing(self, reference: Reference, reading: Awaitable[T]) -> T:
         """Await a read. If the payload is gone, ask the servers, which raise Expired if they know
         why.
         """
         try:
             return await reading
         except NotFound:
-            await self._kv.ask(reference)
+            await self._kv.ask_servers(reference)
             raise
 
-    async def patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        return await self._large.patiently(act)
+    async def retry_unavailable(self, act: Callable[[], Awaitable[T]]) -> T:
+        return await self._large.retry_unavailable(act)
 
-    async def sweep(self, orphans: Judge, before: float) -> Swept:
+    async def sweep_orphans(self, orphans: FindOrphans, before: float) -> SweepCounts:
         """Sweep the large tier. The servers sweep the payloads in their database."""
-        return await self._large.sweep(orphans, before)
+        return await self._large.sweep_orphans(orphans, before)
 
     async def close(self) -> None:
         if self._near is not None:
             await self._near.close()
 
-    async def _read(self, reference: Reference) -> bytes | None:
+    async def _read_small(self, reference: Reference) -> bytes | None:
         """Read a small payload; None if it can only be in the large tier."""
-        cached = self._here(reference.uri)
+        cached = self._find_in_memory(reference.uri)
         if cached is not None:
             data, sha = cached
-            verify(reference, sha)
+            verify_checksum(reference, sha)
             return data
         if reference.type != self._kv.home:
-            if reference.type in _OLDER:
-                warn_once(reference.type)
+            if reference.type in _OLDER_STORES:
+                warn_of_older_store(reference.type)
             return None
         try:
             data, sha = await self._kv.read(reference)
@@ -212,7 +219,7 @@ class ResultRouter(Carrier):
         self._memory.add(reference.uri, data, sha)
         return data
 
-    def _here(self, uri: str) -> tuple[bytes, str] | None:
+    def _find_in_memory(self, uri: str) -> tuple[bytes, str] | None:
         """The payload and its checksum, if this process has it in memory."""
         rider = self._riders.get(uri)
         if rider is not None:

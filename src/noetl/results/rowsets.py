@@ -35,21 +35,21 @@ import pyarrow.parquet as pq
 
 from noetl.model.errors import CorruptLog
 from noetl.results import moments
-from noetl.results.encoding import ARROW, PARQUET, PARQUET_BEGINS
-from noetl.results.port import Afar, ByteSource
-from noetl.results.staging import PayloadDraft, Staged, Staging, explained
-from noetl.results.tables import EncodedTable, Head, Tables, TooManyRows
+from noetl.results.encoding import ARROW, PARQUET, PARQUET_MAGIC
+from noetl.results.port import ByteSource, SignableSource
+from noetl.results.staging import PayloadDraft, StagedPayload, Staging, translate_disk_errors
+from noetl.results.tables import EncodedTable, TableOptions, TooManyRows, ValueHead
 from noetl.results.values import decimal_to_json, to_json
 
-LARGEST_IN_MEMORY = 1 << 20  # encoded bytes
-HELD = 4 << 20  # bytes of rows in memory before a file is opened
-GROUP = 1 << 20  # encoded bytes of a row group: what reading one row costs
-RAW = 8 << 20  # the most bytes of rows in one group, before encoding
-COMPRESSED = 16 << 10  # bytes: smaller streams are not compressed
-MOST_ROWS = 200_000  # in one value in memory
-MOST_BYTES = 64 << 20  # of one value in memory, encoded
-FOOTERS = 16 << 20  # bytes
-NUMERIC = {b"noetl": b"numeric"}
+MAX_IN_MEMORY_BYTES = 1 << 20  # encoded bytes
+MAX_PENDING_BYTES = 4 << 20  # bytes of rows in memory before a file is opened
+GROUP_BYTES = 1 << 20  # encoded bytes of a row group: what reading one row costs
+MAX_RAW_GROUP_BYTES = 8 << 20  # the most bytes of rows in one group, before encoding
+MIN_COMPRESSED_BYTES = 16 << 10  # bytes: smaller streams are not compressed
+MAX_LOADED_ROWS = 200_000  # in one value in memory
+MAX_LOADED_BYTES = 64 << 20  # of one value in memory, encoded
+MAX_FOOTER_BYTES = 16 << 20  # bytes
+NUMERIC_METADATA = {b"noetl": b"numeric"}
 _HEAD = b"noetl"
 _UTC = "UTC"
 
@@ -57,13 +57,15 @@ _UTC = "UTC"
 # ---- writing -------------------------------------------------------------------------------------------------------------
 
 
-class Writer:
+class RowSetWriter:
     """Encodes batches into a `Table`. Use it in one thread at a time. Without a head the value is
     `{rows, row_count, columns}`.
     """
 
-    def __init__(self, schema: pa.Schema, tables: Tables, head: Head | None = None) -> None:
-        self.schema = stored(schema)
+    def __init__(
+        self, schema: pa.Schema, tables: TableOptions, head: ValueHead | None = None
+    ) -> None:
+        self.schema = make_storage_schema(schema)
         if tables.clean is not None:  # column names may hold secrets too
             empty = pa.RecordBatch.from_pylist([], schema=self.schema)
             self.schema = tables.clean(empty).schema
@@ -78,50 +80,50 @@ class Writer:
         self._file: Any = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        batch = conformed(batch, self.schema)
+        batch = conform_batch(batch, self.schema)
         if self._tables.clean is not None:
             batch = self._tables.clean(batch)
         self.rows += batch.num_rows
         while batch.num_rows:
-            piece = batch.slice(0, self._room(batch))
+            piece = batch.slice(0, self._count_fitting_rows(batch))
             batch = batch.slice(piece.num_rows)
             self._pending.append(piece)
             self._pending_rows += piece.num_rows
             self._pending_bytes += piece.nbytes
-            if self._full():
+            if self._is_full():
                 self._write_group()
 
-    def _room(self, batch: pa.RecordBatch) -> int:
+    def _count_fitting_rows(self, batch: pa.RecordBatch) -> int:
         """The number of rows of the batch that fit into the current group."""
         room: int = batch.num_rows
         if self._group is not None:
             room = min(room, self._group - self._pending_rows)
-        while room > 1 and batch.slice(0, room).nbytes > RAW:
+        while room > 1 and batch.slice(0, room).nbytes > MAX_RAW_GROUP_BYTES:
             room //= 2
         return max(room, 1)
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         if self._group is None:
-            return self._pending_bytes > HELD
-        return self._pending_rows >= self._group or self._pending_bytes >= RAW
+            return self._pending_bytes > MAX_PENDING_BYTES
+        return self._pending_rows >= self._group or self._pending_bytes >= MAX_RAW_GROUP_BYTES
 
     def _write_group(self) -> None:
-        file, draft = self._opened()
+        file, draft = self._open_file()
         table = pa.Table.from_batches(self._pending, self.schema)
         before = draft.tell()
         size = self._group
         if size is None:  # the first group: guess from the bytes before encoding
-            size = max(1, table.num_rows * GROUP // max(self._pending_bytes, 1))
-        with explained(draft.path):
+            size = max(1, table.num_rows * GROUP_BYTES // max(self._pending_bytes, 1))
+        with translate_disk_errors(draft.path):
             file.write_table(table, row_group_size=size)
         encoded = max(draft.tell() - before, 1)
-        fitting = max(1, table.num_rows * GROUP // encoded)
+        fitting = max(1, table.num_rows * GROUP_BYTES // encoded)
         self._group = min(fitting, 4 * size)
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
-    def _opened(self) -> tuple[Any, PayloadDraft]:
+    def _open_file(self) -> tuple[Any, PayloadDraft]:
         if self._draft is None:
-            self._draft = self._tables.staging.once.begin()
+            self._draft = self._tables.staging.for_unrepeatable.begin_draft()
             self._file = pq.ParquetWriter(
                 self._draft,
                 self.schema,
@@ -133,43 +135,43 @@ class Writer:
             )
         return self._file, self._draft
 
-    def all(self, batches: Iterable[pa.RecordBatch]) -> EncodedTable:
+    def write_all(self, batches: Iterable[pa.RecordBatch]) -> EncodedTable:
         """Write all batches and finish. On an error, delete everything that was written."""
         try:
             for batch in batches:
                 self.write(batch)
-            return self.done()
+            return self.finish()
         except BaseException:
             self.discard()
             raise
 
-    def done(self) -> EncodedTable:
-        head = self._head or Head(
+    def finish(self) -> EncodedTable:
+        head = self._head or ValueHead(
             "rows", {"rows": None, "row_count": self.rows, "columns": self.schema.names}
         )
         metadata = {_HEAD: msgspec.json.encode(head)}
         if self._draft is None:
             table = pa.Table.from_batches(self._pending, self.schema)
-            data = _stream(table, metadata)
-            if len(data) <= LARGEST_IN_MEMORY:
-                return self._table(Staged.of(data), ARROW, head)
+            data = _encode_stream(table, metadata)
+            if len(data) <= MAX_IN_MEMORY_BYTES:
+                return self._make_table(StagedPayload.from_bytes(data), ARROW, head)
         if self._pending or self._draft is None:
             self._write_group()
-        file, draft = self._opened()
-        with explained(draft.path):
+        file, draft = self._open_file()
+        with translate_disk_errors(draft.path):
             file.add_key_value_metadata(metadata)
             file.close()
-            return self._table(draft.staged(), PARQUET, head)
+            return self._make_table(draft.finish(), PARQUET, head)
 
-    def _table(self, staged: Staged, format: str, head: Head) -> EncodedTable:
+    def _make_table(self, staged: StagedPayload, format: str, head: ValueHead) -> EncodedTable:
         rows = self.rows
 
         def read_value() -> Any:
-            if rows > MOST_ROWS or staged.size > MOST_BYTES:
+            if rows > MAX_LOADED_ROWS or staged.size > MAX_LOADED_BYTES:
                 raise TooManyRows(
                     f"the result has {rows} rows, too many for one value; select less, or aggregate"
                 )
-            return read(_Staged(staged), "the result").value()
+            return open_rowset_reader(_StagedSource(staged), "the result").read_value()
 
         return EncodedTable(staged, format, rows, self.schema.names, head, read_value, self._draft)
 
@@ -181,10 +183,10 @@ class Writer:
             self._draft.discard()
 
 
-class _Staged:
+class _StagedSource:
     """A staged payload as a byte source."""
 
-    def __init__(self, staged: Staged) -> None:
+    def __init__(self, staged: StagedPayload) -> None:
         self.path = staged.path
         self.size = staged.size
         self.read = staged.read
@@ -193,8 +195,8 @@ class _Staged:
         """The payload stays open, because it is still to be stored."""
 
 
-def _stream(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
-    codec = pa.Codec("zstd", 1) if table.nbytes > COMPRESSED else None
+def _encode_stream(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
+    codec = pa.Codec("zstd", 1) if table.nbytes > MIN_COMPRESSED_BYTES else None
     out = io.BytesIO()
     options = pa.ipc.IpcWriteOptions(compression=codec)
     schema = table.schema.with_metadata(metadata)
@@ -206,11 +208,11 @@ def _stream(table: pa.Table, metadata: dict[bytes, bytes]) -> bytes:
 # ---- types that are stored -------------------------------------------------------------------------------------------------
 
 
-def stored(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([_stored(field) for field in schema])
+def make_storage_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([_make_storage_field(field) for field in schema])
 
 
-def _stored(field: pa.Field) -> pa.Field:
+def _make_storage_field(field: pa.Field) -> pa.Field:
     """The field as it is stored. Types that Parquet does not know, or that only wrap another, are
     replaced.
     """
@@ -225,32 +227,35 @@ def _stored(field: pa.Field) -> pa.Field:
         kind = pa.timestamp(kind.unit, _UTC)
     elif isinstance(kind, pa.OpaqueType):
         kind = kind.storage_type
-    metadata = NUMERIC if (field.metadata or {}).items() >= NUMERIC.items() else None
+    metadata = (
+        NUMERIC_METADATA if (field.metadata or {}).items() >= NUMERIC_METADATA.items() else None
+    )
     return pa.field(field.name, kind, metadata=metadata)
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same rows with the types and the names of the schema."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
     columns = [
-        _cast(column, field.type) for column, field in zip(batch.columns, schema, strict=True)
+        _cast_column(column, field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type.equals(kind):
         return column
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_interval(column.type):
-        micros = [None if value is None else _micros(value) for value in column.to_pylist()]
+        micros = [None if value is None else _count_micros(value) for value in column.to_pylist()]
         return pa.array(micros, kind)
     if pa.types.is_union(column.type):
         texts = [
             None if value is None else json.dumps(to_json(value))
-            for value in moments.listed(column)
+            for value in moments.list_python_values(column)
         ]
         return pa.array(texts, pa.string()).cast(kind)
     if isinstance(kind, pa.UuidType) and pa.types.is_string(column.type):
@@ -261,7 +266,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.cast(kind)
 
 
-def _micros(value: Any) -> int:
+def _count_micros(value: Any) -> int:
     """The microseconds of an interval. A month has thirty days, as in Postgres."""
     return int((value.months * 30 + value.days) * 86_400_000_000 + value.nanoseconds // 1_000)
 
@@ -269,7 +274,7 @@ def _micros(value: Any) -> int:
 # ---- values ----------------------------------------------------------------------------------------------------------------
 
 
-def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def list_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows as templates see them."""
     names = batch.schema.names
     if not names:
@@ -278,12 +283,13 @@ def as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         plain_rows: list[dict[str, Any]] = batch.to_pylist()
         return plain_rows
     columns = [
-        values_of(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)
+        list_column_values(column, field)
+        for column, field in zip(batch.columns, batch.schema, strict=True)
     ]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
+def list_column_values(column: pa.Array, field: pa.Field) -> list[Any]:
     """The values of a column as templates see them."""
     kind = column.type
     if _is_json(column, field):
@@ -298,28 +304,28 @@ def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
     if pa.types.is_float32(kind) or pa.types.is_float16(kind):  # 1.1, not the double nearest to it
         texts = column.cast(pa.string()).to_pylist()
         return [None if text is None else to_json(float(text)) for text in texts]
-    return [to_json(value) for value in moments.listed(column)]
+    return [to_json(value) for value in moments.list_python_values(column)]
 
 
 def _is_numeric(field: pa.Field) -> bool:
     """Whether the column holds numbers of unknown precision as text."""
-    return field.metadata is not None and field.metadata.items() >= NUMERIC.items()
+    return field.metadata is not None and field.metadata.items() >= NUMERIC_METADATA.items()
 
 
 def _is_json(column: pa.Array, field: pa.Field) -> bool:
     """Whether Arrow's values are JSON without a conversion."""
     if _is_numeric(field):
         return False
-    return _plain(column.type) or _finite(column)
+    return _is_plain(column.type) or _is_finite_float(column)
 
 
-def _finite(column: pa.Array) -> bool:
+def _is_finite_float(column: pa.Array) -> bool:
     if not pa.types.is_float64(column.type):
         return False
     return pc.all(pc.is_finite(column)).as_py() is not False
 
 
-def _plain(kind: pa.DataType) -> bool:
+def _is_plain(kind: pa.DataType) -> bool:
     if pa.types.is_integer(kind):
         return not pa.types.is_uint64(kind)
     return bool(pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
@@ -328,10 +334,10 @@ def _plain(kind: pa.DataType) -> bool:
 # ---- reading ---------------------------------------------------------------------------------------------------------------
 
 
-class Reader(ABC):
+class RowSetReader(ABC):
     """An open row set. Every call may wait for a disk or a network."""
 
-    head: Head
+    head: ValueHead
     schema: pa.Schema
     count: int
 
@@ -345,34 +351,34 @@ class Reader(ABC):
     ) -> Iterator[Any]:
         """Yield the rows [start, stop) of the named columns. Nothing else is read."""
 
-    def rows(self, start: int, stop: int) -> list[dict[str, Any]]:
-        return [row for batch in self.batches(start, stop) for row in as_rows(batch)]
+    def read_rows(self, start: int, stop: int) -> list[dict[str, Any]]:
+        return [row for batch in self.batches(start, stop) for row in list_rows(batch)]
 
-    def value(self) -> Any:
-        return self.head.around(self.rows(0, self.count))
+    def read_value(self) -> Any:
+        return self.head.wrap_rows(self.read_rows(0, self.count))
 
-    def check(self, expected: str | None) -> None:
+    def verify_sha256(self, expected: str | None) -> None:
         """Compare the sha256 of the whole file."""
         sha = sha256()
-        for data in self._pieces():
+        for data in self._read_pieces():
             sha.update(data)
         if expected is not None and sha.hexdigest() != expected:
             raise CorruptLog(f"{self._uri} does not match its checksum")
 
-    def _pieces(self) -> Iterator[bytes]:
+    def _read_pieces(self) -> Iterator[bytes]:
         at = 0
-        while data := self._source.read(at, GROUP):
+        while data := self._source.read(at, GROUP_BYTES):
             yield data
             at += len(data)
 
     @contextmanager
-    def local(self, staging: Staging) -> Iterator[list[Path]]:
+    def open_local_files(self, staging: Staging) -> Iterator[list[Path]]:
         """Provide local Parquet files with these rows while the block runs; an empty list if the
         rows are in memory.
         """
         yield []
 
-    def files(self) -> list["InFile"]:
+    def list_parquet_files(self) -> list["ParquetReader"]:
         """The Parquet files of the row set; an empty list if it is in memory."""
         return []
 
@@ -380,13 +386,13 @@ class Reader(ABC):
         self._source.close()
 
 
-class _InMemory(Reader):
+class _ArrowReader(RowSetReader):
     def __init__(self, source: ByteSource, uri: str) -> None:
         super().__init__(source, uri)
-        with _sound(uri):
+        with _translate_errors(uri):
             data = source.read(0, source.size)
             self._table = pa.ipc.open_stream(data).read_all()
-            self.head = _head(self._table.schema.metadata)
+            self.head = _read_head(self._table.schema.metadata)
         self.schema = self._table.schema.remove_metadata()
         self.count = self._table.num_rows
 
@@ -396,31 +402,31 @@ class _InMemory(Reader):
         table = self._table
         if columns is not None:
             table = table.select(list(columns))
-        start, stop = _within(start, stop, self.count)
+        start, stop = _clamp_range(start, stop, self.count)
         rows = table.replace_schema_metadata().slice(start, max(stop - start, 0))
         yield from rows.to_batches()
 
 
-class InFile(Reader):
+class ParquetReader(RowSetReader):
     """A Parquet file. `footer` saves a read if an earlier reader of the same file has it."""
 
     def __init__(self, source: ByteSource, uri: str, footer: Any = None) -> None:
         super().__init__(source, uri)
-        with _sound(uri):
+        with _translate_errors(uri):
             self._file = pq.ParquetFile(
-                pa.PythonFile(_File(source), mode="r"),
+                pa.PythonFile(_SourceFile(source), mode="r"),
                 metadata=footer,
                 page_checksum_verification=True,
                 pre_buffer=True,
             )
             self.footer = self._file.metadata
-            self.head = _head(self.footer.metadata)
+            self.head = _read_head(self.footer.metadata)
         self.schema = self._file.schema_arrow.remove_metadata()
         self.count = self.footer.num_rows
         groups = range(self.footer.num_row_groups)
         self._ends = list(accumulate(self.footer.row_group(group).num_rows for group in groups))
 
-    def files(self) -> list["InFile"]:
+    def list_parquet_files(self) -> list["ParquetReader"]:
         return [self]
 
     @property
@@ -432,23 +438,23 @@ class InFile(Reader):
     def size(self) -> int:
         return self._source.size
 
-    def signed(self, lasts: timedelta) -> str | None:
+    def sign_url(self, lasts: timedelta) -> str | None:
         """A URL by which anyone may read the file for that time; None if it has no such URL."""
-        if isinstance(self._source, Afar):
-            return self._source.signed(lasts)
+        if isinstance(self._source, SignableSource):
+            return self._source.sign_url(lasts)
         return None
 
     @contextmanager
-    def local(self, staging: Staging) -> Iterator[list[Path]]:
+    def open_local_files(self, staging: Staging) -> Iterator[list[Path]]:
         if self._source.path is not None:
             yield [self._source.path]
             return
-        draft = staging.begin()
+        draft = staging.begin_draft()
         try:
-            with explained(draft.path):
-                for data in self._pieces():
+            with translate_disk_errors(draft.path):
+                for data in self._read_pieces():
                     draft.write(data)
-                draft.staged()
+                draft.finish()
             yield [] if draft.path is None else [draft.path]
         finally:
             draft.discard()
@@ -456,23 +462,23 @@ class InFile(Reader):
     def batches(
         self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        start, stop = _within(start, stop, self.count)
+        start, stop = _clamp_range(start, stop, self.count)
         names = None if columns is None else list(columns)
         while start < stop:
             group = bisect_right(self._ends, start)
             end = self._ends[group]
             begin = end - self.footer.row_group(group).num_rows
-            with _sound(self._uri):
+            with _translate_errors(self._uri):
                 table = self._file.read_row_group(group, columns=names)
             rows = table.replace_schema_metadata().slice(start - begin, min(stop, end) - start)
             yield from rows.to_batches()
             start = end
 
 
-class Joined(Reader):
+class JoinedReader(RowSetReader):
     """The row sets of several files as one."""
 
-    def __init__(self, head: Head, readers: Sequence[Reader]) -> None:
+    def __init__(self, head: ValueHead, readers: Sequence[RowSetReader]) -> None:
         self.head = head
         self.readers = list(readers)
         self.schema = self.readers[0].schema
@@ -482,24 +488,24 @@ class Joined(Reader):
     def batches(
         self, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[Any]:
-        start, stop = _within(start, stop, self.count)
+        start, stop = _clamp_range(start, stop, self.count)
         for reader, end in zip(self.readers, self._ends, strict=True):
             begin = end - reader.count
             if start < end and stop > begin:
                 yield from reader.batches(max(start - begin, 0), stop - begin, columns)
 
     @contextmanager
-    def local(self, staging: Staging) -> Iterator[list[Path]]:
+    def open_local_files(self, staging: Staging) -> Iterator[list[Path]]:
         with ExitStack() as stack:
             paths: list[Path] = []
             for reader in self.readers:
-                paths += stack.enter_context(reader.local(staging))
+                paths += stack.enter_context(reader.open_local_files(staging))
             yield paths
 
-    def files(self) -> list[InFile]:
-        return [file for reader in self.readers for file in reader.files()]
+    def list_parquet_files(self) -> list[ParquetReader]:
+        return [file for reader in self.readers for file in reader.list_parquet_files()]
 
-    def check(self, expected: str | None) -> None:
+    def verify_sha256(self, expected: str | None) -> None:
         """Nothing to do: each part has its own checksum, and `expected` is the manifest's."""
 
     def close(self) -> None:
@@ -507,7 +513,7 @@ class Joined(Reader):
             reader.close()
 
 
-class _File(io.RawIOBase):
+class _SourceFile(io.RawIOBase):
     """A byte source as a file object for Arrow."""
 
     def __init__(self, source: ByteSource) -> None:
@@ -537,10 +543,10 @@ class _File(io.RawIOBase):
         return data
 
 
-class Footers:
+class FooterCache:
     """An LRU cache of Parquet footers: with the footer, reading a row costs its group only."""
 
-    def __init__(self, limit: int = FOOTERS) -> None:
+    def __init__(self, limit: int = MAX_FOOTER_BYTES) -> None:
         self._limit = limit
         self._kept: OrderedDict[str, Any] = OrderedDict()
         self._bytes = 0
@@ -551,7 +557,7 @@ class Footers:
             self._kept.move_to_end(uri)
         return footer
 
-    def keep(self, uri: str, footer: Any) -> None:
+    def add(self, uri: str, footer: Any) -> None:
         if uri not in self._kept:
             self._kept[uri] = footer
             self._bytes += footer.serialized_size
@@ -560,31 +566,33 @@ class Footers:
             self._bytes -= oldest.serialized_size
 
 
-def read(source: ByteSource, uri: str, footers: Footers | None = None) -> Reader:
+def open_rowset_reader(
+    source: ByteSource, uri: str, footers: FooterCache | None = None
+) -> RowSetReader:
     """Open a row set. The caller closes it."""
-    if source.read(0, 4) != PARQUET_BEGINS:
-        return _InMemory(source, uri)
+    if source.read(0, 4) != PARQUET_MAGIC:
+        return _ArrowReader(source, uri)
     if footers is None:
-        return InFile(source, uri)
-    reader = InFile(source, uri, footers.get(uri))
-    footers.keep(uri, reader.footer)
+        return ParquetReader(source, uri)
+    reader = ParquetReader(source, uri, footers.get(uri))
+    footers.add(uri, reader.footer)
     return reader
 
 
-def reader_of(table: EncodedTable) -> Reader:
+def open_table_reader(table: EncodedTable) -> RowSetReader:
     """Open rows that are not stored yet. The reader works as long as the table is open."""
-    return read(_Staged(table.staged), "the rows")
+    return open_rowset_reader(_StagedSource(table.staged), "the rows")
 
 
-def _head(metadata: dict[bytes, bytes] | None) -> Head:
+def _read_head(metadata: dict[bytes, bytes] | None) -> ValueHead:
     """The head in a file's metadata. A foreign file has none: the rows are the whole value."""
     data = (metadata or {}).get(_HEAD)
     if data is None:
-        return Head()
-    return msgspec.json.decode(data, type=Head)
+        return ValueHead()
+    return msgspec.json.decode(data, type=ValueHead)
 
 
-def _within(start: int, stop: int | None, count: int) -> tuple[int, int]:
+def _clamp_range(start: int, stop: int | None, count: int) -> tuple[int, int]:
     """The range [start, stop) cut to the rows that exist."""
     if stop is None:
         stop = count
@@ -592,7 +600,7 @@ def _within(start: int, stop: int | None, count: int) -> tuple[int, int]:
 
 
 @contextmanager
-def _sound(uri: str) -> Iterator[None]:
+def _translate_errors(uri: str) -> Iterator[None]:
     """Translate errors of Arrow into CorruptLog."""
     try:
         yield

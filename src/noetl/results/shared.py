@@ -21,17 +21,17 @@ from nats.js.kv import KeyValue
 
 log = logging.getLogger(__name__)
 
-BUCKET = "noetl_results"
-PATIENCE = 0.25  # seconds to wait for an answer
-PAUSE = 5.0  # seconds without NATS after it failed
-KEPT = 3_600.0  # seconds until an entry expires
-BYTES = 256 << 20  # limit for all entries; NATS reserves it
-UNDER_WAY = 64  # puts in flight; further payloads are not cached
-HEADERS = 1_024  # the most bytes that a message takes in addition to its payload
+BUCKET_NAME = "noetl_results"
+NATS_TIMEOUT_S = 0.25  # seconds to wait for an answer
+NATS_PAUSE_S = 5.0  # seconds without NATS after it failed
+ENTRY_TTL_S = 3_600.0  # seconds until an entry expires
+MAX_BUCKET_BYTES = 256 << 20  # limit for all entries; NATS reserves it
+MAX_PENDING_PUTS = 64  # puts in flight; further payloads are not cached
+MAX_HEADER_BYTES = 1_024  # the most bytes that a message takes in addition to its payload
 
 
 class SharedCache:
-    def __init__(self, url: str, bucket: str = BUCKET, limit: int = BYTES) -> None:
+    def __init__(self, url: str, bucket: str = BUCKET_NAME, limit: int = MAX_BUCKET_BYTES) -> None:
         self._servers = [server.strip() for server in url.split(",")]
         self._bucket = bucket
         self._limit = limit
@@ -42,45 +42,45 @@ class SharedCache:
 
     async def get(self, uri: str) -> bytes | None:
         if self._entries is None:
-            self._try_again()
+            self._start_reconnect()
             return None
         try:
-            async with asyncio.timeout(PATIENCE):
-                entry = await self._entries.get(_key(uri))
+            async with asyncio.timeout(NATS_TIMEOUT_S):
+                entry = await self._entries.get(_make_key(uri))
                 return entry.value
         except KeyNotFoundError:
             return None
         except (Error, TimeoutError, OSError) as error:
-            self._leave(error)
+            self._disconnect(error)
             return None
 
     def add(self, uri: str, data: bytes) -> None:
         """Start a put in the background."""
         client, entries = self._client, self._entries
-        if client is None or entries is None or len(self._tasks) >= UNDER_WAY:
+        if client is None or entries is None or len(self._tasks) >= MAX_PENDING_PUTS:
             return
-        if len(data) + HEADERS <= client.max_payload:
-            self._spawn(self._put(entries, uri, data))
+        if len(data) + MAX_HEADER_BYTES <= client.max_payload:
+            self._spawn_task(self._put_entry(entries, uri, data))
 
-    async def _put(self, entries: KeyValue, uri: str, data: bytes) -> None:
+    async def _put_entry(self, entries: KeyValue, uri: str, data: bytes) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
-                await entries.put(_key(uri), data)
+            async with asyncio.timeout(NATS_TIMEOUT_S):
+                await entries.put(_make_key(uri), data)
         except APIError as error:  # the bucket is full until entries expire
             log.debug("payload not shared", extra={"error": str(error)})
         except (Error, TimeoutError, OSError) as error:
-            self._leave(error)
+            self._disconnect(error)
 
     async def open(self) -> bool:
         """Connect. Returns False if NATS cannot be used now."""
-        self._not_before = asyncio.get_running_loop().time() + PAUSE
+        self._not_before = asyncio.get_running_loop().time() + NATS_PAUSE_S
         try:
-            async with asyncio.timeout(PAUSE):
+            async with asyncio.timeout(NATS_PAUSE_S):
                 client = await nats.connect(
                     self._servers,
                     name="noetl",
                     connect_timeout=1,
-                    error_cb=_hear,
+                    error_cb=_ignore_error,
                     allow_reconnect=False,
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,
@@ -88,26 +88,28 @@ class SharedCache:
         except (Error, TimeoutError, OSError, ValueError) as error:
             log.warning(
                 "NATS is not there: small results are read from servers",
-                extra={"error": _said(error)},
+                extra={"error": _describe_error(error)},
             )
             return False
         try:
-            self._entries = await self._opened(client)
+            self._entries = await self._open_bucket(client)
         except (Error, TimeoutError, OSError) as error:
-            log.warning("NATS keeps no results: is JetStream on?", extra={"error": _said(error)})
+            log.warning(
+                "NATS keeps no results: is JetStream on?", extra={"error": _describe_error(error)}
+            )
             await client.close()
             return False
         self._client = client
         return True
 
-    async def _opened(self, client: Client) -> KeyValue:
+    async def _open_bucket(self, client: Client) -> KeyValue:
         stream = client.jetstream(timeout=1)
         try:
             return await stream.key_value(self._bucket)
         except BucketNotFoundError:
             config = KeyValueConfig(
                 self._bucket,
-                ttl=KEPT,
+                ttl=ENTRY_TTL_S,
                 max_bytes=self._limit,
                 storage=StorageType.MEMORY,
                 direct=True,
@@ -122,32 +124,32 @@ class SharedCache:
         if client is not None:
             await client.close()
 
-    def _try_again(self) -> None:
+    def _start_reconnect(self) -> None:
         if asyncio.get_running_loop().time() >= self._not_before:
             self._not_before = float("inf")  # until this attempt has ended
-            self._spawn(self.open())
+            self._spawn_task(self.open())
 
-    def _leave(self, error: Exception) -> None:
+    def _disconnect(self, error: Exception) -> None:
         client, self._client, self._entries = self._client, None, None
         if client is None:
             return
-        log.warning("NATS is left alone for a while", extra={"error": _said(error)})
-        self._not_before = asyncio.get_running_loop().time() + PAUSE
-        self._spawn(client.close())
+        log.warning("NATS is left alone for a while", extra={"error": _describe_error(error)})
+        self._not_before = asyncio.get_running_loop().time() + NATS_PAUSE_S
+        self._spawn_task(client.close())
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _spawn_task(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _hear(error: Exception) -> None:
+async def _ignore_error(error: Exception) -> None:
     """Ignore errors that the client reports on its own: the calls that fail report them too."""
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _key(uri: str) -> str:
+def _make_key(uri: str) -> str:
     return sha256(uri.encode()).hexdigest()

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from noetl.results.staging import explained
+from noetl.results.staging import translate_disk_errors
 
-_AT_ONCE = 1 << 30  # one call reads at most 2 GB
+_MAX_READ_BYTES = 1 << 30  # one call reads at most 2 GB
 
 
 class MemorySource:
@@ -24,7 +24,7 @@ class MemorySource:
         self._data = b""
 
 
-class Opened:
+class FileSource:
     """An open file. The object owns the descriptor."""
 
     def __init__(self, descriptor: int, path: Path | None) -> None:
@@ -34,9 +34,9 @@ class Opened:
 
     def read(self, offset: int, length: int) -> bytes:
         parts: list[bytes] = []
-        with explained(self.path):
+        with translate_disk_errors(self.path):
             while length > 0:
-                data = os.pread(self._descriptor, min(length, _AT_ONCE), offset)
+                data = os.pread(self._descriptor, min(length, _MAX_READ_BYTES), offset)
                 if not data:
                     break
                 parts.append(data)

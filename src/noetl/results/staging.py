@@ -20,11 +20,13 @@ from typing import Any
 
 from noetl.model.errors import StoreUnavailable
 
-FORGOTTEN = 3600.0  # seconds: the process that made a younger file may be about to lock it
-_BUFFER = 1 << 20
+MIN_FORGOTTEN_AGE_S = (
+    3600.0  # seconds: the process that made a younger file may be about to lock it
+)
+_BUFFER_BYTES = 1 << 20
 
 
-class Staged:
+class StagedPayload:
     """A finished payload, in memory or in an open file. `size` and `sha256` are of the bytes to be
     stored.
     """
@@ -43,7 +45,7 @@ class Staged:
         self._file = file
 
     @classmethod
-    def of(cls, data: bytes) -> "Staged":
+    def from_bytes(cls, data: bytes) -> "StagedPayload":
         return cls(len(data), sha256(data).hexdigest(), data=data)
 
     @property
@@ -61,7 +63,7 @@ class Staged:
             return self.data[offset : offset + length]
         return os.pread(self.fileno(), length, offset)
 
-    def parts(self, size: int = _BUFFER) -> Iterator[bytes]:
+    def read_parts(self, size: int = _BUFFER_BYTES) -> Iterator[bytes]:
         for offset in range(0, self.size, size):
             yield self.read(offset, min(size, self.size - offset))
 
@@ -91,12 +93,12 @@ class PayloadDraft(io.RawIOBase):
         number: int = self._file.fileno()
         return number
 
-    def staged(self) -> Staged:
+    def finish(self) -> StagedPayload:
         """Finish the payload. Nothing may be written after this."""
         if self.path is None:
-            return Staged(self._size, self._sha.hexdigest(), data=self._file.getvalue())
+            return StagedPayload(self._size, self._sha.hexdigest(), data=self._file.getvalue())
         self._file.flush()
-        return Staged(self._size, self._sha.hexdigest(), file=self)
+        return StagedPayload(self._size, self._sha.hexdigest(), file=self)
 
     def discard(self) -> None:
         if self.path is not None:
@@ -118,15 +120,15 @@ class Staging:
     ) -> None:
         self._folder = folder
         self._within = within
-        self.once: Staging = self if once is None else Staging(once)
+        self.for_unrepeatable: Staging = self if once is None else Staging(once)
         self._numbers = count()
         self._swept = False
 
     @asynccontextmanager
-    async def draft(self) -> AsyncIterator[PayloadDraft]:
+    async def open_draft(self) -> AsyncIterator[PayloadDraft]:
         """Open a draft. It is deleted at the end of the block unless a tier has taken the file."""
-        with explained(self._folder):
-            draft = await asyncio.to_thread(self.begin)
+        with translate_disk_errors(self._folder):
+            draft = await asyncio.to_thread(self.begin_draft)
             try:
                 yield draft
             finally:
@@ -136,7 +138,7 @@ class Staging:
     def folder(self) -> Path | None:
         return self._folder
 
-    def adopt(self, file: Path, sha256: str) -> tuple[PayloadDraft, Staged]:
+    def link_file(self, file: Path, sha256: str) -> tuple[PayloadDraft, StagedPayload]:
         """Link a finished file of this disk under a new name. A tier may rename the link; the file
         stays.
         """
@@ -147,45 +149,45 @@ class Staging:
                 os.link(file, path)
                 break
         opened = path.open("rb")
-        _locked(opened.fileno())
+        _try_lock(opened.fileno())
         draft = PayloadDraft(opened, path)
-        return draft, Staged(os.fstat(opened.fileno()).st_size, sha256, file=draft)
+        return draft, StagedPayload(os.fstat(opened.fileno()).st_size, sha256, file=draft)
 
-    def begin(self) -> PayloadDraft:
+    def begin_draft(self) -> PayloadDraft:
         """Make a draft. Call it in a thread; the caller discards the draft."""
         if self._folder is None:
             return PayloadDraft(io.BytesIO(), None)
         if self._within is not None:
-            must_be_there(self._within)
+            require_folder(self._within)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
             path = self._folder / f"{os.getpid()}-{next(self._numbers)}"
             with suppress(FileExistsError):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                _locked(descriptor)
+                _try_lock(descriptor)
                 if not self._swept:
                     self._swept = True
-                    _sweep(self._folder, os.fstat(descriptor).st_mtime)
-                return PayloadDraft(os.fdopen(descriptor, "w+b", buffering=_BUFFER), path)
+                    _delete_forgotten(self._folder, os.fstat(descriptor).st_mtime)
+                return PayloadDraft(os.fdopen(descriptor, "w+b", buffering=_BUFFER_BYTES), path)
 
 
-def _sweep(folder: Path, now: float) -> None:
+def _delete_forgotten(folder: Path, now: float) -> None:
     """Delete old files that no process holds. `now` is by the clock of the disk, which may be
     another machine's.
     """
     for path in folder.iterdir():
         with suppress(OSError):
-            if now - path.stat().st_mtime < FORGOTTEN:
+            if now - path.stat().st_mtime < MIN_FORGOTTEN_AGE_S:
                 continue
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                if _locked(descriptor):
+                if _try_lock(descriptor):
                     path.unlink()
             finally:
                 os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Lock the file. False if another process has the lock, or if the file system has no locks;
     then nothing is swept.
     """
@@ -197,22 +199,22 @@ def _locked(descriptor: int) -> bool:
 
 
 @contextmanager
-def explained(folder: Path | None) -> Iterator[None]:
+def translate_disk_errors(folder: Path | None) -> Iterator[None]:
     """Translate errors of the disk into StoreUnavailable."""
     try:
         yield
     except OSError as error:
-        raise unusable(folder, error) from error
+        raise make_disk_error(folder, error) from error
 
 
-def must_be_there(folder: Path) -> None:
+def require_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise StoreUnavailable(
             f"{folder} is not there", hint="make that directory, or mount its disk"
         )
 
 
-def unusable(folder: Path | None, error: OSError) -> StoreUnavailable:
+def make_disk_error(folder: Path | None, error: OSError) -> StoreUnavailable:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreUnavailable(
             f"no space left in {folder}",

@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from noetl.model.reference import Reference
-from noetl.results.staging import PayloadDraft, Staged, Staging
+from noetl.results.staging import PayloadDraft, StagedPayload, Staging
 
 
-class Head(Struct, frozen=True, omit_defaults=True):
+class ValueHead(Struct, frozen=True, omit_defaults=True):
     """The value without its rows: a map with null at the member `at`, where the rows belong.
     Without `at`, the rows are the whole value.
     """
@@ -20,7 +20,7 @@ class Head(Struct, frozen=True, omit_defaults=True):
     at: str | None = None
     rest: dict[str, Any] = {}
 
-    def around(self, rows: list[Any]) -> Any:
+    def wrap_rows(self, rows: list[Any]) -> Any:
         if self.at is None:
             return rows
         return {**self.rest, self.at: rows}
@@ -36,11 +36,11 @@ class EncodedTable:
     dropping it.
     """
 
-    staged: Staged
+    staged: StagedPayload
     format: str
     rows: int
     columns: list[str]
-    head: Head
+    head: ValueHead
     value: Callable[[], Any]  # the value in memory; raises TooManyRows if it is too large
     draft: PayloadDraft | None = None
 
@@ -49,7 +49,7 @@ class EncodedTable:
             self.draft.discard()
 
 
-class Tables(Struct, frozen=True):
+class TableOptions(Struct, frozen=True):
     """What a tool needs to return rows: where to stage them, and the function that redacts each
     batch.
     """
@@ -59,7 +59,7 @@ class Tables(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class TableParts:
     """Rows of one schema in several files, in order. Each file becomes a payload, and a manifest
     names them all.
     """
@@ -73,17 +73,17 @@ class Parts:
         return sum(table.rows for table in self.tables)
 
     @property
-    def head(self) -> Head:
-        return Head("rows", {"rows": None, "row_count": self.rows, "columns": self.columns})
+    def head(self) -> ValueHead:
+        return ValueHead("rows", {"rows": None, "row_count": self.rows, "columns": self.columns})
 
 
 class PartsManifest(Struct, frozen=True):
     """The payload of a reference with the format `parts`."""
 
-    head: Head
+    head: ValueHead
     parts: list[Reference]
 
 
-def nothing() -> Any:
+def refuse_value() -> Any:
     """The `value` of tables that are never loaded into memory."""
     raise TooManyRows("rows in files are no value")

@@ -53,12 +53,12 @@ def decimal_to_json(value: Decimal) -> int | float | str:
     return str(value)
 
 
-def columns_of(records: Iterable[dict[str, Any]]) -> list[str]:
+def list_columns(records: Iterable[dict[str, Any]]) -> list[str]:
     """The names of all columns, in order of appearance."""
     return list(dict.fromkeys(name for record in records for name in record))
 
 
-def text(value: Any) -> str | None:
+def to_cell_text(value: Any) -> str | None:
     """A JSON value as the text of a table cell. Lists and maps are their JSON."""
     match value:
         case None | str():
@@ -71,7 +71,7 @@ def text(value: Any) -> str | None:
             return msgspec.json.encode(value).decode()
 
 
-class Unfit(Exception):
+class UnfitValue(Exception):
     """A value that does not fit into a column with the values before it."""
 
     def __init__(self, column: str, row: int, why: str) -> None:

@@ -46,8 +46,8 @@ from noetl.server.api import (
     vars,
 )
 from noetl.server.api.guard import Guard, check_bind
-from noetl.server.api.quick import Quick
-from noetl.server.api.worker import WorkerDoor
+from noetl.server.api.quick import FastPath
+from noetl.server.api.worker import WorkerRoutes
 from noetl.server.duties.jobs import Run
 from noetl.server.node import Server
 from noetl.server.presence import Presence
@@ -61,13 +61,19 @@ from noetl.server.services.health import HealthService
 from noetl.server.services.hooks import HookService
 from noetl.server.services.keys import KeyFile
 from noetl.server.services.lineage import LineageService
-from noetl.server.services.live import LiveUpdates, ObservedLog, announce, hear, heard
+from noetl.server.services.live import (
+    LiveUpdates,
+    ObservedLog,
+    announce_changes,
+    hear_changes,
+    observe_log,
+)
 from noetl.server.services.logs import LogService
 from noetl.server.services.playbook_state import PlaybookStateService
 from noetl.server.services.queue import QueueService
 from noetl.server.services.rendering import RenderService
 from noetl.server.services.results import ResultService
-from noetl.server.services.rows import RowService
+from noetl.server.services.rows import RowCache
 from noetl.server.services.schedules import ScheduleService
 from noetl.server.services.signals import SignalService
 from noetl.server.services.streams import StreamService
@@ -78,11 +84,11 @@ from noetl.triggers.port import Hooks, Schedules
 
 log = logging.getLogger(__name__)
 
-HOST = "127.0.0.1"
-PORT = 8082
-GRACE = 5.0  # seconds for requests under way when the process ends
-ACCEPTED = 8  # connections accepted per turn of the event loop
-KEEP_ALIVE = 30  # seconds an idle connection is kept: longer than any pause of a worker
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8082
+SHUTDOWN_GRACE_S = 5.0  # seconds for requests under way when the process ends
+ACCEPTS_PER_TURN = 8  # connections accepted per turn of the event loop
+KEEP_ALIVE_S = 30  # seconds an idle connection is kept: longer than any pause of a worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +114,9 @@ class Node:
     server: Server
     services: Services
     live: LiveUpdates
-    heard: ObservedLog
+    observed_log: ObservedLog
     presence: Presence
-    door: WorkerDoor
+    door: WorkerRoutes
     metrics: Metrics
     app: ASGIApp
 
@@ -120,7 +126,7 @@ class Node:
         self.door.close()
 
 
-def assemble(
+def assemble_node(
     ports: ServerPorts,
     settings: ServerSettings,
     metrics: Metrics | None = None,
@@ -137,7 +143,7 @@ def assemble(
     """
     metrics = metrics or Metrics()
     live = LiveUpdates()
-    eventlog, observed = heard(ports.log, live, metrics, settings.shards)
+    eventlog, observed = observe_log(ports.log, live, metrics, settings.shards)
     credential_service = CredentialService(ports.vault, ports.keys)
     server = Server(
         eventlog,
@@ -150,9 +156,9 @@ def assemble(
         schedules=ports.schedules,
         jobs=jobs,
     )
-    observed.rows = RowService(server.shards)
+    observed.row_cache = RowCache(server.shards)
     presence = Presence(eventlog, ports.bus, settings.shards, settings.name, metrics)
-    door = WorkerDoor(server, presence, metrics)
+    door = WorkerRoutes(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds, ports.vault)
     results_ = None if open_results is None else open_results(server)
     services = make_services(
@@ -204,12 +210,17 @@ def make_services(
         lineage=LineageService(eventlog, executions_),
         usage=UsageService(eventlog, executions_),
         health=HealthService(
-            server.settings.name, eventlog, server.shards, ports.clock, metrics, _can(keeper.new_id)
+            server.settings.name,
+            eventlog,
+            server.shards,
+            ports.clock,
+            metrics,
+            _make_availability_check(keeper.new_id),
         ),
     )
 
 
-def _can(draw: Callable[[], Any]) -> Callable[[], bool]:
+def _make_availability_check(draw: Callable[[], Any]) -> Callable[[], bool]:
     """A predicate: whether this call succeeds, or the store is unavailable for it."""
 
     def is_available() -> bool:
@@ -222,14 +233,14 @@ def _can(draw: Callable[[], Any]) -> Callable[[], bool]:
     return is_available
 
 
-def create_app(services: Services, metrics: Metrics, door: WorkerDoor) -> ASGIApp:
-    app = _routes(door.routes())
+def create_app(services: Services, metrics: Metrics, door: WorkerRoutes) -> ASGIApp:
+    app = _make_fastapi(door.list_routes())
     app.state.services = services
-    app.state.readers = streams.Readers(metrics)
-    return Guard(Quick(app, services, door.exchange), metrics)
+    app.state.readers = streams.StreamReaders(metrics)
+    return Guard(FastPath(app, services, door.exchange), metrics)
 
 
-def _routes(worker_routes: list[Route]) -> FastAPI:
+def _make_fastapi(worker_routes: list[Route]) -> FastAPI:
     app = FastAPI(
         title="NoETL",
         version=version("noetl"),
@@ -240,7 +251,7 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    problems.install(app)
+    problems.install_problems(app)
     app.router.routes[:0] = worker_routes  # first: every command passes through them
     for module in (
         streams,
@@ -259,19 +270,19 @@ def _routes(worker_routes: list[Route]) -> FastAPI:
         health,
     ):
         app.include_router(module.routes)
-    app.router.routes.extend(queue.GONE)
+    app.router.routes.extend(queue.GONE_ROUTES)
     return app
 
 
-def openapi() -> dict[str, Any]:
+def make_openapi() -> dict[str, Any]:
     """The document that `noetl openapi` prints. The worker protocol is not part of it."""
-    return _routes([]).openapi()
+    return _make_fastapi([]).openapi()
 
 
 # ---- serving -----------------------------------------------------------------------------------------------------------
 
 
-def listen(host: str = HOST, port: int = PORT) -> socket.socket:
+def open_listener(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
     """A listening socket; port 0 chooses a free port. Raises `InvalidInput` if it cannot listen."""
     check_bind(host)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -290,7 +301,7 @@ def listen(host: str = HOST, port: int = PORT) -> socket.socket:
     return listener
 
 
-def address(listener: socket.socket) -> str:
+def format_address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     if ":" in host:
         host = f"[{host}]"
@@ -306,13 +317,13 @@ async def serve(
     except BaseException:
         listener.close()
         raise
-    web = _Web(node)
+    web = _WebServer(node)
     stop = stop or asyncio.Event()
-    answering = asyncio.ensure_future(web.answer(listener))
+    answering = asyncio.ensure_future(web.answer_requests(listener))
     running = asyncio.ensure_future(node.server.run())
-    hints = asyncio.ensure_future(_others(node, several))
+    hints = asyncio.ensure_future(_exchange_hints(node, several))
     ending = asyncio.ensure_future(stop.wait())
-    log.info("server listens", extra={"address": address(listener)})
+    log.info("server listens", extra={"address": format_address(listener)})
     try:
         await asyncio.wait((answering, running, hints, ending), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -340,44 +351,44 @@ def stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
     return stop
 
 
-async def _others(node: Node, several: bool) -> None:
+async def _exchange_hints(node: Node, several: bool) -> None:
     """Exchange hints with other servers. Without them, live updates of executions at another server
     come at the next poll."""
     if not several:
         await asyncio.Event().wait()
     shards = node.server.settings.shards
     async with asyncio.TaskGroup() as group:
-        group.create_task(announce(node.ports.bus, node.ports.leases, node.heard))
-        group.create_task(hear(node.ports.bus, node.live, shards))
+        group.create_task(announce_changes(node.ports.bus, node.ports.leases, node.observed_log))
+        group.create_task(hear_changes(node.ports.bus, node.live, shards))
 
 
-class _Web(uvicorn.Server):
+class _WebServer(uvicorn.Server):
     """The web server of the node."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(
             uvicorn.Config(
                 node.app,
-                http=_protocol(node.presence),
+                http=_make_protocol(node.presence),
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # presence identifies connections by their real address
-                timeout_keep_alive=KEEP_ALIVE,
-                timeout_graceful_shutdown=round(GRACE),
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=round(SHUTDOWN_GRACE_S),
             )
         )
         self._node = node
 
-    async def answer(self, listener: socket.socket) -> None:
+    async def answer_requests(self, listener: socket.socket) -> None:
         """Answer requests, without signal handlers.
 
         The event loop accepts one connection per turn and listening descriptor. Several descriptors
         shorten the queue when many clients connect at once.
         """
-        duplicates = [listener.dup() for _ in range(ACCEPTED - 1)]
+        duplicates = [listener.dup() for _ in range(ACCEPTS_PER_TURN - 1)]
         await self._serve([listener, *duplicates])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -385,13 +396,13 @@ class _Web(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _protocol(presence: Presence) -> type[HttpToolsProtocol]:
+def _make_protocol(presence: Presence) -> type[HttpToolsProtocol]:
     """A protocol that tells `presence` of ended connections, so that a dead worker is detected at
     once, even if it has no request under way."""
 
     class WatchedProtocol(HttpToolsProtocol):
         def connection_lost(self, exc: Exception | None) -> None:
-            presence.left(self.client)
+            presence.forget_connection(self.client)
             super().connection_lost(exc)
 
     return WatchedProtocol

@@ -14,13 +14,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from noetl.model.decisions import Effect, Send, StartChild
-from noetl.model.envelope import failed
+from noetl.model.envelope import make_failed_envelope
 from noetl.model.errors import Failure, InvalidInput
 from noetl.model.events import ChildEnded
 from noetl.model.ids import BY_EXECUTION, ExecutionId, RefId, Tenant
 from noetl.model.messages import Notice, Start, StoredRef
 from noetl.model.reference import Reference, parse_uri
-from noetl.playbook.workload import LIMIT
+from noetl.playbook.workload import WORKLOAD_LIMIT_BYTES
 from noetl.server.pins import ChildPins
 from noetl.server.playbooks import Playbooks
 
@@ -59,16 +59,16 @@ class Children:
                 prepared.effects.append(effect)
                 continue
             try:
-                whole = await self._whole(effect, refs)
-                start, workload = await self._start(tenant, whole)
+                whole = await self._load_workload(effect, refs)
+                start, workload = await self._make_start(tenant, whole)
             except InvalidInput as error:
-                prepared.effects.append(_ended(effect, error))
+                prepared.effects.append(_make_failure_notice(effect, error))
                 continue
             prepared.effects.append(replace(effect, workload=workload, reference=None))
             prepared.starts.append(start)
         return prepared
 
-    async def _whole(self, effect: StartChild, refs: Iterable[StoredRef]) -> StartChild:
+    async def _load_workload(self, effect: StartChild, refs: Iterable[StoredRef]) -> StartChild:
         """The effect with its workload, if that comes by reference."""
         if effect.reference is None:
             return effect
@@ -77,26 +77,30 @@ class Children:
                 "the input of a child is its parent's",
                 hint="a worker has named what is not its own",
             )
-        workload = await self._workload(effect.reference, refs)
+        workload = await self._read_workload(effect.reference, refs)
         return replace(effect, workload=workload)
 
-    async def _workload(self, reference: Reference, refs: Iterable[StoredRef]) -> dict[str, Any]:
+    async def _read_workload(
+        self, reference: Reference, refs: Iterable[StoredRef]
+    ) -> dict[str, Any]:
         reported = (ref.payload for ref in refs if ref.reference.ref_id == reference.ref_id)
         data = next(reported, None)
         if not data:
             data = await self._blob(reference.ref_id, reference.uri)
         if data is None:
             raise InvalidInput(
-                f"the input of the child is {reference.bytes} bytes, the limit is {LIMIT}",
+                f"the input of the child is {reference.bytes} bytes, the limit is {WORKLOAD_LIMIT_BYTES}",
                 hint="let the child read large data itself: from a table, a file or an address",
             )
         return msgspec.json.decode(data, type=dict[str, Any])
 
-    async def _start(self, tenant: Tenant, effect: StartChild) -> tuple[Start, dict[str, object]]:
-        entry = await self._playbooks.find(effect.path, effect.version, tenant)
-        plan = await self._playbooks.plan(entry.hash)
+    async def _make_start(
+        self, tenant: Tenant, effect: StartChild
+    ) -> tuple[Start, dict[str, object]]:
+        entry = await self._playbooks.find_catalog_entry(effect.path, effect.version, tenant)
+        plan = await self._playbooks.get_plan(entry.hash)
         execution_id = self._new_id()
-        workload = await self._playbooks.workload(entry, execution_id, effect.workload)
+        workload = await self._playbooks.make_workload(entry, execution_id, effect.workload)
         parent = None if effect.detached else effect.parent  # nobody waits for a detached child
         start = Start(
             execution_id=execution_id,
@@ -108,13 +112,13 @@ class Children:
             parent=parent,
             depth=effect.depth,
             return_step=effect.return_step,
-            pins=await self.pins.at_start(plan, tenant, effect.pins),
+            pins=await self.pins.pin_at_start(plan, tenant, effect.pins),
             workload_by_reference=effect.reference is not None,
         )
         return start, workload
 
 
-def _ended(effect: StartChild, error: InvalidInput) -> Send:
+def _make_failure_notice(effect: StartChild, error: InvalidInput) -> Send:
     """The notice that a child of this call has failed."""
     failure = Failure(
         code=error.code,
@@ -122,5 +126,5 @@ def _ended(effect: StartChild, error: InvalidInput) -> Send:
         kind="child",
         detail={"path": effect.path},
     )
-    ended = ChildEnded(call=effect.parent.call, child=None, result=failed(failure))
+    ended = ChildEnded(call=effect.parent.call, child=None, result=make_failed_envelope(failure))
     return Send(effect.parent.execution_id, Notice(event=ended))

@@ -18,17 +18,17 @@ class StoreClock:
     def __init__(self, local: Clock) -> None:
         self._local = local
         # the store's time minus the loop's time, of the last answers
-        self._ahead: deque[Micros] = deque(maxlen=20)
+        self._offsets: deque[Micros] = deque(maxlen=20)
 
-    def heard(self, now: Micros) -> None:
+    def add_sample(self, now: Micros) -> None:
         """Take a time that the store has sent."""
-        self._ahead.append(now - _loop_time())
+        self._offsets.append(now - _loop_time())
 
     def now(self) -> Micros:
         """The store's time; the machine's clock before the first answer."""
-        if not self._ahead:
+        if not self._offsets:
             return self._local.now()
-        return _loop_time() + max(self._ahead)
+        return _loop_time() + max(self._offsets)
 
 
 def _loop_time() -> Micros:

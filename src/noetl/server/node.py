@@ -16,7 +16,7 @@ from noetl.model.clock import Clock
 from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput, NotFound, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
-from noetl.model.identity import WORKER, Identity
+from noetl.model.identity import WORKER_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, parse_uri
@@ -26,28 +26,28 @@ from noetl.server.clock import StoreClock
 from noetl.server.dispatch import Dispatcher
 from noetl.server.duties.inbox import InboxDrain
 from noetl.server.duties.jobs import LakeJobDuty, Run
-from noetl.server.duties.loop import DutyLoop, listen
+from noetl.server.duties.loop import DutyLoop, listen_to_hints
 from noetl.server.duties.projector import Projector
 from noetl.server.duties.reaper import Reaper
 from noetl.server.duties.schedules import Scheduler
 from noetl.server.duties.sweeper import Sweeper
 from noetl.server.duties.timers import Timers
 from noetl.server.exchange import Exchange
-from noetl.server.lives import alive
+from noetl.server.lives import check_not_expired
 from noetl.server.playbooks import Playbooks
 from noetl.server.requests import Requests
 from noetl.server.settings import ServerSettings
 from noetl.server.shards import OwnedShards, ShardKeeper
 from noetl.server.states import States
-from noetl.server.waiting import Waiting
+from noetl.server.waiting import WaitingWorkers
 from noetl.triggers.port import Schedules
 
 log = logging.getLogger(__name__)
 
-FAREWELL = 1.0  # seconds to give shards back when the process ends in order
+SHARD_RELEASE_TIMEOUT_S = 1.0  # seconds to give shards back when the process ends in order
 # Seconds before the first run of the reaper. Workers find a restarted server within this time and
 # renew their leases, which may have run out while no server was there.
-BACK = 2.0
+REAPER_START_DELAY_S = 2.0
 Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a stored credential
 
 
@@ -78,7 +78,7 @@ class Server:
         self.keeper = ShardKeeper(leases, self.shards, store_clock, settings)
         self.playbooks = Playbooks(catalog, settings.plans, settings.env)
         self.states = States(eventlog, self.playbooks, settings.states)
-        waiting = Waiting()
+        waiting = WaitingWorkers()
         children = Children(self.playbooks, self.keeper.new_id, eventlog.blob)
         self.dispatcher = Dispatcher(
             eventlog,
@@ -89,7 +89,7 @@ class Server:
             children,
             waiting,
             lease=settings.lease,
-            time_slice_s=settings.at_a_stretch,
+            time_slice_s=settings.time_slice_s,
         )
         self.requests = Requests(
             eventlog, bus, self.playbooks, self.states, self.keeper.new_id, settings.shards
@@ -108,9 +108,9 @@ class Server:
             self.states,
             self.shards,
             limit=10 * settings.read_limit,
-            time_slice_s=settings.at_a_stretch,
+            time_slice_s=settings.time_slice_s,
         )
-        self.dispatcher.on_append = self.projector.changed
+        self.dispatcher.on_append = self.projector.mark_changed
         self.inbox = InboxDrain(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)
         self.reaper = Reaper(eventlog, bus, settings.shards, settings.read_limit)
@@ -130,7 +130,11 @@ class Server:
             DutyLoop(self.keeper, settings.shard_interval, slowest=settings.renew_every / 2),
             inbox,
             timers,
-            DutyLoop(self.reaper, settings.reaper_interval, after=min(settings.lease / 1e6, BACK)),
+            DutyLoop(
+                self.reaper,
+                settings.reaper_interval,
+                after=min(settings.lease / 1e6, REAPER_START_DELAY_S),
+            ),
             DutyLoop(self.projector, settings.projector_interval),
         ]
         if self.scheduler is not None:
@@ -144,21 +148,21 @@ class Server:
             timers.wake.set()
 
         self.shards.on_change.append(wake_readers)
-        subjects = [bus_port.inbox(shard) for shard in range(settings.shards)]
+        subjects = [bus_port.make_inbox_subject(shard) for shard in range(settings.shards)]
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.dispatcher.run())
                 group.create_task(self._exchange.run())
-                group.create_task(listen(self._bus, subjects, inbox.wake.set))
+                group.create_task(listen_to_hints(self._bus, subjects, inbox.wake.set))
                 for loop in loops:
                     group.create_task(loop.run())
                 if settings.sweep_interval is not None:
                     sweeps = DutyLoop(self.sweeper, settings.sweep_interval)
-                    group.create_task(_later(settings.sweep_interval, sweeps))
+                    group.create_task(_run_later(settings.sweep_interval, sweeps))
         finally:
             self.shards.on_change.remove(wake_readers)
             with suppress(Unavailable, TimeoutError):
-                async with asyncio.timeout(FAREWELL):
+                async with asyncio.timeout(SHARD_RELEASE_TIMEOUT_S):
                     await self.keeper.close()
 
     # -- the worker's channel --
@@ -166,12 +170,12 @@ class Server:
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
         return await self._exchange.exchange(request)
 
-    async def playbook(self, content: str) -> str:
+    async def fetch_playbook(self, content: str) -> str:
         """The text of the playbook with this content hash."""
-        entry = await self.playbooks.text(content)
+        entry = await self.playbooks.get_catalog_entry(content)
         return entry.text
 
-    async def manifest(self, manifest: str) -> list[AddPart]:
+    async def list_manifest_parts(self, manifest: str) -> list[AddPart]:
         return await self._log.parts(manifest)
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
@@ -179,7 +183,7 @@ class Server:
         parse_uri(uri)
         payload = await self._log.blob(ref_id, uri)
         if payload is None:
-            await alive(self._log, {ref_id: uri})
+            await check_not_expired(self._log, {ref_id: uri})
         return payload
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
@@ -190,22 +194,22 @@ class Server:
             )
         await self._log.put_blob(reference, payload)
 
-    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+    async def find_orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         """Those of these addresses that the ended execution does not name and never will."""
         if any(parse_uri(uri).execution_id != execution_id for uri in uris):
             raise InvalidInput(f"not every address is one of execution {execution_id}")
         return await self._log.orphans(execution_id, uris)
 
-    async def credential(self, name: str) -> dict[str, Any]:
+    async def read_credential(self, name: str) -> dict[str, Any]:
         if self._reveal is None:
             raise NotFound(f"there is no credential {name!r}")
-        return await self._reveal(WORKER, name)
+        return await self._reveal(WORKER_IDENTITY, name)
 
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
-        await steplogs.keep(self._log, parts)
+        await steplogs.store_log_parts(self._log, parts)
 
 
-async def _later(seconds: float, loop: DutyLoop) -> None:
+async def _run_later(seconds: float, loop: DutyLoop) -> None:
     """Delay the first run by a whole interval, so that a short-lived process never sweeps."""
     await asyncio.sleep(seconds)
     await loop.run()

@@ -31,7 +31,7 @@ class ChildPins:
     def __init__(self, playbooks: Playbooks) -> None:
         self._playbooks = playbooks
 
-    async def at_start(self, plan: Plan, tenant: Tenant, known: Pins | None = None) -> Pins:
+    async def pin_at_start(self, plan: Plan, tenant: Tenant, known: Pins | None = None) -> Pins:
         """Versions by path; empty for a playbook without children.
 
         `known` are the parent's pins, which stay as they are.
@@ -39,7 +39,7 @@ class ChildPins:
         if not calls_children(plan.playbook):
             return {}
         pins = dict(known or {})
-        size = sum(map(_bytes, pins))
+        size = sum(map(_estimate_pin_bytes, pins))
         seen: set[tuple[str, str | None]] = set()
         pending = list(literal_children(plan.playbook))
         while pending:
@@ -48,13 +48,13 @@ class ChildPins:
                 continue
             seen.add((path, version))
             if version is None and path not in pins:
-                size += _bytes(path)
+                size += _estimate_pin_bytes(path)
                 if size > MAX_PINS_BYTES:
                     return pins
-            pending += await self._look_up(path, version, tenant, pins)
+            pending += await self._pin_child(path, version, tenant, pins)
         return pins
 
-    async def _look_up(
+    async def _pin_child(
         self, path: str, version: str | None, tenant: Tenant, pins: Pins
     ) -> Iterable[tuple[str, str | None]]:
         """Pin the child and return its own children.
@@ -63,15 +63,15 @@ class ChildPins:
         """
         wanted = pins.get(path) if version is None else version
         try:
-            entry = await self._playbooks.find(path, wanted, tenant)
+            entry = await self._playbooks.find_catalog_entry(path, wanted, tenant)
             if version is None:
                 pins[path] = entry.version
-            plan = await self._playbooks.plan(entry.hash)
+            plan = await self._playbooks.get_plan(entry.hash)
             return literal_children(plan.playbook)
         except InvalidInput:
             return ()
 
-    async def at_call(self, message: Message, state: Execution, tenant: Tenant) -> Message:
+    async def pin_at_call(self, message: Message, state: Execution, tenant: Tenant) -> Message:
         """The message, with the child's version if it is the first call of an unpinned child."""
         if not isinstance(message, Report) or not isinstance(message.event, CommandParked):
             return message
@@ -79,12 +79,12 @@ class ChildPins:
         if child is None or not asks_latest(child.version) or child.path in state.pins:
             return message
         try:
-            entry = await self._playbooks.find(child.path, None, tenant)
+            entry = await self._playbooks.find_catalog_entry(child.path, None, tenant)
         except InvalidInput:
             return message
         event = replace(message.event, child=replace(child, pinned=entry.version))
         return replace(message, event=event)
 
 
-def _bytes(path: str) -> int:
+def _estimate_pin_bytes(path: str) -> int:
     return len(path) + 12  # quotes, colon, comma and the number

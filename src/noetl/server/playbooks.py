@@ -11,7 +11,7 @@ from noetl.playbook.children import asks_latest
 from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_registered
-from noetl.playbook.workload import Beginning, merge
+from noetl.playbook.workload import WorkloadContext, merge_workload
 
 Version = str | int | None
 
@@ -26,34 +26,34 @@ class Playbooks:
         self._env = env or {}
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
-    async def plan(self, content: str) -> Plan:
+    async def get_plan(self, content: str) -> Plan:
         """The compiled playbook. Raises `NotFound` or `PlaybookInvalid` if it cannot run."""
         plan = self._plans.get(content)
         if plan is None:
-            plan = compile_plan(read(await self.text(content)), content)
+            plan = compile_plan(load_catalog_entry(await self.get_catalog_entry(content)), content)
             self._plans[content] = plan
             while len(self._plans) > self._limit:
                 self._plans.popitem(last=False)
         self._plans.move_to_end(content)
         return plan
 
-    async def workload(
+    async def make_workload(
         self, entry: CatalogEntry, execution_id: ExecutionId, payload: dict[str, Any] | None
     ) -> dict[str, Any]:
         """The payload merged over the defaults of this version.
 
         Raises `InvalidInput` if a default cannot be rendered.
         """
-        beginning = Beginning(execution_id, entry.path, entry.version, self._env)
-        plan = await self.plan(entry.hash)
-        return merge(plan.playbook, payload, beginning)
+        beginning = WorkloadContext(execution_id, entry.path, entry.version, self._env)
+        plan = await self.get_plan(entry.hash)
+        return merge_workload(plan.playbook, payload, beginning)
 
-    async def text(self, content: str, tenant: Tenant | None = None) -> CatalogEntry:
+    async def get_catalog_entry(self, content: str, tenant: Tenant | None = None) -> CatalogEntry:
         """The catalog entry with this content hash.
 
         Without a tenant: of any tenant, for the playbook that an execution is pinned to.
         """
-        entry = await self._catalog.by_hash(content, tenant)
+        entry = await self._catalog.find_by_hash(content, tenant)
         if entry is None:
             raise NotFound(
                 f"no playbook has the hash {content}",
@@ -61,7 +61,7 @@ class Playbooks:
             )
         return entry
 
-    async def find(
+    async def find_catalog_entry(
         self, path: str, version: Version = None, tenant: Tenant = DEFAULT_TENANT
     ) -> CatalogEntry:
         """The catalog entry of a path and version, or of its latest version."""
@@ -80,5 +80,5 @@ class Playbooks:
         return entry
 
 
-def read(entry: CatalogEntry) -> Playbook:
+def load_catalog_entry(entry: CatalogEntry) -> Playbook:
     return load_registered(entry.text, file=entry.path)

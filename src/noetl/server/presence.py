@@ -13,7 +13,7 @@ from functools import partial
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
-from noetl.log.port import EventLog, Present
+from noetl.log.port import EventLog, WorkerPresence
 from noetl.metrics import Metrics
 from noetl.model.errors import Unavailable
 from noetl.model.exchange import ExchangeRequest
@@ -21,11 +21,13 @@ from noetl.model.ids import DEFAULT_TENANT, Micros
 
 log = logging.getLogger(__name__)
 
-GRACE = 2.0  # seconds in which a worker may connect again
-NOTED_EVERY = 1.0  # seconds between two presence rows of one worker
-NOTED_EVERY_IDLE = 5.0  # the same for a worker without commands
-KEPT: Micros = 15_000_000  # how long a worker is listed after its last request
-ELSEWHERE: Micros = 4_000_000  # a worker with a younger row of another server has moved there
+RECONNECT_GRACE_S = 2.0  # seconds in which a worker may connect again
+NOTE_INTERVAL_S = 1.0  # seconds between two presence rows of one worker
+IDLE_NOTE_INTERVAL_S = 5.0  # the same for a worker without commands
+WORKER_TTL_US: Micros = 15_000_000  # how long a worker is listed after its last request
+MOVED_WORKER_AGE_US: Micros = (
+    4_000_000  # a worker with a younger row of another server has moved there
+)
 
 Connection = tuple[str, int]
 
@@ -40,7 +42,7 @@ class Presence:
         shards: int,
         server: str,
         metrics: Metrics,
-        grace: float = GRACE,
+        grace: float = RECONNECT_GRACE_S,
     ) -> None:
         self._log = eventlog
         self._bus = bus
@@ -49,57 +51,57 @@ class Presence:
         self._metrics = metrics
         self._grace = grace
         self._holders: dict[Connection, str] = {}
-        self._open: dict[str, set[Connection]] = {}
-        self._missing: dict[str, asyncio.TimerHandle] = {}
-        self._noted: dict[str, float] = {}
+        self._connections: dict[str, set[Connection]] = {}
+        self._loss_timers: dict[str, asyncio.TimerHandle] = {}
+        self._noted_at: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def arrived(self, request: ExchangeRequest, connection: Connection | None) -> None:
+    def note_request(self, request: ExchangeRequest, connection: Connection | None) -> None:
         """Record that this worker has sent a request over this connection."""
         worker = request.holder
-        loss_timer = self._missing.pop(worker, None)
+        loss_timer = self._loss_timers.pop(worker, None)
         if loss_timer is not None:
             loss_timer.cancel()
         if connection is not None and self._holders.get(connection) != worker:
-            self.left(connection)
+            self.forget_connection(connection)
             self._holders[connection] = worker
-            self._open.setdefault(worker, set()).add(connection)
-        self._note(worker, request)
+            self._connections.setdefault(worker, set()).add(connection)
+        self._note_worker(worker, request)
 
-    def left(self, connection: Connection | None) -> None:
+    def forget_connection(self, connection: Connection | None) -> None:
         """Record that a connection has ended, for any reason."""
         if connection is None:
             return
         worker = self._holders.pop(connection, None)
         if worker is None:
             return
-        others = self._open[worker]
+        others = self._connections[worker]
         others.discard(connection)
         if others:
             return
-        del self._open[worker]
+        del self._connections[worker]
         if not self._closed:
             loop = asyncio.get_running_loop()
-            self._missing[worker] = loop.call_later(self._grace, self._give_up, worker)
+            self._loss_timers[worker] = loop.call_later(self._grace, self._declare_lost, worker)
 
     def close(self) -> None:
         """Stop watching: this server ends, so broken connections say nothing about workers."""
         self._closed = True
-        for timer in self._missing.values():
+        for timer in self._loss_timers.values():
             timer.cancel()
-        self._missing.clear()
+        self._loss_timers.clear()
         for task in self._tasks:
             task.cancel()
 
-    def _note(self, worker: str, request: ExchangeRequest) -> None:
+    def _note_worker(self, worker: str, request: ExchangeRequest) -> None:
         now = asyncio.get_running_loop().time()
-        interval = NOTED_EVERY if request.held else NOTED_EVERY_IDLE
-        last_noted = self._noted.get(worker, float("-inf"))
+        interval = NOTE_INTERVAL_S if request.held else IDLE_NOTE_INTERVAL_S
+        last_noted = self._noted_at.get(worker, float("-inf"))
         if now - last_noted < interval:
             return
-        self._noted[worker] = now
-        present = Present(
+        self._noted_at[worker] = now
+        present = WorkerPresence(
             worker=worker,
             server=self._server,
             tenant=DEFAULT_TENANT,
@@ -107,33 +109,33 @@ class Presence:
             free=request.free,
             held=len(request.held),
         )
-        self._spawn(partial(self._log.note_worker, present, KEPT))
+        self._spawn_task(partial(self._log.note_worker, present, WORKER_TTL_US))
 
-    def _give_up(self, worker: str) -> None:
-        del self._missing[worker]
-        self._noted.pop(worker, None)
-        self._spawn(partial(self._lose, worker))
+    def _declare_lost(self, worker: str) -> None:
+        del self._loss_timers[worker]
+        self._noted_at.pop(worker, None)
+        self._spawn_task(partial(self._release_lost_worker, worker))
 
-    async def _lose(self, worker: str) -> None:
+    async def _release_lost_worker(self, worker: str) -> None:
         workers = await self._log.workers(DEFAULT_TENANT)
         rows = {row.worker: row for row in workers}
         row = rows.get(worker)
-        if row is not None and row.server != self._server and row.age < ELSEWHERE:
+        if row is not None and row.server != self._server and row.age < MOVED_WORKER_AGE_US:
             return
         lost_commands = await self._log.lose(worker)
         log.info("worker lost", extra={"worker": worker, "commands": lost_commands})
         self._metrics.workers_lost.inc()
         if lost_commands:
             for shard in range(self._shards):
-                await self._bus.publish(bus_port.inbox(shard))
+                await self._bus.publish(bus_port.make_inbox_subject(shard))
 
-    def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        task = asyncio.ensure_future(_quietly(work))
+    def _spawn_task(self, work: Callable[[], Awaitable[None]]) -> None:
+        task = asyncio.ensure_future(_run_quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _quietly(work: Callable[[], Awaitable[None]]) -> None:
+async def _run_quietly(work: Callable[[], Awaitable[None]]) -> None:
     """Run it and log its errors. A failure does no harm: the worker is noted again with its next
     request, and leases run out by themselves."""
     try:

@@ -16,30 +16,30 @@ from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.catalog.port import CatalogEntry
 from noetl.engine import inheriting
-from noetl.engine.rewinding import Rewound
+from noetl.engine.rewinding import RewoundExecution
 from noetl.engine.state import Execution
-from noetl.log.port import EventLog, Pinned
+from noetl.log.port import EventLog, PinnedExecution
 from noetl.model import codec
-from noetl.model.approvals import HINT as APPROVAL_HINT
+from noetl.model.approvals import APPROVAL_HINT as APPROVAL_HINT
 from noetl.model.approvals import is_approval, problem_with_approval
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
 from noetl.playbook.plan import Plan
-from noetl.playbook.workload import over
+from noetl.playbook.workload import merge_deep
 from noetl.server.pins import ChildPins
 from noetl.server.playbooks import Playbooks, Version
 from noetl.server.states import States, Unfoldable
 
-SIGNAL_LIMIT = 8 * 1024
+MAX_SIGNAL_BYTES = 8 * 1024
 
 
 def check_signal(name: str, payload: Any, what: str) -> None:
     """Refuse a payload that is too large, and an approval that neither approves nor rejects."""
     size = len(codec.encode(payload))
-    if size > SIGNAL_LIMIT:
+    if size > MAX_SIGNAL_BYTES:
         raise InvalidInput(
-            f"{what} is {size} bytes, the limit is {SIGNAL_LIMIT}", hint="send a reference"
+            f"{what} is {size} bytes, the limit is {MAX_SIGNAL_BYTES}", hint="send a reference"
         )
     if not is_approval(name):
         return
@@ -86,12 +86,12 @@ class PreparedRepeat:
     before: dict[str, Any]
     workload: dict[str, Any]
     inherits: bool
-    rewound: Rewound | None = None  # for a rerun from a step
+    rewound: RewoundExecution | None = None  # for a rerun from a step
     # steps that run failed items again, although this version writes `loop.in` differently
     changed_loops: tuple[str, ...] = ()
 
 
-def _never_entered(ended: Execution, step: str) -> Conflict:
+def _make_not_run_conflict(ended: Execution, step: str) -> Conflict:
     record = ended.steps.get(step)
     if record is not None and record.status == "inherited" and ended.retry_of is not None:
         message = f"step {step!r} did not run in execution {ended.execution_id}: it took its result over from"
@@ -109,7 +109,7 @@ def _never_entered(ended: Execution, step: str) -> Conflict:
 
 def _check_retry(ended: Execution) -> None:
     """Refuse to retry a completed execution, unless a loop of it has failed items."""
-    if ended.status != "completed" or inheriting.loops_with_failed_items(ended):
+    if ended.status != "completed" or inheriting.find_loops_with_failed_items(ended):
         return
     message = f"execution {ended.execution_id} has completed, and nothing is left to run: "
     message += "none of its items can be run again"
@@ -118,7 +118,7 @@ def _check_retry(ended: Execution) -> None:
 
 def _check_inheritance(plan: Plan, ended: Execution, version: int | None) -> None:
     """Refuse a version that does not fit to the state of the ended execution."""
-    problems = inheriting.misfits(plan, ended)
+    problems = inheriting.find_misfits(plan, ended)
     if problems:
         raise Conflict(
             f"version {version} cannot go on from execution {ended.execution_id}: {'; '.join(problems)}",
@@ -151,7 +151,7 @@ class Requests:
     async def start(self, path: str | None = None, **options: Unpack[StartOptions]) -> ExecutionId:
         """Start an execution. A known `start_key` returns the execution that it started before."""
         start, workload = await self.prepare(path, **options)
-        return await self.begin(start, workload)
+        return await self.write_start(start, workload)
 
     async def prepare(
         self,
@@ -170,8 +170,8 @@ class Requests:
         A caller that writes the start itself then wakes the owner of its shard. A caller that may
         have to repeat the call without a `start_key` draws an id first and passes `execution_id`.
         """
-        entry = await self._entry(path, content, version, tenant)
-        plan = await self._playbooks.plan(entry.hash)
+        entry = await self._find_entry_to_start(path, content, version, tenant)
+        plan = await self._playbooks.get_plan(entry.hash)
         start = Start(
             execution_id=execution_id or self._new_id(),
             path=entry.path,
@@ -180,14 +180,14 @@ class Requests:
             start_key=start_key,
             tenant=tenant,
             by=by,
-            pins=await self._pins.at_start(plan, tenant),
+            pins=await self._pins.pin_at_start(plan, tenant),
         )
-        workload = await self._playbooks.workload(entry, start.execution_id, payload)
+        workload = await self._playbooks.make_workload(entry, start.execution_id, payload)
         return start, workload
 
-    async def begun(self, start: Start) -> None:
+    async def announce_start(self, start: Start) -> None:
         """Wake the owner of its shard. Call it after the start is written."""
-        await self._hint(start.execution_id)
+        await self._hint_owner(start.execution_id)
 
     async def repeat(
         self,
@@ -209,7 +209,7 @@ class Requests:
             path=repeat.ended.path,
             playbook=repeat.plan.hash,
             version=repeat.version,
-            pins=await self._pins.at_start(repeat.plan, repeat.tenant),
+            pins=await self._pins.pin_at_start(repeat.plan, repeat.tenant),
             start_key=key,
             tenant=repeat.tenant,
             by=by,
@@ -217,7 +217,7 @@ class Requests:
             from_step=wish.from_step,
             workload_by_reference=repeat.ended.workload_by_reference,
         )
-        return await self.begin(start, repeat.workload)
+        return await self.write_start(start, repeat.workload)
 
     async def retry(
         self, execution_id: ExecutionId, request: str, *, by: str | None = None
@@ -235,8 +235,8 @@ class Requests:
         self, execution_id: ExecutionId, wish: RepeatWish, new_id: ExecutionId | None = None
     ) -> PreparedRepeat:
         """What a repeat would do. Raises `Conflict` or `NotFound` if it is not possible."""
-        pinned = await self._pinned(execution_id)
-        ended = await self._ended(execution_id)
+        pinned = await self._get_pinned(execution_id)
+        ended = await self._read_ended_state(execution_id)
         if ended is None:
             raise Conflict(
                 f"execution {execution_id} has not ended",
@@ -244,12 +244,12 @@ class Requests:
             )
         if wish.how == "retry":
             _check_retry(ended)
-        entry = await self._entry_to_repeat(pinned, ended, wish)
+        entry = await self._find_entry_to_repeat(pinned, ended, wish)
         changed = entry.hash != pinned.playbook
-        plan = await self._playbooks.plan(entry.hash)
+        plan = await self._playbooks.get_plan(entry.hash)
         rewound = None
         if wish.from_step is not None:
-            rewound = await self._rewound(plan, ended, wish.from_step)
+            rewound = await self._rewind_to_step(plan, ended, wish.from_step)
             ended = rewound.state
         prepared = PreparedRepeat(
             plan=plan,
@@ -263,33 +263,33 @@ class Requests:
         )
         if changed and prepared.inherits:
             _check_inheritance(plan, ended, entry.version)
-            before = await self._playbooks.plan(pinned.playbook)
+            before = await self._playbooks.get_plan(pinned.playbook)
             prepared = dataclasses.replace(
-                prepared, changed_loops=inheriting.changed_loops(before, plan, ended)
+                prepared, changed_loops=inheriting.find_changed_loops(before, plan, ended)
             )
         if wish.payload or changed:
-            payload = over(pinned.workload, wish.payload)
-            workload = await self._playbooks.workload(entry, new_id or execution_id, payload)
+            payload = merge_deep(pinned.workload, wish.payload)
+            workload = await self._playbooks.make_workload(entry, new_id or execution_id, payload)
             prepared = dataclasses.replace(prepared, workload=workload)
         return prepared
 
-    async def _entry_to_repeat(
-        self, pinned: Pinned, ended: Execution, wish: RepeatWish
+    async def _find_entry_to_repeat(
+        self, pinned: PinnedExecution, ended: Execution, wish: RepeatWish
     ) -> CatalogEntry:
-        text = await self._playbooks.text(pinned.playbook)
+        text = await self._playbooks.get_catalog_entry(pinned.playbook)
         if wish.version is not None:
-            return await self._playbooks.find(ended.path, wish.version, pinned.tenant)
+            return await self._playbooks.find_catalog_entry(ended.path, wish.version, pinned.tenant)
         return replace(text, path=ended.path, version=ended.version or 0)
 
-    async def _rewound(self, plan: Plan, ended: Execution, step: str) -> Rewound:
+    async def _rewind_to_step(self, plan: Plan, ended: Execution, step: str) -> RewoundExecution:
         """The execution before its last entry of this step. Raises if it cannot begin there."""
         if step not in plan.steps:
             raise NotFound(
                 f"the playbook has no step {step!r}", hint=f"steps: {', '.join(plan.steps)}"
             )
-        rewound = await self._states.rewound(ended.execution_id, step, plan)
+        rewound = await self._states.rewind_execution(ended.execution_id, step, plan)
         if rewound is None:
-            raise _never_entered(ended, step)
+            raise _make_not_run_conflict(ended, step)
         if rewound.final:
             message = f"step {step!r} is the final step of the playbook: it runs at the end of every execution"
             raise Conflict(message, hint="rerun it from an earlier step, or from the beginning")
@@ -300,22 +300,22 @@ class Requests:
     async def cancel(
         self, execution_id: ExecutionId, request: str, *, by: str | None = None
     ) -> bool:
-        return await self._post(execution_id, Cancel(request=request, by=by))
+        return await self._post_to_inbox(execution_id, Cancel(request=request, by=by))
 
     async def pause(
         self, execution_id: ExecutionId, request: str, *, by: str | None = None
     ) -> bool:
-        return await self._post(execution_id, Pause(request=request, by=by))
+        return await self._post_to_inbox(execution_id, Pause(request=request, by=by))
 
     async def resume(
         self, execution_id: ExecutionId, request: str, *, by: str | None = None
     ) -> bool:
-        return await self._post(execution_id, Resume(request=request, by=by))
+        return await self._post_to_inbox(execution_id, Resume(request=request, by=by))
 
     async def release(
         self, execution_id: ExecutionId, request: str, *, by: str | None = None
     ) -> bool:
-        return await self._post(execution_id, Release(request=request, by=by))
+        return await self._post_to_inbox(execution_id, Release(request=request, by=by))
 
     async def signal(
         self,
@@ -327,46 +327,46 @@ class Requests:
         by: str | None = None,
     ) -> bool:
         check_signal(name, payload, "the signal's payload")
-        return await self._post(
+        return await self._post_to_inbox(
             execution_id, Signal(name=name, request=request, payload=payload, by=by)
         )
 
-    async def _entry(
+    async def _find_entry_to_start(
         self, path: str | None, content: str | None, version: Version, tenant: Tenant
     ) -> CatalogEntry:
         if content is not None:
-            return await self._playbooks.text(content, tenant)
+            return await self._playbooks.get_catalog_entry(content, tenant)
         if path is None:
             raise InvalidInput("which playbook?", hint="give a path or a content hash")
-        return await self._playbooks.find(path, version, tenant)
+        return await self._playbooks.find_catalog_entry(path, version, tenant)
 
-    async def begin(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
+    async def write_start(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         """Write a prepared start. A known `start_key` returns the execution that it started."""
         execution_id = await self._log.start(start, workload)
-        await self._hint(execution_id)
+        await self._hint_owner(execution_id)
         return execution_id
 
-    async def _post(self, execution_id: ExecutionId, message: Message) -> bool:
+    async def _post_to_inbox(self, execution_id: ExecutionId, message: Message) -> bool:
         """Write the message into the inbox; False if a request with its key is there already.
 
         Raises `Conflict` if the execution has ended.
         """
-        await self._pinned(execution_id)
-        if await self._ended(execution_id) is not None:
+        await self._get_pinned(execution_id)
+        if await self._read_ended_state(execution_id) is not None:
             raise Conflict(
                 f"execution {execution_id} has ended", hint="the end is final; retry or rerun it"
             )
         posted = await self._log.post(execution_id, message)
-        await self._hint(execution_id)
+        await self._hint_owner(execution_id)
         return posted
 
-    async def _pinned(self, execution_id: ExecutionId) -> Pinned:
-        pinned = await self._log.pinned(execution_id)
+    async def _get_pinned(self, execution_id: ExecutionId) -> PinnedExecution:
+        pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
         return pinned
 
-    async def _ended(self, execution_id: ExecutionId) -> Execution | None:
+    async def _read_ended_state(self, execution_id: ExecutionId) -> Execution | None:
         """Its final state if it has ended, from the log: the projection may lag behind."""
         try:
             loaded = await self._states.read(execution_id)
@@ -376,5 +376,5 @@ class Requests:
             return None
         return loaded.state
 
-    async def _hint(self, execution_id: ExecutionId) -> None:
-        await self._bus.publish(bus_port.inbox(shard_of(execution_id, self._shards)))
+    async def _hint_owner(self, execution_id: ExecutionId) -> None:
+        await self._bus.publish(bus_port.make_inbox_subject(shard_of(execution_id, self._shards)))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from noetl.model.exchange import LEASE, RENEW_EVERY
+from noetl.model.exchange import LEASE_MICROS, RENEW_INTERVAL_MICROS
 from noetl.model.ids import Micros
 
 
@@ -14,10 +14,10 @@ class ServerSettings:
     name: str = "server"
     address: str | None = None
     shards: int = 16  # must be the number that the database was made with
-    lease: Micros = LEASE
+    lease: Micros = LEASE_MICROS
     # seconds between renewals of the server's lease; while the store is unavailable, tries are at
     # most half of it apart, so that the lease does not lapse
-    renew_every: float = RENEW_EVERY / 1e6
+    renew_every: float = RENEW_INTERVAL_MICROS / 1e6
     shard_interval: float = 0.5
     inbox_interval: float = 0.5  # a hint makes it shorter
     timer_interval: float = 0.2
@@ -34,7 +34,7 @@ class ServerSettings:
     read_limit: int = 200  # rows that a duty reads at once
     # seconds of computing until waiting requests get a turn of the event loop; None: no limit,
     # for processes that answer no requests meanwhile
-    at_a_stretch: float | None = None
+    time_slice_s: float | None = None
     states: int = 10_000  # executions cached in memory
     plans: int = 500  # compiled playbooks cached in memory
     env: Mapping[str, str] = field(default_factory=dict)  # for `env.*` in workload defaults

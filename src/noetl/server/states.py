@@ -14,16 +14,16 @@ import msgspec
 from msgspec import Struct
 
 from noetl.engine.fold import evolve
-from noetl.engine.rewinding import Rewinding, Rewound
-from noetl.engine.state import Execution, PinnedPlaybook, decode, empty
-from noetl.engine.summary import state_hash
-from noetl.log.port import EventLog, Projection, Recorded
+from noetl.engine.rewinding import ExecutionRewinder, RewoundExecution
+from noetl.engine.state import Execution, PinnedPlaybook, decode_execution, make_empty_execution
+from noetl.engine.summary import hash_state
+from noetl.log.port import EventLog, Projection, RecordedEvent
 from noetl.model.errors import Conflict, NoetlError, StoreUnavailable, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.playbook.plan import Plan
 from noetl.server.playbooks import Playbooks
 
-PAGE = 10_000
+EVENTS_PER_READ = 10_000
 MAX_REWOUND = 8  # rewound executions in memory, from the preview of a rerun until it begins
 
 
@@ -66,28 +66,28 @@ class States:
         self._log = log
         self._playbooks = playbooks
         self._limit = limit
-        self._kept: OrderedDict[ExecutionId, LoadedState] = OrderedDict()
-        self._begun: OrderedDict[ExecutionId, None] = OrderedDict()  # assumed to be new once
-        self._rewound: OrderedDict[tuple[ExecutionId, str, str], Rewound] = OrderedDict()
+        self._cached_states: OrderedDict[ExecutionId, LoadedState] = OrderedDict()
+        self._assumed_new: OrderedDict[ExecutionId, None] = OrderedDict()  # assumed to be new once
+        self._rewound: OrderedDict[tuple[ExecutionId, str, str], RewoundExecution] = OrderedDict()
 
     async def get(self, execution_id: ExecutionId) -> LoadedState | None:
         """None if there is no such execution. Raises `Unfoldable`."""
-        cached = self._kept.get(execution_id)
+        cached = self._cached_states.get(execution_id)
         if cached is not None:
-            self._kept.move_to_end(execution_id)
+            self._cached_states.move_to_end(execution_id)
             return cached
         loaded = await self.read(execution_id)
         if loaded is not None:
-            self.keep(execution_id, loaded)
+            self.cache_state(execution_id, loaded)
         return loaded
 
     async def prefetch(self, execution_ids: Iterable[ExecutionId]) -> None:
         """Load the missing ones concurrently. Errors are ignored here: `get` raises them again."""
-        cold = [id_ for id_ in dict.fromkeys(execution_ids) if id_ not in self._kept]
+        cold = [id_ for id_ in dict.fromkeys(execution_ids) if id_ not in self._cached_states]
         if len(cold) > 1:
             await asyncio.gather(*map(self.get, cold), return_exceptions=True)
 
-    async def begin(self, execution_ids: Iterable[ExecutionId]) -> None:
+    async def assume_new(self, execution_ids: Iterable[ExecutionId]) -> None:
         """Cache an empty state for each of these, without reading their events.
 
         If one is not new after all, compare-and-set fails at the append and the state is read then.
@@ -95,55 +95,57 @@ class States:
         new = [
             id_
             for id_ in dict.fromkeys(execution_ids)
-            if id_ not in self._kept and id_ not in self._begun
+            if id_ not in self._cached_states and id_ not in self._assumed_new
         ]
         if not new:
             return
         for execution_id, pinned in (await self._log.pins(new)).items():
             try:
-                plan = await self._playbooks.plan(pinned.playbook)
+                plan = await self._playbooks.get_plan(pinned.playbook)
             except NoetlError:
                 continue  # `get` raises it again
             fixed = PinnedPlaybook(
                 execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant
             )
-            self.keep(execution_id, LoadedState(fixed, empty(execution_id), 0))
-            self._begun[execution_id] = None
-        while len(self._begun) > self._limit:
-            self._begun.popitem(last=False)
+            self.cache_state(
+                execution_id, LoadedState(fixed, make_empty_execution(execution_id), 0)
+            )
+            self._assumed_new[execution_id] = None
+        while len(self._assumed_new) > self._limit:
+            self._assumed_new.popitem(last=False)
 
-    def keep(self, execution_id: ExecutionId, loaded: LoadedState) -> None:
+    def cache_state(self, execution_id: ExecutionId, loaded: LoadedState) -> None:
         """Cache a state unless a newer one is there: two readers may finish in any order."""
-        cached = self._kept.get(execution_id)
+        cached = self._cached_states.get(execution_id)
         if cached is None or cached.seq <= loaded.seq:
-            self._kept[execution_id] = loaded
-        self._kept.move_to_end(execution_id)
-        while len(self._kept) > self._limit:
-            self._kept.popitem(last=False)
+            self._cached_states[execution_id] = loaded
+        self._cached_states.move_to_end(execution_id)
+        while len(self._cached_states) > self._limit:
+            self._cached_states.popitem(last=False)
 
     def forget(self, execution_id: ExecutionId) -> None:
-        self._kept.pop(execution_id, None)
+        self._cached_states.pop(execution_id, None)
 
     def forget_all(self, execution_ids: Iterable[ExecutionId]) -> None:
         for execution_id in execution_ids:
             self.forget(execution_id)
 
-    def kept(self) -> list[ExecutionId]:
-        return list(self._kept)
+    def list_cached(self) -> list[ExecutionId]:
+        return list(self._cached_states)
 
     async def read(self, execution_id: ExecutionId) -> LoadedState | None:
         """Read the state from the store, without the cache. None if there is no such execution.
 
         Any error that concerns only this execution becomes `Unfoldable`.
         """
-        pinned = await self._log.pinned(execution_id)
+        pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             return None
-        fold = Fold(empty(execution_id))
+        fold = Fold(make_empty_execution(execution_id))
         try:
-            await self._fold(execution_id, fold)
+            await self._fold_log(execution_id, fold)
             fold.at = "playbook"
-            plan = await self._playbooks.plan(pinned.playbook)
+            plan = await self._playbooks.get_plan(pinned.playbook)
         except Unavailable:
             raise
         except Exception as error:
@@ -154,7 +156,9 @@ class States:
         )
         return LoadedState(fixed, fold.state, fold.seq)
 
-    async def rewound(self, execution_id: ExecutionId, step: str, plan: Plan) -> Rewound | None:
+    async def rewind_execution(
+        self, execution_id: ExecutionId, step: str, plan: Plan
+    ) -> RewoundExecution | None:
         """An ended execution as of the last entry of the step; None if the step was not entered.
 
         Reads all events of the execution. Raises `Conflict` if they cannot be read.
@@ -162,51 +166,53 @@ class States:
         cache_key = (execution_id, step, plan.hash)
         if cache_key in self._rewound:
             return self._rewound[cache_key]
-        rewinding = Rewinding(plan, execution_id, step)
+        rewinding = ExecutionRewinder(plan, execution_id, step)
         seq = 0
         while True:
-            page = await self._page_to_rewind(execution_id, seq)
+            page = await self._read_page_to_rewind(execution_id, seq)
             for recorded in page:
-                rewinding.add(recorded.event)
+                rewinding.fold_event(recorded.event)
                 seq = recorded.seq
-            if len(page) < PAGE:
+            if len(page) < EVENTS_PER_READ:
                 break
-        rewound = rewinding.result()
+        rewound = rewinding.make_rewound()
         if rewound is not None:
             self._rewound[cache_key] = rewound
         while len(self._rewound) > MAX_REWOUND:
             self._rewound.popitem(last=False)
         return rewound
 
-    async def _page_to_rewind(self, execution_id: ExecutionId, after: int) -> list[Recorded]:
+    async def _read_page_to_rewind(
+        self, execution_id: ExecutionId, after: int
+    ) -> list[RecordedEvent]:
         try:
-            return await self._log.events(execution_id, after, PAGE)
+            return await self._log.events(execution_id, after, EVENTS_PER_READ)
         except StoreUnavailable as error:
             message = f"execution {execution_id} cannot be rerun from a step, because its events cannot be read: {error}"
             raise Conflict(message, hint=f"{error.hint}; or rerun it from the beginning") from error
 
-    async def _fold(self, execution_id: ExecutionId, fold: "Fold") -> None:
-        snapshot = _snapshot(await self._log.projection(execution_id))
+    async def _fold_log(self, execution_id: ExecutionId, fold: "Fold") -> None:
+        snapshot = _decode_snapshot(await self._log.projection(execution_id))
         if snapshot is not None:
             fold.state, fold.seq = snapshot
         while True:
             fold.at = f"read:{fold.seq}"
-            page = await self._log.events(execution_id, fold.seq, PAGE)
+            page = await self._log.events(execution_id, fold.seq, EVENTS_PER_READ)
             for recorded in page:
                 fold.at = f"fold:{recorded.seq}"
                 fold.state, fold.seq = evolve(fold.state, recorded.event), recorded.seq
-            if len(page) < PAGE:
+            if len(page) < EVENTS_PER_READ:
                 return
 
 
-def _snapshot(row: Projection | None) -> tuple[Execution, int] | None:
+def _decode_snapshot(row: Projection | None) -> tuple[Execution, int] | None:
     """The row's snapshot and its seq. None if it does not match its hash or has an older shape.
 
     The log is the source of truth, so such a state is folded from the first event.
     """
-    if row is None or row.state is None or row.state_hash != state_hash(row.state):
+    if row is None or row.state is None or row.state_hash != hash_state(row.state):
         return None
     try:
-        return decode(row.state), row.last_seq
+        return decode_execution(row.state), row.last_seq
     except msgspec.DecodeError:
         return None

@@ -3,7 +3,7 @@
 import logging
 from hashlib import sha256
 
-from noetl.log.port import BLOB_LIMIT, EventLog
+from noetl.log.port import MAX_BLOB_BYTES, EventLog
 from noetl.model.errors import BadReference
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
@@ -11,7 +11,7 @@ from noetl.model.reference import parse_uri
 log = logging.getLogger(__name__)
 
 
-async def keep(eventlog: EventLog, parts: tuple[StoredRef, ...]) -> None:
+async def store_log_parts(eventlog: EventLog, parts: tuple[StoredRef, ...]) -> None:
     """Store these parts; they are durable when it returns.
 
     Skips invalid parts: refusing them would only make the worker send them again.
@@ -33,6 +33,6 @@ def _is_log(part: StoredRef) -> bool:
         return False
     if not (is_log_uri and has_valid_id):
         return False
-    if not 0 < len(payload) <= BLOB_LIMIT:
+    if not 0 < len(payload) <= MAX_BLOB_BYTES:
         return False
     return sha256(payload).hexdigest() == reference.sha256

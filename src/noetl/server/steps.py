@@ -4,10 +4,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from noetl.engine.state import Activation, Execution, LoopState, Record
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.ids import Micros
 
-WORDS = {"ok": "completed", "error": "failed", "none": "waiting"}  # other statuses stay as they are
+STATUS_WORDS = {
+    "ok": "completed",
+    "error": "failed",
+    "none": "waiting",
+}  # other statuses stay as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class LoopProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class StepSeen:
+class StepSummary:
     """A step; `started_at` and `ended_at` are the times of its last run."""
 
     status: str
@@ -37,7 +41,7 @@ class StepSeen:
             return None
         return (self.ended_at - self.started_at) / 1e6
 
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The step as JSON."""
         loop = None if self.loop is None else asdict(self.loop)
         return {
@@ -51,35 +55,35 @@ class StepSeen:
 
 
 def _iso_or_none(at: Micros | None) -> str | None:
-    return iso(at) if at else None
+    return format_iso(at) if at else None
 
 
-def steps_of(state: Execution) -> dict[str, StepSeen]:
+def summarize_steps(state: Execution) -> dict[str, StepSummary]:
     """The steps by name, in the order they began."""
-    steps = {name: _over(record) for name, record in state.steps.items()}
+    steps = {name: _summarize_ended(record) for name, record in state.steps.items()}
     for activation in state.activations.values():
         earlier = steps.get(activation.step)
         runs = 0 if earlier is None else earlier.runs
-        steps[activation.step] = _live(activation, runs)
+        steps[activation.step] = _summarize_running(activation, runs)
     return steps
 
 
-def _over(record: Record) -> StepSeen:
+def _summarize_ended(record: Record) -> StepSummary:
     stats = record.stats
     loop = None
     if stats is not None:
         done = stats.ok + stats.failed + stats.skipped
         loop = LoopProgress(done, stats.failed, stats.skipped, stats.total)
-    status = WORDS.get(record.status, record.status)
-    return StepSeen(status, record.runs, record.entered_at, record.ended_at, loop)
+    status = STATUS_WORDS.get(record.status, record.status)
+    return StepSummary(status, record.runs, record.entered_at, record.ended_at, loop)
 
 
-def _live(activation: Activation, runs: int) -> StepSeen:
-    loop = None if activation.loop is None else _progress(activation.loop)
-    return StepSeen("running", max(activation.run, runs), activation.entered_at, None, loop)
+def _summarize_running(activation: Activation, runs: int) -> StepSummary:
+    loop = None if activation.loop is None else _make_loop_progress(activation.loop)
+    return StepSummary("running", max(activation.run, runs), activation.entered_at, None, loop)
 
 
-def _progress(loop: LoopState) -> LoopProgress:
+def _make_loop_progress(loop: LoopState) -> LoopProgress:
     done = loop.ok + loop.failed + loop.skipped + loop.ahead
     has_known_size = loop.mode != "cursor" or loop.drained
     total = loop.size if has_known_size else None

@@ -14,67 +14,69 @@ from collections.abc import Iterable
 from noetl.model.commands import Command
 
 NEVER = float("-inf")  # as a loop time
-KEPT_OWED = 1_000  # workers; a forgotten one gets its command when it renews its leases
+MAX_OWED_WORKERS = 1_000  # workers; a forgotten one gets its command when it renews its leases
 
 
-class Waiter:
+class WaitingRequest:
     """A waiting request of a worker, with its free places."""
 
-    def __init__(self, worker: str, pools: tuple[str, ...], free: int, waiting: "Waiting") -> None:
+    def __init__(
+        self, worker: str, pools: tuple[str, ...], free: int, waiting: "WaitingWorkers"
+    ) -> None:
         self._waiting = waiting
         self.worker = worker
         self.pools = pools
-        self.open = free  # free places without a reservation
-        self.reserved = 0  # places for commands that are being issued
-        self.given: list[Command] = []
-        self.unsure = False  # the outcome of a claim for it is unknown
+        self.open_places = free  # free places without a reservation
+        self.reserved_places = 0  # places for commands that are being issued
+        self.given_commands: list[Command] = []
+        self.is_claim_unsure = False  # the outcome of a claim for it is unknown
         self.woken = asyncio.Event()
-        self.gone = False  # the request has its reply
+        self.is_answered = False  # the request has its reply
 
-    def reserve(self) -> None:
-        self.open -= 1
-        self.reserved += 1
+    def reserve_one(self) -> None:
+        self.open_places -= 1
+        self.reserved_places += 1
 
-    def give(self, command: Command) -> None:
-        self.reserved -= 1
-        if self.gone:
-            self._waiting.give_late(self.worker, command)
+    def give_command(self, command: Command) -> None:
+        self.reserved_places -= 1
+        if self.is_answered:
+            self._waiting.give_late_command(self.worker, command)
             return
-        self.given.append(command)
+        self.given_commands.append(command)
         self.woken.set()
 
     def give_back(self) -> None:
-        self.reserved -= 1
-        self.open += 1
+        self.reserved_places -= 1
+        self.open_places += 1
 
-    def take_open(self) -> int:
+    def reserve_all(self) -> int:
         """Reserve every open place for a claim, and return their number."""
-        places, self.open = self.open, 0
+        places, self.open_places = self.open_places, 0
         return places
 
 
-class Waiting:
+class WaitingWorkers:
     """All waiting requests at this server. Also remembers which pools a claim has found empty,
     until a hint says that there is something in them."""
 
     def __init__(self) -> None:
-        self._pools: dict[str, dict[Waiter, None]] = {}
+        self._pools: dict[str, dict[WaitingRequest, None]] = {}
         self._empty: dict[str, float] = {}  # loop time since when, by pool
-        self._present: dict[str, dict[Waiter, None]] = {}  # by worker
+        self._present: dict[str, dict[WaitingRequest, None]] = {}  # by worker
         # workers that got the lease of a command after they had their reply
         self._owed: dict[str, None] = {}
 
-    def enter(self, worker: str, pools: tuple[str, ...], free: int) -> Waiter:
+    def add_request(self, worker: str, pools: tuple[str, ...], free: int) -> WaitingRequest:
         """Register a waiting request of a worker."""
-        waiter = Waiter(worker, pools, free, self)
+        waiter = WaitingRequest(worker, pools, free, self)
         self._present.setdefault(worker, {})[waiter] = None
         for pool in pools:
             self._pools.setdefault(pool, {})[waiter] = None
         return waiter
 
-    def leave(self, waiter: Waiter) -> None:
+    def remove_request(self, waiter: WaitingRequest) -> None:
         """Remove a request that gets its reply."""
-        waiter.gone = True
+        waiter.is_answered = True
         for pool in waiter.pools:
             self._pools.get(pool, {}).pop(waiter, None)
         others = self._present[waiter.worker]
@@ -82,29 +84,29 @@ class Waiting:
         if not others:
             del self._present[waiter.worker]
 
-    def give_late(self, worker: str, command: Command) -> None:
+    def give_late_command(self, worker: str, command: Command) -> None:
         """Hand out a command that was reserved for a request that has its reply by now.
 
         The lease belongs to the worker, so any request of the same worker may take it.
         """
         for waiter in self._present.get(worker, ()):
-            waiter.given.append(command)
+            waiter.given_commands.append(command)
             waiter.woken.set()
             return
         self._owed[worker] = None
-        if len(self._owed) > KEPT_OWED:
+        if len(self._owed) > MAX_OWED_WORKERS:
             del self._owed[next(iter(self._owed))]
 
-    def owes(self, worker: str) -> bool:
+    def take_owed(self, worker: str) -> bool:
         """Whether the worker has a lease it may not know of. The caller must read its leases then:
         the next call returns False."""
         return self._owed.pop(worker, self) is None
 
-    def reserve(self, pool: str) -> Waiter | None:
+    def reserve_place(self, pool: str) -> WaitingRequest | None:
         """Reserve a place at the worker that has waited longest; None if there is no open place."""
         for waiter in self._pools.get(pool, ()):
-            if waiter.open > 0:
-                waiter.reserve()
+            if waiter.open_places > 0:
+                waiter.reserve_one()
                 return waiter
         return None
 
@@ -113,16 +115,16 @@ class Waiting:
         times = [self._empty.get(pool, NEVER) for pool in pools]
         return min(times, default=NEVER)
 
-    def emptied(self, pools: Iterable[str], now: float) -> None:
+    def mark_empty(self, pools: Iterable[str], now: float) -> None:
         """Note that a claim found these pools empty."""
         self._empty.update(dict.fromkeys(pools, now))
 
-    def doubt(self, pools: Iterable[str]) -> None:
+    def forget_empty(self, pools: Iterable[str]) -> None:
         """Forget that these pools are empty: the next claim may find something."""
         for pool in pools:
             self._empty.pop(pool, None)
 
-    def wake(self, pools: Iterable[str]) -> None:
+    def wake_pools(self, pools: Iterable[str]) -> None:
         """Wake the workers of these pools: there may be commands."""
         for pool in pools:
             self._empty.pop(pool, None)

@@ -6,11 +6,11 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from noetl.engine.issuing import pool_of
+from noetl.engine.issuing import get_step_pool
 from noetl.engine.machine import Advance
 from noetl.engine.state import Execution
 from noetl.log.limits import check_size
-from noetl.log.port import BATCH_EVENTS, ExecutionPart, Handoff
+from noetl.log.port import MAX_BATCH_EVENTS, ExecutionPart, Handoff
 from noetl.model.commands import Command
 from noetl.model.decisions import Effect, Finish, Issue, Park, Requeue, Stop
 from noetl.model.events import Event, StateConflict
@@ -19,13 +19,13 @@ from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, TimerId
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.server.children import PreparedChildren
 from noetl.server.states import LoadedState
-from noetl.server.waiting import Waiter, Waiting
+from noetl.server.waiting import WaitingRequest, WaitingWorkers
 
-BATCH_BYTES = 4 * 1024 * 1024
+MAX_APPEND_BYTES = 4 * 1024 * 1024
 Answer = Literal["ok", "stale", "refused", "retry"]
 
 
-class Inbound(Struct, eq=False):
+class InboundItem(Struct, eq=False):
     """A message to an execution: an inbox row, a due timer, or a report just sent by a worker."""
 
     execution_id: ExecutionId
@@ -57,12 +57,12 @@ class Inbound(Struct, eq=False):
 class BatchBudget(Struct):
     """How many events and bytes still fit into a batch. The first item always fits."""
 
-    events: int = BATCH_EVENTS
-    bytes: int = BATCH_BYTES
+    events: int = MAX_BATCH_EVENTS
+    bytes: int = MAX_APPEND_BYTES
 
     def take(self, events: int, size: int) -> bool:
         """Use up this much of the budget; False if it does not fit."""
-        is_first = self.events == BATCH_EVENTS
+        is_first = self.events == MAX_BATCH_EVENTS
         if not is_first and (events > self.events or size > self.bytes):
             return False
         self.events -= events
@@ -78,28 +78,28 @@ class ExecutionBatch(Struct, eq=False):
     after: int
     loaded: LoadedState | None = None  # None: no such execution, or its log cannot be folded
     state: Execution | None = None  # after the last decided item; None: nothing to cache
-    aside: bool = False  # quarantined: messages wait in the inbox
+    is_quarantined: bool = False  # quarantined: messages wait in the inbox
     events: list[Event] = field(default_factory=list)
     encoded: list[bytes] = field(default_factory=list)  # the events' bytes
     effects: list[Effect] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     taken: dict[LeaseKey, None] = field(default_factory=dict)
     refs: list[StoredRef] = field(default_factory=list)
-    items: list[tuple[Inbound, Answer]] = field(default_factory=list)
+    items: list[tuple[InboundItem, Answer]] = field(default_factory=list)
     # not consumed, because the execution is quarantined
-    left: list[Inbound] = field(default_factory=list)
-    keys: dict[Inbound, frozenset[str]] = field(default_factory=dict)
+    left_items: list[InboundItem] = field(default_factory=list)
+    keys: dict[InboundItem, frozenset[str]] = field(default_factory=dict)
     # places reserved at waiting workers for commands of this part
-    handoffs: list[tuple[Waiter, Command]] = field(default_factory=list)
-    handed: set[CommandId] = field(default_factory=set)
+    handoffs: list[tuple[WaitingRequest, Command]] = field(default_factory=list)
+    handed_ids: set[CommandId] = field(default_factory=set)
 
-    def consume(self, item: Inbound, answer: Answer) -> None:
+    def consume_item(self, item: InboundItem, answer: Answer) -> None:
         """Consume the item with this part. It gets `answer` once the part is written."""
         self.items.append((item, answer))
 
-    def record(
+    def record_decision(
         self,
-        item: Inbound,
+        item: InboundItem,
         events: tuple[Event, ...],
         advanced: Advance,
         encoded: list[bytes],
@@ -108,7 +108,7 @@ class ExecutionBatch(Struct, eq=False):
         """Add the decision for this item; `events` are those that its message was turned into."""
         self.keys[item] = frozenset([event.key for event in events])
         self.state = advanced.state
-        self.aside = advanced.state.quarantined is not None
+        self.is_quarantined = advanced.state.quarantined is not None
         self.events += advanced.events
         self.encoded += encoded
         self.effects += prepared.effects
@@ -117,18 +117,18 @@ class ExecutionBatch(Struct, eq=False):
         if report is not None:
             self.taken[LeaseKey(report.command_id, report.attempt)] = None
             self.refs += report.refs
-        self.consume(item, "ok")
+        self.consume_item(item, "ok")
 
-    def set_aside(self, event: Event) -> None:
+    def quarantine_with(self, event: Event) -> None:
         """Quarantine the execution with this event, from which no decision follows."""
         self.events.append(event)
         self.encoded.append(check_size(event))
-        self.aside = True
+        self.is_quarantined = True
 
-    def reserve(self, waiting: Waiting) -> None:
+    def reserve_places(self, waiting: WaitingWorkers) -> None:
         """Reserve places at waiting workers for commands that are claimable after this part."""
-        for command in _claimable(self.effects):
-            waiter = waiting.reserve(command.pool)
+        for command in _list_claimable(self.effects):
+            waiter = waiting.reserve_place(command.pool)
             if waiter is not None:
                 self.handoffs.append((waiter, command))
 
@@ -137,25 +137,25 @@ class ExecutionBatch(Struct, eq=False):
             waiter.give_back()
         self.handoffs.clear()
 
-    def hand_out(self) -> None:
+    def hand_out_commands(self) -> None:
         for waiter, command in self.handoffs:
-            waiter.give(command)
-            self.handed.add(command.command_id)
+            waiter.give_command(command)
+            self.handed_ids.add(command.command_id)
         self.handoffs.clear()
 
-    def all_items(self) -> list[Inbound]:
-        return [item for item, _ in self.items] + self.left
+    def all_items(self) -> list[InboundItem]:
+        return [item for item, _ in self.items] + self.left_items
 
-    def pools(self) -> set[str]:
+    def list_hinted_pools(self) -> set[str]:
         """Pools that have new commands for their workers."""
         issued = {
             command.pool
-            for command in _claimable(self.effects)
-            if command.command_id not in self.handed
+            for command in _list_claimable(self.effects)
+            if command.command_id not in self.handed_ids
         }
-        return issued | set(self._requeued())
+        return issued | set(self._list_requeued_pools())
 
-    def _requeued(self) -> Iterator[str]:
+    def _list_requeued_pools(self) -> Iterator[str]:
         """The pools of requeued commands, from the playbook: their effects do not name a pool."""
         if self.loaded is None or self.state is None:
             return
@@ -167,9 +167,9 @@ class ExecutionBatch(Struct, eq=False):
             if live is None:
                 continue
             activation = self.state.activations.get(live.activation)
-            yield pool_of(steps[live.step].step, live.kind, activation)
+            yield get_step_pool(steps[live.step].step, live.kind, activation)
 
-    def part(self) -> ExecutionPart:
+    def make_execution_part(self) -> ExecutionPart:
         items = [item for item, _ in self.items]
         tenant = DEFAULT_TENANT if self.loaded is None else self.loaded.fixed.tenant
         return ExecutionPart(
@@ -192,7 +192,7 @@ class ExecutionBatch(Struct, eq=False):
         )
 
 
-def _claimable(effects: list[Effect]) -> list[Command]:
+def _list_claimable(effects: list[Effect]) -> list[Command]:
     """Commands that these effects issue, and neither end nor park nor delay."""
     claimable: dict[CommandId, Command] = {}
     for effect in effects:

@@ -4,16 +4,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from noetl.results.rowsets import InFile
-from noetl.results.sources import Opened
+from noetl.results.rowsets import ParquetReader
+from noetl.results.sources import FileSource
 
 
-def opened(file: dict[str, Any], name: str) -> InFile:
+def open_task_file(file: dict[str, Any], name: str) -> ParquetReader:
     """Open the file at `path` or `url`. The caller closes it."""
     path = file.get("path")
     if path is not None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return InFile(Opened(descriptor, Path(path)), name)
-    from noetl.results.objects import Signed  # tasks that read local files do not load it
+        return ParquetReader(FileSource(descriptor, Path(path)), name)
+    from noetl.results.objects import SignedObject  # tasks that read local files do not load it
 
-    return InFile(Signed(file["url"], file["size"]), name)
+    return ParquetReader(SignedObject(file["url"], file["size"]), name)

@@ -11,43 +11,43 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Compared = Literal["equal", "greater", "greater_equal", "less", "less_equal", "is_in"]
+Comparison = Literal["equal", "greater", "greater_equal", "less", "less_equal", "is_in"]
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
     column: str
-    compared: Compared
+    comparison: Comparison
     values: pa.Array  # one value, or several for `is_in`
 
-    def kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def keep_matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the batch that match."""
         column = batch.column(self.column)
-        if self.compared == "is_in":
+        if self.comparison == "is_in":
             return batch.filter(pc.is_in(column, self.values))
-        is_match = pc.call_function(self.compared, [column, self.values[0]])
+        is_match = pc.call_function(self.comparison, [column, self.values[0]])
         return batch.filter(is_match)
 
-    def may_be_between(self, least: Any, most: Any) -> bool:
+    def may_match_between(self, least: Any, most: Any) -> bool:
         """Whether a value between `least` and `most` can match."""
         kind = self.values.type
-        if self.compared in ("greater", "greater_equal"):
-            return self._matches(pa.scalar(most, kind))
-        if self.compared in ("less", "less_equal"):
-            return self._matches(pa.scalar(least, kind))
+        if self.comparison in ("greater", "greater_equal"):
+            return self._matches_value(pa.scalar(most, kind))
+        if self.comparison in ("less", "less_equal"):
+            return self._matches_value(pa.scalar(least, kind))
         is_above = pc.greater_equal(self.values, pa.scalar(least, kind))
         is_below = pc.less_equal(self.values, pa.scalar(most, kind))
         return bool(pc.any(pc.and_(is_above, is_below)).as_py())
 
-    def _matches(self, value: pa.Scalar) -> bool:
-        matches = pc.call_function(self.compared, [value, self.values[0]])
+    def _matches_value(self, value: pa.Scalar) -> bool:
+        matches = pc.call_function(self.comparison, [value, self.values[0]])
         return bool(matches.as_py())
 
 
-def clause(
+def make_clause(
     schema: pa.Schema,
     column: str,
-    compared: Compared,
+    compared: Comparison,
     values: Sequence[Any],
 ) -> Clause | None:
     """The clause for a comparison, or None if Arrow cannot decide it as Spark does."""
@@ -68,7 +68,7 @@ def _is_comparable(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
-def parts(
+def list_row_ranges(
     footer: Any,
     clauses: Sequence[Clause],
     size: int,
@@ -78,7 +78,7 @@ def parts(
     first: int | None = None  # the first row of the current range
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
-        matches = all(_may_have(group, clause) for clause in clauses)
+        matches = all(_may_have_match(group, clause) for clause in clauses)
         is_full = range_bytes + group.total_byte_size > size
         if first is not None and (not matches or is_full):
             yield first, position
@@ -92,7 +92,7 @@ def parts(
         yield first, position
 
 
-def _may_have(group: Any, clause: Clause) -> bool:
+def _may_have_match(group: Any, clause: Clause) -> bool:
     """Whether a row group can hold a row that matches, by the statistics of its column."""
     for number in range(group.num_columns):
         column = group.column(number)
@@ -101,5 +101,5 @@ def _may_have(group: Any, clause: Clause) -> bool:
         statistics = column.statistics
         if statistics is None or not statistics.has_min_max:
             return True
-        return clause.may_be_between(statistics.min, statistics.max)
+        return clause.may_match_between(statistics.min, statistics.max)
     return True

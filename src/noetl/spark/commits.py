@@ -25,15 +25,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from noetl.spark.errors import Broken, Wrong
+from noetl.spark.errors import ImpossibleRequest, LocatedError
 from noetl.spark.messages import FileFacts, FrameManifest
-from noetl.spark.paths import format_named
+from noetl.spark.paths import find_format_by_name
 
 HIDDEN_FOLDER = ".noetl"
-PENDING, DONE = ".pending", ".done"
-SCHEMA = "schema.json"
+PENDING_SUFFIX, DONE_SUFFIX = ".pending", ".done"
+SCHEMA_FILE = "schema.json"
 RECORD_KEPT_S = 7 * 86_400.0  # no call is retried after this time
-MAX_NAMED = 3  # files that an error names
+MAX_NAMED_FILES = 3  # files that an error names
 # Formats that have no table log: a folder of files is the whole data set.
 FILE_FORMATS = frozenset(("parquet", "csv", "json", "orc", "text", "avro", "xml"))
 TABLE_LOGS = ("_delta_log", ".hoodie", "metadata")  # folders of tables that list their files
@@ -56,54 +56,54 @@ class CommitTarget:
     def call(self) -> str:
         return self.key[:_CALL_DIGITS]
 
-    def recorded(self) -> FrameManifest | None:
+    def find_recorded_answer(self) -> FrameManifest | None:
         """The answer of this call if it has been committed before, else None."""
-        settle(self.folder)
+        finish_pending_commits(self.folder)
         return _read_done(self.folder, self.call)
 
     def has_data(self) -> bool:
-        return any(not self._is_own(path) for path in data_files(self.folder))
+        return any(not self._is_own_file(path) for path in list_data_files(self.folder))
 
-    def check(self) -> None:
+    def check_target(self) -> None:
         """Refuse a target that cannot take the rows, before Spark computes them."""
         if self.folder.exists() and not self.folder.is_dir():
-            raise _refused(f"{self.folder} is a file, and Spark writes folders")
+            raise _make_target_error(f"{self.folder} is a file, and Spark writes folders")
         for name in TABLE_LOGS:
             if _is_table_log(self.folder / name):
-                raise _refused(
+                raise _make_target_error(
                     f"{self.folder} is a table with a log of its own ({name}); write to it with its format"
                 )
         if self.mode == "error" and self.has_data():
-            raise _refused(f"{self.folder} holds data already (mode: error)")
+            raise _make_target_error(f"{self.folder} holds data already (mode: error)")
         if self.mode == "overwrite":
-            self._check_no_others(self.folder)
+            self._refuse_foreign_files(self.folder)
         else:
-            self._check_fits()
+            self._check_layout()
 
-    def sample_file(self) -> Path | None:
+    def find_sample_file(self) -> Path | None:
         """A file that stays and is not empty: it gives the existing columns. None if none stays."""
         if self.mode == "overwrite":
             return None
-        for path in visible_files(self.folder):
-            if format_named(path.name) != self.format or self._is_own(path):
+        for path in list_visible_files(self.folder):
+            if find_format_by_name(path.name) != self.format or self._is_own_file(path):
                 continue
             if path.stat().st_size:
                 return path
         return None
 
-    def recorded_schema(self) -> dict[str, Any] | None:
+    def read_recorded_schema(self) -> dict[str, Any] | None:
         """The schema of the last commit. None if the folder holds no file of a commit."""
-        names = [path.name for path in visible_files(self.folder)]
+        names = [path.name for path in list_visible_files(self.folder)]
         if not any(_COMMITTED_FILE.fullmatch(name) for name in names):
             return None
         try:
-            text = (self.folder / HIDDEN_FOLDER / SCHEMA).read_bytes()
+            text = (self.folder / HIDDEN_FOLDER / SCHEMA_FILE).read_bytes()
         except FileNotFoundError:
             return None
         schema: dict[str, Any] = json.loads(text)
         return schema
 
-    def staging(self, session: str) -> Path:
+    def make_staging(self, session: str) -> Path:
         """A new staging folder for Spark.
 
         Removes what earlier tries of this call have left: their sessions have ended.
@@ -127,33 +127,35 @@ class CommitTarget:
         `schema` is the schema of the rows. `check_columns` raises if another writer has written
         other columns meanwhile.
         """
-        with _locked(self.folder):
-            _settle_all(self.folder)
+        with _hold_folder_lock(self.folder):
+            _finish_all_pending(self.folder)
             earlier_answer = _read_done(self.folder, self.call)
             if earlier_answer is not None:
                 return earlier_answer
             if self.mode == "ignore" and self.has_data():
-                return skipped(answer)
-            self.check()
+                return make_skipped_answer(answer)
+            self.check_target()
             check_columns()
-            record = {**self._record(staging, answer), "schema": schema}
-            _write_record(self.folder / HIDDEN_FOLDER / f"{self.call}{PENDING}", record)
-            _finish(self.folder, self.call)
-            _forget_old_records(self.folder)
+            record = {**self._make_commit_record(staging, answer), "schema": schema}
+            _write_record(self.folder / HIDDEN_FOLDER / f"{self.call}{PENDING_SUFFIX}", record)
+            _finish_commit(self.folder, self.call)
+            _delete_old_records(self.folder)
         complete_answer: FrameManifest = record["answer"]
         return complete_answer
 
-    def _record(self, staging: Path, answer: FrameManifest) -> dict[str, Any]:
+    def _make_commit_record(self, staging: Path, answer: FrameManifest) -> dict[str, Any]:
         moves: dict[str, str] = {}
         files: list[FileFacts] = []
-        for number, path in enumerate(written_files(staging)):
+        for number, path in enumerate(list_written_files(staging)):
             suffix = path.name.partition(".")[2]
             target = path.relative_to(staging).parent / f"{self.call}-{number:05}.{suffix}"
             moves[str(path.relative_to(self.folder))] = str(target)
             size = path.stat().st_size
             files.append({"path": str(self.folder / target), "bytes": size})
         folders = {str(PurePosixPath(target).parent) for target in moves.values()}
-        replaced = {str(path.relative_to(self.folder)) for path in self._replaced(folders)}
+        replaced = {
+            str(path.relative_to(self.folder)) for path in self._list_replaced_files(folders)
+        }
         removes = sorted(replaced - {*moves.values()})
         return {
             "moves": moves,
@@ -161,74 +163,80 @@ class CommitTarget:
             "answer": {**answer, "files": files},
         }
 
-    def _replaced(self, folders: set[str]) -> list[Path]:
+    def _list_replaced_files(self, folders: set[str]) -> list[Path]:
         """The files that the commit removes. `folders` are those that get new files."""
         if self.mode == "overwrite":
-            return data_files(self.folder)
-        own = [path for path in data_files(self.folder) if self._is_own(path)]
+            return list_data_files(self.folder)
+        own = [path for path in list_data_files(self.folder) if self._is_own_file(path)]
         if self.mode != "overwrite_partitions":
             return own
         for name in folders:
-            self._check_no_others(self.folder / name)
+            self._refuse_foreign_files(self.folder / name)
         replaced = own
         for name in folders:
-            replaced += data_files(self.folder / name)
+            replaced += list_data_files(self.folder / name)
         return replaced
 
-    def _is_own(self, path: Path) -> bool:
+    def _is_own_file(self, path: Path) -> bool:
         return path.name.startswith(f"{self.call}-")
 
-    def _check_no_others(self, folder: Path) -> None:
-        others = [path for path in visible_files(folder) if not _is_spark_file(path)]
+    def _refuse_foreign_files(self, folder: Path) -> None:
+        others = [path for path in list_visible_files(folder) if not _is_spark_file(path)]
         if others:
-            raise _refused(
-                f"{folder} holds files that no Spark job wrote ({_named(others, self.folder)}): they would stay beside the new "
+            names = _list_some_names(others, self.folder)
+            raise _make_target_error(
+                f"{folder} holds files that no Spark job wrote ({names}): they would stay beside the new "
                 "rows; move them, or give another path"
             )
 
-    def _check_fits(self) -> None:
+    def _check_layout(self) -> None:
         """The files that stay and the new ones must be readable as one data set."""
-        files = [path for path in visible_files(self.folder) if format_named(path.name) is not None]
-        others = [path for path in files if format_named(path.name) != self.format]
+        files = [
+            path
+            for path in list_visible_files(self.folder)
+            if find_format_by_name(path.name) is not None
+        ]
+        others = [path for path in files if find_format_by_name(path.name) != self.format]
         if others:
-            raise _refused(
-                f"{self.folder} holds files of another format ({_named(others, self.folder)}), and this step writes {self.format}"
+            names = _list_some_names(others, self.folder)
+            raise _make_target_error(
+                f"{self.folder} holds files of another format ({names}), and this step writes {self.format}"
             )
         wanted = [name.lower() for name in self.partition_by]
         for path in files:
             folders = path.relative_to(self.folder).parts[:-1]
             found = [unquote(name.partition("=")[0]).lower() for name in folders]
             if found != wanted:
-                raise _refused(
+                raise _make_target_error(
                     f"{self.folder} is partitioned by {', '.join(found) or 'nothing'}, and this step writes "
                     f"partition_by {', '.join(wanted) or 'nothing'}"
                 )
 
 
-def skipped(answer: FrameManifest) -> FrameManifest:
+def make_skipped_answer(answer: FrameManifest) -> FrameManifest:
     """The answer of a step with `mode: ignore` that found data at its path."""
     return {**answer, "rows": 0, "files": [], "skipped": True}
 
 
-def settle(folder: Path) -> None:
+def finish_pending_commits(folder: Path) -> None:
     """Finish commits that a dead process has left pending. Nearly always there are none; then
     this takes no lock."""
-    if any((folder / HIDDEN_FOLDER).glob(f"*{PENDING}")):
-        with _locked(folder):
-            _settle_all(folder)
+    if any((folder / HIDDEN_FOLDER).glob(f"*{PENDING_SUFFIX}")):
+        with _hold_folder_lock(folder):
+            _finish_all_pending(folder)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------------
 
 
-def written_files(folder: Path) -> list[Path]:
+def list_written_files(folder: Path) -> list[Path]:
     """The files of committed tasks. A task that lost against a copy of itself may still write for
     a moment, below `_temporary`."""
     files = folder.rglob("part-*")
     return sorted(path for path in files if "_temporary" not in path.relative_to(folder).parts)
 
 
-def visible_files(folder: Path) -> list[Path]:
+def list_visible_files(folder: Path) -> list[Path]:
     """The files that readers see. A link to a folder counts as a file: nothing behind it is ever
     removed."""
     found: list[Path] = []
@@ -239,9 +247,9 @@ def visible_files(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def data_files(folder: Path) -> list[Path]:
+def list_data_files(folder: Path) -> list[Path]:
     """The visible files with names that Spark jobs give."""
-    return [path for path in visible_files(folder) if _is_spark_file(path)]
+    return [path for path in list_visible_files(folder) if _is_spark_file(path)]
 
 
 def _is_spark_file(path: Path) -> bool:
@@ -259,9 +267,9 @@ def _is_table_log(path: Path) -> bool:
     return path.name != "metadata" or any(path.glob("*.metadata.json"))
 
 
-def _named(paths: list[Path], folder: Path) -> str:
+def _list_some_names(paths: list[Path], folder: Path) -> str:
     """The first paths, relative to the folder, for an error message."""
-    names = [str(path.relative_to(folder)) for path in paths[:MAX_NAMED]]
+    names = [str(path.relative_to(folder)) for path in paths[:MAX_NAMED_FILES]]
     more = len(paths) - len(names)
     text = ", ".join(names)
     if more:
@@ -269,15 +277,15 @@ def _named(paths: list[Path], folder: Path) -> str:
     return text
 
 
-def _refused(message: str) -> Broken:
-    return Broken("output", Wrong(message))
+def _make_target_error(message: str) -> LocatedError:
+    return LocatedError("output", ImpossibleRequest(message))
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _hold_folder_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of the folder: one commit runs at a time."""
     hidden = folder / HIDDEN_FOLDER
     hidden.mkdir(parents=True, exist_ok=True)
@@ -299,37 +307,37 @@ def _write_record(path: Path, record: dict[str, Any]) -> None:
 def _read_done(folder: Path, call: str) -> FrameManifest | None:
     """The recorded answer of a call, or None if the call is not done."""
     try:
-        text = (folder / HIDDEN_FOLDER / f"{call}{DONE}").read_bytes()
+        text = (folder / HIDDEN_FOLDER / f"{call}{DONE_SUFFIX}").read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     answer: FrameManifest = json.loads(text)["answer"]
     return answer
 
 
-def _settle_all(folder: Path) -> None:
-    for path in sorted((folder / HIDDEN_FOLDER).glob(f"*{PENDING}")):
-        _finish(folder, path.stem)
+def _finish_all_pending(folder: Path) -> None:
+    for path in sorted((folder / HIDDEN_FOLDER).glob(f"*{PENDING_SUFFIX}")):
+        _finish_commit(folder, path.stem)
 
 
-def _finish(folder: Path, call: str) -> None:
+def _finish_commit(folder: Path, call: str) -> None:
     """Do what the pending record of a call lists. Parts of it may have been done before."""
     hidden = folder / HIDDEN_FOLDER
-    record = json.loads((hidden / f"{call}{PENDING}").read_bytes())
+    record = json.loads((hidden / f"{call}{PENDING_SUFFIX}").read_bytes())
     for staged, target in record["moves"].items():
-        _move(folder / staged, folder / target)
+        _move_staged_file(folder / staged, folder / target)
     for name in record["removes"]:
         path = folder / name
         path.unlink(missing_ok=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     if "schema" in record:  # older versions do not record it
-        _write_record(hidden / SCHEMA, record["schema"])
-    _write_record(hidden / f"{call}{DONE}", {"answer": record["answer"]})
-    (hidden / f"{call}{PENDING}").unlink()
+        _write_record(hidden / SCHEMA_FILE, record["schema"])
+    _write_record(hidden / f"{call}{DONE_SUFFIX}", {"answer": record["answer"]})
+    (hidden / f"{call}{PENDING_SUFFIX}").unlink()
     for leftover in hidden.glob(f"{call}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _move(staged: Path, target: Path) -> None:
+def _move_staged_file(staged: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.replace(staged, target)
@@ -338,14 +346,14 @@ def _move(staged: Path, target: Path) -> None:
             message = (
                 f"{staged} was committed to this folder and is gone; write {target.parent} anew"
             )
-            raise Broken("output", Wrong(message)) from None
+            raise LocatedError("output", ImpossibleRequest(message)) from None
 
 
-def _forget_old_records(folder: Path) -> None:
+def _delete_old_records(folder: Path) -> None:
     """Delete old records, and staging folders of tries that were killed before their commit."""
     oldest = time.time() - RECORD_KEPT_S
     for path in (folder / HIDDEN_FOLDER).iterdir():
-        if path.suffix == PENDING or path.name in ("lock", SCHEMA):
+        if path.suffix == PENDING_SUFFIX or path.name in ("lock", SCHEMA_FILE):
             continue
         if path.stat().st_mtime > oldest:
             continue

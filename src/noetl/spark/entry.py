@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from noetl.spark.messages import LoopWork
 
-ROWS = pa.schema(
+ITEM_ROWS = pa.schema(
     [
         ("index", pa.int64()),
         ("status", pa.string()),
@@ -20,24 +20,26 @@ ROWS = pa.schema(
         ("result", pa.json_()),
     ]
 )
-WITH_PROVENANCE = ROWS.append(pa.field("provenance", pa.json_()))
-ANSWER = "shard long, told string"
-SELDOM = (50_000, 20, 20)  # thresholds of the garbage collector
+ITEM_ROWS_WITH_PROVENANCE = ITEM_ROWS.append(pa.field("provenance", pa.json_()))
+REPORT_COLUMNS = "shard long, told string"
+TASK_GC_THRESHOLDS = (50_000, 20, 20)  # thresholds of the garbage collector
 
 
-def row_schema(work: LoopWork) -> pa.Schema:
+def choose_row_schema(work: LoopWork) -> pa.Schema:
     """The schema of the rows that a loop writes, one row per item."""
-    return WITH_PROVENANCE if work["provenance"] else ROWS
+    return ITEM_ROWS_WITH_PROVENANCE if work["provenance"] else ITEM_ROWS
 
 
-def run(work: LoopWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_task(work: LoopWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run the shards with these numbers; the function for `mapInArrow`."""
-    from noetl.spark.task import shards  # loads the pipeline and its tools, which only tasks need
+    from noetl.spark.task import (
+        run_numbered_shards,  # loads the pipeline and its tools, which only tasks need
+    )
 
     # Once per process: Spark reuses the process for shards of other loops.
-    if gc.get_threshold() != SELDOM:
+    if gc.get_threshold() != TASK_GC_THRESHOLDS:
         # Loaded modules stay in memory. Without `freeze`, scanning them again and again takes a
         # quarter of the time of small items.
         gc.freeze()
-        gc.set_threshold(*SELDOM)
-    yield from shards(work, batches)
+        gc.set_threshold(*TASK_GC_THRESHOLDS)
+    yield from run_numbered_shards(work, batches)

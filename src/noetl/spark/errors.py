@@ -6,7 +6,7 @@ This module does not import Spark.
 from typing import Any
 
 
-class Broken(Exception):
+class LocatedError(Exception):
     """An error with the part of the step that it belongs to, for example `input orders`."""
 
     def __init__(self, where: str, error: BaseException) -> None:
@@ -15,7 +15,7 @@ class Broken(Exception):
         self.error = error
 
 
-class Unmet(Exception):
+class CheckFailed(Exception):
     """Rows fail a check of `expect`. `sample` holds some of these rows."""
 
     def __init__(self, message: str, sample: list[dict[str, Any]]) -> None:
@@ -23,15 +23,15 @@ class Unmet(Exception):
         self.sample = sample
 
 
-class Wrong(Exception):
+class ImpossibleRequest(Exception):
     """The step is configured for something impossible."""
 
 
-class Uncertain(Exception):
+class OutputUncertain(Exception):
     """Adding rows failed halfway, so the number of rows at the target is unknown."""
 
 
-class NotJson(Exception):
+class ResultNotJson(Exception):
     """The code returns a value that JSON cannot represent."""
 
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from noetl.results.staging import FORGOTTEN
+from noetl.results.staging import MIN_FORGOTTEN_AGE_S
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def hold_folder(folder: Path) -> Iterator[None]:
     """Make the folder and hold its lock. An empty folder is removed at the end."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -32,17 +32,17 @@ def held(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def passing(parent: Path) -> Iterator[Path]:
+def make_temporary_folder(parent: Path) -> Iterator[Path]:
     """A new folder that is removed at the end of the block."""
     folder = parent / uuid4().hex
-    with held(folder):
+    with hold_folder(folder):
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(parent: Path, age: float | None = FORGOTTEN) -> int:
+def sweep_folders(parent: Path, age: float | None = MIN_FORGOTTEN_AGE_S) -> int:
     """Delete the folders below `parent` that no process holds. Returns how many.
 
     `age` in seconds spares younger folders; None spares none.

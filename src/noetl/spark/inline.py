@@ -19,9 +19,9 @@ from noetl.model.errors import Failure
 from noetl.spark.interrupts import run_interruptible
 from noetl.tools import python_child
 from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
-from noetl.tools.python import FACTS, outcome_of, source, written
+from noetl.tools.python import PYTHON_FACTS, decode_outcome, encode_input, read_code
 
-RESULT_LIMIT = 64 << 20
+MAX_RESULT_BYTES = 64 << 20
 
 
 class InlinePython:
@@ -29,7 +29,7 @@ class InlinePython:
     raw = frozenset({"code"})
 
     def __init__(self) -> None:
-        self._programs = python_child.Programs()
+        self._programs = python_child.CompiledPrograms()
 
     async def run(self, call: Call) -> Outcome:
         batch = await self.run_many(call.config, (call.input,), lambda nth: call.log)
@@ -48,7 +48,7 @@ class InlinePython:
         at_once: int = 1,
         stop: bool = False,
     ) -> BatchOutcome:
-        code = await source(config)
+        code = await read_code(config)
         if isinstance(code, Failure):
             return BatchOutcome([Failed(code)] * len(inputs), 0.0)
         variables = config.get("env") or {}
@@ -56,10 +56,10 @@ class InlinePython:
         clock = asyncio.get_running_loop().time
         began = clock()
         # In a thread, because code that awaits starts an event loop of its own.
-        outcomes = await run_interruptible(partial(self._all, code, env, inputs, stop))
+        outcomes = await run_interruptible(partial(self._run_inputs, code, env, inputs, stop))
         return BatchOutcome(outcomes, clock() - began)
 
-    def _all(
+    def _run_inputs(
         self,
         code: str,
         env: dict[str, str],
@@ -68,51 +68,53 @@ class InlinePython:
     ) -> list[Success | Failed | None]:
         """Run the code for each input, one after the other. `stop` ends at the first failure."""
         outcomes: list[Success | Failed | None] = [None] * len(inputs)
-        with _environment(env):
-            for nth, arguments in enumerate(_copied(inputs)):
+        with _set_environment(env):
+            for nth, arguments in enumerate(_copy_inputs(inputs)):
                 outcome: Success | Failed
                 if isinstance(arguments, Failed):
                     outcome = arguments
                 else:
-                    outcome = self._one(code, arguments)
+                    outcome = self._run_input(code, arguments)
                 outcomes[nth] = outcome
                 if stop and isinstance(outcome, Failed):
                     break
         return outcomes
 
-    def _one(self, code: str, arguments: dict[str, Any]) -> Success | Failed:
-        answer: Any = python_child.answer(self._programs, code, arguments, RESULT_LIMIT, _encoded)
+    def _run_input(self, code: str, arguments: dict[str, Any]) -> Success | Failed:
+        answer: Any = python_child.answer_input(
+            self._programs, code, arguments, MAX_RESULT_BYTES, _encode_result
+        )
         if type(answer) is msgspec.Raw:
-            return Success(answer, FACTS)
-        outcome = outcome_of(_decode(answer), RESULT_LIMIT)
+            return Success(answer, PYTHON_FACTS)
+        outcome = decode_outcome(_decode(answer), MAX_RESULT_BYTES)
         if isinstance(outcome, Failed):
             return outcome
-        return Success(msgspec.Raw(msgspec.json.encode(outcome.value)), FACTS)
+        return Success(msgspec.Raw(msgspec.json.encode(outcome.value)), PYTHON_FACTS)
 
 
-def _copied(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Failed]:
+def _copy_inputs(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Failed]:
     """Copies of the inputs, made through JSON, because the code may change them.
 
     All are encoded at once if all can be encoded; else each by itself.
     """
-    data = written(inputs)
+    data = encode_input(inputs)
     if not isinstance(data, Failed):
         copies: list[dict[str, Any] | Failed] = _decode(data)
         return copies
-    texts = [written(arguments) for arguments in inputs]
+    texts = [encode_input(arguments) for arguments in inputs]
     return [text if isinstance(text, Failed) else _decode(text) for text in texts]
 
 
 _decode = msgspec.json.Decoder().decode
 
 
-def _encoded(value: Any) -> msgspec.Raw | bytes:
+def _encode_result(value: Any) -> msgspec.Raw | bytes:
     """Encode a result as JSON. orjson encodes plain data; `python_child` encodes or refuses the
     rest, and values with a null, which may be a NaN."""
     try:
-        text = orjson.dumps(value, None, python_child.STRICT)
+        text = orjson.dumps(value, None, python_child.ORJSON_OPTIONS)
     except TypeError:
-        return python_child.encode(value)
+        return python_child.encode_value(value)
     if b"null" in text:
         return python_child.encode_rest(value, keys_are_text=True)
     # A copy, because orjson's result keeps a kilobyte of memory allocated: allocating that for
@@ -121,7 +123,7 @@ def _encoded(value: Any) -> msgspec.Raw | bytes:
 
 
 @contextmanager
-def _environment(env: dict[str, str]) -> Iterator[None]:
+def _set_environment(env: dict[str, str]) -> Iterator[None]:
     """Set these environment variables, and restore the former ones afterwards."""
     if not env:
         yield

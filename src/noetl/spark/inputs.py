@@ -19,22 +19,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from noetl.model.errors import Failure, InvalidInput
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.results.encoding import PARQUET
-from noetl.results.rowsets import NUMERIC, InFile, Reader, reader_of
+from noetl.results.rowsets import NUMERIC_METADATA, ParquetReader, RowSetReader, open_table_reader
 from noetl.results.tables import EncodedTable
-from noetl.spark.arrow import converted, is_foreign, native_schema
+from noetl.spark.arrow import convert_batch, convert_schema, is_foreign
 from noetl.spark.messages import InputSpec, TicketQuestion
-from noetl.spark.paths import format_of, located, reading
-from noetl.spark.profiles import Profile
+from noetl.spark.paths import choose_format, make_reader_options, resolve_path
+from noetl.spark.profiles import SparkProfile
 from noetl.spark.tickets import TicketRefused
 from noetl.tools.port import Call, Failed, Success
 from noetl.tools.postgres import Postgres
-from noetl.tools.sql import identifier
-from noetl.tools.tabular import listed, table
+from noetl.tools.sql import quote_sql_name
+from noetl.tools.tabular import list_input_rows, make_arrow_table
 
 NOETL = "noetl"  # the name of the data source
-LASTS = timedelta(hours=1)  # a signed URL; every task asks for its own
+SIGNED_URL_LIFETIME = timedelta(hours=1)  # a signed URL; every task asks for its own
 
 
 class InputError(Exception):
@@ -50,10 +50,10 @@ class LoadedInput:
     """The files that the data source reads for one name."""
 
     schema: pa.Schema
-    files: list[InFile | Path]
+    files: list[ParquetReader | Path]
 
 
-class Inputs:
+class SparkInputs:
     """The inputs of one call, open until the end of the `async with` block.
 
     Each has a description of how Spark reads it. `folder` is for files made for this call. Up to
@@ -64,26 +64,26 @@ class Inputs:
     def __init__(
         self,
         call: Call,
-        profile: Profile,
+        profile: SparkProfile,
         folder: Path,
         postgres: Postgres,
         copied: int,
     ) -> None:
         self._call = call
         self._profile = profile
-        self._copied = copied
+        self._max_download_bytes = copied
         self._folder = folder
         self._postgres = postgres
         self._stack = AsyncExitStack()
         self._loaded: dict[str, LoadedInput] = {}
         self._loading = asyncio.Lock()
-        self.named: dict[str, InputSpec] = {}
+        self.specs: dict[str, InputSpec] = {}
 
     async def __aenter__(self) -> Self:
         try:
             inputs = self._call.config.get("inputs") or {}
             for name, written in inputs.items():
-                self.named[name] = await self._input(name, written)
+                self.specs[name] = await self._prepare_input(name, written)
             return self
         except BaseException:
             await self._stack.aclose()
@@ -92,19 +92,21 @@ class Inputs:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def _input(self, name: str, written: Any) -> InputSpec:
+    async def _prepare_input(self, name: str, written: Any) -> InputSpec:
         if isinstance(written, dict):
-            return await self._described(name, written)
+            return await self._prepare_described(name, written)
         value = written
         if self._call.rendering is not None:
             value = await self._call.rendering.source(written)
-        if not isinstance(value, Reader):
-            rows = await asyncio.to_thread(lambda: table(listed(name, value)))
-            return await asyncio.to_thread(self._file, name, rows.schema, rows.to_batches())
+        if not isinstance(value, RowSetReader):
+            rows = await asyncio.to_thread(lambda: make_arrow_table(list_input_rows(name, value)))
+            return await asyncio.to_thread(
+                self._write_input_file, name, rows.schema, rows.to_batches()
+            )
         self._stack.push_async_callback(asyncio.to_thread, value.close)
-        return await self._rows(name, value)
+        return await self._prepare_rows(name, value)
 
-    async def _described(self, name: str, written: dict[str, Any]) -> InputSpec:
+    async def _prepare_described(self, name: str, written: dict[str, Any]) -> InputSpec:
         """An input that the step describes by a map: a path, a query or a table."""
         rendering = self._call.rendering
         description = dict(written)
@@ -115,47 +117,49 @@ class Inputs:
         optional = ("columns", "partition")
         more = {field: description[field] for field in optional if description.get(field)}
         if "path" in description:
-            return {**self._paths(name, description), **more}
+            return {**self._resolve_paths(name, description), **more}
         if "kind" in description:
-            return {**await self._postgres_rows(name, description), **more}
+            return {**await self._query_postgres(name, description), **more}
         return {"table": str(description["table"]), **more}
 
-    def _paths(self, name: str, description: dict[str, Any]) -> InputSpec:
+    def _resolve_paths(self, name: str, description: dict[str, Any]) -> InputSpec:
         """An input of one path, or of several that are read as one."""
         paths = description["path"]
         if not isinstance(paths, list):
             paths = [paths]
         try:
-            paths = [located(str(path or ""), self._profile) for path in paths]
+            paths = [resolve_path(str(path or ""), self._profile) for path in paths]
         except InvalidInput as error:
             why = f"{error}; {error.hint}" if error.hint else str(error)
-            raise _wrong(name, why) from error
-        formats = {format_of(path, description.get("format")) for path in paths}
+            raise _make_input_error(name, why) from error
+        formats = {choose_format(path, description.get("format")) for path in paths}
         if not formats:
-            raise _wrong(name, "it names no path")
+            raise _make_input_error(name, "it names no path")
         if len(formats) > 1:
-            raise _wrong(name, "its paths are of several formats; say `format`")
+            raise _make_input_error(name, "its paths are of several formats; say `format`")
         (format,) = formats
         return {
             "format": format,
             "paths": paths,
-            "options": reading(format, description.get("options")),
+            "options": make_reader_options(format, description.get("options")),
         }
 
-    async def _postgres_rows(self, name: str, description: dict[str, Any]) -> InputSpec:
+    async def _query_postgres(self, name: str, description: dict[str, Any]) -> InputSpec:
         if description["kind"] != "postgres":
-            raise _wrong(name, f"unknown kind {description['kind']!r}: the only one is postgres")
-        outcome = await self._postgres.run(await self._query_call(description))
+            raise _make_input_error(
+                name, f"unknown kind {description['kind']!r}: the only one is postgres"
+            )
+        outcome = await self._postgres.run(await self._make_query_call(description))
         if isinstance(outcome, Failed):
-            raise InputError(_named(name, outcome.failure))
+            raise InputError(_name_failed_input(name, outcome.failure))
         assert isinstance(outcome, Success)
         rows = outcome.value
         if not isinstance(rows, EncodedTable):
-            raise _wrong(name, "its query gives no rows")
+            raise _make_input_error(name, "its query gives no rows")
         self._stack.callback(rows.close)
-        return await self._rows(name, reader_of(rows))
+        return await self._prepare_rows(name, open_table_reader(rows))
 
-    async def _query_call(self, description: dict[str, Any]) -> Call:
+    async def _make_query_call(self, description: dict[str, Any]) -> Call:
         """The call of the postgres tool that reads a query or a whole table."""
         call = self._call
         auth = description.get("auth")
@@ -163,7 +167,7 @@ class Inputs:
             auth = await call.credential(auth)
         query, rendering = description.get("query"), call.rendering
         if query is None:
-            table_name = identifier(str(description["table"]).split("."))
+            table_name = quote_sql_name(str(description["table"]).split("."))
             query = f"select * from {table_name}"  # noqa: S608 - quoted
             rendering = None  # the name of a table is no template
         return Call(
@@ -176,42 +180,46 @@ class Inputs:
             tables=call.tables,
         )
 
-    async def _rows(self, name: str, reader: Reader) -> InputSpec:
+    async def _prepare_rows(self, name: str, reader: RowSetReader) -> InputSpec:
         """How Spark reads a row set: by the data source, in its files, or in a converted file."""
-        decimals = _decimal_columns(reader.schema)
-        files = await asyncio.to_thread(_readable, reader)
+        decimals = _find_decimal_columns(reader.schema)
+        files = await asyncio.to_thread(_list_readable_files, reader)
         remote_bytes = sum(file.size for file in files if file.path is None)
-        if remote_bytes > self._copied:
+        if remote_bytes > self._max_download_bytes:
             self._loaded[name] = LoadedInput(reader.schema, [*files])
             schema = reader.schema.serialize().to_pybytes().hex()
             return {"format": NOETL, "paths": [name], "schema": schema, **decimals}
         if not any(is_foreign(field.type) for field in reader.schema):
-            paths = await self._here(reader)
+            paths = await self._fetch_files(reader)
             if paths:
                 names = [str(path) for path in paths]
                 return {"format": PARQUET, "paths": names, **decimals}
-        spec = await asyncio.to_thread(self._file, name, reader.schema, reader.batches())
+        spec = await asyncio.to_thread(
+            self._write_input_file, name, reader.schema, reader.batches()
+        )
         return {**spec, **decimals}
 
-    async def _here(self, reader: Reader) -> list[Path]:
+    async def _fetch_files(self, reader: RowSetReader) -> list[Path]:
         """The files of a row set on this machine; downloaded if they are elsewhere."""
         stack = ExitStack()
         self._stack.push_async_callback(asyncio.to_thread, stack.close)
         staging = self._call.tables.staging
-        return await asyncio.to_thread(lambda: stack.enter_context(reader.local(staging)))
+        return await asyncio.to_thread(
+            lambda: stack.enter_context(reader.open_local_files(staging))
+        )
 
-    def _file(self, name: str, schema: pa.Schema, batches: Any) -> InputSpec:
+    def _write_input_file(self, name: str, schema: pa.Schema, batches: Any) -> InputSpec:
         """Write rows to a file for this command, in types that Spark has."""
         path = self._folder / f"input-{name}.parquet"
-        wanted = native_schema(schema)
+        wanted = convert_schema(schema)
         with pq.ParquetWriter(path, wanted, compression="zstd") as writer:
             for batch in batches:
-                writer.write_batch(converted(batch, wanted))
+                writer.write_batch(convert_batch(batch, wanted))
         return {"format": PARQUET, "paths": [str(path)]}
 
     # ---- questions of tasks ------------------------------------------------------------------------------------------------
 
-    async def answer(self, question: TicketQuestion) -> Any:
+    async def answer_question(self, question: TicketQuestion) -> Any:
         """Answer a question of the data source.
 
         `of` names an input or the address of a result: the answer is its schema and its number of
@@ -220,72 +228,72 @@ class Inputs:
         name = str(question.get("of"))
         async with self._loading:
             if name not in self._loaded:
-                self._loaded[name] = await self._load(name)
+                self._loaded[name] = await self._load_address(name)
         loaded = self._loaded[name]
         if "file" not in question:
             return {
                 "schema": loaded.schema.serialize().to_pybytes().hex(),
                 "count": len(loaded.files),
             }
-        return await asyncio.to_thread(_whereabouts, loaded.files[int(question["file"])])
+        return await asyncio.to_thread(_locate_file, loaded.files[int(question["file"])])
 
-    async def _load(self, address: str) -> LoadedInput:
-        if self._call.rendering is None or address in self.named:
-            raise TicketRefused(_failure(address, "it is read as a view of that name"))
+    async def _load_address(self, address: str) -> LoadedInput:
+        if self._call.rendering is None or address in self.specs:
+            raise TicketRefused(_make_input_failure(address, "it is read as a view of that name"))
         try:
             found = await self._call.rendering.fetched(address)
-        except Failing as failing:
+        except TaskFailed as failing:
             raise TicketRefused(failing.failure) from failing
-        if not isinstance(found, Reader):
+        if not isinstance(found, RowSetReader):
             why = "it is no row set of one file; name the step's result among the inputs"
-            raise TicketRefused(_failure(address, why))
+            raise TicketRefused(_make_input_failure(address, why))
         self._stack.push_async_callback(asyncio.to_thread, found.close)
-        files = await asyncio.to_thread(_readable, found)
+        files = await asyncio.to_thread(_list_readable_files, found)
         if files:
             return LoadedInput(found.schema, [*files])
         name = f"{len(self._loaded)}-loaded"
-        spec = await asyncio.to_thread(self._file, name, found.schema, found.batches())
+        spec = await asyncio.to_thread(self._write_input_file, name, found.schema, found.batches())
         path = Path(spec["paths"][0])
-        return LoadedInput(native_schema(found.schema), [path])
+        return LoadedInput(convert_schema(found.schema), [path])
 
 
-def _decimal_columns(schema: pa.Schema) -> dict[str, Any]:
+def _find_decimal_columns(schema: pa.Schema) -> dict[str, Any]:
     """The columns that hold a `numeric` without precision as text."""
-    wanted = NUMERIC.items()
+    wanted = NUMERIC_METADATA.items()
     names = [field.name for field in schema if (field.metadata or {}).items() >= wanted]
     return {"decimals": names} if names else {}
 
 
-def _readable(reader: Reader) -> list[InFile]:
+def _list_readable_files(reader: RowSetReader) -> list[ParquetReader]:
     """The files of a row set, or none if a task cannot read one of them."""
-    files = reader.files()
+    files = reader.list_parquet_files()
     is_whole = sum(file.count for file in files) == reader.count
-    if is_whole and all(_whereabouts(file) is not None for file in files):
+    if is_whole and all(_locate_file(file) is not None for file in files):
         return files
     return []
 
 
-def _whereabouts(file: InFile | Path) -> dict[str, Any] | None:
+def _locate_file(file: ParquetReader | Path) -> dict[str, Any] | None:
     """The path or signed URL by which a task opens the file; None if it has neither."""
     if isinstance(file, Path):
         return {"path": str(file)}
     if file.path is not None:
         return {"path": str(file.path)}
-    url = file.signed(LASTS)
+    url = file.sign_url(SIGNED_URL_LIFETIME)
     if url is None:
         return None
     return {"url": url, "size": file.size}
 
 
-def _wrong(name: str, why: str) -> InputError:
-    return InputError(_failure(name, why))
+def _make_input_error(name: str, why: str) -> InputError:
+    return InputError(_make_input_failure(name, why))
 
 
-def _failure(name: str, why: str) -> Failure:
+def _make_input_failure(name: str, why: str) -> Failure:
     return Failure(code="SPARK_INPUT", kind="config", message=f"input {name}: {why}")
 
 
-def _named(name: str, failure: Failure) -> Failure:
+def _name_failed_input(name: str, failure: Failure) -> Failure:
     """The failure with the name of the input in its message."""
     return Failure(
         code=failure.code,

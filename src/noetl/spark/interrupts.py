@@ -41,28 +41,28 @@ class InterruptibleThread:
         except Interrupted:
             return None
         finally:
-            self._leave()
+            self._leave_thread()
 
     def interrupt(self) -> None:
         with self._lock:
             self._is_interrupted = True
             if self._thread is not None:
-                _raise_in(self._thread, Interrupted)
+                _raise_in_thread(self._thread, Interrupted)
 
-    def _leave(self) -> None:
+    def _leave_thread(self) -> None:
         """Take back an exception that is still to be raised: the thread goes on with other work."""
         while self._thread is not None:
             with suppress(Interrupted):
-                self._forget()
+                self._forget_thread()
 
-    def _forget(self) -> None:
+    def _forget_thread(self) -> None:
         with self._lock:
             if self._thread is not None:
-                _raise_in(self._thread, None)
+                _raise_in_thread(self._thread, None)
             self._thread = None
 
 
-def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
+def _raise_in_thread(thread: int, exception: type[BaseException] | None) -> None:
     """Raise the exception in the thread. None takes back one that is still to be raised."""
     argument = None if exception is None else ctypes.py_object(exception)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)

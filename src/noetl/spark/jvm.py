@@ -20,17 +20,17 @@ from noetl.spark.java import Java
 
 GB = 1 << 30
 LOOPBACK = "127.0.0.1"
-PORT = 7077  # of a master address without a port
-KEPT = 3  # archives, of some 200 MB each
-ABANDONED = 86_400  # seconds after which no process can still be making an archive
-MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
+DEFAULT_MASTER_PORT = 7077  # of a master address without a port
+MAX_ARCHIVES = 3  # archives, of some 200 MB each
+ABANDONED_AFTER_S = 86_400  # seconds after which no process can still be making an archive
+MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 # Spark's own launcher opens these packages. It also opens a module that trimmed Javas lack and
 # that Spark does not need.
-_OPENS = (
+_OPENED_PACKAGES = (
     "java.lang java.lang.invoke java.lang.reflect java.io java.net java.nio java.util java.util.concurrent "
     "java.util.concurrent.atomic jdk.internal.ref sun.nio.ch sun.nio.cs sun.security.action sun.util.calendar"
 )
-OPTIONS = (
+JVM_OPTIONS = (
     # High thresholds for the optimizing compiler: it would make the start half as long again, and
     # it pays only for code that runs much longer than that.
     "-XX:Tier4InvocationThreshold=50000",
@@ -45,11 +45,11 @@ OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
     "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
-    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS.split()),
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES.split()),
 )
 
 
-_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+_QUIET_OPTIONS = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Machine:
     memory: int
 
     @property
-    def heap(self) -> int:
+    def heap_bytes(self) -> int:
         """Bytes of the heap: a quarter of the memory, at most 16 GB and at least 1 GB, but not more
         than half of the memory of a small machine."""
         least = min(GB, self.memory // 2)
@@ -66,7 +66,7 @@ class Machine:
         return max(quarter, least)
 
 
-def machine() -> Machine:
+def measure_machine() -> Machine:
     """The cores and the memory that this process may use."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -80,18 +80,20 @@ def machine() -> Machine:
     return Machine(cores, memory)
 
 
-def spark_home() -> Path:
+def find_spark_home() -> Path:
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise Unavailable("PySpark is not installed", hint="pip install 'pyspark[connect]'")
     return Path(found.origin).parent
 
 
-def towards(master: str) -> str:
+def find_host_for(master: str) -> str:
     """The address by which a cluster reaches this machine. No packet is sent."""
     first = urlsplit(master.partition(",")[0])
     try:
-        found = socket.getaddrinfo(first.hostname, first.port or PORT, type=socket.SOCK_DGRAM)
+        found = socket.getaddrinfo(
+            first.hostname, first.port or DEFAULT_MASTER_PORT, type=socket.SOCK_DGRAM
+        )
         family, *_, address = found[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
@@ -104,14 +106,14 @@ def towards(master: str) -> str:
         ) from error
 
 
-def settings(
+def make_server_conf(
     size: Machine,
     folder: Path,
     port: int,
     master: str | None,
 ) -> dict[str, str]:
     """The settings of the server. A playbook changes settings of its session by `conf`."""
-    host = LOOPBACK if master is None else towards(master)
+    host = LOOPBACK if master is None else find_host_for(master)
     return {
         "spark.master": master or f"local[{size.cores}]",
         "spark.app.name": "noetl",
@@ -139,7 +141,7 @@ def settings(
     }
 
 
-def command(
+def make_jvm_command(
     java: Java,
     size: Machine,
     conf: dict[str, str],
@@ -149,86 +151,90 @@ def command(
     """The command that starts the server. `more` holds options of the user for Java."""
     return [
         str(java.program),
-        f"-Xmx{size.heap >> 20}m",
-        _collector(size),
-        *_archive(java, archives),
-        *OPTIONS,
+        f"-Xmx{size.heap_bytes >> 20}m",
+        _choose_collector(size),
+        *_make_archive_options(java, archives),
+        *JVM_OPTIONS,
         *more.split(),
         *(f"-D{name}={value}" for name, value in conf.items()),
         "-cp",
-        _jars(),
-        MAIN,
+        _make_class_path(),
+        MAIN_CLASS,
     ]
 
 
-def _collector(size: Machine) -> str:
+def _choose_collector(size: Machine) -> str:
     return "-XX:+UseSerialGC" if size.cores <= 2 else "-XX:+UseParallelGC"
 
 
-def _jars() -> str:
-    jars = sorted((spark_home() / "jars").glob("*.jar"))
+def _make_class_path() -> str:
+    jars = sorted((find_spark_home() / "jars").glob("*.jar"))
     return ":".join(str(jar) for jar in jars)
 
 
 # ---- the archive -----------------------------------------------------------------------------------------------------------
 
 
-def archive(java: Java, archives: Path) -> Path:
+def archive_path(java: Java, archives: Path) -> Path:
     """The path of the archive for this Java, Spark and class path."""
-    key = f"{java.program.resolve()}\n{java.version}\n{_jars()}"
+    key = f"{java.program.resolve()}\n{java.version}\n{_make_class_path()}"
     digest = sha256(key.encode()).hexdigest()
     return archives / f"spark-{digest[:16]}.jsa"
 
 
-def loaded(java: Java, archives: Path) -> Path:
+def class_list_path(java: Java, archives: Path) -> Path:
     """The file in which the JVM of this process lists its loaded classes."""
-    return archive(java, archives).with_suffix(f".{os.getpid()}.classes")
+    return archive_path(java, archives).with_suffix(f".{os.getpid()}.classes")
 
 
-def _archive(java: Java, archives: Path) -> list[str]:
+def _make_archive_options(java: Java, archives: Path) -> list[str]:
     """The options that use the archive, or record the classes for it if there is none.
 
     The JVM ignores an archive that does not fit.
     """
-    file = archive(java, archives)
+    file = archive_path(java, archives)
     if file.exists():
         with suppress(OSError):
             os.utime(file)  # the last used archives are kept
-        return ["-Xshare:auto", f"-XX:SharedArchiveFile={file}", *_QUIET]
+        return ["-Xshare:auto", f"-XX:SharedArchiveFile={file}", *_QUIET_OPTIONS]
     archives.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return ["-Xshare:auto", f"-XX:DumpLoadedClassList={loaded(java, archives)}", *_QUIET]
+    return [
+        "-Xshare:auto",
+        f"-XX:DumpLoadedClassList={class_list_path(java, archives)}",
+        *_QUIET_OPTIONS,
+    ]
 
 
-def archiving(java: Java, size: Machine, archives: Path) -> list[str]:
+def make_archive_command(java: Java, size: Machine, archives: Path) -> list[str]:
     """The command that makes the archive from the recorded classes."""
     return [
         str(java.program),
         "-Xshare:dump",
-        _collector(size),
-        f"-XX:SharedClassListFile={loaded(java, archives)}",
-        f"-XX:SharedArchiveFile={_part(java, archives)}",
-        *_QUIET,
+        _choose_collector(size),
+        f"-XX:SharedClassListFile={class_list_path(java, archives)}",
+        f"-XX:SharedArchiveFile={_partial_archive_path(java, archives)}",
+        *_QUIET_OPTIONS,
         "-cp",
-        _jars(),
+        _make_class_path(),
     ]
 
 
-def _part(java: Java, archives: Path) -> Path:
-    return loaded(java, archives).with_suffix(".part")
+def _partial_archive_path(java: Java, archives: Path) -> Path:
+    return class_list_path(java, archives).with_suffix(".part")
 
 
 def keep_archive(java: Java, archives: Path) -> None:
     """Give the complete archive its final name."""
-    _part(java, archives).rename(archive(java, archives))
+    _partial_archive_path(java, archives).rename(archive_path(java, archives))
 
 
-def forget_loaded(java: Java, archives: Path) -> None:
+def delete_class_list(java: Java, archives: Path) -> None:
     """Delete the list of classes of this process, and an incomplete archive."""
-    for file in (loaded(java, archives), _part(java, archives)):
+    for file in (class_list_path(java, archives), _partial_archive_path(java, archives)):
         file.unlink(missing_ok=True)
 
 
-def tidy(archives: Path, now: float) -> None:
+def delete_old_archives(archives: Path, now: float) -> None:
     """Delete the least recently used archives, and files of processes that were killed.
 
     The caller holds the lock of the archives.
@@ -239,6 +245,6 @@ def tidy(archives: Path, now: float) -> None:
         reverse=True,
     )
     leftovers = [*archives.glob("spark-*.classes"), *archives.glob("spark-*.part")]
-    abandoned = [file for file in leftovers if now - file.stat().st_mtime > ABANDONED]
-    for file in (*made[KEPT:], *abandoned):
+    abandoned = [file for file in leftovers if now - file.stat().st_mtime > ABANDONED_AFTER_S]
+    for file in (*made[MAX_ARCHIVES:], *abandoned):
         file.unlink(missing_ok=True)

@@ -16,17 +16,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from noetl.model.events import Items
-from noetl.results.rowsets import Reader
+from noetl.results.rowsets import RowSetReader
 from noetl.spark.messages import LoopWork
-from noetl.tools.port import Call, ItemBatches, Told
+from noetl.tools.port import Call, ItemBatches, PartListener
 
-SHARDS = 16  # the least number of shards, if there are as many items: their duration is unknown
-MOST_SHARDS = 1_000
-CHEAP, DEAR = 20_000, 500  # the most items of a shard: of a cheap body, and of one that waits
-BATCH = 250  # items of a cheap body that are called together
-WINDOW = 100  # items that run at once if the loop does not say
-LOOK_EVERY = 1.0  # seconds between two looks at the progress
-_INDEXED = pa.schema([("index", pa.int64()), ("item", pa.json_())])
+MIN_SHARDS = 16  # the least number of shards, if there are as many items: their duration is unknown
+MAX_SHARDS = 1_000
+MAX_CHEAP_ITEMS, MAX_WAITING_ITEMS = (
+    20_000,
+    500,
+)  # the most items of a shard: of a cheap body, and of one that waits
+CHEAP_BATCH_ITEMS = 250  # items of a cheap body that are called together
+DEFAULT_WINDOW = 100  # items that run at once if the loop does not say
+REPORT_INTERVAL_S = 1.0  # seconds between two looks at the progress
+_INDEXED_ITEMS = pa.schema([("index", pa.int64()), ("item", pa.json_())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class LoopDivision:
     together: int
 
 
-def cut(
+def divide_loop(
     size: int,
     chunk: int | None,
     window: int | None,
@@ -52,18 +55,18 @@ def cut(
     Tasks run on the cores of this machine (`here`) or elsewhere. Elsewhere the number of tasks that
     run at once is unknown, so the window must hold even if all run.
     """
-    tasks = cores if here or window is None else MOST_SHARDS
-    max_shards = MOST_SHARDS
+    tasks = cores if here or window is None else MAX_SHARDS
+    max_shards = MAX_SHARDS
     if window is not None and window < tasks:
         max_shards = window
     if not chunk:
-        max_items = CHEAP if cheap else DEAR
-        chunk = min(max_items, _divide_up(size, SHARDS))
+        max_items = MAX_CHEAP_ITEMS if cheap else MAX_WAITING_ITEMS
+        chunk = min(max_items, _divide_up(size, MIN_SHARDS))
     chunk = max(1, chunk, _divide_up(size, max_shards))
     shards = _divide_up(size, chunk)
     if cheap:
-        return LoopDivision(chunk, shards, BATCH)
-    together = (window or WINDOW) // min(shards, tasks)
+        return LoopDivision(chunk, shards, CHEAP_BATCH_ITEMS)
+    together = (window or DEFAULT_WINDOW) // min(shards, tasks)
     return LoopDivision(chunk, shards, max(1, together))
 
 
@@ -72,9 +75,9 @@ def _divide_up(count: int, divisor: int) -> int:
 
 
 @asynccontextmanager
-async def work(
+async def describe_loop(
     call: Call,
-    items: Reader | ItemBatches,
+    items: RowSetReader | ItemBatches,
     folder: Path,
     *,
     here: bool,
@@ -88,19 +91,19 @@ async def work(
     reports.mkdir()
     with ExitStack() as stack:
         paths: list[Path] = []
-        if isinstance(items, Reader):
+        if isinstance(items, RowSetReader):
             stack.callback(items.close)
             paths = await asyncio.to_thread(
-                lambda: stack.enter_context(items.local(call.tables.staging))
+                lambda: stack.enter_context(items.open_local_files(call.tables.staging))
             )
         if paths:
             source = {"paths": [str(path) for path in paths], "indexed": False}
         else:
-            written = await _written(items, folder / "items.parquet")
+            written = await _write_item_file(items, folder / "items.parquet")
             source = {"paths": [str(written)], "indexed": True}
         names = ("plan", "command", "known")
         texts = {name: base64.b64encode(config[name]).decode() for name in names}
-        division = cut(
+        division = divide_loop(
             config["size"],
             config["chunk"],
             config["window"],
@@ -118,39 +121,39 @@ async def work(
         }
 
 
-async def _written(items: Reader | ItemBatches, path: Path) -> Path:
+async def _write_item_file(items: RowSetReader | ItemBatches, path: Path) -> Path:
     """Write the items with their indexes, which have gaps in a retried loop."""
-    with pq.ParquetWriter(path, _INDEXED, compression="zstd") as file:
-        if isinstance(items, Reader):
-            rows = items.rows(0, items.count)
-            await asyncio.to_thread(_write, file, list(enumerate(rows)))
+    with pq.ParquetWriter(path, _INDEXED_ITEMS, compression="zstd") as file:
+        if isinstance(items, RowSetReader):
+            rows = items.read_rows(0, items.count)
+            await asyncio.to_thread(_write_item_batch, file, list(enumerate(rows)))
         else:
             async for batch in items:
-                await asyncio.to_thread(_write, file, batch)
+                await asyncio.to_thread(_write_item_batch, file, batch)
     return path
 
 
-def _write(file: Any, batch: list[tuple[int, Any]]) -> None:
+def _write_item_batch(file: Any, batch: list[tuple[int, Any]]) -> None:
     indexes = [index for index, _ in batch]
     texts = [msgspec.json.encode(item).decode() for _, item in batch]
     columns = [
         pa.array(indexes, pa.int64()),
         pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string())),
     ]
-    file.write_batch(pa.RecordBatch.from_arrays(columns, schema=_INDEXED))
+    file.write_batch(pa.RecordBatch.from_arrays(columns, schema=_INDEXED_ITEMS))
 
 
-async def watch(folder: Path, listener: Told) -> None:
+async def watch_reports(folder: Path, listener: PartListener) -> None:
     """Tell the listener of every shard that ends, until this is cancelled."""
     seen: set[str] = set()
     while True:
-        await asyncio.sleep(LOOK_EVERY)
-        for name, text in await asyncio.to_thread(_new, folder, seen):
+        await asyncio.sleep(REPORT_INTERVAL_S)
+        for name, text in await asyncio.to_thread(_list_new_reports, folder, seen):
             seen.add(name)
-            await listener(int(name), items_of(json.loads(text)))
+            await listener(int(name), decode_items(json.loads(text)))
 
 
-def _new(folder: Path, seen: set[str]) -> list[tuple[str, str]]:
+def _list_new_reports(folder: Path, seen: set[str]) -> list[tuple[str, str]]:
     """Names and texts of the reports that have not been seen."""
     found = []
     for path in folder.iterdir():
@@ -159,5 +162,5 @@ def _new(folder: Path, seen: set[str]) -> list[tuple[str, str]]:
     return found
 
 
-def items_of(report: dict[str, Any]) -> Items:
+def decode_items(report: dict[str, Any]) -> Items:
     return msgspec.convert(report, Items)

@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from noetl.results.encoding import PARQUET
-from noetl.results.rowsets import Writer
-from noetl.results.tables import EncodedTable, Head, Parts, nothing
+from noetl.results.rowsets import RowSetWriter
+from noetl.results.tables import EncodedTable, TableParts, ValueHead, refuse_value
 from noetl.spark.messages import FrameManifest, SparkAnswer
 from noetl.tools.port import Call
 
-FOLDER = "spark"  # below the staging folder of payloads; it holds one folder per session
-FEW = 10_000  # rows of a small payload
-SMALL = 512 << 10  # bytes of a small payload, which is sent with the report
+SESSIONS_FOLDER = "spark"  # below the staging folder of payloads; it holds one folder per session
+MAX_SMALL_ROWS = 10_000  # rows of a small payload
+MAX_SMALL_BYTES = 512 << 10  # bytes of a small payload, which is sent with the report
 
 
-def facts(answer: SparkAnswer) -> dict[str, Any]:
+def collect_facts(answer: SparkAnswer) -> dict[str, Any]:
     """The facts of a result that arcs and people see: counts of files, and metrics of Spark."""
     frames = answer.get("frames", {}).values()
     files = []
@@ -39,21 +39,21 @@ def facts(answer: SparkAnswer) -> dict[str, Any]:
     return counts
 
 
-def value(call: Call, answer: SparkAnswer) -> Any:
+def make_value(call: Call, answer: SparkAnswer) -> Any:
     """The value of the task: JSON, a `Table`, `Parts`, or a map of these by name."""
     frames = answer.get("frames")
     if frames is None:
         return answer["value"]
-    tables = {name: _frame(call, frame) for name, frame in frames.items()}
+    tables = {name: _make_frame_value(call, frame) for name, frame in frames.items()}
     if answer.get("single"):
         return tables[""]
     return {**answer.get("value", {}), **tables}
 
 
-def _frame(call: Call, frame: FrameManifest) -> Any:
+def _make_frame_value(call: Call, frame: FrameManifest) -> Any:
     files = frame["files"]
     if "path" in frame:
-        return _path_value(frame)
+        return _make_path_value(frame)
     if not files:
         return {
             "rows": [],
@@ -62,13 +62,13 @@ def _frame(call: Call, frame: FrameManifest) -> Any:
         }
     row_count = sum(file["rows"] for file in files)
     size = sum(file["bytes"] for file in files)
-    is_small = row_count <= FEW and size <= SMALL
+    is_small = row_count <= MAX_SMALL_ROWS and size <= MAX_SMALL_BYTES
     if is_small or call.tables.staging.folder is None:
-        return _few(call, frame)
-    return _many(call, frame)
+        return _encode_small(call, frame)
+    return _adopt_files(call, frame)
 
 
-def _path_value(frame: FrameManifest) -> dict[str, Any]:
+def _make_path_value(frame: FrameManifest) -> dict[str, Any]:
     """The value of a step that wrote to a path of the user."""
     described = {
         "path": frame["path"],
@@ -82,33 +82,33 @@ def _path_value(frame: FrameManifest) -> dict[str, Any]:
     return {**described, "files": len(frame["files"])}
 
 
-def _few(call: Call, frame: FrameManifest) -> EncodedTable:
+def _encode_small(call: Call, frame: FrameManifest) -> EncodedTable:
     """Encode the rows as a small payload, and remove their files."""
     opened = [pq.ParquetFile(file["path"]) for file in frame["files"]]
     schema = opened[0].schema_arrow.remove_metadata()
     try:
-        return Writer(schema, call.tables).all(
+        return RowSetWriter(schema, call.tables).write_all(
             batch for file in opened for batch in file.iter_batches()
         )
     finally:
         for file in opened:
             file.close()
-        remove(frame)
+        remove_frame(frame)
 
 
-def _many(call: Call, frame: FrameManifest) -> Parts:
+def _adopt_files(call: Call, frame: FrameManifest) -> TableParts:
     """Adopt the files that Spark wrote as the parts of the result."""
     tables: list[EncodedTable] = []
     for file in frame["files"]:
         path = Path(file["path"])
-        draft, staged = call.tables.staging.adopt(path, file["sha256"])
+        draft, staged = call.tables.staging.link_file(path, file["sha256"])
         table = EncodedTable(
             staged,
             PARQUET,
             file["rows"],
             frame["columns"],
-            Head(),
-            nothing,
+            ValueHead(),
+            refuse_value,
             draft,
         )
         tables.append(table)
@@ -116,15 +116,15 @@ def _many(call: Call, frame: FrameManifest) -> Parts:
     def close_tables() -> None:
         for table in tables:
             table.close()
-        remove(frame)
+        remove_frame(frame)
 
-    return Parts(tables, frame["columns"], close_tables)
+    return TableParts(tables, frame["columns"], close_tables)
 
 
-def remove(frame: FrameManifest) -> None:
+def remove_frame(frame: FrameManifest) -> None:
     """Remove the folder of a frame. The folder of its session is removed with the last frame."""
     folder = Path(frame["files"][0]["path"])
-    while folder.parent.parent.name != FOLDER:
+    while folder.parent.parent.name != SESSIONS_FOLDER:
         folder = folder.parent
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):

@@ -9,13 +9,13 @@ from urllib.parse import unquote, urlsplit
 
 from noetl.model.errors import InvalidInput
 from noetl.results.encoding import PARQUET
-from noetl.spark.profiles import Profile
-from noetl.tools.sinks.files import SUFFIXES
+from noetl.spark.profiles import SparkProfile
+from noetl.tools.sinks.files import FORMATS_BY_SUFFIX
 
-_ENDINGS = {**SUFFIXES, ".orc": "orc", ".avro": "avro", ".txt": "text", ".xml": "xml"}
-_LINES = {"jsonl": "json", "ndjson": "json"}  # Spark's JSON is one value in each line
-_PACKED = frozenset((".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"))
-_READ: dict[str, dict[str, Any]] = {
+_ENDINGS = {**FORMATS_BY_SUFFIX, ".orc": "orc", ".avro": "avro", ".txt": "text", ".xml": "xml"}
+_LINE_FORMATS = {"jsonl": "json", "ndjson": "json"}  # Spark's JSON is one value in each line
+_COMPRESSED_ENDINGS = frozenset((".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"))
+_READER_DEFAULTS: dict[str, dict[str, Any]] = {
     "csv": {
         "escape": '"',  # RFC 4180: a quote inside quotes is doubled
         "enforceSchema": False,  # files of one path have one header
@@ -26,13 +26,13 @@ _READ: dict[str, dict[str, Any]] = {
     "xml": {"mode": "FAILFAST"},
 }
 # With one of these options the input itself decides about broken records.
-_TOLERANT = {"mode", "columnnameofcorruptrecord"}
-_STRICT = {"mode", "columnPruning"}
-_WRITTEN = {"csv": {"escape": '"', "header": True}}
+_TOLERANT_OPTIONS = {"mode", "columnnameofcorruptrecord"}
+_STRICT_OPTIONS = {"mode", "columnPruning"}
+_WRITER_DEFAULTS = {"csv": {"escape": '"', "header": True}}
 _SYSTEM_FOLDERS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/sbin", "/sys", "/usr")
 
 
-def located(path: str, profile: Profile) -> str:
+def resolve_path(path: str, profile: SparkProfile) -> str:
     """The path in full. A relative path starts at the worker's folder, as with other tools.
 
     Spark itself would take it from another folder. So a relative path is refused for a Spark that
@@ -42,7 +42,7 @@ def located(path: str, profile: Profile) -> str:
         raise InvalidInput("a path is empty")
     if urlsplit(path).scheme or path.startswith("/"):
         return path
-    if profile != Profile():
+    if profile != SparkProfile():
         raise InvalidInput(
             f"{path!r} is a relative path, and Spark is not of this machine alone",
             hint="say it in full",
@@ -53,25 +53,25 @@ def located(path: str, profile: Profile) -> str:
     return full
 
 
-def format_of(path: str, declared: Any = None) -> str:
+def choose_format(path: str, declared: Any = None) -> str:
     """The declared format, else the one of the ending of the name, as with sinks, else Parquet."""
-    found = str(declared or format_named(path) or PARQUET)
-    return _LINES.get(found, found)
+    found = str(declared or find_format_by_name(path) or PARQUET)
+    return _LINE_FORMATS.get(found, found)
 
 
-def format_named(path: str) -> str | None:
+def find_format_by_name(path: str) -> str | None:
     """The format by the ending of the name, or None if the ending is unknown."""
     name = PurePosixPath(path)
     ending = name.suffix
-    if ending.lower() in _PACKED:
+    if ending.lower() in _COMPRESSED_ENDINGS:
         ending = PurePosixPath(name.stem).suffix
     found = _ENDINGS.get(ending.lower())
     if found is None:
         return None
-    return _LINES.get(found, found)
+    return _LINE_FORMATS.get(found, found)
 
 
-def local_folder(path: str) -> Path | None:
+def find_local_folder(path: str) -> Path | None:
     """The path on a file system of this machine, or None for a path elsewhere."""
     parts = urlsplit(path)
     if parts.scheme == "file":
@@ -79,9 +79,9 @@ def local_folder(path: str) -> Path | None:
     return Path(path) if path.startswith("/") else None
 
 
-def check_output(path: str, own: Iterable[Path]) -> None:
+def check_output_path(path: str, own: Iterable[Path]) -> None:
     """Refuse folders that no step may write to. `own` are the folders of NoETL itself."""
-    folder = local_folder(path)
+    folder = find_local_folder(path)
     if folder is None:
         if not urlsplit(path).path.strip("/"):
             raise InvalidInput(f"output: {path!r} is a whole store", hint="write to a folder in it")
@@ -105,21 +105,21 @@ def check_output(path: str, own: Iterable[Path]) -> None:
             )
 
 
-def reading(format: str, given: dict[str, Any] | None) -> dict[str, Any]:
+def make_reader_options(format: str, given: dict[str, Any] | None) -> dict[str, Any]:
     """The options of Spark's reader.
 
     A broken record fails the step, unless the input says otherwise. Spark's default reads nulls.
     """
     given = given or {}
     given_names = {name.lower() for name in given}
-    left_out = _STRICT if given_names & _TOLERANT else set()
+    left_out = _STRICT_OPTIONS if given_names & _TOLERANT_OPTIONS else set()
     options = {}
-    for name, value in _READ.get(format, {}).items():
+    for name, value in _READER_DEFAULTS.get(format, {}).items():
         if name not in left_out and name.lower() not in given_names:
             options[name] = value
     return {**options, **given}
 
 
-def writing(format: str, given: dict[str, Any] | None) -> dict[str, Any]:
+def make_writer_options(format: str, given: dict[str, Any] | None) -> dict[str, Any]:
     """The options of Spark's writer."""
-    return {**_WRITTEN.get(format, {}), **(given or {})}
+    return {**_WRITER_DEFAULTS.get(format, {}), **(given or {})}

@@ -16,13 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-REACH = 1.0  # seconds for a server of this machine to take a connection
+SERVER_CONNECT_TIMEOUT_S = 1.0  # seconds for a server of this machine to take a connection
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServerRecord:
     """The record of a running server. `pid` is the process that supervises the JVM."""
 
     port: int
@@ -36,20 +36,20 @@ class Served:
         # PySpark sends a token without TLS only to this host name.
         return f"sc://localhost:{self.port}/;token={self.token}"
 
-    def answers(self) -> bool:
+    def takes_connections(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), REACH):
+            with socket.create_connection(("127.0.0.1", self.port), SERVER_CONNECT_TIMEOUT_S):
                 return True
         except OSError:
             return False
 
 
 @dataclass(frozen=True, slots=True)
-class SparkPlace:
+class SparkServerState:
     folder: Path
 
     @classmethod
-    def below(cls, home: Path) -> "SparkPlace":
+    def from_home(cls, home: Path) -> "SparkServerState":
         folder = home / "spark"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return cls(folder)
@@ -60,14 +60,14 @@ class SparkPlace:
 
     # ---- the record of the server ----------------------------------------------------------------------------------------
 
-    def served(self) -> Served | None:
+    def read_server(self) -> ServerRecord | None:
         """The record of the server, or None if there is none."""
         try:
-            return Served(**json.loads((self.folder / "server.json").read_bytes()))
+            return ServerRecord(**json.loads((self.folder / "server.json").read_bytes()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
-    def publish(self, served: Served) -> None:
+    def publish_server(self, served: ServerRecord) -> None:
         """Write the record, readable by this user only: the token lets a client run any code."""
         part = self.folder / ".server.json"
         descriptor = os.open(part, _WRITE_FLAGS, 0o600)
@@ -76,16 +76,16 @@ class SparkPlace:
         (self.folder / "use").touch(0o600)  # the idle time starts now
         part.rename(self.folder / "server.json")
 
-    def withdraw(self) -> None:
+    def withdraw_server(self) -> None:
         with suppress(FileNotFoundError):
             (self.folder / "server.json").unlink()
 
     # ---- locks -----------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def locked(self, name: str, how: int = fcntl.LOCK_EX) -> Iterator[bool]:
+    def hold_lock(self, name: str, how: int = fcntl.LOCK_EX) -> Iterator[bool]:
         """Hold a lock. Yields False if another process holds it and `how` says not to wait."""
-        with self._opened(name) as descriptor:
+        with self._open_lock_file(name) as descriptor:
             try:
                 fcntl.flock(descriptor, how)
             except BlockingIOError:
@@ -93,7 +93,7 @@ class SparkPlace:
                 return
             yield True
 
-    def use(self) -> int:
+    def begin_use(self) -> int:
         """Mark the server as used. It is in use until the returned descriptor is closed, also by
         the end of this process."""
         descriptor = os.open(self.folder / "use", _LOCK_FLAGS, 0o600)
@@ -101,15 +101,15 @@ class SparkPlace:
         os.utime(descriptor)
         return descriptor
 
-    def leave(self, descriptor: int) -> None:
+    def end_use(self, descriptor: int) -> None:
         os.utime(descriptor)
         os.close(descriptor)
 
     @contextmanager
-    def unused(self, now: float, idle: float) -> Iterator[bool]:
+    def hold_if_unused(self, now: float, idle: float) -> Iterator[bool]:
         """Yields whether no command has used the server for `idle` seconds. While the block lasts,
         no command can begin to."""
-        with self._opened("use") as descriptor:
+        with self._open_lock_file("use") as descriptor:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -118,7 +118,7 @@ class SparkPlace:
             yield now - os.fstat(descriptor).st_mtime >= idle
 
     @contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
+    def _open_lock_file(self, name: str) -> Iterator[int]:
         descriptor = os.open(self.folder / name, _LOCK_FLAGS, 0o600)
         try:
             yield descriptor

@@ -10,19 +10,21 @@ import socket
 
 from noetl.spark.messages import SparkAnswer, SparkRequest
 from noetl.tools.nursery import ForkServer, ProcessLimits
-from noetl.tools.port import Log, Progress, silent, unseen
+from noetl.tools.port import Log, Progress, discard_log, discard_progress
 from noetl.tools.python_pool import StreamLines
 
-ENV = {
+CLIENT_ENV = {
     "SPARK_CONNECT_MODE_ENABLED": "1",  # `from pyspark.sql import functions` imports Connect's
     "OPENBLAS_NUM_THREADS": "1",  # a process that forks must not have threads
     "OMP_NUM_THREADS": "1",
     "GRPC_VERBOSITY": "NONE",
 }
-LIMITS = ProcessLimits(open_files=4096)
-LARGEST_VALUE = 64 << 20  # bytes of JSON, as with the python tool
-LONGEST_LINE = LARGEST_VALUE + (1 << 20)
-LINGER = 1.0  # seconds to wait for output: the code may leave a process that holds our streams
+CLIENT_LIMITS = ProcessLimits(open_files=4096)
+MAX_VALUE_BYTES = 64 << 20  # bytes of JSON, as with the python tool
+MAX_ANSWER_BYTES = MAX_VALUE_BYTES + (1 << 20)
+OUTPUT_WAIT_S = (
+    1.0  # seconds to wait for output: the code may leave a process that holds our streams
+)
 
 
 class SparkClientCrashed(Exception):
@@ -33,31 +35,31 @@ class SparkClientCrashed(Exception):
         self.status = status
 
 
-class Processes:
+class SparkClients:
     def __init__(self) -> None:
-        self._nursery = ForkServer("noetl.spark.child", ENV)
+        self._nursery = ForkServer("noetl.spark.child", CLIENT_ENV)
 
     async def close(self) -> None:
         await self._nursery.close()
 
-    async def ask(
+    async def run_client(
         self,
         request: SparkRequest,
-        log: Log = silent,
-        progress: Progress = unseen,
+        log: Log = discard_log,
+        progress: Progress = discard_progress,
     ) -> SparkAnswer:
         """Start a client process, send it the request, and return its answer."""
         ours, theirs = socket.socketpair()
         out, out_end = socket.socketpair()
         err, err_end = socket.socketpair()
         ends = [out_end.detach(), err_end.detach(), theirs.detach()]
-        process = self._nursery.spawn("spark", ends, {}, LIMITS, memory=0)
+        process = self._nursery.spawn("spark", ends, {}, CLIENT_LIMITS, memory=0)
         outputs = [
-            asyncio.ensure_future(_follow(out, log, "stdout")),
-            asyncio.ensure_future(_follow(err, log, "stderr")),
+            asyncio.ensure_future(_follow_output(out, log, "stdout")),
+            asyncio.ensure_future(_follow_output(err, log, "stderr")),
         ]
         try:
-            answer = await _talk(ours, request, progress)
+            answer = await _exchange_messages(ours, request, progress)
             if answer is None:
                 raise SparkClientCrashed(await asyncio.shield(process.ended))
             return answer
@@ -65,22 +67,22 @@ class Processes:
             await process.stop(grace=0)
             raise
         finally:
-            await asyncio.wait(outputs, timeout=LINGER)
+            await asyncio.wait(outputs, timeout=OUTPUT_WAIT_S)
             for output in outputs:
                 output.cancel()
 
 
-async def _talk(
+async def _exchange_messages(
     ours: socket.socket,
     request: SparkRequest,
     progress: Progress,
 ) -> SparkAnswer | None:
     """The answer of the process, or None if it ends without one."""
-    reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+    reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_ANSWER_BYTES)
     try:
-        body = json.dumps({**request, "limit": LARGEST_VALUE}).encode()
+        body = json.dumps({**request, "limit": MAX_VALUE_BYTES}).encode()
         writer.write(len(body).to_bytes(4, "big") + body)
-        while line := await _line(reader):
+        while line := await _read_line(reader):
             message = json.loads(line)
             if "answer" in message:
                 answer: SparkAnswer = message["answer"]
@@ -91,14 +93,14 @@ async def _talk(
         writer.close()
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readline()
     except ConnectionError:
         return b""
 
 
-async def _follow(end: socket.socket, log: Log, name: str) -> None:
+async def _follow_output(end: socket.socket, log: Log, name: str) -> None:
     """Log the lines of an output stream until it ends."""
     reader, writer = await asyncio.open_connection(sock=end)
     lines = StreamLines(name, log)

@@ -16,7 +16,7 @@ from noetl.model.errors import InvalidInput, Unavailable
 
 LOCAL, NONE = "local", "none"
 CONNECT_PORT, MASTER_PORT = 15002, 7077
-ANSWER_SEC = 5.0
+PROFILE_TIMEOUT_S = 5.0
 _CLUSTER = "cluster:"
 
 
@@ -27,52 +27,52 @@ class SparkUnavailable(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class SparkProfile:
     """With `url`, the Spark server belongs to others. Without it, the server is ours, and `master`
     is the cluster of its executors."""
 
     url: str | None = None
     master: str | None = None
 
-    def reach(self) -> None:
+    def check_reachable(self) -> None:
         """SparkUnavailable if the server or master of others takes no connection. A Spark client
         would try for minutes."""
         if self.url is not None:
-            _reach(f"the Spark server {shown(self.url)}", [self.url], CONNECT_PORT)
+            _connect_to_any(f"the Spark server {hide_token(self.url)}", [self.url], CONNECT_PORT)
         elif self.master is not None:
-            _reach(f"the Spark master {self.master}", self.master.split(","), MASTER_PORT)
+            _connect_to_any(f"the Spark master {self.master}", self.master.split(","), MASTER_PORT)
 
 
-def profile(text: str) -> Profile:
+def parse_profile(text: str) -> SparkProfile:
     """Parse the text of a profile. InvalidInput if it is not one."""
     text = text.strip()
     if text == LOCAL:
-        return Profile()
+        return SparkProfile()
     if text.startswith("sc://"):
-        return Profile(url=text)
+        return SparkProfile(url=text)
     master = text.removeprefix(_CLUSTER).strip()
     if text.startswith(_CLUSTER) and master.startswith("spark://"):
-        return Profile(master=master)
+        return SparkProfile(master=master)
     if text == NONE:
         raise InvalidInput(
             "NOETL_SPARK_PROFILE is none: there is no Spark for steps", hint="local starts one here"
         )
     raise InvalidInput(
-        f"{shown(text)!r} is not a Spark profile",
+        f"{hide_token(text)!r} is not a Spark profile",
         hint="local, sc://host:port or cluster:spark://host:port (NOETL_SPARK_PROFILE, or `spec.profile` of a step)",
     )
 
 
-def _reach(what: str, addresses: list[str], port: int) -> None:
+def _connect_to_any(what: str, addresses: list[str], port: int) -> None:
     """Connect to any of the addresses."""
     why = ""
     for address in addresses:
         if "://" not in address:
             address = f"spark://{address}"
-        parts = urlsplit(shown(address))
+        parts = urlsplit(hide_token(address))
         try:
             target = (parts.hostname or "", parts.port or port)
-            socket.create_connection(target, ANSWER_SEC).close()
+            socket.create_connection(target, PROFILE_TIMEOUT_S).close()
             return
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
@@ -81,6 +81,6 @@ def _reach(what: str, addresses: list[str], port: int) -> None:
     )
 
 
-def shown(text: str) -> str:
+def hide_token(text: str) -> str:
     """The profile without its token, for messages."""
     return text.strip().partition(";")[0]

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-BETWEEN = 1.0  # seconds between two lines of progress
+SPARK_PROGRESS_INTERVAL_S = 1.0  # seconds between two lines of progress
 
 
-def progress(stages: Sequence[Any]) -> str:
+def describe_progress(stages: Sequence[Any]) -> str:
     """A line about the current operation. A step may run several operations in turn."""
     tasks = sum(int(stage.num_tasks) for stage in stages)
     completed_tasks = sum(int(stage.num_completed_tasks) for stage in stages)
@@ -18,11 +18,11 @@ def progress(stages: Sequence[Any]) -> str:
     if len(stages) > 1:
         parts.append(f"stage {min(completed_stages + 1, len(stages))}/{len(stages)}")
     if bytes_read:
-        parts.append(f"{_bytes(bytes_read)} read")
+        parts.append(f"{_format_byte_count(bytes_read)} read")
     return ", ".join(parts)
 
 
-def _bytes(count: float) -> str:
+def _format_byte_count(count: float) -> str:
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
@@ -34,9 +34,9 @@ class ProgressMetrics:
     """The progress handler of a session. PySpark calls it while an operation runs; it never raises."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+        self._report_line = say
         self._operations: dict[str, list[Any]] = {}
-        self._said = time.monotonic() - BETWEEN
+        self._reported_at = time.monotonic() - SPARK_PROGRESS_INTERVAL_S
 
     def __call__(
         self,
@@ -49,22 +49,22 @@ class ProgressMetrics:
             if stages:
                 self._operations[operation_id or ""] = list(stages)
             now = time.monotonic()
-            if stages and not done and now - self._said >= BETWEEN:
-                self._said = now
-                self._say(progress(stages))
+            if stages and not done and now - self._reported_at >= SPARK_PROGRESS_INTERVAL_S:
+                self._reported_at = now
+                self._report_line(describe_progress(stages))
 
-    def _all(self) -> Iterator[Any]:
+    def _list_stages(self) -> Iterator[Any]:
         for stages in self._operations.values():
             yield from stages
 
-    def _sum(self, field: str) -> int:
-        return sum(int(getattr(stage, field, 0)) for stage in self._all())
+    def _sum_field(self, field: str) -> int:
+        return sum(int(getattr(stage, field, 0)) for stage in self._list_stages())
 
-    def told(self) -> dict[str, Any]:
+    def make_sums(self) -> dict[str, Any]:
         """Sums over all operations, for the facts of the result."""
         return {
-            "stages": sum(1 for _ in self._all()),
-            "tasks": self._sum("num_tasks"),
-            "bytes_read": self._sum("num_bytes_read"),
+            "stages": sum(1 for _ in self._list_stages()),
+            "tasks": self._sum_field("num_tasks"),
+            "bytes_read": self._sum_field("num_bytes_read"),
             "operation": next(reversed(self._operations), None),
         }

@@ -21,24 +21,33 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from noetl.spark.columns import SPARSE, Standing, fit, folder_columns, standing_at
-from noetl.spark.commits import FILE_FORMATS, RECORD_KEPT_S, CommitTarget, skipped
-from noetl.spark.errors import Broken, Uncertain, Wrong
+from noetl.spark.columns import (
+    SPARSE_FORMATS,
+    ExistingColumns,
+    find_existing_columns,
+    fit_columns,
+    read_folder_columns,
+)
+from noetl.spark.commits import FILE_FORMATS, RECORD_KEPT_S, CommitTarget, make_skipped_answer
+from noetl.spark.errors import ImpossibleRequest, LocatedError, OutputUncertain
 from noetl.spark.messages import FrameManifest, OutputSpec, SparkRequest
-from noetl.spark.paths import local_folder
-from noetl.spark.writing import Checks, write
+from noetl.spark.paths import find_local_folder
+from noetl.spark.writing import RowChecks, write_frame
 
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 OVERWRITE_OPTION = "partitionoverwritemode"
 WRITE_ERRORS = (PySparkException, grpc.RpcError)  # of Spark, and of the connection to it
-REPEATABLE = ("overwrite", "overwrite_partitions")  # modes in which a second copy does no harm
+REPEATABLE_MODES = (
+    "overwrite",
+    "overwrite_partitions",
+)  # modes in which a second copy does no harm
 
 
-def publish(frame: DataFrame, request: SparkRequest) -> FrameManifest:
+def publish_frame(frame: DataFrame, request: SparkRequest) -> FrameManifest:
     """Write the frame to the path of the output. Returns the answer of the step."""
     output = request["output"]
-    mode = _mode(frame, output)
-    folder = local_folder(output["path"])
+    mode = _choose_mode(frame, output)
+    folder = find_local_folder(output["path"])
     if folder is None or output["format"] not in FILE_FORMATS:
         return _copy_by_spark(frame, request, mode)
     target = CommitTarget(
@@ -48,22 +57,22 @@ def publish(frame: DataFrame, request: SparkRequest) -> FrameManifest:
         output["format"],
         output.get("partition_by") or (),
     )
-    earlier_answer = target.recorded()
+    earlier_answer = target.find_recorded_answer()
     if earlier_answer is not None:
         return earlier_answer
     if mode == "ignore" and target.has_data():
-        return skipped(
+        return make_skipped_answer(
             {
                 "columns": frame.columns,
                 "path": output["path"],
                 "expect": {},
             }
         )
-    target.check()
-    return _commit(frame, request, target)
+    target.check_target()
+    return _commit_frame(frame, request, target)
 
 
-def _mode(frame: DataFrame, output: OutputSpec) -> str:
+def _choose_mode(frame: DataFrame, output: OutputSpec) -> str:
     """The mode of the output. `overwrite` replaces only partitions if an option or a setting of
     Spark says so."""
     mode = output.get("mode") or "overwrite"
@@ -74,43 +83,43 @@ def _mode(frame: DataFrame, output: OutputSpec) -> str:
     return "overwrite_partitions" if str(spark_mode).lower() == "dynamic" else "overwrite"
 
 
-def _commit(frame: DataFrame, request: SparkRequest, target: CommitTarget) -> FrameManifest:
+def _commit_frame(frame: DataFrame, request: SparkRequest, target: CommitTarget) -> FrameManifest:
     """Write the frame to a staging folder of the target, and commit its files."""
     output = request["output"]
-    sample = target.sample_file()
-    frame = _fitted(frame, sample, target, output)
+    sample = target.find_sample_file()
+    frame = _fit_to_sample(frame, sample, target, output)
     answer: FrameManifest = {
         "columns": frame.columns,
         "path": output["path"],
         "expect": {},
     }
-    checks = Checks(request["expect"])
+    checks = RowChecks(request["expect"])
     counts = Observation("written")
     row_count = F.count(F.lit(1)).alias("rows")
-    checked = checks.applied(frame).observe(counts, row_count)
+    checked = checks.apply_checks(frame).observe(counts, row_count)
     writer = checked.write.format(output["format"])
     writer = writer.options(**output["options"])
-    staging = target.staging(request["session"])
+    staging = target.make_staging(request["session"])
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, staging, ignore_errors=True)
         writer.partitionBy(*target.partition_by).save(str(staging))
         reader = frame.sparkSession.read.schema(frame.schema)
         reader = reader.format(output["format"]).options(**output["options"])
-        answer["expect"] = checks.counted(lambda: reader.load(str(staging)))
+        answer["expect"] = checks.count_failures(lambda: reader.load(str(staging)))
         answer["rows"] = int(counts.get["rows"])
         cleanup.pop_all()  # the staged files are complete: keep them
 
     def check_columns() -> None:
-        new_sample = target.sample_file()
-        if new_sample != sample and _fitted(frame, new_sample, target, output) is not frame:
-            raise _refused_output(
+        new_sample = target.find_sample_file()
+        if new_sample != sample and _fit_to_sample(frame, new_sample, target, output) is not frame:
+            raise _make_output_error(
                 f"another step has written to {output['path']} meanwhile; start this one again"
             )
 
     return target.commit(staging, answer, frame.schema.jsonValue(), check_columns)
 
 
-def _fitted(
+def _fit_to_sample(
     frame: DataFrame,
     sample: Path | None,
     target: CommitTarget,
@@ -119,16 +128,16 @@ def _fitted(
     """The frame with the columns of the existing files; `sample` is one of them."""
     if sample is None:
         return frame
-    recorded = target.recorded_schema()
+    recorded = target.read_recorded_schema()
     schema = None if recorded is None else StructType.fromJson(recorded)
-    standing = standing_at(frame.sparkSession, str(sample), output, schema)
+    standing = find_existing_columns(frame.sparkSession, str(sample), output, schema)
     if standing is None:
         return frame
-    return fit(frame, standing, target.partition_by)
+    return fit_columns(frame, standing, target.partition_by)
 
 
-def _refused_output(message: str) -> Broken:
-    return Broken("output", Wrong(message))
+def _make_output_error(message: str) -> LocatedError:
+    return LocatedError("output", ImpossibleRequest(message))
 
 
 # ---- by Spark's own writer -------------------------------------------------------------------------------------------------
@@ -136,36 +145,36 @@ def _refused_output(message: str) -> Broken:
 
 def _copy_by_spark(frame: DataFrame, request: SparkRequest, mode: str) -> FrameManifest:
     """Stage the rows, and let Spark's writer copy them to the path."""
-    copying = Copying(Path(request["copying"]))
+    copying = CopyRecord(Path(request["copying"]))
     output = request["output"]
-    earlier_answer = copying.answer()
+    earlier_answer = copying.read_answer()
     if earlier_answer is not None:
         return earlier_answer
-    if mode not in REPEATABLE and copying.path.exists():
+    if mode not in REPEATABLE_MODES and copying.path.exists():
         message = f"an earlier try was copying rows to {output['path']} when it was lost"
-        raise Broken("output", Uncertain(message))
+        raise LocatedError("output", OutputUncertain(message))
     spark = frame.sparkSession
-    if mode == "ignore" and _exists(spark, output["path"]):
-        return skipped(
+    if mode == "ignore" and _path_exists(spark, output["path"]):
+        return make_skipped_answer(
             {
                 "columns": frame.columns,
                 "path": output["path"],
                 "expect": {},
             }
         )
-    if mode == "error" and _exists(spark, output["path"]):
-        raise _refused_output(f"{output['path']} is there already (mode: error)")
-    standing = _standing_elsewhere(spark, output, mode)
+    if mode == "error" and _path_exists(spark, output["path"]):
+        raise _make_output_error(f"{output['path']} is there already (mode: error)")
+    standing = _find_remote_columns(spark, output, mode)
     partition_by = output.get("partition_by") or ()
     staged = request.get("staged")
     if staged is None:
         if standing is not None:
-            frame = fit(frame, standing, partition_by)
-        staged = _staged(frame, request)
+            frame = fit_columns(frame, standing, partition_by)
+        staged = _stage_frame(frame, request)
     paths = [file["path"] for file in staged["files"]]
     rows = spark.read.parquet(*paths)
     if standing is not None:
-        rows = fit(rows, standing, partition_by)
+        rows = fit_columns(rows, standing, partition_by)
     answer = {
         "columns": staged["columns"],
         "path": output["path"],
@@ -173,61 +182,66 @@ def _copy_by_spark(frame: DataFrame, request: SparkRequest, mode: str) -> FrameM
         "files": [],
         "rows": sum(file["rows"] for file in staged["files"]),
     }
-    copying.begin()
+    copying.begin_copy()
     try:
-        _copied(rows, output, mode)
+        _copy_to_path(rows, output, mode)
     except WRITE_ERRORS as error:
-        if mode in REPEATABLE:
-            raise Broken("output", error) from error
-        raise Broken("output", Uncertain(str(error))) from error
-    copying.end(answer)
+        if mode in REPEATABLE_MODES:
+            raise LocatedError("output", error) from error
+        raise LocatedError("output", OutputUncertain(str(error))) from error
+    copying.end_copy(answer)
     staged_file = staged["files"][0]["path"]
     shutil.rmtree(os.path.dirname(staged_file), ignore_errors=True)
     return answer
 
 
-def _staged(frame: DataFrame, request: SparkRequest) -> FrameManifest:
+def _stage_frame(frame: DataFrame, request: SparkRequest) -> FrameManifest:
     """Write the frame to the folder of the attempt. Returns its manifest."""
     folder = os.path.join(request["folder"], "result")
-    return write(frame, folder, {**request, "output": {}})
+    return write_frame(frame, folder, {**request, "output": {}})
 
 
-def _standing_elsewhere(spark: SparkSession, output: OutputSpec, mode: str) -> Standing | None:
+def _find_remote_columns(
+    spark: SparkSession, output: OutputSpec, mode: str
+) -> ExistingColumns | None:
     """The existing columns at the path, if rows are added to them.
 
     None for tables with a log, which compare the columns themselves.
     """
     format, path = output["format"], output["path"]
-    if mode not in ("append", "overwrite_partitions") or format not in FILE_FORMATS - SPARSE:
+    if (
+        mode not in ("append", "overwrite_partitions")
+        or format not in FILE_FORMATS - SPARSE_FORMATS
+    ):
         return None
-    standing = standing_at(spark, path, output)
+    standing = find_existing_columns(spark, path, output)
     if standing is None:
         return None
     in_files = {name.lower() for name in standing.schema.names}
-    columns = folder_columns(spark, path, format, output["options"])
+    columns = read_folder_columns(spark, path, format, output["options"])
     all_names = {name.lower() for name in columns}
     found = all_names - in_files
     wanted = {name.lower() for name in output.get("partition_by") or ()}
     if standing.has_names and found != wanted:
         there = ", ".join(sorted(found)) or "nothing"
         here = ", ".join(sorted(wanted)) or "nothing"
-        raise _refused_output(
+        raise _make_output_error(
             f"{path} is partitioned by {there}, and this step writes partition_by {here}"
         )
     return standing
 
 
-def _copied(rows: DataFrame, output: OutputSpec, mode: str) -> None:
+def _copy_to_path(rows: DataFrame, output: OutputSpec, mode: str) -> None:
     given = output["options"].items()
     options = {name: value for name, value in given if name.lower() != OVERWRITE_OPTION}
     options["partitionOverwriteMode"] = "dynamic" if mode == "overwrite_partitions" else "static"
     writer = rows.write.format(output["format"]).options(**options)
     writer = writer.partitionBy(*output.get("partition_by", ()))
-    spark_mode = "overwrite" if mode in REPEATABLE else "append"
+    spark_mode = "overwrite" if mode in REPEATABLE_MODES else "append"
     writer.mode(spark_mode).save(output["path"])
 
 
-def _exists(spark: SparkSession, path: str) -> bool:
+def _path_exists(spark: SparkSession, path: str) -> bool:
     try:
         _ = spark.read.format("binaryFile").load(path).schema
     except PySparkException as error:
@@ -237,13 +251,13 @@ def _exists(spark: SparkSession, path: str) -> bool:
     return True
 
 
-class Copying:
+class CopyRecord:
     """The file that records whether a call has begun to copy its rows, and its answer at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def answer(self) -> FrameManifest | None:
+    def read_answer(self) -> FrameManifest | None:
         """The answer of the call, or None if it has not copied all rows."""
         try:
             text = self.path.read_bytes()
@@ -252,7 +266,7 @@ class Copying:
         found: FrameManifest | None = json.loads(text or b"null")
         return found
 
-    def begin(self) -> None:
+    def begin_copy(self) -> None:
         """Record that the copy begins, and delete old records of other calls."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.touch()
@@ -261,7 +275,7 @@ class Copying:
             if record.stat().st_mtime < oldest:
                 record.unlink(missing_ok=True)
 
-    def end(self, answer: FrameManifest) -> None:
+    def end_copy(self, answer: FrameManifest) -> None:
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(answer))
         os.replace(part, self.path)

@@ -11,16 +11,16 @@ from noetl.model.errors import InvalidInput
 from noetl.spark.child import USER
 from noetl.spark.profiles import SparkUnavailable
 
-WITHIN = 5.0  # seconds for the answer
-AFTERWARDS = 1.0  # seconds to release the session
+VERSION_TIMEOUT_S = 5.0  # seconds for the answer
+RELEASE_TIMEOUT_S = 1.0  # seconds to release the session
 
 
-def version_at(url: str, session: str) -> str:
+def read_server_version(url: str, session: str) -> str:
     """The version of Spark at the URL, asked in a session of this id.
 
     This asks once. PySpark's own client would retry for minutes.
     """
-    builder = _builder(url)
+    builder = _make_channel_builder(url)
     user = base_pb2.UserContext(user_id=USER)
     question = base_pb2.AnalyzePlanRequest(session_id=session, user_context=user)
     question.spark_version.SetInParent()
@@ -28,15 +28,17 @@ def version_at(url: str, session: str) -> str:
     with builder.toChannel() as channel:
         server = base_pb2_grpc.SparkConnectServiceStub(channel)  # type: ignore[no-untyped-call]  # generated
         try:
-            answer = server.AnalyzePlan(question, timeout=WITHIN, metadata=builder.metadata())
+            answer = server.AnalyzePlan(
+                question, timeout=VERSION_TIMEOUT_S, metadata=builder.metadata()
+            )
         except grpc.RpcError as error:
-            raise SparkUnavailable(_why(error)) from error
+            raise SparkUnavailable(_describe_rpc_error(error)) from error
         with suppress(grpc.RpcError):  # the version is known already
-            server.ReleaseSession(release, timeout=AFTERWARDS, metadata=builder.metadata())
+            server.ReleaseSession(release, timeout=RELEASE_TIMEOUT_S, metadata=builder.metadata())
     return str(answer.spark_version.version)
 
 
-def _builder(url: str) -> DefaultChannelBuilder:
+def _make_channel_builder(url: str) -> DefaultChannelBuilder:
     try:
         return DefaultChannelBuilder(url)
     except (PySparkException, ValueError):  # not chained: their text may contain the token
@@ -45,8 +47,8 @@ def _builder(url: str) -> DefaultChannelBuilder:
         ) from None
 
 
-def _why(error: grpc.RpcError) -> str:
+def _describe_rpc_error(error: grpc.RpcError) -> str:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"no answer within {WITHIN:g} s"
+        return f"no answer within {VERSION_TIMEOUT_S:g} s"
     first_line = str(error.details()).partition("\n")[0]
     return f"it does not answer: {error.code().name}: {first_line}"

@@ -10,59 +10,59 @@ import io
 from typing import Any, TextIO
 
 from noetl.model.errors import Failure
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.keychain import Keychain
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook.model import KeychainEntry
 from noetl.spark.messages import TicketQuestion
-from noetl.spark.tickets import Answering, TicketRefused, ask
+from noetl.spark.tickets import TicketAnswerer, TicketRefused, ask_ticket
 from noetl.tools.port import Call
 
-KEPT_FOR = 10.0  # seconds that a secret is cached, because every item asks for it
+SECRET_CACHE_S = 10.0  # seconds that a secret is cached, because every item asks for it
 
 
-class AskedKeychain(Keychain):
+class TicketKeychain(Keychain):
     """A keychain that asks the worker for entries and credentials. It makes only static entries
     itself, because their values are in the playbook."""
 
     def __init__(self, ticket: str, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._ticket = ticket
-        self._kept: dict[str, tuple[float, Any]] = {}
-        self._asking = asyncio.Lock()
+        self._cached_answers: dict[str, tuple[float, Any]] = {}
+        self._ask_lock = asyncio.Lock()
 
-    async def _by_kind(self, entry: KeychainEntry) -> dict[str, Any]:
+    async def _resolve_by_kind(self, entry: KeychainEntry) -> dict[str, Any]:
         if entry.kind == "static":
-            return await super()._by_kind(entry)
-        found: dict[str, Any] = await self._asked(entry.name, entry=entry.name)
+            return await super()._resolve_by_kind(entry)
+        found: dict[str, Any] = await self._ask_cached(entry.name, entry=entry.name)
         return found
 
-    async def _credential(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = await self._asked(name, secret=name)
+    async def _read_credential(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._ask_cached(name, secret=name)
         return found
 
-    async def resolve(self, name: str, provider: str | None) -> Any:
-        return await self._asked(name, secret=name, provider=provider)
+    async def resolve_secret(self, name: str, provider: str | None) -> Any:
+        return await self._ask_cached(name, secret=name, provider=provider)
 
-    async def _asked(self, name: str, **question: Any) -> Any:
+    async def _ask_cached(self, name: str, **question: Any) -> Any:
         key, now = repr(question), asyncio.get_running_loop().time
-        async with self._asking:  # one of several concurrent items asks
-            expires_at, answer = self._kept.get(key, (0.0, None))
+        async with self._ask_lock:  # one of several concurrent items asks
+            expires_at, answer = self._cached_answers.get(key, (0.0, None))
             if now() >= expires_at:
-                answer = await asyncio.to_thread(_answered, self._ticket, question)
-                self._kept[key] = now() + KEPT_FOR, answer
-        self.redactor.credential(name, answer)
+                answer = await asyncio.to_thread(_ask_worker, self._ticket, question)
+                self._cached_answers[key] = now() + SECRET_CACHE_S, answer
+        self.redactor.register_credential(name, answer)
         return answer
 
 
-def _answered(ticket: str, question: TicketQuestion) -> Any:
+def _ask_worker(ticket: str, question: TicketQuestion) -> Any:
     try:
-        return ask(ticket, **question)
+        return ask_ticket(ticket, **question)
     except TicketRefused as refused:
-        raise Failing(refused.failure) from refused
+        raise TaskFailed(refused.failure) from refused
     except OSError as error:
         message = f"the worker of this loop does not answer: {error}"
-        raise Failing(
+        raise TaskFailed(
             Failure(code="CREDENTIAL_UNAVAILABLE", kind="auth", message=message, retryable=True)
         ) from error
 
@@ -78,14 +78,14 @@ class RedactedStdout(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        self._to.write(self._redactor.text(text))
+        self._to.write(self._redactor.redact_text(text))
         return len(text)
 
     def flush(self) -> None:
         self._to.flush()
 
 
-def answering(call: Call) -> Answering:
+def make_secret_answerer(call: Call) -> TicketAnswerer:
     """The worker's side: the function that answers the questions of a loop's tasks."""
 
     async def answer_question(question: TicketQuestion) -> Any:
@@ -94,7 +94,7 @@ def answering(call: Call) -> Answering:
                 return await call.credential(question["entry"])
             if "secret" in question and call.secret is not None:
                 return await call.secret(question["secret"], question.get("provider"))
-        except Failing as failing:
+        except TaskFailed as failing:
             raise TicketRefused(failing.failure) from failing
         raise TicketRefused(
             Failure(code="CREDENTIAL_MISSING", kind="auth", message="there is no such secret here")

@@ -18,16 +18,16 @@ from pyspark.sql import datasource as d
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from noetl.results.rowsets import InFile
-from noetl.spark.afar import opened
-from noetl.spark.arrow import converted, native_schema
-from noetl.spark.clauses import Clause, Compared, clause, parts
-from noetl.spark.tickets import ask
+from noetl.results.rowsets import ParquetReader
+from noetl.spark.afar import open_task_file
+from noetl.spark.arrow import convert_batch, convert_schema
+from noetl.spark.clauses import Clause, Comparison, list_row_ranges, make_clause
+from noetl.spark.tickets import ask_ticket
 
-NAME = "noetl"
-PART = 64 << 20  # bytes of a partition in memory
-_TOGETHER = 8  # footers that are read at once
-_COMPARED: dict[type[d.Filter], Compared] = {
+SOURCE_NAME = "noetl"
+MAX_PARTITION_BYTES = 64 << 20  # bytes of a partition in memory
+_PARALLEL_FOOTERS = 8  # footers that are read at once
+_FILTER_COMPARISONS: dict[type[d.Filter], Comparison] = {
     d.EqualTo: "equal",
     d.GreaterThan: "greater",
     d.GreaterThanOrEqual: "greater_equal",
@@ -37,7 +37,7 @@ _COMPARED: dict[type[d.Filter], Compared] = {
 }
 
 
-def source_with(ticket: str) -> type[d.DataSource]:
+def make_source_class(ticket: str) -> type[d.DataSource]:
     """The data source class for one session. The ticket is an attribute of the class: Spark sends
     the class as a whole, and shows only options."""
     return type("Noetl", (_Source,), {"ticket": ticket, "__module__": "noetl_session"})
@@ -48,13 +48,13 @@ class _Source(d.DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return SOURCE_NAME
 
     def schema(self) -> StructType:
-        answer = ask(self.ticket, of=self.options["path"])
+        answer = ask_ticket(self.ticket, of=self.options["path"])
         serialized = bytes.fromhex(answer["schema"])
         schema = pa.ipc.read_schema(pa.BufferReader(serialized))
-        return from_arrow_schema(native_schema(schema))
+        return from_arrow_schema(convert_schema(schema))
 
     def reader(self, schema: StructType) -> d.DataSourceReader:
         return _SliceReader(self.ticket, self.options["path"], schema)
@@ -79,16 +79,19 @@ class _SliceReader(d.DataSourceReader):
         yield from filters  # Spark applies all of them again
 
     def partitions(self) -> Sequence[d.InputPartition]:
-        count: int = ask(self._ticket, of=self._name)["count"]
-        with ThreadPoolExecutor(_TOGETHER) as threads:
-            slices_by_file = threads.map(self._parts, range(count))
+        count: int = ask_ticket(self._ticket, of=self._name)["count"]
+        with ThreadPoolExecutor(_PARALLEL_FOOTERS) as threads:
+            slices_by_file = threads.map(self._list_slices, range(count))
             return list(chain.from_iterable(slices_by_file))
 
-    def _parts(self, file: int) -> list[FileSlice]:
-        reader = self._opened(file)
+    def _list_slices(self, file: int) -> list[FileSlice]:
+        reader = self._open_slice_file(file)
         try:
-            clauses = _clauses(self._filters, reader.schema)
-            return [FileSlice(file, *rows) for rows in parts(reader.footer, clauses, PART)]
+            clauses = _make_clauses(self._filters, reader.schema)
+            return [
+                FileSlice(file, *rows)
+                for rows in list_row_ranges(reader.footer, clauses, MAX_PARTITION_BYTES)
+            ]
         finally:
             reader.close()
 
@@ -96,42 +99,42 @@ class _SliceReader(d.DataSourceReader):
         if partition.value is None:  # Spark's placeholder when there are no partitions
             return
         file, first, last = partition.value
-        reader = self._opened(file)
+        reader = self._open_slice_file(file)
         try:
-            yield from self._batches(reader, first, last)
+            yield from self._read_slice_batches(reader, first, last)
         finally:
             reader.close()
 
-    def _batches(
+    def _read_slice_batches(
         self,
-        reader: InFile,
+        reader: ParquetReader,
         first: int,
         last: int,
     ) -> Iterator[pa.RecordBatch]:
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        clauses = _clauses(self._filters, reader.schema)
+        clauses = _make_clauses(self._filters, reader.schema)
         names = dict.fromkeys((*schema.names, *(predicate.column for predicate in clauses)))
         for batch in reader.batches(first, last, list(names)):
             for predicate in clauses:
-                batch = predicate.kept(batch)
-            yield converted(batch.select(schema.names), schema)
+                batch = predicate.keep_matching(batch)
+            yield convert_batch(batch.select(schema.names), schema)
 
-    def _opened(self, file: int) -> InFile:
-        return opened(ask(self._ticket, of=self._name, file=file), self._name)
+    def _open_slice_file(self, file: int) -> ParquetReader:
+        return open_task_file(ask_ticket(self._ticket, of=self._name, file=file), self._name)
 
 
-def _clauses(filters: list[d.Filter], schema: pa.Schema) -> list[Clause]:
+def _make_clauses(filters: list[d.Filter], schema: pa.Schema) -> list[Clause]:
     """The clauses for the filters on top-level columns; other filters are left to Spark."""
     clauses = []
     for pushed in filters:
         path: tuple[str, ...] = getattr(pushed, "attribute", ())
-        compared = _COMPARED.get(type(pushed))
+        compared = _FILTER_COMPARISONS.get(type(pushed))
         if len(path) != 1 or compared is None:
             continue
         values = pushed.value  # type: ignore[attr-defined]  # all filters in _COMPARED have it
         if not isinstance(pushed, d.In):
             values = [values]
-        found = clause(schema, path[0], compared, values)
+        found = make_clause(schema, path[0], compared, values)
         if found is not None:
             clauses.append(found)
     return clauses

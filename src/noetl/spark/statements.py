@@ -21,14 +21,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
-from noetl.playbook.sqlplaces import misplaced
-from noetl.playbook.sqltext import Unterminated, significant, split, tokens
-from noetl.playbook.templates import Marked
+from noetl.playbook.expressions import WORKER_LIMITS, Meter, format_as_text
+from noetl.playbook.sqlplaces import find_misplaced
+from noetl.playbook.sqltext import UnterminatedSql, drop_comments, split_statements, tokenize_sql
+from noetl.playbook.templates import MarkedValue
 from noetl.tools.sql import SqlError
 
-PARAMETER = "noetl_"
-HINT = "/*+"  # looks like a comment, but Spark reads it
+PARAMETER_PREFIX = "noetl_"
+HINT_START = "/*+"  # looks like a comment, but Spark reads it
 _TOKEN = re.compile(
     r"""(?P<raw>\b[rR]'[^']*'|\b[rR]"[^"]*")
       | (?P<literal>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
@@ -37,8 +37,10 @@ _TOKEN = re.compile(
       | (?P<end>;)""",
     re.VERBOSE | re.DOTALL,
 )
-_TYPE = re.compile(r"\b(DATE|TIMESTAMP|TIMESTAMP_NTZ|TIMESTAMP_LTZ|INTERVAL)\s*$", re.IGNORECASE)
-_UNIT = re.compile(
+_TYPE_NAME = re.compile(
+    r"\b(DATE|TIMESTAMP|TIMESTAMP_NTZ|TIMESTAMP_LTZ|INTERVAL)\s*$", re.IGNORECASE
+)
+_INTERVAL_UNIT = re.compile(
     r"\s+(?:YEAR|MONTH|DAY|HOUR|MINUTE|SECOND)(?:\s+TO\s+(?:MONTH|HOUR|MINUTE|SECOND))?\b",
     re.IGNORECASE,
 )
@@ -49,14 +51,14 @@ class SparkStatement(Struct, frozen=True):
     values: dict[str, Any]
 
 
-def statements(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
+def parse_spark_sql(source: str, marks: Sequence[MarkedValue] = ()) -> list[SparkStatement]:
     """The statements of a text in order, without empty ones."""
     reader = _SqlReader(source, marks)
     reader.check_places()
     return list(reader.read())
 
 
-def expressions(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatement]:
+def parse_spark_expressions(source: str, marks: Sequence[MarkedValue] = ()) -> list[SparkStatement]:
     """Parse a part of a statement, which may begin with a value."""
     return list(_SqlReader(source, marks).read())
 
@@ -64,7 +66,7 @@ def expressions(source: str, marks: Sequence[Marked] = ()) -> list[SparkStatemen
 class _SqlReader:
     """Reads a text with markers, and collects the parts and values of the current statement."""
 
-    def __init__(self, source: str, marks: Sequence[Marked]) -> None:
+    def __init__(self, source: str, marks: Sequence[MarkedValue]) -> None:
         self._marks = {mark.marker: mark for mark in marks}
         self._marker: re.Pattern[str] | None = None
         if marks:
@@ -77,16 +79,16 @@ class _SqlReader:
     def read(self) -> Iterator[SparkStatement]:
         position = 0
         for found in _TOKEN.finditer(self._source):
-            self._plain(self._source[position : found.start()])
+            self._add_plain(self._source[position : found.start()])
             position = found.end()
             if found.lastgroup == "end":
-                yield from self._finished()
-            elif found.lastgroup in ("literal", "raw") and self._marked(found[0]):
-                position = self._literal(found)
+                yield from self._finish_statement()
+            elif found.lastgroup in ("literal", "raw") and self._has_marker(found[0]):
+                position = self._add_literal(found)
             else:
-                self._quoted(str(found.lastgroup), found[0])
-        self._plain(self._source[position:])
-        yield from self._finished()
+                self._add_quoted(str(found.lastgroup), found[0])
+        self._add_plain(self._source[position:])
+        yield from self._finish_statement()
 
     def check_places(self) -> None:
         """Refuse a value in the place of a name or a keyword.
@@ -98,55 +100,55 @@ class _SqlReader:
         private = next(iter(self._marks))[0]
         kinds = {marker: mark.kind for marker, mark in self._marks.items()}
         try:
-            parts = split(tokens(self._source, private, "spark"))
-            significant_parts = [significant(part) for part in parts]
-        except Unterminated:
+            parts = split_statements(tokenize_sql(self._source, private, "spark"))
+            significant_parts = [drop_comments(part) for part in parts]
+        except UnterminatedSql:
             return
         for part in significant_parts:
-            for wrong in misplaced(part, kinds, private, "spark"):
-                shown = self._shown(wrong.token.text)
+            for wrong in find_misplaced(part, kinds, private, "spark"):
+                shown = self._show_templates(wrong.token.text)
                 raise SqlError("SQL_PLACE", f"{shown}: {wrong.message}; {wrong.hint}")
 
-    def _shown(self, piece: str) -> str:
+    def _show_templates(self, piece: str) -> str:
         """The text with the templates of its markers, for an error message."""
         parts = []
-        for part in self._pieces(piece):
+        for part in self._split_markers(piece):
             parts.append(part if isinstance(part, str) else "{{ " + part.source + " }}")
         return "".join(parts)
 
-    def _marked(self, piece: str) -> bool:
+    def _has_marker(self, piece: str) -> bool:
         return self._marker is not None and self._marker.search(piece) is not None
 
-    def _finished(self) -> Iterator[SparkStatement]:
+    def _finish_statement(self) -> Iterator[SparkStatement]:
         """The current statement, if it is not empty. The next one starts."""
         text, values = "".join(self._parts).strip(), self._values
         self._parts, self._values = [], {}
         if text:
             yield SparkStatement(text, values)
 
-    def _plain(self, piece: str) -> None:
+    def _add_plain(self, piece: str) -> None:
         """Add text that is neither quoted nor a comment."""
-        for part in self._pieces(piece):
+        for part in self._split_markers(piece):
             if isinstance(part, str):
                 self._parts.append(part)
             elif part.kind == "identifier":
-                self._parts.append(identifier(part.value))
+                self._parts.append(quote_spark_name(part.value))
             elif part.kind == "sql":
-                self._parts.append(_text(part.value))
+                self._parts.append(_value_to_text(part.value))
             else:
-                self._parameter(part.value)
+                self._add_parameter(part.value)
 
-    def _quoted(self, kind: str, token: str) -> None:
+    def _add_quoted(self, kind: str, token: str) -> None:
         """Add a literal without markers, a name or a comment."""
-        if self._marked(token):
+        if self._has_marker(token):
             if kind == "name":
                 name = token[1:-1].replace("``", "`")
-                self._parts.append(identifier(self._joined(name)))
+                self._parts.append(quote_spark_name(self._join_values(name)))
             return
-        is_comment = kind == "comment" and not token.startswith(HINT)
+        is_comment = kind == "comment" and not token.startswith(HINT_START)
         self._parts.append(" " if is_comment else token)
 
-    def _literal(self, found: re.Match[str]) -> int:
+    def _add_literal(self, found: re.Match[str]) -> int:
         """Add a literal with markers: a parameter, or a cast of one after the name of a type.
 
         Returns the position after it.
@@ -158,22 +160,22 @@ class _SqlReader:
                 "SQL_VALUE", "a literal with both a value and a backslash: use concat('…', {{ x }})"
             )
         before = self._parts[-1] if self._parts else ""
-        typed = _TYPE.search(before)
+        typed = _TYPE_NAME.search(before)
         if typed is None:
-            self._parameter(self._joined(inside))
+            self._add_parameter(self._join_values(inside))
             return found.end()
         type_name, end = typed[1], found.end()
         if type_name.upper() == "INTERVAL":
-            unit = _UNIT.match(self._source, end)
+            unit = _INTERVAL_UNIT.match(self._source, end)
             if unit is not None:
                 type_name, end = type_name + unit[0], unit.end()
         self._parts[-1] = before[: typed.start()]
         self._parts.append("CAST(")
-        self._parameter(self._joined(inside))
+        self._add_parameter(self._join_values(inside))
         self._parts.append(f"AS {type_name})")
         return end
 
-    def _pieces(self, piece: str) -> Iterator[str | Marked]:
+    def _split_markers(self, piece: str) -> Iterator[str | MarkedValue]:
         """The text between the markers, and the marks, in order."""
         if self._marker is None:
             yield piece
@@ -185,29 +187,29 @@ class _SqlReader:
             position = found.end()
         yield piece[position:]
 
-    def _joined(self, inside: str) -> str:
+    def _join_values(self, inside: str) -> str:
         """The text with the values in place of their markers."""
         parts = []
-        for piece in self._pieces(inside):
-            parts.append(piece if isinstance(piece, str) else _text(piece.undoubled))
+        for piece in self._split_markers(inside):
+            parts.append(piece if isinstance(piece, str) else _value_to_text(piece.undoubled))
         return "".join(parts)
 
-    def _parameter(self, value: Any) -> None:
+    def _add_parameter(self, value: Any) -> None:
         if isinstance(value, dict):
             raise SqlError("SQL_VALUE", "a map cannot be a parameter: use {{ x | tojson }}")
-        name = f"{PARAMETER}{len(self._values) + 1}"
+        name = f"{PARAMETER_PREFIX}{len(self._values) + 1}"
         self._values[name] = value
         self._parts.append(f" :{name} ")
 
 
-def identifier(value: Any) -> str:
+def quote_spark_name(value: Any) -> str:
     """Quote a name, or a list of names as a qualified name."""
     if isinstance(value, list):
-        return ".".join(identifier(part) for part in value)
+        return ".".join(quote_spark_name(part) for part in value)
     if not isinstance(value, str) or not value:
         raise SqlError("SQL_NAME", f"{value!r} is not a name")
     return "`" + value.replace("`", "``") + "`"
 
 
-def _text(value: Any) -> str:
-    return text(Meter(WORKER_LIMITS), value)
+def _value_to_text(value: Any) -> str:
+    return format_as_text(Meter(WORKER_LIMITS), value)

@@ -27,34 +27,38 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from noetl.model import events as e
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.codec import decode_command
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
-from noetl.model.reference import address
-from noetl.pipeline.chunk import ItemBatch, added, counted
-from noetl.pipeline.collections import Indexed
-from noetl.pipeline.context import Context
+from noetl.model.reference import make_address
+from noetl.pipeline.chunk import ItemBatch, add_counts, count_results
+from noetl.pipeline.collections import IndexedItem
+from noetl.pipeline.context import CommandContext
 from noetl.pipeline.environment import Environment, OutgoingEvent
-from noetl.pipeline.names import LoopItem, loop_id
+from noetl.pipeline.names import LoopItem, make_loop_id
 from noetl.pipeline.plain import BatchedItems
-from noetl.pipeline.provenance import shared_provenance
+from noetl.pipeline.provenance import merge_provenance
 from noetl.results.memory import ResultsMemory
-from noetl.results.rowsets import Joined, Reader, as_rows, read
-from noetl.results.sources import Opened
-from noetl.results.tables import Head
-from noetl.spark.entry import row_schema
+from noetl.results.rowsets import JoinedReader, RowSetReader, list_rows, open_rowset_reader
+from noetl.results.sources import FileSource
+from noetl.results.tables import ValueHead
+from noetl.spark.entry import choose_row_schema
 from noetl.spark.inline import InlinePython
 from noetl.spark.messages import FileFacts, LoopWork, ShardReport
-from noetl.spark.secrets import AskedKeychain, RedactedStdout
-from noetl.tools.registry import Registry, built_in
+from noetl.spark.secrets import RedactedStdout, TicketKeychain
+from noetl.tools.registry import Registry, make_factories
 
 Columns = dict[str, list[Any] | pa.Array]  # the columns of the rows of items, by name
-AT_ONCE = 4_000  # the most items that run together
-MEMORY = 4 << 20  # bytes of items that run together, and of rows that are written together
+MAX_ITEMS_AT_ONCE = 4_000  # the most items that run together
+MAX_BUFFERED_BYTES = (
+    4 << 20
+)  # bytes of items that run together, and of rows that are written together
 
 
-def shards(work: LoopWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_numbered_shards(
+    work: LoopWork, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Run the shards with the numbers in the batches. Yields their reports."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -73,25 +77,25 @@ class Shard:
         self._path = Path(work["folder"], f"part-{number:05}-{uuid4().hex}.parquet")
 
     def run(self) -> ShardReport:
-        with _as_it_was(), asyncio.Runner() as runner:
-            ended = runner.run(self._all())
+        with _restore_process_state(), asyncio.Runner() as runner:
+            ended = runner.run(self._run_items())
         item_count = self._stop - self._first
-        report = {"file": _file(self._path, item_count), **ended}
+        report = {"file": _describe_shard_file(self._path, item_count), **ended}
         report_path = Path(self._work["told"], str(self._number))
-        _say(report_path, json.dumps(report["items"]))
+        _write_report(report_path, json.dumps(report["items"]))
         return report
 
-    async def _all(self) -> dict[str, Any]:
+    async def _run_items(self) -> dict[str, Any]:
         """Run all items. Returns how they ended, and the provenance that they share."""
-        context = await _context(self._work)
+        context = await _make_task_context(self._work)
         loop = context.step.loop
         assert loop is not None, "only loops come here"
         reduce = {name: str(reducer) for name, reducer in loop.spec.reduce.items()}
-        now = iso(context.env.clock.now())
-        plain = BatchedItems.of(context.shared, context.writes(), now)
+        now = format_iso(context.env.clock.now())
+        plain = BatchedItems.from_shared(context.shared, context.make_writes(), now)
         totals = e.Items(first=self._first)
         provenance: dict[str, Any] = {}
-        schema = row_schema(self._work)
+        schema = choose_row_schema(self._work)
         writing = pq.ParquetWriter(
             self._path,
             schema,
@@ -105,32 +109,34 @@ class Shard:
         try:
             with writing as file, redirect_stdout(out), redirect_stderr(err):
                 rows = RowBuffer(file)
-                for items in self._items():
+                for items in self._read_items():
                     if plain is None:
-                        columns, done, shared = await _ran(context, items, schema.names)
-                        provenance = shared_provenance((provenance, shared))
+                        columns, done, shared = await _run_pipeline_items(
+                            context, items, schema.names
+                        )
+                        provenance = merge_provenance((provenance, shared))
                     else:
-                        columns, done = await _ran_plain(context, plain, items)
-                    rows.add(redactor.batch(_rows(schema, columns)))
-                    totals = added(reduce, totals, done)
+                        columns, done = await _run_plain_items(context, plain, items)
+                    rows.add(redactor.redact_rows(_make_rows(schema, columns)))
+                    totals = add_counts(reduce, totals, done)
                 rows.write()
         finally:
             await context.env.registry.close()
         report = {"items": msgspec.to_builtins(totals), "provenance": provenance}
-        redacted: dict[str, Any] = redactor.value(report, payload=True)
+        redacted: dict[str, Any] = redactor.redact_value(report, payload=True)
         return redacted
 
-    def _items(self) -> Iterator[list[Indexed]]:
+    def _read_items(self) -> Iterator[list[IndexedItem]]:
         """The items with their indexes, in lists that may run together."""
         source = self._work["source"]
-        reader = Joined(Head(), [_opened(path) for path in source["paths"]])
+        reader = JoinedReader(ValueHead(), [_open_reader(path) for path in source["paths"]])
         try:
             position = self._first
             for batch in reader.batches(self._first, self._stop):
-                items_in_memory = MEMORY * batch.num_rows // max(batch.nbytes, 1)
-                count = max(1, min(AT_ONCE, items_in_memory))
+                items_in_memory = MAX_BUFFERED_BYTES * batch.num_rows // max(batch.nbytes, 1)
+                count = max(1, min(MAX_ITEMS_AT_ONCE, items_in_memory))
                 for low in range(0, batch.num_rows, count):
-                    rows = as_rows(batch.slice(low, count))
+                    rows = list_rows(batch.slice(low, count))
                     if source["indexed"]:
                         yield [(row["index"], row["item"]) for row in rows]
                     else:
@@ -141,7 +147,7 @@ class Shard:
 
 
 @contextmanager
-def _as_it_was() -> Iterator[None]:
+def _restore_process_state() -> Iterator[None]:
     """Restore the environment, the current folder and the import path afterwards: the process runs
     shards of other loops too."""
     environment = dict(os.environ)
@@ -156,21 +162,21 @@ def _as_it_was() -> Iterator[None]:
         sys.path[:] = path
 
 
-def _opened(path: str) -> Reader:
+def _open_reader(path: str) -> RowSetReader:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return read(Opened(descriptor, Path(path)), path)
+    return open_rowset_reader(FileSource(descriptor, Path(path)), path)
 
 
-async def _ran_plain(
-    context: Context,
+async def _run_plain_items(
+    context: CommandContext,
     plain: BatchedItems,
-    items: list[Indexed],
+    items: list[IndexedItem],
 ) -> tuple[Columns, e.Items]:
     """Run all items in one call, one after the other in this process. They have no provenance."""
     loop, size = context.step.loop, context.command.size
     name = loop.iterator if loop is not None else "item"
-    identity = loop_id(context.command)
-    values, seconds = await plain.run(
+    identity = make_loop_id(context.command)
+    values, seconds = await plain.run_items(
         [LoopItem(index, value, name, size, identity) for index, value in items]
     )
     micros = round(seconds * 1_000_000)
@@ -192,7 +198,7 @@ async def _ran_plain(
             "result": values,
         }
         return columns, e.Items(ok=count, micros=micros)
-    columns |= _outcome_columns(values)
+    columns |= _make_outcome_columns(values)
     first_failed, first_error = failures[0]
     done = e.Items(
         ok=count - len(failures),
@@ -204,7 +210,7 @@ async def _ran_plain(
     return columns, done
 
 
-def _outcome_columns(values: list[Any]) -> Columns:
+def _make_outcome_columns(values: list[Any]) -> Columns:
     """The columns status, error and result of items of which some failed."""
     statuses: list[Any] = []
     errors: list[Any] = []
@@ -212,7 +218,7 @@ def _outcome_columns(values: list[Any]) -> Columns:
     for value in values:
         if isinstance(value, Failure):
             statuses.append("error")
-            errors.append(value.shown())
+            errors.append(value.to_template_map())
             results.append(None)
         else:
             statuses.append("ok")
@@ -221,16 +227,16 @@ def _outcome_columns(values: list[Any]) -> Columns:
     return {"status": statuses, "error": errors, "result": results}
 
 
-async def _ran(
-    context: Context,
-    items: list[Indexed],
+async def _run_pipeline_items(
+    context: CommandContext,
+    items: list[IndexedItem],
     names: list[str],
 ) -> tuple[Columns, e.Items, dict[str, Any]]:
     """Run items through the pipeline. Retries of items wait in this task, because no other process
     would continue them."""
     batch = ItemBatch(context, items, 0)
     await batch.run()
-    results = batch.results
+    results = batch.ordered_results
     while deferred := [
         (position, result.deferred)
         for position, result in enumerate(results)
@@ -241,20 +247,20 @@ async def _ran(
         longest_delay = max(wait.delay for _, wait in next_items)
         await asyncio.sleep(longest_delay / 1_000_000)
         retried = [items[position] for position, _ in next_items]
-        retry = ItemBatch(_after(context, attempts), retried, 0)
+        retry = ItemBatch(_make_retry_context(context, attempts), retried, 0)
         await retry.run()
-        for (position, _), result in zip(next_items, retry.results, strict=True):
+        for (position, _), result in zip(next_items, retry.ordered_results, strict=True):
             results[position] = result
     rows = [result.row or {} for result in results]
     columns: Columns = {name: [row.get(name) for row in rows] for name in names}
-    shared = shared_provenance(row.get("provenance", {}) for row in rows)
-    return columns, counted(0, results, batch.folded(results)), shared
+    shared = merge_provenance(row.get("provenance", {}) for row in rows)
+    return columns, count_results(0, results, batch.fold_reduced_writes(results)), shared
 
 
-def _after(context: Context, tries: int) -> Context:
+def _make_retry_context(context: CommandContext, tries: int) -> CommandContext:
     """The context of the next try of items that were tried so often."""
     command = replace(context.command, attempts=tries)
-    return Context.make(context.env, context.plan, command, _unheard, 0, 1)
+    return CommandContext.for_command(context.env, context.plan, command, _drop_event, 0, 1)
 
 
 # ---- the environment of the pipeline -------------------------------------------------------------------------------------
@@ -265,11 +271,11 @@ class TaskClock:
         return time.time_ns() // 1000
 
 
-async def _unheard(sent: OutgoingEvent) -> None:
+async def _drop_event(sent: OutgoingEvent) -> None:
     """Items of a batch keep no journal."""
 
 
-async def _context(work: LoopWork) -> Context:
+async def _make_task_context(work: LoopWork) -> CommandContext:
     """The pipeline context of the loop, with the results that its templates read."""
     plan = pickle.loads(base64.b64decode(work["plan"]))  # noqa: S301 - our own worker made it
     command = decode_command(base64.b64decode(work["command"]))
@@ -277,13 +283,13 @@ async def _context(work: LoopWork) -> Context:
     results = dict(command.scope.results)
     known = msgspec.json.decode(base64.b64decode(work["known"]))
     for step, value in known.items():
-        where = address(command.execution_id, "result", step, "known")
+        where = make_address(command.execution_id, "result", step, "known")
         reference = await store.put(where, value)
         results[step] = replace(results[step], reference=reference)
     scope = replace(command.scope, results=results)
     command = replace(command, scope=scope, together=work["together"])
-    registry = Registry((InlinePython(),), built_in())
-    keychain = partial(AskedKeychain, work["ticket"])
+    registry = Registry((InlinePython(),), make_factories())
+    keychain = partial(TicketKeychain, work["ticket"])
     env = Environment(
         store=store,
         registry=registry,
@@ -291,25 +297,25 @@ async def _context(work: LoopWork) -> Context:
         worker="spark",
         keychain=keychain,
     )
-    return Context.make(env, plan, command, _unheard, 0, 1)
+    return CommandContext.for_command(env, plan, command, _drop_event, 0, 1)
 
 
 # ---- the file of rows ----------------------------------------------------------------------------------------------------
 
 
-def _rows(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
+def _make_rows(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [_column(field, columns[field.name]) for field in schema], schema=schema
+        [_make_item_column(field, columns[field.name]) for field in schema], schema=schema
     )
 
 
-def _column(field: pa.Field, values: list[Any] | pa.Array) -> pa.Array:
+def _make_item_column(field: pa.Field, values: list[Any] | pa.Array) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if not isinstance(field.type, pa.JsonType):
         return pa.array(values, field.type)
     texts = pa.array(
-        [None if value is None else _text(value) for value in values], pa.binary()
+        [None if value is None else _encode_cell(value) for value in values], pa.binary()
     ).cast(pa.string())
     return pa.ExtensionArray.from_storage(field.type, texts)
 
@@ -325,7 +331,7 @@ class RowBuffer:
     def add(self, rows: pa.RecordBatch) -> None:
         self._batches.append(rows)
         self._bytes += rows.nbytes
-        if self._bytes >= MEMORY:
+        if self._bytes >= MAX_BUFFERED_BYTES:
             self.write()
 
     def write(self) -> None:
@@ -334,7 +340,7 @@ class RowBuffer:
         self._batches, self._bytes = [], 0
 
 
-def _text(value: Any) -> bytes | None:
+def _encode_cell(value: Any) -> bytes | None:
     """The JSON text of a value. A null becomes an empty cell."""
     text = bytes(value) if type(value) is msgspec.Raw else _encode(value)
     return None if text == b"null" else text
@@ -343,7 +349,7 @@ def _text(value: Any) -> bytes | None:
 _encode = msgspec.json.Encoder().encode
 
 
-def _file(path: Path, rows: int) -> FileFacts:
+def _describe_shard_file(path: Path, rows: int) -> FileFacts:
     """The description of the file for the report."""
     digest = sha256()
     with path.open("rb") as file:
@@ -357,7 +363,7 @@ def _file(path: Path, rows: int) -> FileFacts:
     }
 
 
-def _say(path: Path, text: str) -> None:
+def _write_report(path: Path, text: str) -> None:
     """Write the file atomically: the worker reads it while other shards run."""
     part = path.with_name(f".{uuid4().hex}")
     part.write_text(text)

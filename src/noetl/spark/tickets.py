@@ -20,15 +20,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noetl.model.errors import Failure, NoetlError, Unavailable
 from noetl.spark.messages import TicketQuestion
-from noetl.spark.profiles import Profile
+from noetl.spark.profiles import SparkProfile
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = 60.0  # seconds for a question and its answer
-LARGEST = 16 << 20  # bytes of a question
+TICKET_TIMEOUT_S = 60.0  # seconds for a question and its answer
+MAX_QUESTION_BYTES = 16 << 20  # bytes of a question
 _QUESTION, _ANSWER = b"question", b"answer"
-_NONCE, _LENGTH = 12, 4
+_NONCE_BYTES, _LENGTH_BYTES = 12, 4
 
-Answering = Callable[[TicketQuestion], Awaitable[Any]]
+TicketAnswerer = Callable[[TicketQuestion], Awaitable[Any]]
 
 
 class TicketRefused(Exception):
@@ -43,7 +43,7 @@ class TicketRefused(Exception):
 
 
 @asynccontextmanager
-async def issued(answer: Answering, host: str = LOOPBACK) -> AsyncIterator[str]:
+async def issue_ticket(answer: TicketAnswerer, host: str = LOOPBACK) -> AsyncIterator[str]:
     """Listen for questions, and yield a ticket that is valid until the block ends.
 
     `answer` may raise `TicketRefused`.
@@ -57,10 +57,12 @@ async def issued(answer: Answering, host: str = LOOPBACK) -> AsyncIterator[str]:
         assert task is not None, "each connection is a task"
         connections.add(task)
         try:
-            async with asyncio.timeout(PATIENCE):
-                question = json.loads(_opened(cipher, await _received(reader), _QUESTION))
-                reply = json.dumps(await _told(answer, question)).encode()
-                writer.write(_framed(_sealed(cipher, reply, _ANSWER)))
+            async with asyncio.timeout(TICKET_TIMEOUT_S):
+                question = json.loads(
+                    _decrypt_message(cipher, await _read_frame(reader), _QUESTION)
+                )
+                reply = json.dumps(await _make_reply(answer, question)).encode()
+                writer.write(_add_length(_encrypt_message(cipher, reply, _ANSWER)))
                 await writer.drain()
         except (InvalidTag, ValueError, OSError, EOFError, TimeoutError):
             pass  # the client has no ticket, or it is gone
@@ -78,26 +80,26 @@ async def issued(answer: Answering, host: str = LOOPBACK) -> AsyncIterator[str]:
             connection.cancel()
 
 
-async def _told(answer: Answering, question: TicketQuestion) -> dict[str, Any]:
+async def _make_reply(answer: TicketAnswerer, question: TicketQuestion) -> dict[str, Any]:
     """The reply to a question: the answer, or the reason of a refusal."""
     try:
         return {"answer": await answer(question)}
     except TicketRefused as refused:
-        return {"refused": refused.failure.shown()}
+        return {"refused": refused.failure.to_template_map()}
     except NoetlError as error:  # a store does not answer, or refuses
         retryable = isinstance(error, Unavailable)
         failure = Failure(code=error.code, message=str(error), retryable=retryable)
-        return {"refused": failure.shown()}
+        return {"refused": failure.to_template_map()}
 
 
-async def _received(reader: asyncio.StreamReader) -> bytes:
-    size = int.from_bytes(await reader.readexactly(_LENGTH), "big")
-    if size > LARGEST:
+async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+    if size > MAX_QUESTION_BYTES:
         raise ValueError(size)
     return await reader.readexactly(size)
 
 
-def facing(profile: Profile) -> str:
+def find_own_host(profile: SparkProfile) -> str:
     """The address of this machine as the executors of a profile see it."""
     parts = urlsplit(profile.url or profile.master or "")
     if parts.hostname is None:
@@ -113,19 +115,19 @@ def facing(profile: Profile) -> str:
 # ---- a task ----------------------------------------------------------------------------------------------------------------
 
 
-def ask(ticket: str, **question: Any) -> Any:
+def ask_ticket(ticket: str, **question: Any) -> Any:
     """The worker's answer. TicketRefused if the worker has none, OSError if it is gone."""
     host, port, key = ticket.rsplit(":", 2)
     cipher = AESGCM(base64.urlsafe_b64decode(key))
-    with socket.create_connection((host, int(port)), PATIENCE) as connection:
+    with socket.create_connection((host, int(port)), TICKET_TIMEOUT_S) as connection:
         data = json.dumps(question).encode()
-        connection.sendall(_framed(_sealed(cipher, data, _QUESTION)))
+        connection.sendall(_add_length(_encrypt_message(cipher, data, _QUESTION)))
         with connection.makefile("rb") as stream:
-            size = int.from_bytes(stream.read(_LENGTH), "big")
+            size = int.from_bytes(stream.read(_LENGTH_BYTES), "big")
             data = stream.read(size)
     if not data:
         raise ConnectionError("the worker of this command did not answer")
-    reply = json.loads(_opened(cipher, data, _ANSWER))
+    reply = json.loads(_decrypt_message(cipher, data, _ANSWER))
     if "refused" in reply:
         raise TicketRefused(Failure(**reply["refused"]))
     return reply["answer"]
@@ -134,14 +136,14 @@ def ask(ticket: str, **question: Any) -> Any:
 # ---- both ------------------------------------------------------------------------------------------------------------------
 
 
-def _sealed(cipher: AESGCM, data: bytes, purpose: bytes) -> bytes:
-    nonce = os.urandom(_NONCE)
+def _encrypt_message(cipher: AESGCM, data: bytes, purpose: bytes) -> bytes:
+    nonce = os.urandom(_NONCE_BYTES)
     return nonce + cipher.encrypt(nonce, data, purpose)
 
 
-def _opened(cipher: AESGCM, data: bytes, purpose: bytes) -> bytes:
-    return cipher.decrypt(data[:_NONCE], data[_NONCE:], purpose)
+def _decrypt_message(cipher: AESGCM, data: bytes, purpose: bytes) -> bytes:
+    return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], purpose)
 
 
-def _framed(data: bytes) -> bytes:
-    return len(data).to_bytes(_LENGTH, "big") + data
+def _add_length(data: bytes) -> bytes:
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data

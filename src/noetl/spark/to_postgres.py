@@ -31,33 +31,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from noetl.model.errors import Failure
-from noetl.results.rowsets import values_of
+from noetl.results.rowsets import list_column_values
 from noetl.spark.messages import FrameManifest, OutputSpec, SparkAnswer
-from noetl.spark.outputs import remove
+from noetl.spark.outputs import remove_frame
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.postgres import address, error_kind
-from noetl.tools.postgres_bulk import server_message
+from noetl.tools.postgres import classify_state, make_credential_conninfo
+from noetl.tools.postgres_bulk import extract_server_message
 from noetl.tools.sinks import keys
-from noetl.tools.sql import SqlError, identifier
-from noetl.tools.threads import in_thread
+from noetl.tools.sql import SqlError, quote_sql_name
+from noetl.tools.threads import run_in_thread
 
-LOCK = 7_201_402_613  # advisory lock for making a table: two at the same time would fail
+MAKE_TABLE_LOCK = 7_201_402_613  # advisory lock for making a table: two at the same time would fail
 TABLE_LOCKS = 720_140  # the first half of the advisory lock of one table
-FORBIDDEN = "42501"
-STAGED = "noetl_spark_rows"
-JSON = ("json", "jsonb")
-ADDING = ("insert", "append", "error", "ignore")
-NO_UNIQUE_INDEX = "42P10"
-INTEGERS = ("smallint", "integer", "bigint")
-FRACTIONS = ("real", "double precision", "numeric")
-COLUMNS = """
+FORBIDDEN_SQLSTATE = "42501"
+STAGING_TABLE = "noetl_spark_rows"
+JSON_COLUMN_TYPES = ("json", "jsonb")
+ADDING_MODES = ("insert", "append", "error", "ignore")
+NO_UNIQUE_INDEX_SQLSTATE = "42P10"
+INTEGER_COLUMN_TYPES = ("smallint", "integer", "bigint")
+FRACTION_COLUMN_TYPES = ("real", "double precision", "numeric")
+COLUMN_TYPES_QUERY = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), format_type(coalesce(nullif(t.typbasetype, 0), t.oid), -1)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 """
 
 
-async def store(
+async def store_in_postgres(
     call: Call,
     output: OutputSpec,
     answer: SparkAnswer,
@@ -66,20 +66,20 @@ async def store(
     """Store the frame of an answer in the table of the output."""
     frame = answer.get("frames", {}).get("")
     if frame is None or not frame["columns"]:
-        return Failed(_failure("the step gives no single DataFrame to store"), facts)
+        return Failed(_make_store_failure("the step gives no single DataFrame to store"), facts)
     auth = output.get("auth")
     try:
         if call.credential is not None:
             auth = await call.credential(auth)
-        conninfo = address(auth)
+        conninfo = make_credential_conninfo(auth)
         writing = SparkToPostgres(conninfo, call, frame, output)
-        count = await in_thread(writing.run, writing.interrupt, "spark-postgres")
+        count = await run_in_thread(writing.run, writing.interrupt, "spark-postgres")
     except SqlError as error:
         return Failed(error.failure, facts)
     except adbc_driver_manager.Error as error:
-        return Failed(_server_failure(error), facts)
+        return Failed(_make_server_failure(error), facts)
     finally:
-        remove(frame)
+        remove_frame(frame)
     value = {
         "table": output["table"],
         "row_count": count or 0,
@@ -90,17 +90,17 @@ async def store(
     return Success(value, facts)
 
 
-def _failure(message: str) -> Failure:
+def _make_store_failure(message: str) -> Failure:
     return Failure(code="SPARK_OUTPUT", kind="config", message=message)
 
 
-def _server_failure(error: adbc_driver_manager.Error) -> Failure:
+def _make_server_failure(error: adbc_driver_manager.Error) -> Failure:
     """The failure for an error of the server. A data exception is a value that does not fit."""
-    kind = error_kind(error.sqlstate)
+    kind = classify_state(error.sqlstate)
     return Failure(
         code="SINK_VALUE" if kind == "data" else "SQL_ERROR",
         kind=kind,
-        message=server_message(str(error)),
+        message=extract_server_message(str(error)),
         retryable=isinstance(error, adbc_driver_manager.OperationalError),
         sqlstate=error.sqlstate,
     )
@@ -118,7 +118,7 @@ class ColumnType:
     base: str
 
     @property
-    def element(self) -> str:
+    def element_type(self) -> str:
         return self.base.removesuffix("[]")
 
     @property
@@ -139,7 +139,7 @@ class SparkToPostgres:
         self._conninfo = conninfo
         self._call = call
         self._frame = frame
-        self._table = identifier(str(output["table"]).split("."))
+        self._table = quote_sql_name(str(output["table"]).split("."))
         self._mode = str(output.get("mode") or "insert")
         self._key = list(output.get("key") or [])
         self._partition_by = list(output.get("partition_by") or [])
@@ -157,7 +157,7 @@ class SparkToPostgres:
         ):
             self._cursor = cursor
             try:
-                count = self._stored(cursor)
+                count = self._store_frame_rows(cursor)
                 if count is None:
                     connection.rollback()  # the key of a call that stored nothing is not recorded
                 else:
@@ -166,25 +166,25 @@ class SparkToPostgres:
                 self._cursor = None
         return count
 
-    def _stored(self, cursor: Any) -> int | None:
+    def _store_frame_rows(self, cursor: Any) -> int | None:
         self._check_key_columns()
         rows: int = sum(file["rows"] for file in self._frame["files"])
-        if self._is_done(cursor):
+        if self._is_call_done(cursor):
             return rows
         if self._mode in ("error", "ignore") and self._has_rows(cursor):
             if self._mode == "ignore":
                 return None
             raise SqlError("SPARK_OUTPUT", f"{self._table} has rows already (mode: error)")
-        texts = self._load(cursor)
-        self._made(cursor, texts)
-        statement = self._statement(cursor)
+        texts = self._load_staging_table(cursor)
+        self._make_target_table(cursor, texts)
+        statement = self._make_insert_statement(cursor)
         self._check_values(cursor)
         self._check_keys(cursor)
         if self._mode in ("replace", "overwrite"):
             cursor.execute(f"DELETE FROM {self._table}")  # noqa: S608 - a quoted name
         if self._mode == "overwrite_partitions":
-            cursor.execute(self._removal(cursor))
-        self._insert(cursor, statement)
+            cursor.execute(self._make_delete_statement(cursor))
+        self._insert_staged(cursor, statement)
         return rows
 
     def _check_key_columns(self) -> None:
@@ -193,48 +193,54 @@ class SparkToPostgres:
             message = f"the rows have no column {missing[0]!r}, which is part of the key"
             raise SqlError("SINK_KEY_MISSING", message, "data")
 
-    def _load(self, cursor: Any) -> set[str]:
+    def _load_staging_table(self, cursor: Any) -> set[str]:
         """Load the files into the temporary table. Returns its columns of JSON text."""
         files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
         schema = files[0].schema_arrow.remove_metadata()
-        texts = self._as_json(schema, self._types(cursor))
+        texts = self._find_json_columns(schema, self._read_column_types(cursor))
         for position, name in enumerate(schema.names):
             if name in texts:
                 schema = schema.set(position, pa.field(name, pa.string()))
-        batches = (_with_json(batch, schema, texts) for batch in _batches(files))
+        batches = (_encode_json_columns(batch, schema, texts) for batch in _read_all_batches(files))
         reader = pa.RecordBatchReader.from_batches(schema, batches)
-        cursor.adbc_ingest(STAGED, reader, mode="create", temporary=True)
+        cursor.adbc_ingest(STAGING_TABLE, reader, mode="create", temporary=True)
         return texts
 
-    def _insert(self, cursor: Any, statement: str) -> None:
+    def _insert_staged(self, cursor: Any, statement: str) -> None:
         try:
             cursor.execute(statement)
         except adbc_driver_manager.Error as error:
-            if not self._key or error.sqlstate != NO_UNIQUE_INDEX:
+            if not self._key or error.sqlstate != NO_UNIQUE_INDEX_SQLSTATE:
                 raise
-            raise SqlError("SINK_KEY_NOT_UNIQUE", self._no_unique_index(), "config") from None
+            raise SqlError("SINK_KEY_NOT_UNIQUE", self._explain_missing_index(), "config") from None
 
-    def _no_unique_index(self) -> str:
+    def _explain_missing_index(self) -> str:
         names = ", ".join(self._key)
-        return f"{self._table} has no unique index on its key ({names}): {self._unique_index()}"
+        return f"{self._table} has no unique index on its key ({names}): {self._make_index_statement()}"
 
-    def _unique_index(self) -> str:
-        return f"CREATE UNIQUE INDEX ON {self._table} ({self._quoted_key()})"
+    def _make_index_statement(self) -> str:
+        return f"CREATE UNIQUE INDEX ON {self._table} ({self._quote_key()})"
 
-    def _quoted_key(self) -> str:
-        return ", ".join(map(identifier, self._key))
+    def _quote_key(self) -> str:
+        return ", ".join(map(quote_sql_name, self._key))
 
     def _check_values(self, cursor: Any) -> None:
         """Refuse numbers that the cast to the column's type would change."""
-        types, staged = self._types(cursor), self._types(cursor, STAGED)
+        types, staged = (
+            self._read_column_types(cursor),
+            self._read_column_types(cursor, STAGING_TABLE),
+        )
         for name, given in staged.items():
             wanted = types[name]
-            value, rows = identifier(name), STAGED
+            value, rows = quote_sql_name(name), STAGING_TABLE
             if given.is_array:
-                value, rows = "item", f"{STAGED}, unnest({identifier(name)}) AS item"
-            if given.element in FRACTIONS and wanted.element in INTEGERS:
+                value, rows = "item", f"{STAGING_TABLE}, unnest({quote_sql_name(name)}) AS item"
+            if (
+                given.element_type in FRACTION_COLUMN_TYPES
+                and wanted.element_type in INTEGER_COLUMN_TYPES
+            ):
                 changes, why = f"{value} <> trunc({value})", "is no whole number"
-            elif given.element in INTEGERS and wanted.element == "boolean":
+            elif given.element_type in INTEGER_COLUMN_TYPES and wanted.element_type == "boolean":
                 changes, why = f"{value} NOT IN (0, 1)", "is neither true nor false"
             else:
                 continue
@@ -247,9 +253,10 @@ class SparkToPostgres:
     def _check_keys(self, cursor: Any) -> None:
         """Refuse rows without a key, because each try would add them again, and rows with equal
         keys, because it is unknown which of them counts."""
-        types = self._types(cursor)
+        types = self._read_column_types(cursor)
         for name in self._key:
-            cursor.execute(f"SELECT EXISTS (SELECT FROM {STAGED} WHERE {identifier(name)} IS NULL)")  # noqa: S608
+            without_key = f"SELECT FROM {STAGING_TABLE} WHERE {quote_sql_name(name)} IS NULL"
+            cursor.execute(f"SELECT EXISTS ({without_key})")
             if cursor.fetchone()[0]:
                 message = (
                     f"{self._table}: a row has no value for {name!r}, which is part of the key"
@@ -257,8 +264,8 @@ class SparkToPostgres:
                 raise SqlError("SINK_KEY_MISSING", message, "data")
         if not self._key:
             return
-        values = ", ".join(f"{identifier(name)}::{types[name].declared}" for name in self._key)
-        same = f"SELECT ROW({values})::text FROM {STAGED} GROUP BY {values} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
+        values = ", ".join(f"{quote_sql_name(name)}::{types[name].declared}" for name in self._key)
+        same = f"SELECT ROW({values})::text FROM {STAGING_TABLE} GROUP BY {values} HAVING count(*) > 1 LIMIT 1"  # noqa: S608
         cursor.execute(same)
         found = cursor.fetchone()
         if found is not None:
@@ -271,43 +278,43 @@ class SparkToPostgres:
         the same time would both find none."""
         cursor.execute(f"SELECT pg_advisory_xact_lock({TABLE_LOCKS}, hashtext($1))", (self._table,))
         cursor.fetchall()
-        if not self._types(cursor):
+        if not self._read_column_types(cursor):
             return False
         cursor.execute(f"SELECT EXISTS (SELECT FROM {self._table})")  # noqa: S608 - a quoted name
         return bool(cursor.fetchone()[0])
 
-    def _removal(self, cursor: Any) -> str:
+    def _make_delete_statement(self, cursor: Any) -> str:
         """The statement that deletes the rows of the partitions to write. Null is a value like any
         other."""
-        types = self._types(cursor)
+        types = self._read_column_types(cursor)
         unknown = [name for name in self._partition_by if name not in self._frame["columns"]]
         if unknown:
             raise SqlError("SINK_COLUMN", f"partition_by: the rows have no column {unknown[0]!r}")
-        names = [(identifier(name), types[name].declared) for name in self._partition_by]
+        names = [(quote_sql_name(name), types[name].declared) for name in self._partition_by]
         staged = ", ".join(f"{name}::{kind} AS {name}" for name, kind in names)
         same = " AND ".join(f"old.{name} IS NOT DISTINCT FROM new.{name}" for name, _ in names)
-        return f"DELETE FROM {self._table} old USING (SELECT DISTINCT {staged} FROM {STAGED}) new WHERE {same}"  # noqa: S608
+        return f"DELETE FROM {self._table} old USING (SELECT DISTINCT {staged} FROM {STAGING_TABLE}) new WHERE {same}"  # noqa: S608
 
-    def _is_done(self, cursor: Any) -> bool:
+    def _is_call_done(self, cursor: Any) -> bool:
         """Whether this call has been done before.
 
         Modes that add rows fail if the user may not write `noetl_sink`. The other modes go on,
         because they may be repeated.
         """
-        if self._mode in ADDING:
-            return not self._remembered(cursor)
+        if self._mode in ADDING_MODES:
+            return not self._record_key(cursor)
         cursor.execute("SAVEPOINT noetl")
         try:
-            return not self._remembered(cursor)
+            return not self._record_key(cursor)
         except adbc_driver_manager.Error as error:
-            if error.sqlstate != FORBIDDEN:
+            if error.sqlstate != FORBIDDEN_SQLSTATE:
                 raise
             cursor.execute("ROLLBACK TO SAVEPOINT noetl")
             return False
 
-    def _remembered(self, cursor: Any) -> bool:
+    def _record_key(self, cursor: Any) -> bool:
         """Record the key of the call. False if it is recorded already."""
-        _make(cursor, "noetl_sink", keys.MAKE)
+        _make_missing_table(cursor, "noetl_sink", keys.CREATE_KEY_TABLE)
         identity = self._call.identity
         cursor.execute(
             "INSERT INTO noetl_sink (sink_key, execution_id, step) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING 1",
@@ -315,18 +322,18 @@ class SparkToPostgres:
         )
         return bool(cursor.fetchall())
 
-    def _types(self, cursor: Any, table: str | None = None) -> dict[str, ColumnType]:
+    def _read_column_types(self, cursor: Any, table: str | None = None) -> dict[str, ColumnType]:
         """The types of the columns of a table; none if the table does not exist."""
-        cursor.execute(COLUMNS, (table or self._table,))
+        cursor.execute(COLUMN_TYPES_QUERY, (table or self._table,))
         return {name: ColumnType(declared, base) for name, declared, base in cursor.fetchall()}
 
-    def _as_json(self, schema: pa.Schema, types: dict[str, ColumnType]) -> set[str]:
+    def _find_json_columns(self, schema: pa.Schema, types: dict[str, ColumnType]) -> set[str]:
         """The columns that are written as JSON."""
         texts: set[str] = set()
         for field in schema:
             base = types[field.name].base if field.name in types else "jsonb"
-            needs_json = _is_record(field.type)
-            is_nested_json = pa.types.is_nested(field.type) and base in JSON
+            needs_json = _needs_json_column(field.type)
+            is_nested_json = pa.types.is_nested(field.type) and base in JSON_COLUMN_TYPES
             if is_nested_json and (types or needs_json):
                 texts.add(field.name)
             elif needs_json:
@@ -334,55 +341,55 @@ class SparkToPostgres:
                 raise SqlError("SINK_COLUMN", f"column {field.name!r}: {why}")
         return texts
 
-    def _made(self, cursor: Any, texts: set[str]) -> None:
+    def _make_target_table(self, cursor: Any, texts: set[str]) -> None:
         """Make the table if it does not exist."""
         columns = []
         for name in self._frame["columns"]:
-            column = identifier(name)
+            column = quote_sql_name(name)
             columns.append(f"{column}::jsonb" if name in texts else column)
-        empty = f"SELECT {', '.join(columns)} FROM {STAGED} WITH NO DATA"  # noqa: S608 - quoted names
-        is_new = _make(cursor, self._table, f"CREATE TABLE {self._table} AS {empty}")
+        empty = f"SELECT {', '.join(columns)} FROM {STAGING_TABLE} WITH NO DATA"  # noqa: S608 - quoted names
+        is_new = _make_missing_table(cursor, self._table, f"CREATE TABLE {self._table} AS {empty}")
         if is_new and self._key:
-            cursor.execute(self._unique_index())
+            cursor.execute(self._make_index_statement())
 
-    def _statement(self, cursor: Any) -> str:
+    def _make_insert_statement(self, cursor: Any) -> str:
         """The statement that moves the rows from the temporary table to the table."""
-        types = self._types(cursor)
+        types = self._read_column_types(cursor)
         columns = self._frame["columns"]
         unknown = [name for name in columns if name not in types]
         if unknown:
             raise SqlError("SINK_COLUMN", f"{self._table} has no column {unknown[0]!r}")
-        names = ", ".join(map(identifier, columns))
-        values = ", ".join(f"{identifier(name)}::{types[name].base}" for name in columns)
-        statement = f"INSERT INTO {self._table} ({names}) SELECT {values} FROM {STAGED}"  # noqa: S608 - quoted names
+        names = ", ".join(map(quote_sql_name, columns))
+        values = ", ".join(f"{quote_sql_name(name)}::{types[name].base}" for name in columns)
+        statement = f"INSERT INTO {self._table} ({names}) SELECT {values} FROM {STAGING_TABLE}"  # noqa: S608 - quoted names
         if not self._key:
             return statement
-        others = [identifier(name) for name in columns if name not in self._key]
+        others = [quote_sql_name(name) for name in columns if name not in self._key]
         action = "NOTHING"
         if others:
             assignments = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
             action = f"UPDATE SET {assignments}"
-        return f"{statement} ON CONFLICT ({self._quoted_key()}) DO {action}"
+        return f"{statement} ON CONFLICT ({self._quote_key()}) DO {action}"
 
 
-def _make(cursor: Any, table: str, statement: str) -> bool:
+def _make_missing_table(cursor: Any, table: str, statement: str) -> bool:
     """Make a table if it does not exist. Returns whether it was made. A lock serializes this."""
-    if not _is_missing(cursor, table):
+    if not _is_table_missing(cursor, table):
         return False
-    cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+    cursor.execute(f"SELECT pg_advisory_xact_lock({MAKE_TABLE_LOCK})")
     cursor.fetchall()
-    if not _is_missing(cursor, table):  # another transaction has made it meanwhile
+    if not _is_table_missing(cursor, table):  # another transaction has made it meanwhile
         return False
     cursor.execute(statement)
     return True
 
 
-def _is_missing(cursor: Any, table: str) -> bool:
+def _is_table_missing(cursor: Any, table: str) -> bool:
     cursor.execute("SELECT to_regclass($1) IS NULL", (table,))
     return bool(cursor.fetchone()[0])
 
 
-def _is_record(kind: pa.DataType) -> bool:
+def _needs_json_column(kind: pa.DataType) -> bool:
     """Whether only a json column can hold the type: a struct, a map, or a list of these or of lists."""
     if not pa.types.is_nested(kind):
         return False
@@ -390,7 +397,7 @@ def _is_record(kind: pa.DataType) -> bool:
     return not is_plain_list
 
 
-def _with_json(
+def _encode_json_columns(
     batch: pa.RecordBatch,
     schema: pa.Schema,
     texts: set[str],
@@ -399,16 +406,18 @@ def _with_json(
     columns = []
     for column, field in zip(batch.columns, batch.schema, strict=True):
         if field.name in texts:
-            column = pa.array(map(_text, values_of(column, field)), pa.string())
+            column = pa.array(
+                map(_encode_json_text, list_column_values(column, field)), pa.string()
+            )
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _text(value: Any) -> str | None:
+def _encode_json_text(value: Any) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _batches(files: list[Any]) -> Iterator[Any]:
+def _read_all_batches(files: list[Any]) -> Iterator[Any]:
     for file in files:
         yield from file.iter_batches()
         file.close()

@@ -9,8 +9,8 @@ import asyncio
 from typing import Any
 
 from noetl.model.errors import Failure
-from noetl.results.rowsets import Reader, Writer
-from noetl.results.tables import EncodedTable, Tables
+from noetl.results.rowsets import RowSetReader, RowSetWriter
+from noetl.results.tables import EncodedTable, TableOptions
 from noetl.tools.port import Call, Failed, Outcome, Success
 
 
@@ -21,30 +21,30 @@ class Artifact:
     async def run(self, call: Call) -> Outcome:
         reference = call.config.get("ref")
         if reference is None:
-            value = await source(call, call.config.get("put"))
+            value = await open_artifact_value(call, call.config.get("put"))
         else:
-            value = await source(call, reference)
+            value = await open_artifact_value(call, reference)
             if value is None:
                 message = "`ref` is null: it takes an address, such as {{ step.ref }}"
                 return Failed(Failure(code="REFERENCE_MISSING", kind="config", message=message))
             uri = value.get("uri") if isinstance(value, dict) else value
             if isinstance(uri, str) and call.rendering is not None:
                 value = await call.rendering.fetched(uri)
-        if isinstance(value, Reader):
-            value = await asyncio.to_thread(copied, value, call.tables)
+        if isinstance(value, RowSetReader):
+            value = await asyncio.to_thread(copy_table, value, call.tables)
         return Success(value)
 
 
-async def source(call: Call, template: Any) -> Any:
+async def open_artifact_value(call: Call, template: Any) -> Any:
     """The rendered value, or a reader if it is a stored row set."""
     if call.rendering is None:
         return template
     return await call.rendering.source(template)
 
 
-def copied(reader: Reader, tables: Tables) -> EncodedTable:
+def copy_table(reader: RowSetReader, tables: TableOptions) -> EncodedTable:
     """Copy the rows and the head into a table of this task. Runs in a thread."""
     try:
-        return Writer(reader.schema, tables, reader.head).all(reader.batches())
+        return RowSetWriter(reader.schema, tables, reader.head).write_all(reader.batches())
     finally:
         reader.close()

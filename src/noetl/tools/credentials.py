@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from noetl.model.errors import InvalidInput, NotFound
 
-PREFIX = "NOETL_CREDENTIAL_"
+CREDENTIAL_VARIABLE_PREFIX = "NOETL_CREDENTIAL_"
 
 
 class Credentials(Protocol):
@@ -26,7 +26,7 @@ class MemoryCredentials:
 
     async def get(self, name: str) -> dict[str, Any]:
         if name not in self._known:
-            raise missing(name)
+            raise missing_credential(name)
         return dict(self._known[name])
 
 
@@ -37,23 +37,23 @@ class EnvCredentials:
         self._environment = os.environ if environment is None else environment
 
     async def get(self, name: str) -> dict[str, Any]:
-        text = self._environment.get(variable(name))
+        text = self._environment.get(credential_variable(name))
         if text is None:
-            raise missing(name)
+            raise missing_credential(name)
         if not text.lstrip().startswith("{"):
             return {"value": text}
         try:
             fields = json.loads(text)
         except ValueError:
-            raise InvalidInput(f"{variable(name)} is not a JSON object") from None
+            raise InvalidInput(f"{credential_variable(name)} is not a JSON object") from None
         return dict(fields)
 
 
-def variable(name: str) -> str:
-    return PREFIX + re.sub(r"\W", "_", name).upper()
+def credential_variable(name: str) -> str:
+    return CREDENTIAL_VARIABLE_PREFIX + re.sub(r"\W", "_", name).upper()
 
 
-class FirstOf:
+class ChainedCredentials:
     """Asks several places in order, until one has the credential."""
 
     def __init__(self, places: Sequence[Credentials]) -> None:
@@ -65,23 +65,25 @@ class FirstOf:
                 return await place.get(name)
             except NotFound:
                 continue
-        raise missing(name)
+        raise missing_credential(name)
 
 
-def missing(name: str) -> NotFound:
+def missing_credential(name: str) -> NotFound:
     """The error for a missing credential. The message says what to do: a failure has no hint."""
     return NotFound(
         f"there is no credential {name!r}: noetl credential add {name} --kind KIND --file FILE stores one, "
-        f"or set {variable(name)} where the worker runs"
+        f"or set {credential_variable(name)} where the worker runs"
     )
 
 
-def from_environment(variable: str, environment: Mapping[str, str] | None = None) -> str:
+def read_variable(variable: str, environment: Mapping[str, str] | None = None) -> str:
     """A variable of the worker's environment, for a playbook.
 
     Playbooks cannot read worker settings.
     """
-    if variable.startswith("NOETL_") and not variable.startswith((PREFIX, "NOETL_SECRET_")):
+    if variable.startswith("NOETL_") and not variable.startswith(
+        (CREDENTIAL_VARIABLE_PREFIX, "NOETL_SECRET_")
+    ):
         raise InvalidInput(f"{variable} is a setting of the worker, not a secret for playbooks")
     if environment is None:
         environment = os.environ

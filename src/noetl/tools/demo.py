@@ -11,35 +11,38 @@ from typing import Any
 
 import httpx
 
-SCHEME = "demo"
-ORDERS, CUSTOMERS = 5_000, 200
-LARGEST_PAGE = 1_000
+DEMO_SCHEME = "demo"
+ORDER_COUNT, CUSTOMER_COUNT = 5_000, 200
+MAX_PAGE_SIZE = 1_000
 COUNTRIES = ("Austria", "Brazil", "Chad", "Denmark", "Egypt")
 PRODUCTS = ("tea", "lamp", "chair", "atlas", "kettle", "radio", "scarf")
 
 
-class Demo(httpx.AsyncBaseTransport):
+class DemoTransport(httpx.AsyncBaseTransport):
     """Answers requests in place of a connection."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        status, answer = _answer(request.url)
+        status, answer = _answer_request(request.url)
         body = json.dumps(answer).encode()
         return httpx.Response(status, headers={"Content-Type": "application/json"}, content=body)
 
 
-def _answer(url: httpx.URL) -> tuple[int, dict[str, Any]]:
-    resources = {"/orders": (_order, ORDERS), "/customers": (_customer, CUSTOMERS)}
+def _answer_request(url: httpx.URL) -> tuple[int, dict[str, Any]]:
+    resources = {
+        "/orders": (_make_order, ORDER_COUNT),
+        "/customers": (_make_customer, CUSTOMER_COUNT),
+    }
     resource = resources.get(url.path)
     if url.host != "shop" or resource is None:
         message = f"there are demo://shop/orders and demo://shop/customers, and no {url}"
         return 404, {"message": message}
     try:
         page = int(url.params.get("page", 1))
-        size = int(url.params.get("size", LARGEST_PAGE))
+        size = int(url.params.get("size", MAX_PAGE_SIZE))
     except ValueError:
         return 400, {"message": "page and size are numbers"}
-    if page < 1 or not 1 <= size <= LARGEST_PAGE:
-        return 400, {"message": f"page counts from 1, and size is at most {LARGEST_PAGE}"}
+    if page < 1 or not 1 <= size <= MAX_PAGE_SIZE:
+        return 400, {"message": f"page counts from 1, and size is at most {MAX_PAGE_SIZE}"}
     make_record, total = resource
     pages = -(-total // size)  # rounded up
     first = (page - 1) * size + 1
@@ -49,8 +52,8 @@ def _answer(url: httpx.URL) -> tuple[int, dict[str, Any]]:
     return 200, {"data": records, "paging": paging}
 
 
-def _order(number: int) -> dict[str, Any]:
-    customer = 1 + number * 89 % 211 % CUSTOMERS
+def _make_order(number: int) -> dict[str, Any]:
+    customer = 1 + number * 89 % 211 % CUSTOMER_COUNT
     product = number * 31 % 97 % (3 + customer % len(COUNTRIES))
     quantity = 1 + (number + customer) % 4
     amount = quantity * (5 + 3 * product)
@@ -63,7 +66,7 @@ def _order(number: int) -> dict[str, Any]:
     }
 
 
-def _customer(number: int) -> dict[str, Any]:
+def _make_customer(number: int) -> dict[str, Any]:
     return {
         "customer_id": number,
         "name": f"Customer {number}",

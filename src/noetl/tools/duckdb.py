@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from noetl.model.errors import Failure
-from noetl.results.rowsets import NUMERIC, Reader, Writer
+from noetl.results.rowsets import NUMERIC_METADATA, RowSetReader, RowSetWriter
 from noetl.results.staging import Staging
 from noetl.results.tables import EncodedTable
 from noetl.tools.port import Call, Failed, Outcome, Success
@@ -24,43 +24,43 @@ from noetl.tools.sql import (
     Parameter,
     SqlError,
     Statement,
-    changed,
-    column_names,
-    identifier,
-    listed,
-    open_transaction,
-    quoted,
-    scalar,
+    format_in_list,
+    format_scalar,
+    make_changed_result,
+    make_unique_names,
+    open_transaction_error,
+    quote_sql_name,
+    quote_sql_text,
 )
-from noetl.tools.sql_task import RAW, prepared
-from noetl.tools.tabular import listed as rows_of
-from noetl.tools.tabular import table
-from noetl.tools.threads import in_thread
+from noetl.tools.sql_task import RAW_SQL_FIELDS, prepare_statements
+from noetl.tools.tabular import list_input_rows as rows_of
+from noetl.tools.tabular import make_arrow_table
+from noetl.tools.threads import run_in_thread
 
 # Few threads, because a worker runs several calls at the same time.
-SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 2}
-BATCH = 10_000  # rows
-CHANGING = frozenset(("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY", "WITH"))
+CONNECTION_SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 2}
+DUCKDB_BATCH_ROWS = 10_000  # rows
+CHANGING_STATEMENTS = frozenset(("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY", "WITH"))
 
 
 class Duckdb:
     kind = "duckdb"
-    raw = RAW | {"inputs"}
+    raw = RAW_SQL_FIELDS | {"inputs"}
 
     async def run(self, call: Call) -> Outcome:
-        statements = await prepared(call, "duckdb")
+        statements = await prepare_statements(call, "duckdb")
         if isinstance(statements, Failure):
             return Failed(statements)
         session: _Session | None = None
         try:
-            async with _inputs(call) as inputs:
+            async with _open_inputs(call) as inputs:
                 session = _Session(call, statements, inputs)
-                value = await in_thread(session.run, session.interrupt, "duckdb")
+                value = await run_in_thread(session.run, session.interrupt, "duckdb")
         except SqlError as error:
             return Failed(error.failure)
         except duckdb.Error as error:
             statement = None if session is None else session.current
-            return Failed(failure(error, statement))
+            return Failed(make_duckdb_failure(error, statement))
         return Success(value, {"pg": {"statements": len(statements)}})
 
 
@@ -83,102 +83,111 @@ class _Session:
     def run(self) -> Any:
         database = self._call.config.get("database") or ":memory:"
         with ExitStack() as stack:
-            connection = stack.enter_context(duckdb.connect(database, config=SETTINGS))
+            connection = stack.enter_context(duckdb.connect(database, config=CONNECTION_SETTINGS))
             self._connection = connection
-            stack.callback(self._over)
+            stack.callback(self._drop_connection)
             for name, value in self._inputs.items():
-                stack.enter_context(registered(connection, name, value, self._call.tables.staging))
-            return self._transaction(connection)
+                stack.enter_context(
+                    register_input(connection, name, value, self._call.tables.staging)
+                )
+            return self._run_transaction(connection)
 
-    def _over(self) -> None:
+    def _drop_connection(self) -> None:
         self._connection = None
 
-    def _transaction(self, connection: duckdb.DuckDBPyConnection) -> Any:
+    def _run_transaction(self, connection: duckdb.DuckDBPyConnection) -> Any:
         if self._call.config.get("autocommit"):
-            value = self._all(connection)
+            value = self._run_statements(connection)
             if _rollback(connection):
                 if isinstance(value, EncodedTable):
                     value.close()
-                raise open_transaction()
+                raise open_transaction_error()
             return value
         connection.begin()
         try:
-            value = self._all(connection)
+            value = self._run_statements(connection)
             connection.commit()
         except BaseException:
             _rollback(connection)
             raise
         return value
 
-    def _all(self, connection: duckdb.DuckDBPyConnection) -> Any:
+    def _run_statements(self, connection: duckdb.DuckDBPyConnection) -> Any:
         for statement in self._statements[:-1]:
-            self._check()
-            self._execute(connection, statement)
-        self._check()
+            self._refuse_if_interrupted()
+            self._execute_statement(connection, statement)
+        self._refuse_if_interrupted()
         last = self._statements[-1]
-        relation = self._execute(connection, last)
+        relation = self._execute_statement(connection, last)
         if relation is None:
-            return changed(0)
-        if relation.columns == ["Count"] and last.first in CHANGING:  # the number of changed rows
-            return changed(sum(count for (count,) in relation.fetchall()))
-        return self._rows(relation)
+            return make_changed_result(0)
+        if (
+            relation.columns == ["Count"] and last.first in CHANGING_STATEMENTS
+        ):  # the number of changed rows
+            return make_changed_result(sum(count for (count,) in relation.fetchall()))
+        return self._store_relation(relation)
 
-    def _execute(
+    def _execute_statement(
         self, connection: duckdb.DuckDBPyConnection, statement: Statement
     ) -> duckdb.DuckDBPyRelation | None:
         self.current = statement
-        return connection.sql(statement.written(_written))
+        return connection.sql(statement.format_literals(_format_parameter))
 
-    def _check(self) -> None:
+    def _refuse_if_interrupted(self) -> None:
         if self._interrupted:
             raise duckdb.InterruptException("interrupted")
 
-    def _rows(self, relation: duckdb.DuckDBPyRelation) -> Any:
-        reader = _carried(relation).to_arrow_reader(BATCH)
-        names = column_names(relation.columns)
+    def _store_relation(self, relation: duckdb.DuckDBPyRelation) -> Any:
+        reader = _cast_columns(relation).to_arrow_reader(DUCKDB_BATCH_ROWS)
+        names = make_unique_names(relation.columns)
         columns = zip(names, relation.types, reader.schema.types, strict=True)
-        fields = [_field(name, str(kind), arrow) for name, kind, arrow in columns]
-        writer = Writer(pa.schema(fields), self._call.tables)
-        return writer.all(self._unless_interrupted(reader))
+        fields = [_make_field(name, str(kind), arrow) for name, kind, arrow in columns]
+        writer = RowSetWriter(pa.schema(fields), self._call.tables)
+        return writer.write_all(self._yield_until_interrupted(reader))
 
-    def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
+    def _yield_until_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
         for batch in reader:
-            self._check()
+            self._refuse_if_interrupted()
             yield batch
 
 
-NATIVE = {"JSON": pa.json_(), "UUID": pa.uuid()}  # DuckDB gives these as text
-NUMBERS = dict.fromkeys(("UHUGEINT", "BIGNUM"), "VARCHAR")
+NATIVE_TYPES = {"JSON": pa.json_(), "UUID": pa.uuid()}  # DuckDB gives these as text
+TEXT_NUMBER_TYPES = dict.fromkeys(("UHUGEINT", "BIGNUM"), "VARCHAR")
 # Types that are cast to others: Arrow has no right type for them, or Parquet none with an infinity.
-CARRIED = NUMBERS | {"BIT": "VARCHAR", "TIME WITH TIME ZONE": "VARCHAR", "TIMESTAMP_S": "TIMESTAMP"}
+CARRIER_TYPES = TEXT_NUMBER_TYPES | {
+    "BIT": "VARCHAR",
+    "TIME WITH TIME ZONE": "VARCHAR",
+    "TIMESTAMP_S": "TIMESTAMP",
+}
 
 
-def _field(name: str, kind: str, arrow: pa.DataType) -> pa.Field:
-    metadata = NUMERIC if kind in NUMBERS else None
-    return pa.field(name, NATIVE.get(kind, arrow), metadata=metadata)
+def _make_field(name: str, kind: str, arrow: pa.DataType) -> pa.Field:
+    metadata = NUMERIC_METADATA if kind in TEXT_NUMBER_TYPES else None
+    return pa.field(name, NATIVE_TYPES.get(kind, arrow), metadata=metadata)
 
 
-def _carried(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+def _cast_columns(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     """Cast the columns of types that Arrow or Parquet cannot hold."""
-    if not any(map(_changes, relation.types)):
+    if not any(map(_needs_cast, relation.types)):
         return relation
     columns = [
-        f"CAST(#{number} AS {_type(kind)})" for number, kind in enumerate(relation.types, start=1)
+        f"CAST(#{number} AS {_format_type(kind)})"
+        for number, kind in enumerate(relation.types, start=1)
     ]
     return relation.project(", ".join(columns))
 
 
-def _changes(kind: Any) -> bool:
-    if str(kind) in CARRIED:
+def _needs_cast(kind: Any) -> bool:
+    if str(kind) in CARRIER_TYPES:
         return True
-    return any(_changes(part) for _, part in _parts(kind))
+    return any(_needs_cast(part) for _, part in _list_type_parts(kind))
 
 
-def _type(kind: Any) -> str:
+def _format_type(kind: Any) -> str:
     """The SQL text of the type to cast to."""
-    if not _changes(kind):
+    if not _needs_cast(kind):
         return str(kind)
-    parts = [(name, _type(part)) for name, part in _parts(kind)]
+    parts = [(name, _format_type(part)) for name, part in _list_type_parts(kind)]
     match kind.id:
         case "list":
             return f"{parts[0][1]}[]"
@@ -187,13 +196,13 @@ def _type(kind: Any) -> str:
         case "map":
             return f"MAP({parts[0][1]}, {parts[1][1]})"
         case "struct" | "union":
-            members = ", ".join(f"{identifier(name)} {part}" for name, part in parts)
+            members = ", ".join(f"{quote_sql_name(name)} {part}" for name, part in parts)
             return f"{kind.id}({members})"
         case _:
-            return CARRIED[str(kind)]
+            return CARRIER_TYPES[str(kind)]
 
 
-def _parts(kind: Any) -> list[tuple[str, Any]]:
+def _list_type_parts(kind: Any) -> list[tuple[str, Any]]:
     """The types inside a nested type, with their names."""
     match kind.id:
         case "list" | "array":
@@ -215,7 +224,7 @@ def _rollback(connection: duckdb.DuckDBPyConnection) -> bool:
     return True
 
 
-def _double(value: float) -> str:
+def _format_double(value: float) -> str:
     """A literal with an exponent. Without one it would be a decimal, which has fewer digits."""
     text = repr(value)
     if "e" not in text:
@@ -225,31 +234,31 @@ def _double(value: float) -> str:
     return f"({text})"
 
 
-def _written(parameter: Parameter) -> str:
+def _format_parameter(parameter: Parameter) -> str:
     if parameter.in_list and isinstance(parameter.value, list):
-        return listed(parameter, _written)
-    return literal(parameter.value)
+        return format_in_list(parameter, _format_parameter)
+    return format_duckdb_literal(parameter.value)
 
 
-def literal(value: Any) -> str:
-    known = scalar(value)
+def format_duckdb_literal(value: Any) -> str:
+    known = format_scalar(value)
     if known is not None:
         if isinstance(value, float):
-            return _double(value)
+            return _format_double(value)
         return known
     if isinstance(value, list):
-        return "[" + ", ".join(literal(part) for part in value) + "]"
+        return "[" + ", ".join(format_duckdb_literal(part) for part in value) + "]"
     if "\0" in value:  # no text of a statement can hold it
-        texts = map(quoted, value.split("\0"))
+        texts = map(quote_sql_text, value.split("\0"))
         return "(" + " || chr(0) || ".join(texts) + ")"
-    return quoted(value)
+    return quote_sql_text(value)
 
 
 # ---- inputs --------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
+async def _open_inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
     """The inputs: values, and readers of stored row sets, which are closed afterwards."""
     templates = call.config.get("inputs") or {}
     inputs: dict[str, Any] = {}
@@ -262,46 +271,48 @@ async def _inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
         yield inputs
     finally:
         for value in inputs.values():
-            if isinstance(value, Reader):
+            if isinstance(value, RowSetReader):
                 await asyncio.to_thread(value.close)
 
 
 @contextmanager
-def registered(
+def register_input(
     connection: duckdb.DuckDBPyConnection, name: str, value: Any, staging: Staging
 ) -> Iterator[None]:
     """Make an input a view of the connection."""
-    if not isinstance(value, Reader):
-        _view(connection, name, table(rows_of(name, value)))
+    if not isinstance(value, RowSetReader):
+        _create_view(connection, name, make_arrow_table(rows_of(name, value)))
         yield
         return
-    with value.local(staging) as paths:
+    with value.open_local_files(staging) as paths:
         if not paths:
             rows = pa.Table.from_batches(value.batches(), value.schema)
-            _view(connection, name, rows)
+            _create_view(connection, name, rows)
         else:
-            scanned = scan([str(path) for path in paths], value.schema)
-            connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS {scanned}")
+            scanned = make_parquet_scan([str(path) for path in paths], value.schema)
+            connection.execute(f"CREATE TEMP VIEW {quote_sql_name(name)} AS {scanned}")
         yield
 
 
-def _view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+def _create_view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
     registered_name = f"noetl_input_{name}"
     connection.register(registered_name, rows)
-    connection.execute(f"CREATE TEMP VIEW {identifier(name)} AS FROM {identifier(registered_name)}")
+    connection.execute(
+        f"CREATE TEMP VIEW {quote_sql_name(name)} AS FROM {quote_sql_name(registered_name)}"
+    )
 
 
-def scan(paths: Sequence[str], schema: pa.Schema) -> str:
+def make_parquet_scan(paths: Sequence[str], schema: pa.Schema) -> str:
     """The query that reads Parquet files.
 
     Parquet has no type for an interval: it stores a number of microseconds.
     """
-    intervals = [identifier(field.name) for field in schema if field.type == pa.duration("us")]
+    intervals = [quote_sql_name(field.name) for field in schema if field.type == pa.duration("us")]
     columns = "*"
     if intervals:
         casts = ", ".join(f"to_microseconds({column}) AS {column}" for column in intervals)
         columns = f"* REPLACE ({casts})"
-    return f"FROM read_parquet({literal(list(paths))}) SELECT {columns}"
+    return f"FROM read_parquet({format_duckdb_literal(list(paths))}) SELECT {columns}"
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -319,18 +330,18 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-_LINE = re.compile(r"\n\s*LINE (\d+): (.*)\n( *)\^[\s\S]*")
+_ERROR_LINE_PATTERN = re.compile(r"\n\s*LINE (\d+): (.*)\n( *)\^[\s\S]*")
 
 
-def failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
-    kind = _kind(error)
+def make_duckdb_failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
+    kind = _classify_error(error)
     message = str(error).strip()
     if statement is not None and kind != "timeout":
         position = None
-        match = _LINE.search(message)
+        match = _ERROR_LINE_PATTERN.search(message)
         if match is not None:
-            position = _position(match, statement.written(_written))
-        message = f"{_LINE.sub('', message).strip()}\n{statement.excerpt(position, _written)}"
+            position = _find_position(match, statement.format_literals(_format_parameter))
+        message = f"{_ERROR_LINE_PATTERN.sub('', message).strip()}\n{statement.format_excerpt(position, _format_parameter)}"
     return Failure(
         code="SQL_ERROR",
         kind=kind,
@@ -339,14 +350,14 @@ def failure(error: duckdb.Error, statement: Statement | None = None) -> Failure:
     )
 
 
-def _kind(error: duckdb.Error) -> str:
+def _classify_error(error: duckdb.Error) -> str:
     for error_type, kind in _KINDS:
         if isinstance(error, error_type):
             return kind
     return "sql"
 
 
-def _position(match: re.Match[str], sent: str) -> int | None:
+def _find_position(match: re.Match[str], sent: str) -> int | None:
     """The position in the statement, from 1, to which the caret of a message points.
 
     DuckDB shows only a part of a long line, with dots on both sides.

@@ -13,19 +13,19 @@ from typing import Any
 
 import duckdb
 
-from noetl.tools.sql import identifier
+from noetl.tools.sql import quote_sql_name
 
-BATCH = 10_000  # rows
-INTEGERS = frozenset(
+FIT_BATCH_ROWS = 10_000  # rows
+INTEGER_TYPES = frozenset(
     f"{sign}{size}"
     for size in ("tinyint", "smallint", "integer", "bigint", "hugeint")
     for sign in ("", "u")
 ) | {"bignum"}
-FRACTIONS = frozenset(("float", "double", "decimal"))
-NESTED = frozenset(("list", "array", "struct", "map"))
+FRACTION_TYPES = frozenset(("float", "double", "decimal"))
+NESTED_TYPES = frozenset(("list", "array", "struct", "map"))
 
 
-def column_kinds(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
+def find_column_types(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
     """The type of each column of a table or view. `name` is quoted."""
     relation = connection.sql(f"FROM {name} LIMIT 0")
     return dict(zip(relation.columns, relation.types, strict=True))
@@ -33,28 +33,28 @@ def column_kinds(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, 
 
 def may_change(kind: Any) -> bool:
     """Whether DuckDB may change a number that it puts in a column of this type."""
-    if kind.id in NESTED:
-        return any(may_change(part) for part in _parts(kind).values())
-    return kind.id in INTEGERS or kind.id == "boolean"
+    if kind.id in NESTED_TYPES:
+        return any(may_change(part) for part in _type_parts_by_name(kind).values())
+    return kind.id in INTEGER_TYPES or kind.id == "boolean"
 
 
-def misfit(value: Any, kind: Any) -> str | None:
+def explain_misfit(value: Any, kind: Any) -> str | None:
     """Why DuckDB would change this value in a column of this type.
 
     None if DuckDB would not change it, or would raise an error.
     """
-    if kind.id in INTEGERS:
+    if kind.id in INTEGER_TYPES:
         if _has_fraction(value):
             return f"is {value}, which is no whole number, as {kind} needs"
         return None
     if kind.id == "boolean":
-        if _is_no_truth(value):
+        if _is_not_boolean(value):
             return f"is {value}, which is neither true nor false"
         return None
-    if kind.id not in NESTED:
+    if kind.id not in NESTED_TYPES:
         return None
-    for part, inner in _inside(value, kind):
-        reason = misfit(part, inner)
+    for part, inner in _walk_nested(value, kind):
+        reason = explain_misfit(part, inner)
         if reason is not None:
             return reason
     return None
@@ -72,13 +72,13 @@ def _has_fraction(value: Any) -> bool:
     return number.is_finite() and number != number.to_integral_value()
 
 
-def _is_no_truth(value: Any) -> bool:
+def _is_not_boolean(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and value not in (0, 1)
 
 
-def _inside(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
+def _walk_nested(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
     """The values in a list, a struct or a map, each with its type."""
-    parts = _parts(kind)
+    parts = _type_parts_by_name(kind)
     if kind.id in ("list", "array") and isinstance(value, list | tuple):
         for part in value:
             yield part, parts["child"]
@@ -93,7 +93,7 @@ def _inside(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
             yield members.get(name.lower()), inner
 
 
-def _parts(kind: Any) -> dict[str, Any]:
+def _type_parts_by_name(kind: Any) -> dict[str, Any]:
     children = kind.children
     if kind.id == "array":
         children = children[:1]  # the second one is the size of the array
@@ -103,51 +103,51 @@ def _parts(kind: Any) -> dict[str, Any]:
 # ---- rows of a view ------------------------------------------------------------------------------
 
 
-def first_misfit(
+def find_misfit(
     connection: duckdb.DuckDBPyConnection, rows: str, table: str
 ) -> tuple[str, str] | None:
     """The first column of `rows` with a value that `table` would change, and the reason."""
-    table_kinds = column_kinds(connection, table)
+    table_kinds = find_column_types(connection, table)
     wanted = {name.lower(): kind for name, kind in table_kinds.items()}
-    for name, source_kind in column_kinds(connection, rows).items():
+    for name, source_kind in find_column_types(connection, rows).items():
         kind = wanted.get(name.lower())
         if kind is None or str(kind) == str(source_kind):
             continue
         if not may_change(kind):
             continue
-        reason = _first_in_column(connection, rows, name, source_kind, kind)
+        reason = _find_misfit_in_column(connection, rows, name, source_kind, kind)
         if reason is not None:
             return name, reason
     return None
 
 
-def _first_in_column(
+def _find_misfit_in_column(
     connection: duckdb.DuckDBPyConnection, rows: str, name: str, source_kind: Any, kind: Any
 ) -> str | None:
-    column = identifier(name)
+    column = quote_sql_name(name)
     query = f"SELECT {column} FROM {rows} WHERE {column} IS NOT NULL"  # noqa: S608 - quoted names
-    if source_kind.id in INTEGERS and kind.id in INTEGERS:
+    if source_kind.id in INTEGER_TYPES and kind.id in INTEGER_TYPES:
         return None
-    if kind.id in INTEGERS and source_kind.id in FRACTIONS:
+    if kind.id in INTEGER_TYPES and source_kind.id in FRACTION_TYPES:
         query += f" AND {column} <> trunc({column}) LIMIT 1"
-    if kind.id in INTEGERS and source_kind.id == "varchar":
+    if kind.id in INTEGER_TYPES and source_kind.id == "varchar":
         query += f" AND regexp_matches({column}, '[.eE]')"
-    if kind.id == "boolean" and source_kind.id in INTEGERS | FRACTIONS:
+    if kind.id == "boolean" and source_kind.id in INTEGER_TYPES | FRACTION_TYPES:
         query += f" AND {column} NOT IN (0, 1) LIMIT 1"
     result = connection.execute(query)
-    while batch := result.fetchmany(BATCH):
+    while batch := result.fetchmany(FIT_BATCH_ROWS):
         for (value,) in batch:
-            reason = misfit(_read(value, source_kind, kind), kind)
+            reason = explain_misfit(_decode_nested(value, source_kind, kind), kind)
             if reason is not None:
                 return reason
     return None
 
 
-def _read(value: Any, source_kind: Any, kind: Any) -> Any:
+def _decode_nested(value: Any, source_kind: Any, kind: Any) -> Any:
     """The value that DuckDB casts: JSON, and text for a column of lists or structs, are decoded."""
     if source_kind.id != "varchar":
         return value
-    if str(source_kind) != "JSON" and kind.id not in NESTED:
+    if str(source_kind) != "JSON" and kind.id not in NESTED_TYPES:
         return value
     try:
         return json.loads(value, parse_float=Decimal)

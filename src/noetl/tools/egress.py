@@ -14,7 +14,7 @@ if find_spec("sniffio") is None:
     sys.modules["sniffio"] = None  # type: ignore[assignment]  # the import fails at once
 
 
-class Egress(httpcore.AsyncNetworkBackend):
+class EgressBackend(httpcore.AsyncNetworkBackend):
     """Opens every connection of the http tool, also those of redirects, in `connect_tcp`."""
 
     def __init__(self, backend: httpcore.AsyncNetworkBackend) -> None:
@@ -28,7 +28,7 @@ class Egress(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        address = await permitted(host, port)
+        address = await find_permitted_address(host, port)
         return await self._backend.connect_tcp(
             address, port, timeout, local_address, socket_options
         )
@@ -42,7 +42,7 @@ class Egress(httpcore.AsyncNetworkBackend):
         await self._backend.sleep(seconds)
 
 
-async def permitted(host: str, port: int) -> str:
+async def find_permitted_address(host: str, port: int) -> str:
     """The address to connect to.
 
     This is the place to resolve a host once, check its address and pin it. Now it permits every
@@ -51,8 +51,8 @@ async def permitted(host: str, port: int) -> str:
     return host
 
 
-class Transport(httpx.AsyncHTTPTransport):
+class EgressTransport(httpx.AsyncHTTPTransport):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         pool: Any = self._pool  # httpx has no parameter for the backend of its pool
-        pool._network_backend = Egress(pool._network_backend)
+        pool._network_backend = EgressBackend(pool._network_backend)

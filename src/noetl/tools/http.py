@@ -24,21 +24,21 @@ import httpx
 import msgspec
 
 from noetl.model.errors import Failure
-from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
-from noetl.tools.demo import SCHEME, Demo
-from noetl.tools.egress import Transport
+from noetl.playbook.expressions import WORKER_LIMITS, Meter, format_as_text
+from noetl.tools.demo import DEMO_SCHEME, DemoTransport
+from noetl.tools.egress import EgressTransport
 from noetl.tools.port import Call, Failed, Outcome, Success
 
-BODY_LIMIT = 64 * 1024 * 1024
-REDIRECTS = 20
-TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=300.0)
+MAX_FETCHED_BODY_BYTES = 64 * 1024 * 1024
+MAX_REDIRECTS = 20
+HTTP_TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=300.0)
 # Many servers close a connection after 5 idle seconds. A request that is sent at that moment is lost, and
 # must not be repeated.
 IDLE_CONNECTION_S = 4.0
-LIMITS = httpx.Limits(
+CONNECTION_LIMITS = httpx.Limits(
     max_connections=200, max_keepalive_connections=50, keepalive_expiry=IDLE_CONNECTION_S
 )
-LINES = frozenset(
+JSON_LINES_TYPES = frozenset(
     f"application/{name}"
     for name in (
         "x-ndjson",
@@ -50,14 +50,14 @@ LINES = frozenset(
         "stream+json",
     )
 )
-TEXTUAL = (
+TEXT_TYPES = (
     "application/xml",
     "application/javascript",
     "application/x-www-form-urlencoded",
     "application/yaml",
 )
-DETAIL = 1_500  # characters of an error's body that travel with the error
-REPEATING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+MAX_EXCERPT_CHARACTERS = 1_500  # characters of an error's body that travel with the error
+IDEMPOTENCY_KEY_METHODS = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 
 
 class HttpProblem(Exception):
@@ -81,7 +81,7 @@ class HttpProblem(Exception):
 class Http:
     kind = "http"
 
-    def __init__(self, body_limit: int = BODY_LIMIT) -> None:
+    def __init__(self, body_limit: int = MAX_FETCHED_BODY_BYTES) -> None:
         self._body_limit = body_limit
         self._clients: dict[bool | str, httpx.AsyncClient] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,19 +95,21 @@ class Http:
     async def run(self, call: Call) -> Outcome:
         began = time.monotonic()
         try:
-            client = self._client(call.config.get("verify", True))
-            auth_headers = credentials(call.auth)
-            request = _request(client, call, auth_headers)
+            client = self._get_client(call.config.get("verify", True))
+            auth_headers = make_auth_headers(call.auth)
+            request = _build_request(client, call, auth_headers)
             follow = bool(call.config.get("follow_redirects", True))
-            response, body = await self._answer(client, request, auth_headers, follow=follow)
-            return _outcome(call, response, body, time.monotonic() - began)
+            response, body = await self._send_following(
+                client, request, auth_headers, follow=follow
+            )
+            return _make_http_outcome(call, response, body, time.monotonic() - began)
         except HttpProblem as problem:
             facts = {"status": problem.failure.http_status}
             return Failed(problem.failure, {"http": facts})
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
-            return Failed(failure(error, call), {"http": {"status": None}})
+            return Failed(classify_request_error(error, call), {"http": {"status": None}})
 
-    def _client(self, verify: bool | str) -> httpx.AsyncClient:
+    def _get_client(self, verify: bool | str) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections belong to the loop they were made on
             self._loop = loop
@@ -118,16 +120,16 @@ class Http:
                 context = ssl.create_default_context(cafile=verify)
             else:
                 context = verify
-            transport = Transport(verify=context, limits=LIMITS, trust_env=False)
+            transport = EgressTransport(verify=context, limits=CONNECTION_LIMITS, trust_env=False)
             self._clients[verify] = httpx.AsyncClient(
                 transport=transport,
-                mounts={f"{SCHEME}://": Demo()},
-                timeout=TIMEOUT,
+                mounts={f"{DEMO_SCHEME}://": DemoTransport()},
+                timeout=HTTP_TIMEOUT,
                 trust_env=False,
             )
         return self._clients[verify]
 
-    async def _answer(
+    async def _send_following(
         self,
         client: httpx.AsyncClient,
         request: httpx.Request,
@@ -139,22 +141,22 @@ class Http:
 
         Redirects are followed here, because the credential must not go to another host.
         """
-        for _ in range(REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             response = await client.send(request, stream=True)
             try:
                 next_request = response.next_request
                 if not follow or next_request is None:
-                    return response, await self._body(response)
+                    return response, await self._read_body(response)
             finally:
                 await response.aclose()
-            if _origin(next_request.url) != _origin(request.url):
+            if _get_origin(next_request.url) != _get_origin(request.url):
                 for name in auth_headers:
                     next_request.headers.pop(name, None)
             request = next_request
-        message = f"more than {REDIRECTS} redirects"
+        message = f"more than {MAX_REDIRECTS} redirects"
         raise HttpProblem("HTTP_REDIRECTS", "redirect", message, status=response.status_code)
 
-    async def _body(self, response: httpx.Response) -> bytes:
+    async def _read_body(self, response: httpx.Response) -> bytes:
         parts: list[bytes] = []
         size = 0
         async for part in response.aiter_bytes():
@@ -169,38 +171,44 @@ class Http:
 # ---- the request ---------------------------------------------------------------------------------
 
 
-def _request(client: httpx.AsyncClient, call: Call, auth_headers: dict[str, str]) -> httpx.Request:
+def _build_request(
+    client: httpx.AsyncClient, call: Call, auth_headers: dict[str, str]
+) -> httpx.Request:
     config = call.config
     method = str(config.get("method") or "GET").upper()
-    url = _url(call, _params(_map(config, "params")))
+    url = _build_url(call, _list_params(_get_map(config, "params")))
     headers: dict[str, str] = {}
-    for name, value in _map(config, "headers").items():
+    for name, value in _get_map(config, "headers").items():
         if value is not None:
-            headers[str(name)] = _text(value)
+            headers[str(name)] = _to_text(value)
     known = {name.lower() for name in headers}
     for name, value in auth_headers.items():
         if name.lower() not in known:
             headers[name] = value
-    if config.get("idempotent") and method in REPEATING and "idempotency-key" not in known:
+    if (
+        config.get("idempotent")
+        and method in IDEMPOTENCY_KEY_METHODS
+        and "idempotency-key" not in known
+    ):
         headers["Idempotency-Key"] = call.key  # the same key for every repetition of a request
     body = config.get("body")
     if body is not None and not isinstance(body, str) and "content-type" not in known:
         headers["Content-Type"] = "application/json"
     try:
-        return client.build_request(method, url, headers=headers, **_content(config))
+        return client.build_request(method, url, headers=headers, **_encode_body(config))
     except (TypeError, ValueError, UnicodeError) as error:
         message = f"the request cannot be made: {error}"
         raise HttpProblem("HTTP_REQUEST", "config", message) from None
 
 
-def _url(call: Call, params: list[tuple[str, str | int | float | bool | None]]) -> httpx.URL:
+def _build_url(call: Call, params: list[tuple[str, str | int | float | bool | None]]) -> httpx.URL:
     """The URL of the config with the parameters added to its own."""
     text = str(call.config.get("url") or "")
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL()
-    if url.scheme not in ("http", "https", SCHEME) or not url.host:
+    if url.scheme not in ("http", "https", DEMO_SCHEME) or not url.host:
         shown = call.hidden_url() or text
         raise HttpProblem("HTTP_URL", "config", f"{shown!r} is not an http or https address")
     if not params:
@@ -209,31 +217,31 @@ def _url(call: Call, params: list[tuple[str, str | int | float | bool | None]]) 
     return url.copy_with(query=query.encode())
 
 
-def _map(config: dict[str, Any], name: str) -> dict[str, Any]:
+def _get_map(config: dict[str, Any], name: str) -> dict[str, Any]:
     value = config.get(name) or {}
     if not isinstance(value, dict):
         raise HttpProblem("HTTP_REQUEST", "config", f"{name} is not a map")
     return value
 
 
-def _text(value: Any) -> str:
-    return text(Meter(WORKER_LIMITS), value)
+def _to_text(value: Any) -> str:
+    return format_as_text(Meter(WORKER_LIMITS), value)
 
 
-def _params(params: dict[str, Any]) -> list[tuple[str, str | int | float | bool | None]]:
+def _list_params(params: dict[str, Any]) -> list[tuple[str, str | int | float | bool | None]]:
     """The parameters as pairs. A list repeats its name; null leaves it out."""
     pairs: list[tuple[str, str | int | float | bool | None]] = []
     for name, value in params.items():
         values = value if isinstance(value, list) else [value]
-        pairs += [(name, _text(part)) for part in values if part is not None]
+        pairs += [(name, _to_text(part)) for part in values if part is not None]
     return pairs
 
 
-def _content(config: dict[str, Any]) -> dict[str, Any]:
+def _encode_body(config: dict[str, Any]) -> dict[str, Any]:
     """The body of the request: `form` as a form, text as it is, anything else as JSON."""
     form = config.get("form")
     if form is not None:
-        fields = {name: _form_value(value) for name, value in form.items()}
+        fields = {name: _to_form_value(value) for name, value in form.items()}
         return {"data": fields}
     body = config.get("body")
     if body is None:
@@ -243,13 +251,13 @@ def _content(config: dict[str, Any]) -> dict[str, Any]:
     return {"content": msgspec.json.encode(body)}
 
 
-def _form_value(value: Any) -> Any:
+def _to_form_value(value: Any) -> Any:
     if isinstance(value, list):
         return value
-    return _text(value)
+    return _to_text(value)
 
 
-def credentials(auth: Any) -> dict[str, str]:
+def make_auth_headers(auth: Any) -> dict[str, str]:
     """The headers of a resolved credential.
 
     It has `token` (bearer), `username` and `password` (basic), `header` and `value`, or `headers`.
@@ -260,55 +268,57 @@ def credentials(auth: Any) -> dict[str, str]:
         message = "auth is neither the name of a credential nor a map"
         raise HttpProblem("AUTH_INVALID", "config", message)
     if isinstance(auth.get("headers"), dict):
-        return {str(name): _text(value) for name, value in auth["headers"].items()}
+        return {str(name): _to_text(value) for name, value in auth["headers"].items()}
     if auth.get("header") is not None:
         for field in ("value", "api_key", "token"):
             if auth.get(field) is not None:
-                return {str(auth["header"]): _text(auth[field])}
+                return {str(auth["header"]): _to_text(auth[field])}
     token = auth.get("token", auth.get("access_token"))
     if token is not None:
-        return {"Authorization": f"Bearer {_text(token)}"}
+        return {"Authorization": f"Bearer {_to_text(token)}"}
     user = auth.get("username", auth.get("user"))
     if user is not None and auth.get("password") is not None:
-        pair = f"{_text(user)}:{_text(auth['password'])}".encode()
+        pair = f"{_to_text(user)}:{_to_text(auth['password'])}".encode()
         return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
     message = "auth has neither token, nor username and password, nor header and value, nor headers"
     raise HttpProblem("AUTH_INVALID", "config", message)
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+def _get_origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
 # ---- the response --------------------------------------------------------------------------------
 
 
-def _outcome(call: Call, response: httpx.Response, body: bytes, elapsed: float) -> Outcome:
+def _make_http_outcome(
+    call: Call, response: httpx.Response, body: bytes, elapsed: float
+) -> Outcome:
     status = response.status_code
     facts: dict[str, Any] = {
         "status": status,
         "content_type": response.headers.get("content-type"),
     }
-    wait = retry_after(response.headers.get("retry-after"))
+    wait = parse_retry_after(response.headers.get("retry-after"))
     if wait is not None:
         facts["retry_after"] = wait
     if not response.is_success:
-        failure = _refused(call, response, body, wait)
+        failure = _make_status_failure(call, response, body, wait)
         return Failed(failure, {"http": facts})
     value = {
         "status_code": status,
         "headers": dict(response.headers),
         "url": str(response.url),
         "elapsed": round(elapsed, 6),
-        "data": decoded(response, body),
+        "data": decode_response_body(response, body),
     }
-    links = _links(response)
+    links = _list_links(response)
     if links:
         value["links"] = links
     return Success(value, {"http": facts})
 
 
-def _links(response: httpx.Response) -> dict[str, str]:
+def _list_links(response: httpx.Response) -> dict[str, str]:
     """The absolute URLs of the header `Link`, by relation."""
     urls: dict[str, str] = {}
     for relation, link in response.links.items():
@@ -318,19 +328,23 @@ def _links(response: httpx.Response) -> dict[str, str]:
     return urls
 
 
-_LINES: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_JSON_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-def decoded(response: httpx.Response, body: bytes) -> Any:
+def decode_response_body(response: httpx.Response, body: bytes) -> Any:
     """The value of a body, by its content type."""
     if not body:
         return None
     content_type = response.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
-    if media_type in LINES or media_type == "application/json" or media_type.endswith("+json"):
+    if (
+        media_type in JSON_LINES_TYPES
+        or media_type == "application/json"
+        or media_type.endswith("+json")
+    ):
         try:
-            if media_type in LINES:
-                return _LINES.decode_lines(body)
+            if media_type in JSON_LINES_TYPES:
+                return _JSON_DECODER.decode_lines(body)
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"the answer says it is JSON, but is not: {error}"
@@ -347,12 +361,12 @@ def decoded(response: httpx.Response, body: bytes) -> Any:
 
 
 def _is_text(media_type: str) -> bool:
-    if not media_type or media_type in TEXTUAL:
+    if not media_type or media_type in TEXT_TYPES:
         return True
     return media_type.startswith("text/") or media_type.endswith("+xml")
 
 
-def kind_of(status: int) -> tuple[str, bool]:
+def classify_status(status: int) -> tuple[str, bool]:
     """The kind of failure of a status other than 2xx, and whether a retry may succeed."""
     if status < 400:
         return "redirect", False
@@ -369,13 +383,15 @@ def kind_of(status: int) -> tuple[str, bool]:
     return "server_error", status not in (501, 505)
 
 
-def _refused(call: Call, response: httpx.Response, body: bytes, wait: float | None) -> Failure:
+def _make_status_failure(
+    call: Call, response: httpx.Response, body: bytes, wait: float | None
+) -> Failure:
     status = response.status_code
-    kind, retryable = kind_of(status)
-    detail: dict[str, Any] = {"data": _excerpt(response, body)}
+    kind, retryable = classify_status(status)
+    detail: dict[str, Any] = {"data": _cut_body(response, body)}
     if wait is not None:
         detail["retry_after"] = wait
-    request = f"{response.request.method} {_asked(call, response)}"
+    request = f"{response.request.method} {_describe_url(call, response)}"
     message = f"{request} answered {status} {response.reason_phrase}"
     return Failure(
         code=f"HTTP_{status}",
@@ -387,7 +403,7 @@ def _refused(call: Call, response: httpx.Response, body: bytes, wait: float | No
     )
 
 
-def _asked(call: Call, response: httpx.Response) -> str:
+def _describe_url(call: Call, response: httpx.Response) -> str:
     """The URL of the request, or its template, without query."""
     template = call.hidden_url()
     if template is not None:
@@ -396,16 +412,16 @@ def _asked(call: Call, response: httpx.Response) -> str:
     return str(url.copy_with(query=None, username=None, password=None, fragment=None))
 
 
-def _excerpt(response: httpx.Response, body: bytes) -> Any:
+def _cut_body(response: httpx.Response, body: bytes) -> Any:
     try:
-        if len(body) <= DETAIL:
-            return decoded(response, body)
+        if len(body) <= MAX_EXCERPT_CHARACTERS:
+            return decode_response_body(response, body)
     except HttpProblem:
         pass
-    return body[:DETAIL].decode(response.charset_encoding or "utf-8", "replace")
+    return body[:MAX_EXCERPT_CHARACTERS].decode(response.charset_encoding or "utf-8", "replace")
 
 
-def retry_after(header: str | None) -> float | None:
+def parse_retry_after(header: str | None) -> float | None:
     """The seconds of a header `Retry-After`, which has seconds or a date."""
     if header is None:
         return None
@@ -423,7 +439,7 @@ def retry_after(header: str | None) -> float | None:
     return round(max(0.0, seconds), 3)
 
 
-def failure(error: Exception, call: Call) -> Failure:
+def classify_request_error(error: Exception, call: Call) -> Failure:
     """The failure of a request that got no response."""
     # `netloc` has the port, and no user or password.
     host = call.hidden_url()

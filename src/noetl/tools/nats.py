@@ -27,10 +27,10 @@ from nats.js.kv import KeyValue
 from noetl.model.errors import Failure
 from noetl.tools.port import Call, Failed, Outcome, Success
 
-CONNECT_SECONDS = 2.0
-ANSWER_SECONDS = 5.0  # for the answer to a request, unless the task has a timeout
-OWN_SUBJECTS = ("noetl.", "$")
-OWN_BUCKETS = "noetl_"
+NATS_CONNECT_TIMEOUT_S = 2.0
+NATS_ANSWER_TIMEOUT_S = 5.0  # for the answer to a request, unless the task has a timeout
+OWN_SUBJECT_PREFIXES = ("noetl.", "$")
+OWN_BUCKET_PREFIX = "noetl_"
 
 
 class NatsError(Exception):
@@ -47,8 +47,8 @@ class Nats:
 
     async def run(self, call: Call) -> Outcome:
         try:
-            operation = _operation(call)
-            client = await self._connected(call)
+            operation = _find_operation(call)
+            client = await self._open_client(call)
             try:
                 return Success(await operation(client, call))
             finally:
@@ -57,32 +57,34 @@ class Nats:
             return Failed(error.failure)
         except NoRespondersError:
             message = f"nobody answers requests to {call.config['subject']}"
-            return _failed("NATS_NO_RESPONDERS", message, retryable=True)
+            return _make_failed("NATS_NO_RESPONDERS", message, retryable=True)
         except NatsTimeout:
-            return _failed("TIMEOUT", "NATS did not answer in time", kind="timeout", retryable=True)
+            return _make_failed(
+                "TIMEOUT", "NATS did not answer in time", kind="timeout", retryable=True
+            )
         except BucketNotFoundError:
             message = f"there is no bucket {call.config['bucket']!r}; make it first"
-            return _failed("NATS_BUCKET_MISSING", message)
+            return _make_failed("NATS_BUCKET_MISSING", message)
         except (Error, OSError) as error:
-            return _failed("NATS_ERROR", f"{type(error).__name__}: {error}", retryable=True)
+            return _make_failed("NATS_ERROR", f"{type(error).__name__}: {error}", retryable=True)
 
-    async def _connected(self, call: Call) -> Client:
+    async def _open_client(self, call: Call) -> Client:
         auth = call.auth if isinstance(call.auth, dict) else {}
         url = auth.get("url") or self._url
         if not url:
             message = "no NATS server: give `auth` with a `url`, or set NOETL_NATS_URL for workers"
-            raise _refused("NATS_MISSING", message)
+            raise _make_config_error("NATS_MISSING", message)
         servers = [server.strip() for server in str(url).split(",")]
         login = {name: auth[name] for name in ("user", "password", "token") if auth.get(name)}
         try:
             return await nats.connect(
                 servers,
                 name="noetl",
-                connect_timeout=CONNECT_SECONDS,
+                connect_timeout=NATS_CONNECT_TIMEOUT_S,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
-                error_cb=_unheard,
+                error_cb=_ignore_error,
                 **login,
             )
         except (Error, OSError, ValueError) as error:
@@ -93,7 +95,7 @@ class Nats:
             raise NatsError(failure) from error
 
 
-async def _unheard(error: Exception) -> None:
+async def _ignore_error(error: Exception) -> None:
     """Ignore errors of the connection: the operation raises them."""
 
 
@@ -102,95 +104,95 @@ async def _unheard(error: Exception) -> None:
 Operation = Callable[[Client, Call], Awaitable[Any]]
 
 
-async def _publish(client: Client, call: Call) -> Any:
-    subject = _subject(call)
-    data = _bytes(call.config.get("value"))
+async def _publish_message(client: Client, call: Call) -> Any:
+    subject = _read_subject(call)
+    data = _encode_value(call.config.get("value"))
     await client.publish(subject, data, headers={"Nats-Msg-Id": call.key})
     await client.flush()
     return {"subject": subject, "bytes": len(data)}
 
 
-async def _request(client: Client, call: Call) -> Any:
-    subject = _subject(call)
-    data = _bytes(call.config.get("value"))
-    timeout = ANSWER_SECONDS
+async def _request_answer(client: Client, call: Call) -> Any:
+    subject = _read_subject(call)
+    data = _encode_value(call.config.get("value"))
+    timeout = NATS_ANSWER_TIMEOUT_S
     if call.timeout is not None:
         timeout = call.timeout / 1_000_000
     answer = await client.request(subject, data, timeout=timeout)
-    return {"subject": subject, "data": _value(answer.data)}
+    return {"subject": subject, "data": _decode_message(answer.data)}
 
 
-async def _get(client: Client, call: Call) -> Any:
-    entries, key = await _bucket(client, call)
+async def _get_key(client: Client, call: Call) -> Any:
+    entries, key = await _open_kv_bucket(client, call)
     try:
         entry = await entries.get(key)
     except KeyNotFoundError:
         return {"found": False, "value": None, "revision": None}
-    value = _value(entry.value or b"")
+    value = _decode_message(entry.value or b"")
     return {"found": True, "value": value, "revision": entry.revision}
 
 
-async def _put(client: Client, call: Call) -> Any:
-    entries, key = await _bucket(client, call)
-    data = _bytes(call.config.get("value"))
+async def _put_key(client: Client, call: Call) -> Any:
+    entries, key = await _open_kv_bucket(client, call)
+    data = _encode_value(call.config.get("value"))
     return {"revision": await entries.put(key, data)}
 
 
-async def _delete(client: Client, call: Call) -> Any:
-    entries, key = await _bucket(client, call)
+async def _delete_key(client: Client, call: Call) -> Any:
+    entries, key = await _open_kv_bucket(client, call)
     return {"deleted": await entries.delete(key)}
 
 
 OPERATIONS: dict[str, Operation] = {
-    "publish": _publish,
-    "request": _request,
-    "kv_get": _get,
-    "kv_put": _put,
-    "kv_delete": _delete,
+    "publish": _publish_message,
+    "request": _request_answer,
+    "kv_get": _get_key,
+    "kv_put": _put_key,
+    "kv_delete": _delete_key,
 }
 
 
-def _operation(call: Call) -> Operation:
+def _find_operation(call: Call) -> Operation:
     name = call.config.get("operation")
     operation = OPERATIONS.get(str(name))
     if operation is None:
         message = f"nats has no operation {name!r}; it has {', '.join(OPERATIONS)}"
-        raise _refused("NATS_OPERATION", message)
+        raise _make_config_error("NATS_OPERATION", message)
     return operation
 
 
-def _subject(call: Call) -> str:
-    subject = _text(call, "subject")
-    if subject.startswith(OWN_SUBJECTS):
+def _read_subject(call: Call) -> str:
+    subject = _read_text(call, "subject")
+    if subject.startswith(OWN_SUBJECT_PREFIXES):
         message = f"the subject {subject!r} is NoETL's or the server's own; use another"
-        raise _refused("NATS_OWN", message)
+        raise _make_config_error("NATS_OWN", message)
     return subject
 
 
-async def _bucket(client: Client, call: Call) -> tuple[KeyValue, str]:
+async def _open_kv_bucket(client: Client, call: Call) -> tuple[KeyValue, str]:
     """The bucket and the key in it."""
-    bucket = _text(call, "bucket")
-    key = _text(call, "key")
-    if bucket.startswith(OWN_BUCKETS):
-        raise _refused("NATS_OWN", f"the bucket {bucket!r} is NoETL's own; use another")
-    jetstream = client.jetstream(timeout=ANSWER_SECONDS)
+    bucket = _read_text(call, "bucket")
+    key = _read_text(call, "key")
+    if bucket.startswith(OWN_BUCKET_PREFIX):
+        raise _make_config_error("NATS_OWN", f"the bucket {bucket!r} is NoETL's own; use another")
+    jetstream = client.jetstream(timeout=NATS_ANSWER_TIMEOUT_S)
     return await jetstream.key_value(bucket), key
 
 
-def _text(call: Call, field: str) -> str:
+def _read_text(call: Call, field: str) -> str:
     value = call.config.get(field)
     if not isinstance(value, str) or not value.strip():
-        raise _refused("NATS_FIELD", f"`{field}` of nats must be text, not {value!r}")
+        raise _make_config_error("NATS_FIELD", f"`{field}` of nats must be text, not {value!r}")
     return value.strip()
 
 
-def _bytes(value: Any) -> bytes:
+def _encode_value(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
     return msgspec.json.encode(value)
 
 
-def _value(data: bytes) -> Any:
+def _decode_message(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -198,13 +200,13 @@ def _value(data: bytes) -> Any:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise _refused("NATS_BINARY", "the message is neither JSON nor text") from None
+        raise _make_config_error("NATS_BINARY", "the message is neither JSON nor text") from None
 
 
-def _refused(code: str, message: str) -> NatsError:
+def _make_config_error(code: str, message: str) -> NatsError:
     return NatsError(Failure(code=code, kind="config", message=message))
 
 
-def _failed(code: str, message: str, *, kind: str = "nats", retryable: bool = False) -> Failed:
+def _make_failed(code: str, message: str, *, kind: str = "nats", retryable: bool = False) -> Failed:
     failure = Failure(code=code, kind=kind, message=message, retryable=retryable)
     return Failed(failure)

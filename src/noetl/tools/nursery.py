@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-PROGRAM = str(Path(__file__).with_name("nursery_process.py"))
-INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
-GRACE = 1.0  # seconds between SIGTERM and SIGKILL
-LARGEST_MESSAGE = 100_000
+FORK_SERVER_PROGRAM = str(Path(__file__).with_name("nursery_process.py"))
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+STOP_GRACE_S = 1.0  # seconds between SIGTERM and SIGKILL
+MAX_SENT_MESSAGE_BYTES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,19 @@ class Process:
     id: int
     folder: str
     ended: asyncio.Future[int]
-    nursery: "ForkServer"
+    fork_server: "ForkServer"
 
     def kill(self, number: int) -> None:
         if not self.ended.done():
-            self.nursery.send({"op": "kill", "id": self.id, "signal": number})
+            self.fork_server.send_message({"op": "kill", "id": self.id, "signal": number})
 
-    async def stop(self, grace: float = GRACE) -> int:
+    async def stop(self, grace: float = STOP_GRACE_S) -> int:
         """Send SIGTERM, wait for `grace` seconds, then send SIGKILL. Returns the exit status.
 
         A cancelled caller also waits until the process has ended.
         """
         self.kill(signal.SIGTERM)
-        stopping = asyncio.ensure_future(self._stopped(grace))
+        stopping = asyncio.ensure_future(self._wait_or_kill(grace))
         try:
             return await asyncio.shield(stopping)
         except asyncio.CancelledError:
@@ -71,7 +71,7 @@ class Process:
             await stopping
             raise
 
-    async def _stopped(self, grace: float) -> int:
+    async def _wait_or_kill(self, grace: float) -> int:
         done, _ = await asyncio.wait([self.ended], timeout=grace)
         if not done:
             self.kill(signal.SIGKILL)
@@ -79,7 +79,7 @@ class Process:
 
 
 @dataclass(slots=True)
-class _Started:
+class _RunningServer:
     """A running fork server, bound to one event loop."""
 
     loop: asyncio.AbstractEventLoop
@@ -89,7 +89,7 @@ class _Started:
     backlog: deque[tuple[bytes, list[int]]] = field(default_factory=deque)
 
 
-def _shut(control: socket.socket) -> None:
+def _close_control(control: socket.socket) -> None:
     control.close()
 
 
@@ -105,7 +105,7 @@ class ForkServer:
         if serving is not None:
             self._arguments.append(serving)
         self._env = dict(env or {})
-        self._started: _Started | None = None
+        self._running_server: _RunningServer | None = None
         self._processes: dict[int, Process] = {}
         self._count = 0
         self._finalizer: weakref.finalize[Any, Any] | None = None
@@ -126,7 +126,7 @@ class ForkServer:
         and the inherited variables.
         """
         try:
-            started = self._start()
+            started = self._ensure_running()
             self._count += 1
             folder = os.path.join(started.root, f"p{self._count}")
             message = {
@@ -135,40 +135,40 @@ class ForkServer:
                 "kind": kind,
                 "folder": folder,
                 "limits": asdict(limits),
-                "env": {**inherited(), **self._env, "TMPDIR": folder, **env},
+                "env": {**inherited_environment(), **self._env, "TMPDIR": folder, **env},
                 **more,
             }
             data = json.dumps(message).encode()
-            if len(data) > LARGEST_MESSAGE:
+            if len(data) > MAX_SENT_MESSAGE_BYTES:
                 raise MessageTooLarge
             process = Process(self._count, folder, started.loop.create_future(), self)
             self._processes[process.id] = process
             copies = [os.dup(descriptor) for descriptor in descriptors]
             started.backlog.append((data, copies))
-            self._flush()
+            self._flush_backlog()
             return process
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def send(self, message: dict[str, Any]) -> None:
-        if self._started is not None:
+    def send_message(self, message: dict[str, Any]) -> None:
+        if self._running_server is not None:
             data = json.dumps(message).encode()
-            self._started.backlog.append((data, []))
-            self._flush()
+            self._running_server.backlog.append((data, []))
+            self._flush_backlog()
 
-    def _flush(self) -> None:
-        started = self._started
+    def _flush_backlog(self) -> None:
+        started = self._running_server
         assert started is not None
         while started.backlog:
             data, descriptors = started.backlog[0]
             try:
                 socket.send_fds(started.control, [data], descriptors)
             except (BlockingIOError, InterruptedError):
-                started.loop.add_writer(started.control, self._flush)
+                started.loop.add_writer(started.control, self._flush_backlog)
                 return
             except OSError:
-                self._lost()
+                self._on_server_death()
                 return
             started.backlog.popleft()
             for descriptor in descriptors:
@@ -177,11 +177,11 @@ class ForkServer:
 
     # ---- the fork server itself ------------------------------------------------------------------
 
-    def _start(self) -> _Started:
+    def _ensure_running(self) -> _RunningServer:
         loop = asyncio.get_running_loop()
-        if self._started is not None and self._started.loop is loop:
-            return self._started
-        self._forget()
+        if self._running_server is not None and self._running_server.loop is loop:
+            return self._running_server
+        self._drop_stale_server()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = tempfile.mkdtemp(prefix="noetl-")
         with theirs:
@@ -189,18 +189,18 @@ class ForkServer:
             ours.setblocking(False)
             pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", PROGRAM, root, *self._arguments],
-                {**inherited(), **self._env},
+                [sys.executable, "-I", FORK_SERVER_PROGRAM, root, *self._arguments],
+                {**inherited_environment(), **self._env},
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 3)],
             )
-        self._finalizer = weakref.finalize(self, _shut, ours)
-        self._started = _Started(loop, ours, root, pid)
-        loop.add_reader(ours, self._told)
-        return self._started
+        self._finalizer = weakref.finalize(self, _close_control, ours)
+        self._running_server = _RunningServer(loop, ours, root, pid)
+        loop.add_reader(ours, self._read_messages)
+        return self._running_server
 
-    def _told(self) -> None:
+    def _read_messages(self) -> None:
         """Read the messages that processes have ended."""
-        started = self._started
+        started = self._running_server
         while started is not None:
             try:
                 data = started.control.recv(4096)
@@ -209,19 +209,19 @@ class ForkServer:
             except OSError:
                 data = b""
             if not data:
-                self._lost()
+                self._on_server_death()
                 return
             message = json.loads(data)
             process = self._processes.pop(message["id"], None)
             if process is not None and not process.ended.done():
                 process.ended.set_result(message["status"])
 
-    def _lost(self) -> None:
+    def _on_server_death(self) -> None:
         """Handle the death of the fork server. The kernel has killed all its processes with it."""
-        started = self._started
-        self._started = None
+        started = self._running_server
+        self._running_server = None
         if started is not None:
-            _release(started)
+            _release_server(started)
         self._end_processes()
 
     def _end_processes(self) -> None:
@@ -231,47 +231,47 @@ class ForkServer:
             if not process.ended.done():
                 process.ended.set_result(-signal.SIGKILL)
 
-    def _forget(self) -> None:
+    def _drop_stale_server(self) -> None:
         """Drop a fork server of an event loop that has ended."""
-        started = self._started
-        self._started = None
+        started = self._running_server
+        self._running_server = None
         self._processes = {}
         if started is not None:
             started.control.close()
             _drop_backlog(started)
-            _reap(started.pid, wait=False)
+            _reap_server(started.pid, wait=False)
 
     async def close(self) -> None:
         """End every process. Returns when all are gone."""
-        started = self._started
+        started = self._running_server
         if started is None or started.loop is not asyncio.get_running_loop():
             return
-        self._started = None
-        _release(started)
-        await asyncio.to_thread(_reap, started.pid, wait=True)
+        self._running_server = None
+        _release_server(started)
+        await asyncio.to_thread(_reap_server, started.pid, wait=True)
         self._end_processes()
 
 
-def inherited() -> dict[str, str]:
+def inherited_environment() -> dict[str, str]:
     """The variables of the worker's environment that every process gets."""
-    return {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
 
 
-def _release(started: _Started) -> None:
+def _release_server(started: _RunningServer) -> None:
     started.loop.remove_reader(started.control)
     started.loop.remove_writer(started.control)
     started.control.close()
     _drop_backlog(started)
-    _reap(started.pid, wait=False)
+    _reap_server(started.pid, wait=False)
 
 
-def _drop_backlog(started: _Started) -> None:
+def _drop_backlog(started: _RunningServer) -> None:
     for _, descriptors in started.backlog:
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _reap(pid: int, *, wait: bool) -> None:
+def _reap_server(pid: int, *, wait: bool) -> None:
     options = 0 if wait else os.WNOHANG
     with suppress(ChildProcessError):
         os.waitpid(pid, options)

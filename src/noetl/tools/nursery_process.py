@@ -28,14 +28,14 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-CONTROL = 3
-PDEATHSIG, NO_NEW_PRIVS, CHILD_SUBREAPER = 1, 38, 36  # linux/prctl.h
-LIMITS = {
+CONTROL_DESCRIPTOR = 3
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 38, 36  # linux/prctl.h
+RLIMITS_BY_NAME = {
     "address_space": resource.RLIMIT_AS,
     "file_size": resource.RLIMIT_FSIZE,
     "open_files": resource.RLIMIT_NOFILE,
 }
-LARGEST_MESSAGE = 256 * 1024
+MAX_RECEIVED_MESSAGE_BYTES = 256 * 1024
 ORPHAN_POLL_MS = 20  # how often orphans are looked for: their end sends no signal
 _prctl = ctypes.CDLL(None).prctl
 _prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
@@ -52,7 +52,9 @@ class ForkServerProcess:
         self.serve = serve
         self.live: dict[int, int | None] = {}  # id by pid; None for a process that removes files
         self.folders: dict[int, str] = {}
-        self.dead: list[dict[str, int]] = []  # to be reported when their orphans are gone
+        self.unreported_exits: list[
+            dict[str, int]
+        ] = []  # to be reported when their orphans are gone
 
     def run(self) -> None:
         wakeup, wakeup_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,18 +64,18 @@ class ForkServerProcess:
         poll.register(self.control, select.POLLIN)
         poll.register(wakeup, select.POLLIN)
         while True:
-            timeout = ORPHAN_POLL_MS if self.dead else None
+            timeout = ORPHAN_POLL_MS if self.unreported_exits else None
             for descriptor, _ in poll.poll(timeout):
                 if descriptor == wakeup:
                     os.read(wakeup, 4096)
-                elif not self.take():
+                elif not self.handle_message():
                     return self.close()
-            self.reap()
+            self.reap_children()
 
-    def take(self) -> bool:
+    def handle_message(self) -> bool:
         """Handle one message of the worker. False if the worker is gone."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.control, LARGEST_MESSAGE, 8)
+            data, descriptors, _, _ = socket.recv_fds(self.control, MAX_RECEIVED_MESSAGE_BYTES, 8)
         except BlockingIOError:
             return True
         except OSError:
@@ -84,7 +86,7 @@ class ForkServerProcess:
         if message["op"] == "spawn":
             self.spawn(message, descriptors)
         else:
-            self.kill(message["id"], message["signal"])
+            self.kill_process(message["id"], message["signal"])
         return True
 
     # ---- starting processes ----------------------------------------------------------------------
@@ -94,16 +96,16 @@ class ForkServerProcess:
             os.mkdir(message["folder"], 0o700)
             pid = os.fork()
             if pid == 0:
-                self.child(message, descriptors)
+                self.run_child(message, descriptors)
             self.live[pid] = message["id"]
             self.folders[pid] = message["folder"]
         except OSError:  # no room for another process or folder
-            self.tell({"id": message["id"], "status": 126})
+            self.send_exit({"id": message["id"], "status": 126})
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def child(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def run_child(self, message: dict[str, Any], descriptors: list[int]) -> None:
         """Run the forked process. Never returns."""
         code = 127
         try:
@@ -112,14 +114,14 @@ class ForkServerProcess:
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
-            prctl(PDEATHSIG, signal.SIGKILL)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != fork_server:  # it died before PDEATHSIG was set
                 os._exit(127)
-            prctl(NO_NEW_PRIVS, 1)
-            prctl(CHILD_SUBREAPER, 1)
-            place(descriptors)
+            prctl(PR_SET_NO_NEW_PRIVS, 1)
+            prctl(PR_SET_CHILD_SUBREAPER, 1)
+            install_descriptors(descriptors)
             os.chdir(message.get("cwd") or message["folder"])
-            limit(message["limits"])
+            set_limits(message["limits"])
             if message["kind"] == "exec":
                 argv = message["argv"]
                 os.execvpe(argv[0], argv, message["env"])  # noqa: S606 - the command of a shell task
@@ -138,65 +140,65 @@ class ForkServerProcess:
 
     # ---- ending processes ------------------------------------------------------------------------
 
-    def kill(self, process_id: int, number: int) -> None:
+    def kill_process(self, process_id: int, number: int) -> None:
         for pid, known_id in self.live.items():
             if known_id == process_id:
-                group_kill(pid, number)
+                signal_group(pid, number)
 
-    def reap(self) -> None:
-        while (pid := ended()) is not None:
+    def reap_children(self) -> None:
+        while (pid := find_exited_child()) is not None:
             # The pid cannot be reused before the process is reaped.
-            group_kill(pid, signal.SIGKILL)
+            signal_group(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
             if pid not in self.live:
                 continue
             process_id = self.live.pop(pid)
             if process_id is not None:
                 exit_code = os.waitstatus_to_exitcode(status)
-                self.dead.append({"id": process_id, "status": exit_code})
-                self.remove(self.folders.pop(pid))
-        if self.dead and not self.kill_orphans():
-            dead, self.dead = self.dead, []
+                self.unreported_exits.append({"id": process_id, "status": exit_code})
+                self.remove_folder(self.folders.pop(pid))
+        if self.unreported_exits and not self.kill_orphans():
+            dead, self.unreported_exits = self.unreported_exits, []
             for message in dead:
-                self.tell(message)
+                self.send_exit(message)
 
     def kill_orphans(self) -> bool:
         """Kill the processes that outlived their parents. True if there were any."""
-        orphans = [pid for pid in children() if pid not in self.live]
+        orphans = [pid for pid in list_child_pids() if pid not in self.live]
         for pid in orphans:
-            signal_to(pid, signal.SIGKILL)
+            signal_process(pid, signal.SIGKILL)
         return bool(orphans)
 
-    def remove(self, folder: str) -> None:
+    def remove_folder(self, folder: str) -> None:
         try:
             os.rmdir(folder)
         except OSError:  # it is not empty; removing it may take long, so another process does it
             pid = os.fork()
             if pid == 0:
                 try:
-                    prctl(PDEATHSIG, signal.SIGKILL)
+                    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                     remove_tree(folder)
                 finally:
                     os._exit(0)
             self.live[pid] = None
 
-    def tell(self, message: dict[str, int]) -> None:
+    def send_exit(self, message: dict[str, int]) -> None:
         with suppress(OSError):  # the worker is gone: the next read finds out
             self.control.send(json.dumps(message).encode())
 
     def close(self) -> None:
         """End every process and remove all folders. The worker is gone or has closed its end."""
         for pid in self.live:
-            group_kill(pid, signal.SIGKILL)
-        while (ended_pid := ended(wait=True)) is not None:
-            group_kill(ended_pid, signal.SIGKILL)
+            signal_group(pid, signal.SIGKILL)
+        while (ended_pid := find_exited_child(wait=True)) is not None:
+            signal_group(ended_pid, signal.SIGKILL)
             os.waitpid(ended_pid, 0)
             self.live.pop(ended_pid, None)
             self.kill_orphans()
         remove_tree(self.root)
 
 
-def ended(*, wait: bool = False) -> int | None:
+def find_exited_child(*, wait: bool = False) -> int | None:
     """The pid of a child that has ended and is not reaped yet."""
     options = os.WEXITED | os.WNOWAIT
     if not wait:
@@ -210,19 +212,19 @@ def ended(*, wait: bool = False) -> int | None:
     return child.si_pid
 
 
-def group_kill(pid: int, number: int) -> None:
+def signal_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
-        signal_to(pid, number)  # it does not lead its group yet
+        signal_process(pid, number)  # it does not lead its group yet
 
 
-def signal_to(pid: int, number: int) -> None:
+def signal_process(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
-def children() -> list[int]:
+def list_child_pids() -> list[int]:
     """The pids of this process's children, from /proc: there is no system call for it."""
     own_pid = os.getpid()
     pids = []
@@ -241,7 +243,7 @@ def children() -> list[int]:
     return pids
 
 
-def place(descriptors: list[int]) -> None:
+def install_descriptors(descriptors: list[int]) -> None:
     """Make standard input empty, move `descriptors` to 1, 2, 3 … and close all others."""
     highest = max(descriptors, default=2) + len(descriptors) + 8
     moved = [os.dup2(descriptor, highest + number) for number, descriptor in enumerate(descriptors)]
@@ -253,9 +255,9 @@ def place(descriptors: list[int]) -> None:
     os.closerange(first_unused, max(highest + len(moved) + 8, 64))
 
 
-def limit(limits: dict[str, int | None]) -> None:
+def set_limits(limits: dict[str, int | None]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for name, kind in LIMITS.items():
+    for name, kind in RLIMITS_BY_NAME.items():
         value = limits.get(name)
         if value is None:
             continue
@@ -280,7 +282,7 @@ def remove_tree(root: str) -> None:
         os.rmdir(root)
 
 
-def beside(name: str) -> Any:
+def load_sibling_module(name: str) -> Any:
     """Load a module of this folder.
 
     The folder is not on the path, because its modules would hide those of the standard library.
@@ -298,15 +300,15 @@ def beside(name: str) -> Any:
 
 def main() -> None:
     os.setsid()
-    prctl(CHILD_SUBREAPER, 1)
-    prctl(NO_NEW_PRIVS, 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # this process ends with the worker only
-    control = socket.socket(fileno=CONTROL)
+    control = socket.socket(fileno=CONTROL_DESCRIPTOR)
     if len(sys.argv) > 2:
         module = importlib.import_module(sys.argv[2])
     else:
-        module = beside("python_child")
+        module = load_sibling_module("python_child")
     serve = module.serve
     import traceback  # noqa: F401 - imported here, so that no child imports it when a call fails
 

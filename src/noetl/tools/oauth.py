@@ -12,11 +12,11 @@ import msgspec
 
 from noetl.model.errors import InvalidInput, Unavailable
 
-MARGIN = 30.0  # seconds before its expiry in which a token is not used
-LASTS = 300.0  # seconds that a token lasts if the server does not say
-MOST = 1_000
-PATIENCE = 30.0
-LONGEST = 1 << 20  # bytes of an answer
+EXPIRY_MARGIN_S = 30.0  # seconds before its expiry in which a token is not used
+DEFAULT_TOKEN_LIFETIME_S = 300.0  # seconds that a token lasts if the server does not say
+MAX_CACHED_TOKENS = 1_000
+TOKEN_REQUEST_TIMEOUT_S = 30.0
+MAX_TOKEN_RESPONSE_BYTES = 1 << 20  # bytes of an answer
 
 
 class TokenResponse(msgspec.Struct):
@@ -25,7 +25,7 @@ class TokenResponse(msgspec.Struct):
 
 
 @dataclass
-class Tokens:
+class TokenCache:
     """The tokens of one worker."""
 
     _known: dict[tuple[str, ...], tuple[str, float]] = field(default_factory=dict)
@@ -37,28 +37,28 @@ class Tokens:
 
         Raises InvalidInput if the server refuses it, Unavailable if the server does not answer.
         """
-        form = _form(fields, scope)
+        form = _make_token_form(fields, scope)
         pairs = sorted(f"{name}={value}" for name, value in form.items())
         key = (url, *pairs)
         token, until = self._known.get(key, ("", 0.0))
         if time.monotonic() < until:
             return token
-        response = await _asked(url, form)
-        seconds = LASTS
+        response = await _request_token(url, form)
+        seconds = DEFAULT_TOKEN_LIFETIME_S
         if response.expires_in is not None:
             seconds = response.expires_in
         if lasts:
             seconds = min(seconds, lasts)
-        until = time.monotonic() + max(0.0, seconds - MARGIN)
+        until = time.monotonic() + max(0.0, seconds - EXPIRY_MARGIN_S)
         self._known.pop(key, None)
-        if len(self._known) >= MOST:
+        if len(self._known) >= MAX_CACHED_TOKENS:
             oldest = next(iter(self._known))
             self._known.pop(oldest)
         self._known[key] = (response.access_token, until)
         return response.access_token
 
 
-def _form(fields: dict[str, Any], scope: str | None) -> dict[str, str]:
+def _make_token_form(fields: dict[str, Any], scope: str | None) -> dict[str, str]:
     wanted = ("client_id", "client_secret", "refresh_token", "audience")
     form = {name: str(fields[name]) for name in wanted if fields.get(name)}
     if "client_id" not in form:
@@ -72,17 +72,19 @@ def _form(fields: dict[str, Any], scope: str | None) -> dict[str, str]:
     return form
 
 
-async def _asked(url: str, form: dict[str, str]) -> TokenResponse:
+async def _request_token(url: str, form: dict[str, str]) -> TokenResponse:
     import httpx  # here, because few workers need tokens
 
-    from noetl.tools.egress import Transport
+    from noetl.tools.egress import EgressTransport
 
     try:
         async with (
-            httpx.AsyncClient(transport=Transport(), timeout=PATIENCE, trust_env=False) as client,
+            httpx.AsyncClient(
+                transport=EgressTransport(), timeout=TOKEN_REQUEST_TIMEOUT_S, trust_env=False
+            ) as client,
             client.stream("POST", url, data=form, headers={"Accept": "application/json"}) as answer,
         ):
-            content = await _short(answer.aiter_bytes())
+            content = await _read_limited(answer.aiter_bytes())
     except httpx.InvalidURL as error:
         raise InvalidInput(f"{url} is no address: {error}") from None
     except httpx.HTTPError as error:
@@ -91,7 +93,7 @@ async def _asked(url: str, form: dict[str, str]) -> TokenResponse:
         raise Unavailable(f"{url} answers {answer.status_code}")
     if not answer.is_success:
         raise InvalidInput(
-            f"{url} gives no token: {answer.status_code} {_reason(content)}".rstrip()
+            f"{url} gives no token: {answer.status_code} {_find_error_code(content)}".rstrip()
         )
     try:
         return msgspec.json.decode(content, type=TokenResponse, strict=False)
@@ -99,17 +101,19 @@ async def _asked(url: str, form: dict[str, str]) -> TokenResponse:
         raise InvalidInput(f"{url} answers, but with no access_token") from None
 
 
-async def _short(parts: AsyncIterator[bytes]) -> bytes:
+async def _read_limited(parts: AsyncIterator[bytes]) -> bytes:
     """Read a body. Raises InvalidInput if it is longer than a token may be."""
     content = b""
     async for part in parts:
         content += part
-        if len(content) > LONGEST:
-            raise InvalidInput(f"the answer is longer than {LONGEST} bytes, which is no token")
+        if len(content) > MAX_TOKEN_RESPONSE_BYTES:
+            raise InvalidInput(
+                f"the answer is longer than {MAX_TOKEN_RESPONSE_BYTES} bytes, which is no token"
+            )
     return content
 
 
-def _reason(content: bytes) -> str:
+def _find_error_code(content: bytes) -> str:
     """The error code of a response, such as `invalid_client`.
 
     The rest of the response is not shown, because it may repeat the secrets of the request.

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from noetl.model.errors import Failure
 from noetl.model.events import ChildRequest, Items
 from noetl.model.ids import ExecutionId, Micros
-from noetl.playbook.templates import Marked
-from noetl.results.tables import Tables
+from noetl.playbook.templates import MarkedValue
+from noetl.results.tables import TableOptions
 
 # Takes the stream (stdout or stderr) and a line. It is called in the order of the lines.
 Log = Callable[[str, str], None]
@@ -24,15 +24,15 @@ Progress = Callable[[str], None]
 Secret = Callable[[str, str | None], Awaitable[Any]]
 
 
-def silent(stream: str, line: str) -> None:
+def discard_log(stream: str, line: str) -> None:
     """Drop the line: the default `log` of a call."""
 
 
-def unseen(progress: str) -> None:
+def discard_progress(progress: str) -> None:
     """Drop the progress: the default `progress` of a call."""
 
 
-def nothing_hidden() -> None:
+def hide_no_url() -> None:
     """Return None: errors may show the URL of the request."""
 
 
@@ -87,7 +87,7 @@ class Rendering(Protocol):
         """Render a template, but do not load stored rows: they are `Rows`, also in a map."""
         ...
 
-    async def marked(self, template: str) -> tuple[str, list[Marked]]: ...
+    async def marked(self, template: str) -> tuple[str, list[MarkedValue]]: ...
 
 
 class Call(Struct, frozen=True):
@@ -109,13 +109,13 @@ class Call(Struct, frozen=True):
     identity: CallIdentity
     auth: Any = None
     timeout: Micros | None = None
-    log: Log = silent
-    progress: Progress = unseen
+    log: Log = discard_log
+    progress: Progress = discard_progress
     rendering: Rendering | None = None
     secret: Secret | None = None
-    tables: Tables = Tables()
+    tables: TableOptions = TableOptions()
     credential: Callable[[Any], Awaitable[Any]] | None = None
-    hidden_url: Callable[[], str | None] = nothing_hidden
+    hidden_url: Callable[[], str | None] = hide_no_url
 
 
 class Success(Struct, frozen=True):
@@ -212,7 +212,7 @@ class Looped(Struct, frozen=True):
 
 
 ItemBatches = AsyncIterator[list[tuple[int, Any]]]  # items with their indexes, in order
-Told = Callable[[int, Items], Awaitable[None]]  # called when a part of the loop has ended
+PartListener = Callable[[int, Items], Awaitable[None]]  # called when a part of the loop has ended
 
 
 @runtime_checkable
@@ -225,7 +225,7 @@ class LoopTool(Tool, Protocol):
     """
 
     async def run_loop(
-        self, call: Call, items: Any | ItemBatches, told: Told
+        self, call: Call, items: Any | ItemBatches, told: PartListener
     ) -> Looped | Failed: ...
 
 

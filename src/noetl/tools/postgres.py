@@ -22,33 +22,33 @@ from psycopg.generators import fetch
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from noetl.model.errors import Failure
-from noetl.results.rowsets import Writer
-from noetl.results.tables import EncodedTable, Tables
+from noetl.results.rowsets import RowSetWriter
+from noetl.results.tables import EncodedTable, TableOptions
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.postgres_types import ColumnConversion, as_stored, columns
+from noetl.tools.postgres_types import ColumnConversion, make_conversions, register_loaders
 from noetl.tools.sql import (
     Parameter,
     SqlError,
     Statement,
-    changed,
-    column_names,
-    listed,
-    open_transaction,
-    quoted,
-    scalar,
+    format_in_list,
+    format_scalar,
+    make_changed_result,
+    make_unique_names,
+    open_transaction_error,
+    quote_sql_text,
 )
-from noetl.tools.sql_task import RAW, prepared
-from noetl.tools.threads import in_thread
+from noetl.tools.sql_task import RAW_SQL_FIELDS, prepare_statements
+from noetl.tools.threads import run_in_thread
 
-CONNECTIONS = 8  # per credential
-IDLE = 60.0  # seconds until an unused connection is closed
-CONNECT_TIMEOUT = 10
-BATCH = 1_000  # rows
-BULK = 20_000  # rows from which on a bulk read is worth its own connection
-COPIED = frozenset(("SELECT", "VALUES", "TABLE"))
+MAX_CONNECTIONS = 8  # per credential
+MAX_IDLE_CONNECTION_S = 60.0  # seconds until an unused connection is closed
+POSTGRES_CONNECT_TIMEOUT_S = 10
+CURSOR_BATCH_ROWS = 1_000  # rows
+MIN_BULK_ROWS = 20_000  # rows from which on a bulk read is worth its own connection
+BULK_STATEMENTS = frozenset(("SELECT", "VALUES", "TABLE"))
 # A single statement of these needs no transaction.
-READING = frozenset(("SELECT", "VALUES", "TABLE", "SHOW"))
-FIELDS = {
+READ_ONLY_STATEMENTS = frozenset(("SELECT", "VALUES", "TABLE", "SHOW"))
+CONNINFO_FIELDS = {
     "host": "host",
     "hostname": "host",
     "port": "port",
@@ -63,17 +63,17 @@ FIELDS = {
     "options": "options",
     "application_name": "application_name",
 }
-WHOLE = ("dsn", "url", "uri", "connection_string", "conninfo")
+CONNINFO_TEXT_FIELDS = ("dsn", "url", "uri", "connection_string", "conninfo")
 
 
 class Postgres:
     kind = "postgres"
-    raw = RAW
+    raw = RAW_SQL_FIELDS
 
     def __init__(self) -> None:
         # The first array loads pandas, if it is installed, for seconds. A tool is made in a thread.
         pa.array([])
-        self._pools: dict[str, _Pool] = {}
+        self._pools: dict[str, _ConnectionPool] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def close(self) -> None:
@@ -83,22 +83,22 @@ class Postgres:
                 await pool.close()
 
     async def run(self, call: Call) -> Outcome:
-        statements = await prepared(call, "postgres")
+        statements = await prepare_statements(call, "postgres")
         if isinstance(statements, Failure):
             return Failed(statements)
         try:
-            conninfo = address(call.auth, call.config.get("database"))
-            async with self._pool(conninfo).connection() as connection:
-                value = await _in_bulk(connection, conninfo, statements, call)
+            conninfo = make_credential_conninfo(call.auth, call.config.get("database"))
+            async with self._get_pool(conninfo).hold_connection() as connection:
+                value = await _run_in_bulk(connection, conninfo, statements, call)
                 if value is None:
-                    value = await _run(connection, statements, call)
+                    value = await _run_transaction(connection, statements, call)
         except SqlError as error:
             return Failed(error.failure)
         except StatementFailed as failed:
             facts = {"pg": {"sqlstate": failed.error.sqlstate}}
-            return Failed(failure(failed.error, failed.excerpt), facts)
+            return Failed(make_sql_failure(failed.error, failed.excerpt), facts)
         except psycopg.Error as error:
-            return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
+            return Failed(make_sql_failure(error), {"pg": {"sqlstate": error.sqlstate}})
         except pa.ArrowException as error:
             message = f"a value does not fit its column: {error}; cast it in the statement"
             return Failed(Failure(code="SQL_VALUE", kind="data", message=message))
@@ -107,27 +107,27 @@ class Postgres:
             return Failed(Failure(code="SQL_VALUE", kind="data", message=message))
         return Success(value, {"pg": {"statements": len(statements)}})
 
-    def connection(
+    def open_connection(
         self, auth: Any, database: Any = None
     ) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """A connection for another tool that writes to the same databases.
 
         It is reset afterwards.
         """
-        return self._pool(address(auth, database)).connection()
+        return self._get_pool(make_credential_conninfo(auth, database)).hold_connection()
 
-    def _pool(self, conninfo: str) -> "_Pool":
+    def _get_pool(self, conninfo: str) -> "_ConnectionPool":
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections belong to the loop they were made on
             self._loop = loop
             self._pools = {}
         key = hashlib.sha256(conninfo.encode()).hexdigest()
         if key not in self._pools:
-            self._pools[key] = _Pool(conninfo)
+            self._pools[key] = _ConnectionPool(conninfo)
         return self._pools[key]
 
 
-def address(auth: Any, database: Any = None) -> str:
+def make_credential_conninfo(auth: Any, database: Any = None) -> str:
     """The conninfo of a credential: one text, or host, port, user, password, database ….
 
     The task's `database` wins.
@@ -135,13 +135,16 @@ def address(auth: Any, database: Any = None) -> str:
     if not isinstance(auth, dict):
         message = "postgres needs `auth`: the name of a credential, or of a keychain entry, with host, user, password, database"
         raise SqlError("AUTH_MISSING", message)
-    conninfo: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT, "application_name": "noetl"}
-    for name in WHOLE:
+    conninfo: dict[str, Any] = {
+        "connect_timeout": POSTGRES_CONNECT_TIMEOUT_S,
+        "application_name": "noetl",
+    }
+    for name in CONNINFO_TEXT_FIELDS:
         if isinstance(auth.get(name), str):
             conninfo |= conninfo_to_dict(auth[name])
     for name, value in auth.items():
-        if name in FIELDS and value is not None:
-            conninfo[FIELDS[name]] = value
+        if name in CONNINFO_FIELDS and value is not None:
+            conninfo[CONNINFO_FIELDS[name]] = value
     if database is not None:
         conninfo["dbname"] = database
     return make_conninfo(**conninfo)
@@ -150,7 +153,7 @@ def address(auth: Any, database: Any = None) -> str:
 # ---- running -------------------------------------------------------------------------------------
 
 
-async def _in_bulk(
+async def _run_in_bulk(
     connection: AsyncConnection[Any], conninfo: str, statements: list[Statement], call: Call
 ) -> Any:
     """Read the rows in bulk.
@@ -161,34 +164,40 @@ async def _in_bulk(
     statement = statements[0]
     if len(statements) > 1 or call.config.get("autocommit"):
         return None
-    if statement.first not in COPIED or statement.has_secrets or not _conforms(connection):
+    if (
+        statement.first not in BULK_STATEMENTS
+        or statement.has_secrets
+        or not _has_standard_strings(connection)
+    ):
         return None
-    query = statement.written(literal)
-    if await _estimate(connection, query) < BULK:
+    query = statement.format_literals(format_postgres_literal)
+    if await _estimate_rows(connection, query) < MIN_BULK_ROWS:
         return None
     # Imported here, because it loads a driver that few workers need.
-    from noetl.tools.postgres_bulk import Bulk, BulkError, is_lost
+    from noetl.tools.postgres_bulk import BulkError, BulkRead, is_connection_lost
 
     query += "\n"  # the driver puts it into brackets, and it may end in a comment
-    timeout = _milliseconds(call)
-    bulk = Bulk(conninfo, query, timeout, call.tables)
+    timeout = _timeout_milliseconds(call)
+    bulk = BulkRead(conninfo, query, timeout, call.tables)
     try:
-        return await in_thread(bulk.run, bulk.interrupt, "postgres")
+        return await run_in_thread(bulk.run, bulk.interrupt, "postgres")
     except BulkError as error:
-        kind = error_kind(error.sqlstate)
-        if is_lost(str(error)):
+        kind = classify_state(error.sqlstate)
+        if is_connection_lost(str(error)):
             kind = "connection"
-        raise SqlError("SQL_ERROR", str(error), kind, kind in RETRYABLE, error.sqlstate) from error
+        raise SqlError(
+            "SQL_ERROR", str(error), kind, kind in RETRYABLE_KINDS, error.sqlstate
+        ) from error
 
 
-def _milliseconds(call: Call) -> int | None:
+def _timeout_milliseconds(call: Call) -> int | None:
     """The `statement_timeout` of a call, by which the server stops even if this worker dies."""
     if call.timeout is None:
         return None
     return max(1, call.timeout // 1_000)
 
 
-async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
+async def _estimate_rows(connection: AsyncConnection[Any], query: str) -> int:
     """The number of rows that the planner expects; 0 if the query is wrong."""
     explain = f"EXPLAIN (FORMAT JSON) {query}"
     try:
@@ -199,29 +208,33 @@ async def _estimate(connection: AsyncConnection[Any], query: str) -> int:
         return 0
 
 
-async def _run(connection: AsyncConnection[Any], statements: list[Statement], call: Call) -> Any:
-    is_single_read = len(statements) == 1 and statements[0].first in READING
+async def _run_transaction(
+    connection: AsyncConnection[Any], statements: list[Statement], call: Call
+) -> Any:
+    is_single_read = len(statements) == 1 and statements[0].first in READ_ONLY_STATEMENTS
     if is_single_read or call.config.get("autocommit"):
-        value = await _all(connection, statements, call)
+        value = await _run_statements(connection, statements, call)
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             if isinstance(value, EncodedTable):
                 value.close()
-            raise open_transaction()
+            raise open_transaction_error()
         return value
     async with connection.transaction():
-        return await _all(connection, statements, call)
+        return await _run_statements(connection, statements, call)
 
 
-async def _all(connection: AsyncConnection[Any], statements: list[Statement], call: Call) -> Any:
+async def _run_statements(
+    connection: AsyncConnection[Any], statements: list[Statement], call: Call
+) -> Any:
     """Run the statements. Returns the value of the last one."""
-    timeout = _milliseconds(call)
+    timeout = _timeout_milliseconds(call)
     if timeout is not None:
         await connection.execute(
             "SELECT set_config('statement_timeout', %s, false)", (str(timeout),)
         )
     for statement in statements[:-1]:
-        await _one(connection, statement, None)
-    return await _one(connection, statements[-1], call.tables)
+        await _run_statement(connection, statement, None)
+    return await _run_statement(connection, statements[-1], call.tables)
 
 
 class StatementFailed(Exception):
@@ -234,68 +247,68 @@ class StatementFailed(Exception):
         if error.diag.message_primary:  # else it is an error of the driver
             text = error.diag.statement_position
             position = int(text) if text else None
-            self.excerpt = statement.excerpt(position, literal)
+            self.excerpt = statement.format_excerpt(position, format_postgres_literal)
 
 
-async def _one(
-    connection: AsyncConnection[Any], statement: Statement, tables: Tables | None
+async def _run_statement(
+    connection: AsyncConnection[Any], statement: Statement, tables: TableOptions | None
 ) -> Any:
     try:
-        return await _streamed(connection, statement, tables)
+        return await _stream_rows(connection, statement, tables)
     except psycopg.Error as error:
         raise StatementFailed(error, statement) from error
 
 
-async def _streamed(
-    connection: AsyncConnection[Any], statement: Statement, tables: Tables | None
+async def _stream_rows(
+    connection: AsyncConnection[Any], statement: Statement, tables: TableOptions | None
 ) -> Any:
     """Run a statement. Its rows go to `tables`; without `tables` they are dropped."""
-    query, values = _bound(statement)
-    if not _conforms(connection):  # a backslash must not end a literal
+    query, values = _bind_secrets(statement)
+    if not _has_standard_strings(connection):  # a backslash must not end a literal
         await connection.execute("SET standard_conforming_strings = on")
-    async with _Cursor(connection) as cursor:
-        as_stored(cursor.adapters)
-        rows = None if tables is None else _Rows(cursor, tables)
+    async with _StreamingCursor(connection) as cursor:
+        register_loaders(cursor.adapters)
+        rows = None if tables is None else _RowWriter(cursor, tables)
         # `stream` is a generator, though it is typed as an iterator. Closing it cancels the statement.
-        generator: Any = cursor.stream(query.encode(), values or None, size=BATCH)
+        generator: Any = cursor.stream(query.encode(), values or None, size=CURSOR_BATCH_ROWS)
         try:
             async with aclosing(generator) as stream:
                 async for row in stream:
                     if rows is not None:
-                        await rows.add(row)
+                        await rows.add_row(row)
             if rows is not None and cursor.description:
-                return await rows.done()
+                return await rows.finish_table()
         except BaseException:
             if rows is not None:
                 rows.discard()
             raise
         result = cursor.pgresult
-        return changed(None if result is None else result.command_tuples)
+        return make_changed_result(None if result is None else result.command_tuples)
 
 
-class _Rows:
+class _RowWriter:
     """Writes the rows of one result to the store, in batches, in a thread."""
 
-    def __init__(self, cursor: "_Cursor", tables: Tables) -> None:
+    def __init__(self, cursor: "_StreamingCursor", tables: TableOptions) -> None:
         self._cursor = cursor
         self._tables = tables
         self._waiting: list[Any] = []
         self._columns: list[ColumnConversion] = []
-        self._writer: Writer | None = None
+        self._writer: RowSetWriter | None = None
 
-    async def add(self, row: Any) -> None:
+    async def add_row(self, row: Any) -> None:
         self._waiting.append(row)
-        if len(self._waiting) >= BATCH:
-            await asyncio.to_thread(self._write)
+        if len(self._waiting) >= CURSOR_BATCH_ROWS:
+            await asyncio.to_thread(self._write_batch)
 
-    def _write(self) -> Writer:
+    def _write_batch(self) -> RowSetWriter:
         rows = self._waiting
         self._waiting = []
         values_by_column = list(zip(*rows, strict=True))
         if self._writer is None:
-            self._writer = self._begun(values_by_column)
+            self._writer = self._make_table_writer(values_by_column)
         arrays = [
-            column.array(values)
+            column.make_array(values)
             for column, values in zip(self._columns, values_by_column, strict=False)
         ]
         if rows:
@@ -303,31 +316,31 @@ class _Rows:
             self._writer.write(batch)
         return self._writer
 
-    def _begun(self, values_by_column: list[Any]) -> Writer:
+    def _make_table_writer(self, values_by_column: list[Any]) -> RowSetWriter:
         """Make the columns and the writer from the first batch."""
-        names = column_names(column.name for column in self._cursor.description or ())
+        names = make_unique_names(column.name for column in self._cursor.description or ())
         result = self._cursor.pgresult
         assert result is not None
         kinds = [(result.ftype(number), result.fmod(number)) for number in range(len(names))]
         first_values = values_by_column or [()] * len(names)
-        self._columns = columns(names, kinds, first_values)
+        self._columns = make_conversions(names, kinds, first_values)
         schema = pa.schema([column.field for column in self._columns])
-        return Writer(schema, self._tables)
+        return RowSetWriter(schema, self._tables)
 
-    async def done(self) -> Any:
+    async def finish_table(self) -> Any:
         """Write the last batch and finish the table. A single batch is too small for a thread."""
         is_single_batch = self._writer is None
-        writer = self._write()
+        writer = self._write_batch()
         if is_single_batch:
-            return writer.done()
-        return await asyncio.to_thread(writer.done)
+            return writer.finish()
+        return await asyncio.to_thread(writer.finish)
 
     def discard(self) -> None:
         if self._writer is not None:
             self._writer.discard()
 
 
-class _Cursor(AsyncRawCursor[Any]):
+class _StreamingCursor(AsyncRawCursor[Any]):
     """A cursor that can stream a statement without rows.
 
     It also keeps the columns of a query with an empty result.
@@ -353,80 +366,80 @@ class _Cursor(AsyncRawCursor[Any]):
         return self._raise_for_result(result)
 
 
-def _conforms(connection: AsyncConnection[Any]) -> bool:
+def _has_standard_strings(connection: AsyncConnection[Any]) -> bool:
     """Whether a backslash in quotes is a plain character, as in the SQL standard and by default."""
     return connection.pgconn.parameter_status(b"standard_conforming_strings") != b"off"
 
 
-def _bound(statement: Statement) -> tuple[str, list[Any]]:
+def _bind_secrets(statement: Statement) -> tuple[str, list[Any]]:
     """The query and its parameters.
 
     Secrets are parameters, so that no log of the server shows them.
     """
     if statement.has_secrets:
-        return statement.bound(literal)
-    return statement.written(literal), []
+        return statement.format_bound(format_postgres_literal)
+    return statement.format_literals(format_postgres_literal), []
 
 
 # Functions with the type of their argument, which therefore needs a cast.
-_ASK_THEIR_ARGUMENT = frozenset({"TO_JSON", "TO_JSONB", "JSON_AGG", "JSONB_AGG", "ARRAY_AGG"})
+_TYPED_BY_ARGUMENT = frozenset({"TO_JSON", "TO_JSONB", "JSON_AGG", "JSONB_AGG", "ARRAY_AGG"})
 
 
-def literal(parameter: Parameter) -> str:
+def format_postgres_literal(parameter: Parameter) -> str:
     """The literal that an author would write for the value in its place."""
     value = parameter.value
     if isinstance(value, list):
         if parameter.in_list:
-            return listed(parameter, literal)
-        return _array(parameter)
-    known = scalar(value)
+            return format_in_list(parameter, format_postgres_literal)
+        return _format_array(parameter)
+    known = format_scalar(value)
     if known is not None:
         return known
     if "\0" in value:
         message = f"{parameter.shown}: Postgres has no text with the character zero"
         raise SqlError("SQL_VALUE", message, "data")
-    text = quoted(str(value))
-    if parameter.function in _ASK_THEIR_ARGUMENT:
+    text = quote_sql_text(str(value))
+    if parameter.function in _TYPED_BY_ARGUMENT:
         text += "::text"
     return text
 
 
-def _array(parameter: Parameter) -> str:
+def _format_array(parameter: Parameter) -> str:
     """The literal of an array. Texts get the type of the column beside them, if there is one."""
-    if any(isinstance(leaf, bool | int | float) for leaf in _leaves(parameter.value)):
-        return _constructed(parameter.value)
+    if any(isinstance(leaf, bool | int | float) for leaf in _walk_leaves(parameter.value)):
+        return _format_array_constructor(parameter.value)
     if parameter.typed_by_place:
-        return quoted(_array_text(parameter.value))
-    if all(leaf is None for leaf in _leaves(parameter.value)):
-        return f"{quoted(_array_text(parameter.value))}::text[]"
-    return _constructed(parameter.value)
+        return quote_sql_text(_format_array_text(parameter.value))
+    if all(leaf is None for leaf in _walk_leaves(parameter.value)):
+        return f"{quote_sql_text(_format_array_text(parameter.value))}::text[]"
+    return _format_array_constructor(parameter.value)
 
 
-def _leaves(value: list[Any]) -> Iterator[Any]:
+def _walk_leaves(value: list[Any]) -> Iterator[Any]:
     for part in value:
         if isinstance(part, list):
-            yield from _leaves(part)
+            yield from _walk_leaves(part)
         else:
             yield part
 
 
-def _constructed(value: list[Any]) -> str:
+def _format_array_constructor(value: list[Any]) -> str:
     """An ARRAY constructor."""
     parts: list[str] = []
     for part in value:
         if isinstance(part, list):
-            parts.append(_constructed(part))
+            parts.append(_format_array_constructor(part))
         else:
-            parts.append(literal(Parameter(part)))
+            parts.append(format_postgres_literal(Parameter(part)))
     return f"ARRAY[{', '.join(parts)}]"
 
 
-def _array_text(value: Any) -> str:
+def _format_array_text(value: Any) -> str:
     """The text form of an array, which Postgres parses."""
     if value is None:
         return "NULL"
     if isinstance(value, list):
-        return "{" + ",".join(map(_array_text, value)) + "}"
+        return "{" + ",".join(map(_format_array_text, value)) + "}"
     if "\0" in value:
         raise SqlError("SQL_VALUE", "Postgres has no text with the character zero", "data")
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
@@ -435,7 +448,7 @@ def _array_text(value: Any) -> str:
 
 # ---- errors --------------------------------------------------------------------------------------
 
-KINDS = {
+KINDS_BY_CLASS = {
     "08": "connection",
     "22": "data",
     "23": "constraint",
@@ -449,23 +462,23 @@ KINDS = {
     "57": "unavailable",
     "58": "unavailable",
 }
-OWN = {"57014": "timeout", "42501": "auth", "55P03": "conflict"}
+KINDS_BY_STATE = {"57014": "timeout", "42501": "auth", "55P03": "conflict"}
 # Not null, check, check option: their detail is the whole row, which must not be in an error.
-QUOTING_ROWS = frozenset(("23502", "23514", "44000"))
-RETRYABLE = frozenset(("connection", "conflict", "resource", "unavailable", "timeout"))
+STATES_QUOTING_ROWS = frozenset(("23502", "23514", "44000"))
+RETRYABLE_KINDS = frozenset(("connection", "conflict", "resource", "unavailable", "timeout"))
 
 
-def error_kind(state: str | None) -> str:
+def classify_state(state: str | None) -> str:
     if state is None:
         return "sql"
-    if state in OWN:
-        return OWN[state]
-    return KINDS.get(state[:2], "sql")
+    if state in KINDS_BY_STATE:
+        return KINDS_BY_STATE[state]
+    return KINDS_BY_CLASS.get(state[:2], "sql")
 
 
-def failure(error: psycopg.Error, excerpt: str = "") -> Failure:
+def make_sql_failure(error: psycopg.Error, excerpt: str = "") -> Failure:
     state = error.sqlstate
-    kind = error_kind(state)
+    kind = classify_state(state)
     code = "SQL_ERROR"
     if state is None:
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
@@ -476,14 +489,14 @@ def failure(error: psycopg.Error, excerpt: str = "") -> Failure:
     return Failure(
         code=code,
         kind=kind,
-        message=_message(error, kind, excerpt),
-        retryable=kind in RETRYABLE,
+        message=_format_error_message(error, kind, excerpt),
+        retryable=kind in RETRYABLE_KINDS,
         sqlstate=state,
-        detail=_detail(error),
+        detail=_make_error_detail(error),
     )
 
 
-def _message(error: psycopg.Error, kind: str, excerpt: str) -> str:
+def _format_error_message(error: psycopg.Error, kind: str, excerpt: str) -> str:
     diag = error.diag
     message = diag.message_primary or str(error).strip().partition("\n")[0]
     if error.sqlstate == "25001":
@@ -495,7 +508,7 @@ def _message(error: psycopg.Error, kind: str, excerpt: str) -> str:
     return message
 
 
-def _detail(error: psycopg.Error) -> dict[str, Any]:
+def _make_error_detail(error: psycopg.Error) -> dict[str, Any]:
     diag = error.diag
     detail = {
         "detail": diag.message_detail,
@@ -504,7 +517,7 @@ def _detail(error: psycopg.Error) -> dict[str, Any]:
         "column": diag.column_name,
         "constraint": diag.constraint_name,
     }
-    if error.sqlstate in QUOTING_ROWS:
+    if error.sqlstate in STATES_QUOTING_ROWS:
         del detail["detail"]
     return {name: value for name, value in detail.items() if value is not None}
 
@@ -513,26 +526,28 @@ def _detail(error: psycopg.Error) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Pool:
+class _ConnectionPool:
     conninfo: str
     idle: list[tuple[float, AsyncConnection[Any]]] = field(default_factory=list)
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS))
-    sweep: asyncio.TimerHandle | None = None
+    connection_slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(MAX_CONNECTIONS)
+    )
+    sweep_timer: asyncio.TimerHandle | None = None
     closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        async with self.places:
-            connection = await self._open()
+    async def hold_connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self.connection_slots:
+            connection = await self._open_connection()
             try:
                 yield connection
             finally:
                 await self._give_back(connection)
 
-    async def _open(self) -> AsyncConnection[Any]:
+    async def _open_connection(self) -> AsyncConnection[Any]:
         while self.idle:
             _, connection = self.idle.pop()
-            if _alive(connection):
+            if _is_alive(connection):
                 return connection
             await connection.close()
         return await AsyncConnection.connect(self.conninfo, autocommit=True, prepare_threshold=None)
@@ -545,7 +560,7 @@ class _Pool:
         try:
             if connection.pgconn.transaction_status == TransactionStatus.IDLE:
                 await connection.execute("DISCARD ALL")
-                self._keep(connection)
+                self._keep_idle_connection(connection)
                 return
         except psycopg.Error:
             pass
@@ -554,17 +569,17 @@ class _Pool:
             raise
         await connection.close()
 
-    def _keep(self, connection: AsyncConnection[Any]) -> None:
+    def _keep_idle_connection(self, connection: AsyncConnection[Any]) -> None:
         loop = asyncio.get_running_loop()
         self.idle.append((loop.time(), connection))
-        if self.sweep is None:
-            self.sweep = loop.call_later(IDLE, self._sweep)
+        if self.sweep_timer is None:
+            self.sweep_timer = loop.call_later(MAX_IDLE_CONNECTION_S, self._close_idle)
 
-    def _sweep(self) -> None:
+    def _close_idle(self) -> None:
         """Close the connections that have been idle for too long."""
-        self.sweep = None
+        self.sweep_timer = None
         loop = asyncio.get_running_loop()
-        idle_since = loop.time() - IDLE
+        idle_since = loop.time() - MAX_IDLE_CONNECTION_S
         old = [entry for entry in self.idle if entry[0] <= idle_since]
         self.idle = [entry for entry in self.idle if entry[0] > idle_since]
         for _, connection in old:
@@ -572,17 +587,17 @@ class _Pool:
             self.closing.add(task)
             task.add_done_callback(self.closing.discard)
         if self.idle:
-            self.sweep = loop.call_later(IDLE, self._sweep)
+            self.sweep_timer = loop.call_later(MAX_IDLE_CONNECTION_S, self._close_idle)
 
     async def close(self) -> None:
-        if self.sweep is not None:
-            self.sweep.cancel()
+        if self.sweep_timer is not None:
+            self.sweep_timer.cancel()
         while self.idle:
             _, connection = self.idle.pop()
             await connection.close()
 
 
-def _alive(connection: AsyncConnection[Any]) -> bool:
+def _is_alive(connection: AsyncConnection[Any]) -> bool:
     """Whether the server still holds the connection: to an idle one it only sends its end."""
     if connection.closed:
         return False

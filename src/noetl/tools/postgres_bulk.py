@@ -13,12 +13,12 @@ import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]  # i
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noetl.results.rowsets import NUMERIC, Writer
-from noetl.results.tables import EncodedTable, Tables
-from noetl.tools.postgres_types import decimal, unfit
-from noetl.tools.sql import column_names
+from noetl.results.rowsets import NUMERIC_METADATA, RowSetWriter
+from noetl.results.tables import EncodedTable, TableOptions
+from noetl.tools.postgres_types import describe_unfit_time, find_decimal_type
+from noetl.tools.sql import make_unique_names
 
-FINE = frozenset(
+SUPPORTED_TYPES = frozenset(
     "bool int2 int4 int8 float4 float8 text varchar bpchar name date time timestamp timestamptz bytea uuid json jsonb".split()
 )
 
@@ -29,10 +29,12 @@ class BulkError(Exception):
         self.sqlstate = sqlstate
 
 
-class Bulk:
+class BulkRead:
     """One read. It runs in a thread; only `interrupt` is called from another thread."""
 
-    def __init__(self, conninfo: str, query: str, timeout: int | None, tables: Tables) -> None:
+    def __init__(
+        self, conninfo: str, query: str, timeout: int | None, tables: TableOptions
+    ) -> None:
         self._conninfo = conninfo
         self._query = query
         self._timeout = timeout  # in milliseconds, for the server
@@ -55,34 +57,34 @@ class Bulk:
             ):
                 self._cursor = cursor
                 try:
-                    return self._read(cursor)
+                    return self._read_table(cursor)
                 finally:
                     self._cursor = None
         except adbc_driver_manager.Error as error:
             sqlstate = getattr(error, "sqlstate", None)
-            raise BulkError(sqlstate, server_message(str(error))) from error
+            raise BulkError(sqlstate, extract_server_message(str(error))) from error
         except OSError as error:  # the connection broke while rows were read
-            raise BulkError(None, server_message(str(error))) from error
+            raise BulkError(None, extract_server_message(str(error))) from error
 
-    def _read(self, cursor: Any) -> EncodedTable | None:
-        schema = _schema(cursor.adbc_execute_schema(self._query))
+    def _read_table(self, cursor: Any) -> EncodedTable | None:
+        schema = _make_schema(cursor.adbc_execute_schema(self._query))
         if schema is None:
             return None
         if self._timeout is not None:
             cursor.execute(f"SET statement_timeout = {self._timeout}")
         cursor.execute(self._query)
-        batches = self._unless_interrupted(cursor.fetch_record_batch())
-        return Writer(schema, self._tables).all(batches)
+        batches = self._yield_until_interrupted(cursor.fetch_record_batch())
+        return RowSetWriter(schema, self._tables).write_all(batches)
 
-    def _unless_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
+    def _yield_until_interrupted(self, reader: Any) -> Iterator[pa.RecordBatch]:
         for batch in reader:
             if self._interrupted:
                 raise BulkError("57014", "interrupted")
-            _check(batch)
+            _refuse_infinite_times(batch)
             yield batch
 
 
-def _check(batch: pa.RecordBatch) -> None:
+def _refuse_infinite_times(batch: pa.RecordBatch) -> None:
     """Refuse an infinite time.
 
     ADBC overflows it to a time long before the first day of Postgres.
@@ -96,14 +98,16 @@ def _check(batch: pa.RecordBatch) -> None:
             continue
         first = pc.min(column.cast(number_type)).as_py()
         if first is not None and first < lowest:
-            raise BulkError("22008", unfit(name))
+            raise BulkError("22008", describe_unfit_time(name))
 
 
-def _schema(source_schema: pa.Schema) -> pa.Schema | None:
+def _make_schema(source_schema: pa.Schema) -> pa.Schema | None:
     """The schema to store; None if a type is not supported, or if there are no columns."""
     fields: list[pa.Field] = []
-    for name, source_field in zip(column_names(source_schema.names), source_schema, strict=True):
-        field = _field(name, source_field)
+    for name, source_field in zip(
+        make_unique_names(source_schema.names), source_schema, strict=True
+    ):
+        field = _make_field(name, source_field)
         if field is None:
             return None
         fields.append(field)
@@ -112,20 +116,20 @@ def _schema(source_schema: pa.Schema) -> pa.Schema | None:
     return pa.schema(fields)
 
 
-def _field(name: str, field: pa.Field) -> pa.Field | None:
+def _make_field(name: str, field: pa.Field) -> pa.Field | None:
     metadata = field.metadata or {}
     kind = metadata.get(b"POSTGRESQL:type", b"").decode()
     if kind == "numeric":
-        exact = decimal(int(metadata.get(b"POSTGRESQL:typmod", b"-1")))
+        exact = find_decimal_type(int(metadata.get(b"POSTGRESQL:typmod", b"-1")))
         if exact is None:
-            return pa.field(name, pa.string(), metadata=NUMERIC)
+            return pa.field(name, pa.string(), metadata=NUMERIC_METADATA)
         return pa.field(name, exact)
-    if kind in FINE or pa.types.is_string(field.type):  # an enum is text
+    if kind in SUPPORTED_TYPES or pa.types.is_string(field.type):  # an enum is text
         return pa.field(name, field.type)
     return None
 
 
-def server_message(message: str) -> str:
+def extract_server_message(message: str) -> str:
     """The message of Postgres, without the words that ADBC puts around it."""
     _, separator, server_text = message.partition("ERROR:")
     if not separator:
@@ -134,7 +138,7 @@ def server_message(message: str) -> str:
     return lines[0] if lines else message
 
 
-LOST = (
+LOST_CONNECTION_MESSAGES = (
     "server closed the connection",
     "terminating connection",
     "no connection to the server",
@@ -142,5 +146,5 @@ LOST = (
 )
 
 
-def is_lost(message: str) -> bool:
-    return any(words in message for words in LOST)
+def is_connection_lost(message: str) -> bool:
+    return any(words in message for words in LOST_CONNECTION_MESSAGES)

@@ -24,15 +24,15 @@ from psycopg.pq import Format
 from psycopg.types.datetime import IntervalLoader
 from psycopg.types.string import TextLoader
 
-from noetl.results.moments import CYCLE, DAY
-from noetl.results.rowsets import NUMERIC
+from noetl.results.moments import CYCLE_DAYS, DAY_SECONDS
+from noetl.results.rowsets import NUMERIC_METADATA
 from noetl.results.values import to_json
 
-MOST_DIGITS = 38
-MICROS = 1_000_000  # of a second
-Convert = Callable[[Any], Any]
+MAX_DECIMAL_DIGITS = 38
+MICROS_PER_SECOND = 1_000_000  # of a second
+ValueConverter = Callable[[Any], Any]
 
-SIMPLE = {
+ARROW_TYPES = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
     "int4": pa.int32(),
@@ -52,12 +52,14 @@ SIMPLE = {
     "uuid": pa.uuid(),
     "interval": pa.duration("us"),
 }
-LISTED = frozenset(SIMPLE) - {"uuid"}  # Arrow makes lists of these from lists of Python
-JSON = ("json", "jsonb")
-COUNTED = ("date", "time", "timestamp", "timestamptz", "interval")
+LIST_ELEMENT_TYPES = frozenset(ARROW_TYPES) - {
+    "uuid"
+}  # Arrow makes lists of these from lists of Python
+JSON_TYPE_NAMES = ("json", "jsonb")
+TIME_TYPES = ("date", "time", "timestamp", "timestamptz", "interval")
 
 
-class Interval(IntervalLoader):
+class MonthlyIntervalLoader(IntervalLoader):
     """Counts a year as 12 months of 30 days, as Postgres does. psycopg counts 365 days."""
 
     def load(self, data: Buffer) -> timedelta:
@@ -71,12 +73,12 @@ class Interval(IntervalLoader):
         return interval - timedelta(int(years[1]) * 5)
 
 
-class OrText(Loader):
+class TextFallbackLoader(Loader):
     """Loads a value as its text if Python has no value for it. The column converts that text."""
 
     def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
         super().__init__(oid, context)
-        loader: type[AbstractLoader] | None = Interval
+        loader: type[AbstractLoader] | None = MonthlyIntervalLoader
         if oid != _INTERVAL:
             loader = psycopg.adapters.get_loader(oid, Format.TEXT)
         assert loader is not None
@@ -93,20 +95,20 @@ _INTERVAL = psycopg.adapters.types["interval"].oid
 _YEARS = re.compile(rb"([-+]?\d+) years?")
 
 
-def as_stored(adapters: AdaptersMap) -> None:
+def register_loaders(adapters: AdaptersMap) -> None:
     """Set up the loaders of a cursor. Json stays text: it is stored without being decoded."""
-    for name in JSON:
+    for name in JSON_TYPE_NAMES:
         adapters.register_loader(name, TextLoader)
-    for name in COUNTED:
-        adapters.register_loader(name, OrText)
+    for name in TIME_TYPES:
+        adapters.register_loader(name, TextFallbackLoader)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnConversion:
     field: pa.Field
-    convert: Convert | None = None
+    convert: ValueConverter | None = None
 
-    def array(self, values: Sequence[Any]) -> pa.Array:
+    def make_array(self, values: Sequence[Any]) -> pa.Array:
         if self.convert is not None:
             values = [None if value is None else self.convert(value) for value in values]
         try:
@@ -115,60 +117,60 @@ class ColumnConversion:
             raise pa.ArrowInvalid(f"column {self.field.name!r}: {error}") from error
 
 
-def columns(
+def make_conversions(
     names: Sequence[str], kinds: Sequence[tuple[int, int]], first: Sequence[Sequence[Any]]
 ) -> list[ColumnConversion]:
     """The conversion of each column. `kinds` has its (oid, modifier), `first` its first values."""
     return [
-        _column(name, oid, modifier, values)
+        _make_conversion(name, oid, modifier, values)
         for name, (oid, modifier), values in zip(names, kinds, first, strict=True)
     ]
 
 
-def _column(name: str, oid: int, modifier: int, first: Sequence[Any]) -> ColumnConversion:
+def _make_conversion(name: str, oid: int, modifier: int, first: Sequence[Any]) -> ColumnConversion:
     info = psycopg.adapters.types.get(oid)
     kind = "" if info is None else info.name
     if info is not None and info.array_oid == oid:
-        return _array(name, kind, first)
-    if kind in SIMPLE:
-        return _timed(name, kind, SIMPLE[kind])
-    if kind in JSON:
+        return _make_array_conversion(name, kind, first)
+    if kind in ARROW_TYPES:
+        return _make_time_conversion(name, kind, ARROW_TYPES[kind])
+    if kind in JSON_TYPE_NAMES:
         return ColumnConversion(pa.field(name, pa.json_()))
     if kind == "numeric":
-        return _number(name, modifier)
+        return _make_number_conversion(name, modifier)
     if any(isinstance(value, list | tuple | dict) for value in first):
-        return ColumnConversion(pa.field(name, pa.json_()), _as_json)
-    return ColumnConversion(pa.field(name, pa.string()), _as_text)
+        return ColumnConversion(pa.field(name, pa.json_()), _to_json_text)
+    return ColumnConversion(pa.field(name, pa.string()), _to_text)
 
 
-def _timed(name: str, kind: str, arrow_type: pa.DataType) -> ColumnConversion:
+def _make_time_conversion(name: str, kind: str, arrow_type: pa.DataType) -> ColumnConversion:
     """A column of values that may be times."""
-    convert = partial(_counted, name) if kind in COUNTED else None
+    convert = partial(_count_far_time, name) if kind in TIME_TYPES else None
     return ColumnConversion(pa.field(name, arrow_type), convert)
 
 
-def _counted(name: str, value: Any) -> Any:
+def _count_far_time(name: str, value: Any) -> Any:
     """The day or microsecond of a time that Python has no value for. Other values stay the same."""
     if isinstance(value, list):
-        return [_counted(name, part) for part in value]
+        return [_count_far_time(name, part) for part in value]
     if not isinstance(value, str):
         return value
     if value == "24:00:00":
-        return DAY * MICROS
-    match = _FAR.fullmatch(value)
+        return DAY_SECONDS * MICROS_PER_SECOND
+    match = _FAR_TIME_PATTERN.fullmatch(value)
     if match is None:
-        raise psycopg.errors.DatetimeFieldOverflow(unfit(name))
-    count = _count(match)
+        raise psycopg.errors.DatetimeFieldOverflow(describe_unfit_time(name))
+    count = _count_from_epoch(match)
     if count >= 2**63:
-        raise psycopg.errors.DatetimeFieldOverflow(unfit(name))
+        raise psycopg.errors.DatetimeFieldOverflow(describe_unfit_time(name))
     return count
 
 
-_FAR = re.compile(r"(\d+)(-\d\d-\d\d)( \d\d:\d\d:[-+:.\d]+)?( BC)?")
-_YEAR_0 = (date(2000, 1, 1) - date(1970, 1, 1)).days - 5 * CYCLE  # its first day
+_FAR_TIME_PATTERN = re.compile(r"(\d+)(-\d\d-\d\d)( \d\d:\d\d:[-+:.\d]+)?( BC)?")
+_YEAR_0_DAY = (date(2000, 1, 1) - date(1970, 1, 1)).days - 5 * CYCLE_DAYS  # its first day
 
 
-def _count(match: re.Match[str]) -> int:
+def _count_from_epoch(match: re.Match[str]) -> int:
     """The days or microseconds from 1970 to a far time.
 
     The calendar repeats after 400 years, so this counts from a year that Python knows.
@@ -181,44 +183,44 @@ def _count(match: re.Match[str]) -> int:
     near = datetime.fromisoformat(f"{2000 + year_of_cycle}{day}{time or ''}")
     near = near.replace(tzinfo=near.tzinfo or UTC)
     since_2000 = near - datetime(2000, 1, 1, tzinfo=UTC)
-    days = _YEAR_0 + cycles * CYCLE
+    days = _YEAR_0_DAY + cycles * CYCLE_DAYS
     if time is None:
         return days + since_2000.days
-    return days * DAY * MICROS + since_2000 // timedelta(microseconds=1)
+    return days * DAY_SECONDS * MICROS_PER_SECOND + since_2000 // timedelta(microseconds=1)
 
 
-def unfit(name: str) -> str:
+def describe_unfit_time(name: str) -> str:
     return f"column {name!r} has a moment or a span of time that is infinite, or too far: cast it to text"
 
 
-def _number(name: str, modifier: int) -> ColumnConversion:
-    kind = decimal(modifier)
+def _make_number_conversion(name: str, modifier: int) -> ColumnConversion:
+    kind = find_decimal_type(modifier)
     if kind is None:
-        field = pa.field(name, pa.string(), metadata=NUMERIC)
-        return ColumnConversion(field, _plain)
+        field = pa.field(name, pa.string(), metadata=NUMERIC_METADATA)
+        return ColumnConversion(field, _format_number)
     return ColumnConversion(pa.field(name, kind))
 
 
-def _plain(value: Any) -> str:
+def _format_number(value: Any) -> str:
     """Every digit of a number without an exponent, as `COPY` writes it."""
     return f"{value:f}"
 
 
-def decimal(modifier: int) -> pa.DataType | None:
+def find_decimal_type(modifier: int) -> pa.DataType | None:
     """The Arrow type of numeric(p, s); None without a precision, or with a too large one."""
     if modifier < 4:
         return None
     precision = (modifier - 4) >> 16 & 0xFFFF
     scale = (modifier - 4) & 0x7FF
-    if precision > MOST_DIGITS or scale > precision:
+    if precision > MAX_DECIMAL_DIGITS or scale > precision:
         return None
     return pa.decimal128(precision, scale)
 
 
-def _array(name: str, kind: str, first: Sequence[Any]) -> ColumnConversion:
-    if kind in LISTED and not any(map(_is_nested, first)):
-        return _timed(name, kind, pa.list_(SIMPLE[kind]))
-    convert = _joined if kind in JSON else _as_json
+def _make_array_conversion(name: str, kind: str, first: Sequence[Any]) -> ColumnConversion:
+    if kind in LIST_ELEMENT_TYPES and not any(map(_is_nested, first)):
+        return _make_time_conversion(name, kind, pa.list_(ARROW_TYPES[kind]))
+    convert = _join_json_texts if kind in JSON_TYPE_NAMES else _to_json_text
     return ColumnConversion(pa.field(name, pa.json_()), convert)
 
 
@@ -228,18 +230,18 @@ def _is_nested(value: list[Any] | None) -> bool:
     return any(isinstance(part, list) for part in value)
 
 
-def _joined(value: Any) -> str:
+def _join_json_texts(value: Any) -> str:
     """Join the json texts in a list to one."""
     if isinstance(value, list):
-        return "[" + ",".join(map(_joined, value)) + "]"
+        return "[" + ",".join(map(_join_json_texts, value)) + "]"
     return "null" if value is None else str(value)
 
 
-def _as_json(value: Any) -> str:
+def _to_json_text(value: Any) -> str:
     return json.dumps(to_json(value))
 
 
-def _as_text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return str(to_json(value))

@@ -21,7 +21,7 @@ from noetl.tools.nursery import ForkServer
 from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
 from noetl.tools.python_pool import PoolSettings, Program, PythonPool, PythonProcessCrashed
 
-FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that got an answer
+PYTHON_FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that got an answer
 
 
 class Python:
@@ -36,7 +36,7 @@ class Python:
         self._pool: PythonPool | None = None
 
     async def start(self) -> None:
-        self._pool_here().start()
+        self._ensure_pool().start()
 
     async def close(self) -> None:
         pool = self._pool
@@ -60,41 +60,41 @@ class Python:
         at_once: int = 1,
         stop: bool = False,
     ) -> BatchOutcome:
-        code = await source(config)
+        code = await read_code(config)
         if isinstance(code, Failure):
             return BatchOutcome([Failed(code)] * len(inputs), 0.0)
-        encoded: list[bytes | Failed | None] = [written(call_input) for call_input in inputs]
+        encoded: list[bytes | Failed | None] = [encode_input(call_input) for call_input in inputs]
         if stop:
             _drop_after_failure(encoded)
         calls = [(data, nth) for nth, data in enumerate(encoded) if isinstance(data, bytes)]
-        pool = self._pool_here()
-        program = Program(code, _environment(config))
-        answers = await pool.call(program, calls, log, at_once, stop)
+        pool = self._ensure_pool()
+        program = Program(code, _list_variables(config))
+        answers = await pool.run_calls(program, calls, log, at_once, stop)
         outcomes: list[Success | Failed | None] = [
             None if isinstance(data, bytes) else data for data in encoded
         ]
         for (_, nth), answer in zip(calls, answers, strict=True):
-            outcomes[nth] = self._outcome(answer)
-        return BatchOutcome(outcomes, pool.mean(program) * len(calls) / 1_000_000)
+            outcomes[nth] = self._make_python_outcome(answer)
+        return BatchOutcome(outcomes, pool.mean_call_micros(program) * len(calls) / 1_000_000)
 
-    def _outcome(
+    def _make_python_outcome(
         self, answer: dict[str, Any] | PythonProcessCrashed | None
     ) -> Success | Failed | None:
         if answer is None:
             return None
         if isinstance(answer, PythonProcessCrashed):
-            return crashed("python", answer.status)
-        return outcome_of(answer, self._settings.result_limit)
+            return crash_failure("python", answer.status)
+        return decode_outcome(answer, self._settings.result_limit)
 
-    def _pool_here(self) -> PythonPool:
+    def _ensure_pool(self) -> PythonPool:
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
             self._pool = PythonPool(self._fork_server, self._settings)
         return self._pool
 
 
-def _environment(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def _list_variables(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     variables = config.get("env") or {}
-    texts = [(name, _text(value)) for name, value in variables.items() if value is not None]
+    texts = [(name, _to_text(value)) for name, value in variables.items() if value is not None]
     return tuple(sorted(texts))
 
 
@@ -107,7 +107,7 @@ def _drop_after_failure(encoded: list[bytes | Failed | None]) -> None:
             return
 
 
-async def source(config: dict[str, Any], field: str = "code") -> str | Failure:
+async def read_code(config: dict[str, Any], field: str = "code") -> str | Failure:
     """The text of the field, or else the text of the file that `script` names."""
     text = config.get(field)
     if isinstance(text, str):
@@ -124,10 +124,10 @@ async def source(config: dict[str, Any], field: str = "code") -> str | Failure:
         return Failure(code="SCRIPT_UNAVAILABLE", kind="config", message=f"{uri}: {error}")
 
 
-def crashed(kind: str, status: int) -> Failed:
+def crash_failure(kind: str, status: int) -> Failed:
     """The failure of a call when its process has ended without a result."""
     if status < 0:
-        how = f"was killed by {signal_name(-status)}"
+        how = f"was killed by {find_signal_name(-status)}"
     else:
         how = f"ended with exit code {status}"
     message = f"the {kind} process {how} and gave no result"
@@ -135,14 +135,14 @@ def crashed(kind: str, status: int) -> Failed:
     return Failed(failure, {"py": {"exit_code": status}})
 
 
-def signal_name(number: int) -> str:
+def find_signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def written(value: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
+def encode_input(value: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
     """Encode one input or several as JSON for the code."""
     try:
         return msgspec.json.encode(value)
@@ -151,24 +151,24 @@ def written(value: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
         return Failed(Failure(code="INPUT_NOT_JSON", kind="python", message=message))
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value)
 
 
-def outcome_of(answer: dict[str, Any], limit: int) -> Success | Failed:
+def decode_outcome(answer: dict[str, Any], limit: int) -> Success | Failed:
     """The outcome that an answer of `python_child` stands for."""
     if "error" not in answer:
-        return Success(answer["value"], FACTS)
+        return Success(answer["value"], PYTHON_FACTS)
     name = answer["error"]
     if name == "RESULT_TOO_LARGE":
         message = f"the result is larger than {limit} bytes; write it to a table or a file and return where it is"
         failure = Failure(code=name, kind="python", message=message)
-        return Failed(failure, FACTS)
+        return Failed(failure, PYTHON_FACTS)
     if name == "RESULT_NOT_JSON":
         failure = Failure(code=name, kind="python", message=answer["message"])
-        return Failed(failure, FACTS)
+        return Failed(failure, PYTHON_FACTS)
     message = f"{name}: {answer['message']}"
     if answer.get("line"):
         message += f" (line {answer['line']})"
@@ -178,4 +178,4 @@ def outcome_of(answer: dict[str, Any], limit: int) -> Success | Failed:
         "trace": answer.get("trace", ""),
     }
     failure = Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail)
-    return Failed(failure, FACTS)
+    return Failed(failure, PYTHON_FACTS)

@@ -31,18 +31,22 @@ from typing import Any
 
 import orjson
 
-FILE = "<code>"
-WHOLE = ("input", "args", "input_data")  # names under which the code sees its whole input
+CODE_FILE_NAME = "<code>"
+WHOLE_INPUT_NAMES = (
+    "input",
+    "args",
+    "input_data",
+)  # names under which the code sees its whole input
 HEADER = struct.Struct(">BI")  # kind, length of the payload
-ANSWERS, LOG, LAST = 1, 2, 3
+ANSWERS_FRAME, LOG_FRAME, LAST_FRAME = 1, 2, 3
 LOG_HEADER = struct.Struct(">IB")  # input, stream
-SOCKET, TOKENS = 3, 4
-FLUSH_AFTER = 0.001  # seconds that an answer may wait for others
-FLUSH_AT = 64 * 1024
+SOCKET_DESCRIPTOR, TOKEN_DESCRIPTOR = 3, 4
+FLUSH_AFTER_S = 0.001  # seconds that an answer may wait for others
+FLUSH_AT_BYTES = 64 * 1024
 CO_COROUTINE = 0x80
-SPARE_DESCRIPTORS = 64  # descriptors that code may leave open before its process is replaced
-KEPT_PROGRAMS = 64
-ERROR = b'{"error"'  # how the answer of a failed call begins
+MAX_LEAKED_DESCRIPTORS = 64  # descriptors that code may leave open before its process is replaced
+MAX_COMPILED_PROGRAMS = 64
+ERROR_PREFIX = b'{"error"'  # how the answer of a failed call begins
 MISSING = object()
 
 
@@ -52,9 +56,9 @@ MISSING = object()
 def serve(memory_limit: int, cpu_seconds: int | None) -> None:
     """Answer requests until the worker closes the socket, or the process cannot be used again."""
     gc.enable()
-    state = State(memory_limit)
-    programs = Programs()
-    while (body := received()) is not None:
+    state = ProcessState(memory_limit)
+    programs = CompiledPrograms()
+    while (body := receive_request()) is not None:
         request = json.loads(body)
         if cpu_seconds is not None:
             used = resource.getrusage(resource.RUSAGE_SELF)
@@ -62,26 +66,26 @@ def serve(memory_limit: int, cpu_seconds: int | None) -> None:
             resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
         batch = InputBatch(request, state, programs)
         spoiled = batch.run()
-        batch.end(spoiled)
+        batch.send_last(spoiled)
         if spoiled is not None:
             return
 
 
-def received() -> bytes | None:
+def receive_request() -> bytes | None:
     """Read one request; None at the end of the stream.
 
     The first read may take all there is: the worker sends the next request after the last answer.
     """
-    data = os.read(SOCKET, 64 * 1024)
+    data = os.read(SOCKET_DESCRIPTOR, 64 * 1024)
     if not data:
         return None
     while len(data) < 4:
-        data += os.read(SOCKET, 4)
+        data += os.read(SOCKET_DESCRIPTOR, 4)
     size = int.from_bytes(data[:4], "big")
     parts = [data[4:]]
     left = size + 4 - len(data)
     while left > 0:
-        data = os.read(SOCKET, min(left, 1 << 20))
+        data = os.read(SOCKET_DESCRIPTOR, min(left, 1 << 20))
         if not data:
             return None
         parts.append(data)
@@ -89,17 +93,19 @@ def received() -> bytes | None:
     return b"".join(parts)
 
 
-def send(kind: int, *parts: bytes) -> None:
+def send_frame(kind: int, *parts: bytes) -> None:
     data = b"".join((HEADER.pack(kind, sum(map(len, parts))), *parts))
-    sent = os.write(SOCKET, data)
+    sent = os.write(SOCKET_DESCRIPTOR, data)
     while sent < len(data):
-        sent += os.write(SOCKET, memoryview(data)[sent:])
+        sent += os.write(SOCKET_DESCRIPTOR, memoryview(data)[sent:])
 
 
 class InputBatch:
     """Runs the inputs of one request, in order, while there are tokens."""
 
-    def __init__(self, request: dict[str, Any], state: "State", programs: "Programs") -> None:
+    def __init__(
+        self, request: dict[str, Any], state: "ProcessState", programs: "CompiledPrograms"
+    ) -> None:
         self.code = request["code"]
         self.env = request["env"]
         self.inputs = request["inputs"]
@@ -119,35 +125,35 @@ class InputBatch:
         state.use_environment(self.env or {})
         several = len(inputs) > 1
         for number, call_input in enumerate(inputs):
-            if several and not taken():
+            if several and not take_token():
                 break
             inputs[number] = None  # the memory is freed when the code drops its input
             state.stdout.raw_log.number = state.stderr.raw_log.number = number
-            encoded = answer(self.programs, self.code, call_input, self.limit)
-            if os.getpid() != PID:
+            encoded = answer_input(self.programs, self.code, call_input, self.limit)
+            if os.getpid() != SERVING_PID:
                 os._exit(0)  # the code has forked: only the original process answers
-            state.flush()
-            self.add(encoded)
-            self.stopped = self.stop and encoded.startswith(ERROR)
+            state.flush_streams()
+            self.add_answer(encoded)
+            self.stopped = self.stop and encoded.startswith(ERROR_PREFIX)
             spoiled = state.restore()
             if spoiled is not None:
                 return spoiled
             if self.stopped:
                 break
-        return state.too_large()
+        return state.find_memory_excess()
 
-    def add(self, encoded: bytes) -> None:
+    def add_answer(self, encoded: bytes) -> None:
         """Collect an answer. Send the collected ones if they are old or large."""
         self.answers.append(encoded)
         self.size += len(encoded)
         now = time.monotonic()
-        if now - self.flushed > FLUSH_AFTER or self.size > FLUSH_AT:
-            send(ANSWERS, b"[", b",".join(self.answers), b"]")
+        if now - self.flushed > FLUSH_AFTER_S or self.size > FLUSH_AT_BYTES:
+            send_frame(ANSWERS_FRAME, b"[", b",".join(self.answers), b"]")
             self.answers = []
             self.size = 0
             self.flushed = now
 
-    def end(self, spoiled: str | None) -> None:
+    def send_last(self, spoiled: str | None) -> None:
         """Send the remaining answers, the duration and the reason why the process ends."""
         micros = int((time.monotonic() - self.began) * 1e6)
         reason = b"null"
@@ -155,13 +161,13 @@ class InputBatch:
             reason = json.dumps(spoiled).encode()
         stopped = b"true" if self.stopped else b"false"
         facts = b'],"micros":%d,"spoiled":%b,"stopped":%b}' % (micros, reason, stopped)
-        send(LAST, b'{"answers":[', b",".join(self.answers), facts)
+        send_frame(LAST_FRAME, b'{"answers":[', b",".join(self.answers), facts)
 
 
-def taken() -> bool:
+def take_token() -> bool:
     """Take a token. False if the worker has taken the rest back."""
     try:
-        return len(os.read(TOKENS, 1)) == 1
+        return len(os.read(TOKEN_DESCRIPTOR, 1)) == 1
     except BlockingIOError:
         return False
 
@@ -184,9 +190,11 @@ class PrintedFrames(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         text = bytes(data)
-        if os.getpid() != PID:  # the code has forked: treat it like any process that it starts
+        if (
+            os.getpid() != SERVING_PID
+        ):  # the code has forked: treat it like any process that it starts
             return os.write(self.stream, text)
-        send(LOG, LOG_HEADER.pack(self.number, self.stream), text)
+        send_frame(LOG_FRAME, LOG_HEADER.pack(self.number, self.stream), text)
         return len(text)
 
 
@@ -201,21 +209,21 @@ class ChildStdout(io.TextIOWrapper):
         )
 
 
-PID = 0
+SERVING_PID = 0
 
 
-class State:
+class ProcessState:
     """The state of the process before a call. Finds what a call has changed, and restores it."""
 
     def __init__(self, memory_limit: int) -> None:
-        global PID
-        PID = os.getpid()
+        global SERVING_PID
+        SERVING_PID = os.getpid()
         self.memory_limit = memory_limit
         self.stdout, self.stderr = ChildStdout(1), ChildStdout(2)
         self.stdin = open(os.devnull)  # noqa: SIM115 - for the rest of the process
         self.folder = os.getcwd()
         self.own_environment = self.environment = dict(os.environ)
-        self.held = dict(os.environ._data)  # type: ignore[attr-defined]  # the encoded form of `environment`
+        self.expected_environment = dict(os.environ._data)  # type: ignore[attr-defined]  # the encoded form of `environment`
         self.builtins = dict(vars(builtins))
         self.path = list(sys.path)
         self.signals = [
@@ -223,17 +231,17 @@ class State:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
         ]
         self.recursion = sys.getrecursionlimit()
-        sys.argv = [FILE]
-        self._streams()
-        self.written = written(".")
-        self.descriptors = lowest_free()
+        sys.argv = [CODE_FILE_NAME]
+        self._install_streams()
+        self.written = stat_folder(".")
+        self.descriptors = find_free_descriptor()
 
-    def _streams(self) -> None:
+    def _install_streams(self) -> None:
         sys.stdout = self.stdout
         sys.stderr = self.stderr
         sys.stdin = self.stdin
 
-    def flush(self) -> None:
+    def flush_streams(self) -> None:
         """Flush the prints, so that they come before the answer."""
         for stream in (self.stdout, self.stderr):
             if not stream.closed:
@@ -243,29 +251,29 @@ class State:
         wanted = {**self.own_environment, **more}
         if wanted != self.environment:
             self.environment = wanted
-            self.held = {}
+            self.expected_environment = {}
         self.restore_environment()
 
     def restore_environment(self) -> None:
         # Runs after every call: one comparison of the encoded forms is fast.
         current: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
-        if current == self.held:
+        if current == self.expected_environment:
             return
         for name in list(os.environ):
             if name not in self.environment:
                 del os.environ[name]
         os.environ.update(self.environment)
-        self.held = dict(current)
+        self.expected_environment = dict(current)
 
     def restore(self) -> str | None:
         """Restore the state before the last call. Returns what cannot be restored, or None."""
         if _thread._count():
             return "threads"
-        if processes_left():
+        if has_live_children():
             return "processes"
         if self.stdout.closed or self.stderr.closed:
             return "closed streams"
-        self._streams()
+        self._install_streams()
         self.restore_environment()
         if vars(builtins) != self.builtins or sys.path != self.path:
             return "changed interpreter"
@@ -275,24 +283,24 @@ class State:
             return "changed interpreter"
         if any(_signal.getsignal(number) is not known for number, known in self.signals):
             return "changed signals"
-        if lowest_free() > self.descriptors + SPARE_DESCRIPTORS:
+        if find_free_descriptor() > self.descriptors + MAX_LEAKED_DESCRIPTORS:
             return "open files"
-        return self._files()
+        return self._restore_folder()
 
-    def _files(self) -> str | None:
+    def _restore_folder(self) -> str | None:
         """Return to the folder, which must be empty."""
         try:
-            if written(".") == self.written:
+            if stat_folder(".") == self.written:
                 return None
             os.chdir(self.folder)
             if os.listdir(self.folder):
                 return "files"  # the fork server removes them after the process has ended
-            self.written = written(".")
+            self.written = stat_folder(".")
         except OSError:
             return "working directory"
         return None
 
-    def too_large(self) -> str | None:
+    def find_memory_excess(self) -> str | None:
         """Return "memory" if the process uses more than its limit."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if peak <= self.memory_limit:
@@ -304,7 +312,7 @@ class State:
         return "memory"
 
 
-def processes_left() -> bool:
+def has_live_children() -> bool:
     """Whether processes that the code started still run.
 
     Their orphans count too: this process is the reaper of its descendants.
@@ -317,15 +325,15 @@ def processes_left() -> bool:
             return False
 
 
-def written(folder: str) -> tuple[int, int, int]:
+def stat_folder(folder: str) -> tuple[int, int, int]:
     """Changes when the folder is another one, or when files are added or removed."""
     stat = os.stat(folder)
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns
 
 
-def lowest_free() -> int:
+def find_free_descriptor() -> int:
     """The lowest free descriptor."""
-    descriptor = os.dup(SOCKET)
+    descriptor = os.dup(SOCKET_DESCRIPTOR)
     os.close(descriptor)
     return descriptor
 
@@ -333,7 +341,7 @@ def lowest_free() -> int:
 # ---- one call ------------------------------------------------------------------------------------
 
 
-class Programs:
+class CompiledPrograms:
     """Compiled code by its text."""
 
     def __init__(self) -> None:
@@ -342,66 +350,72 @@ class Programs:
     def get(self, code: str) -> tuple[Any, bool]:
         compiled = self.kept.get(code)
         if compiled is None:
-            if len(self.kept) >= KEPT_PROGRAMS:
+            if len(self.kept) >= MAX_COMPILED_PROGRAMS:
                 self.kept.clear()
-            compiled = self.kept[code] = program(code)
+            compiled = self.kept[code] = compile_program(code)
         return compiled
 
 
-def program(code: str) -> tuple[Any, bool]:
+def compile_program(code: str) -> tuple[Any, bool]:
     """Compile the code. Returns the code object, and whether the code returns at top level."""
-    tree = ast.parse(code, FILE)
-    returned = returns(tree)
+    tree = ast.parse(code, CODE_FILE_NAME)
+    returned = has_top_level_return(tree)
     if returned:
-        tree = wrapped(tree)
-    compiled = compile(tree, FILE, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        tree = wrap_in_function(tree)
+    compiled = compile(tree, CODE_FILE_NAME, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     return compiled, returned
 
 
-def answer(
-    programs: Programs, code: str, call_input: dict[str, Any], limit: int, written: Any = None
+def answer_input(
+    programs: CompiledPrograms,
+    code: str,
+    call_input: dict[str, Any],
+    limit: int,
+    written: Any = None,
 ) -> bytes:
     """Run the code on one input, and encode its value or its failure.
 
     `written` encodes the value, if it is passed.
     """
     try:
-        value = execute(programs.get(code), call_input)
-        encoded = (written or encode)(value)
+        value = execute_program(programs.get(code), call_input)
+        encoded = (written or encode_value)(value)
     except SystemExit as end:
         if end.code in (None, 0):
             encoded = b'{"value":null}'
         else:
             message = f"the code ended with exit({end.code!r})"
-            encoded = _failed(failure("SystemExit", message))
+            encoded = _encode_failure(make_python_failure("SystemExit", message))
     except BaseException as error:  # the code may raise anything
-        encoded = _failed(failure(type(error).__name__, _message(error), error))
+        encoded = _encode_failure(
+            make_python_failure(type(error).__name__, _format_exception_text(error), error)
+        )
     if len(encoded) > limit:
-        return _failed({"error": "RESULT_TOO_LARGE", "message": ""})
+        return _encode_failure({"error": "RESULT_TOO_LARGE", "message": ""})
     return encoded
 
 
-def _message(error: BaseException) -> str:
+def _format_exception_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # the exception's own `__str__` raises
         return ""
 
 
-def _failed(facts: dict[str, Any]) -> bytes:
+def _encode_failure(facts: dict[str, Any]) -> bytes:
     return json.dumps(facts).encode()  # the text is ASCII, also if the message has lone surrogates
 
 
-def _authors(error: BaseException) -> BaseException:
+def _strip_own_frames(error: BaseException) -> BaseException:
     """Remove the frames of this module: those before the frames of the playbook's code."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != FILE:
+    while trace is not None and trace.tb_frame.f_code.co_filename != CODE_FILE_NAME:
         trace = trace.tb_next
     error.__traceback__ = trace
     return error
 
 
-def line_of(error: BaseException) -> int | None:
+def find_line(error: BaseException) -> int | None:
     """The line of the playbook's code that raised the error."""
     import traceback
 
@@ -409,19 +423,21 @@ def line_of(error: BaseException) -> int | None:
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
-        if frame.filename == FILE:
+        if frame.filename == CODE_FILE_NAME:
             return frame.lineno
     return None
 
 
-def failure(name: str, message: str, error: BaseException | None = None) -> dict[str, Any]:
+def make_python_failure(
+    name: str, message: str, error: BaseException | None = None
+) -> dict[str, Any]:
     import traceback
 
     line = None
     trace = ""
     if error:
-        line = line_of(error)
-        lines = traceback.format_exception(_authors(error))
+        line = find_line(error)
+        lines = traceback.format_exception(_strip_own_frames(error))
         trace = "".join(lines)[-2000:]
     return {
         "error": _replace_surrogates(name),
@@ -435,14 +451,14 @@ def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def encode(value: Any) -> bytes:
+def encode_value(value: Any) -> bytes:
     """Encode a value as the answer of a call.
 
     orjson is fast and refuses keys that are not text, but it writes NaN as null. So a result with
     `null` in it, or one that orjson refuses, goes to the strict encoder.
     """
     try:
-        encoded = orjson.dumps(value, _plain_unless_basic, STRICT)
+        encoded = orjson.dumps(value, _to_json_type_unless_basic, ORJSON_OPTIONS)
     except TypeError:
         return encode_rest(value)
     if b"null" not in encoded:
@@ -455,10 +471,10 @@ def encode_rest(value: Any, *, keys_are_text: bool = False) -> bytes:
     try:
         if not keys_are_text:
             refuse_equal_keys(value)
-        return b'{"value":%b}' % ENCODER.encode(value).encode()
+        return b'{"value":%b}' % STRICT_ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"the result is not JSON: {why(value, error)}"
-        return _failed({"error": "RESULT_NOT_JSON", "message": message[:2000]})
+        message = f"the result is not JSON: {explain_not_json(value, error)}"
+        return _encode_failure({"error": "RESULT_NOT_JSON", "message": message[:2000]})
 
 
 def refuse_equal_keys(value: Any, name: str = "result") -> None:
@@ -466,7 +482,7 @@ def refuse_equal_keys(value: Any, name: str = "result") -> None:
 
     JSON has text keys only, so one of the two values would be lost.
     """
-    for place, part in parts_of(value):
+    for place, part in walk_parts(value):
         if not isinstance(part, dict):
             continue
         keys_by_text: dict[str, Any] = {}
@@ -475,7 +491,7 @@ def refuse_equal_keys(value: Any, name: str = "result") -> None:
             if text in keys_by_text:
                 keys = f"the keys {keys_by_text[text]!r} and {key!r}"
                 raise ValueError(
-                    f"{_place(place, name)} has {keys}, which are equal in JSON; rename one of them"
+                    f"{_format_place(place, name)} has {keys}, which are equal in JSON; rename one of them"
                 )
             keys_by_text[text] = key
 
@@ -492,23 +508,23 @@ def _key_in_json(key: Any) -> Any:
     return key
 
 
-def why(value: Any, error: BaseException) -> str:
+def explain_not_json(value: Any, error: BaseException) -> str:
     """Why a value is not JSON. Names the place of a NaN or infinity, which the error does not."""
-    place = endless(value)
+    place = find_non_finite(value)
     if place is None:
-        return _message(error)
+        return _format_exception_text(error)
     return f"{place} is NaN or infinite; give None instead"
 
 
-def endless(value: Any) -> str | None:
+def find_non_finite(value: Any) -> str | None:
     """The place of the first NaN or infinity."""
-    for place, part in parts_of(value):
+    for place, part in walk_parts(value):
         if isinstance(part, float) and part - part != 0:
-            return _place(place)
+            return _format_place(place)
     return None
 
 
-def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
+def walk_parts(value: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the value and all its parts, each with its place: the parent's place and a name.
 
     No part is entered twice, because a list may contain itself.
@@ -529,7 +545,7 @@ def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
         waiting.extend(((place, name), part) for name, part in reversed(parts))
 
 
-def _place(place: Any, name: str = "result") -> str:
+def _format_place(place: Any, name: str = "result") -> str:
     names = []
     while place:
         place, key = place
@@ -537,21 +553,21 @@ def _place(place: Any, name: str = "result") -> str:
     return name + "".join(reversed(names))
 
 
-def _plain_unless_basic(value: Any) -> Any:
+def _to_json_type_unless_basic(value: Any) -> Any:
     """The `default` of orjson. Subclasses of basic types are left to the strict encoder."""
     if isinstance(value, str | int | float | dict | list | tuple):
         raise TypeError
-    return plain(value)
+    return to_json_type(value)
 
 
-def _plain_with_distinct_keys(value: Any) -> Any:
-    replaced = plain(value)
+def _to_json_type_checked(value: Any) -> Any:
+    replaced = to_json_type(value)
     if isinstance(replaced, dict | list):
         refuse_equal_keys(replaced, type(value).__name__)
     return replaced
 
 
-def plain(value: Any) -> Any:
+def to_json_type(value: Any) -> Any:
     """Replace a value of a type that JSON lacks by one that it has.
 
     Covers what data code often returns: times, sets, bytes, and numbers and frames of data
@@ -575,45 +591,45 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type_name} cannot be written as JSON")
 
 
-STRICT = (
+ORJSON_OPTIONS = (
     orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_SUBCLASS
 )
-ENCODER = json.JSONEncoder(
-    default=_plain_with_distinct_keys, allow_nan=False, ensure_ascii=False, separators=(",", ":")
+STRICT_ENCODER = json.JSONEncoder(
+    default=_to_json_type_checked, allow_nan=False, ensure_ascii=False, separators=(",", ":")
 )
 
 
-def execute(compiled_program: tuple[Any, bool], call_input: dict[str, Any]) -> Any:
+def execute_program(compiled_program: tuple[Any, bool], call_input: dict[str, Any]) -> Any:
     """Run a compiled program on one input and return its value.
 
     The value is what the code returns at top level, the variable `result`, or what `main` returns.
     """
     compiled, returned = compiled_program
-    names: dict[str, Any] = dict.fromkeys(WHOLE, call_input)
+    names: dict[str, Any] = dict.fromkeys(WHOLE_INPUT_NAMES, call_input)
     names["__name__"] = "__noetl__"
     names["__builtins__"] = builtins
     names.update(call_input)
     result_before = names.get("result")
     if compiled.co_flags & CO_COROUTINE:
-        settled(eval(compiled, names))  # noqa: S307 - this process exists to run the playbook's code
+        await_if_needed(eval(compiled, names))  # noqa: S307 - this process exists to run the playbook's code
     else:
         exec(compiled, names)  # noqa: S102 - as above
     if returned:
-        return settled(names["__noetl__"]())
+        return await_if_needed(names["__noetl__"]())
     if "result" in names and names["result"] is not result_before:
         return names["result"]
     entry = names.get("main")
     if callable(entry):
-        positional, named = bound(entry, call_input)
-        return settled(entry(*positional, **named))
+        positional, named = bind_arguments(entry, call_input)
+        return await_if_needed(entry(*positional, **named))
     if "result" in call_input:
         return None
     return names.get("result")
 
 
-def settled(value: Any) -> Any:
+def await_if_needed(value: Any) -> Any:
     """The value, or what it yields if it is awaitable."""
     if not hasattr(type(value), "__await__"):
         return value
@@ -625,7 +641,7 @@ def settled(value: Any) -> Any:
     return asyncio.run(wait())
 
 
-def bound(entry: Any, call_input: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def bind_arguments(entry: Any, call_input: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of `main`: inputs by name.
 
     A parameter called input, args or input_data gets the whole input. So does a single parameter
@@ -639,7 +655,7 @@ def bound(entry: Any, call_input: dict[str, Any]) -> tuple[list[Any], dict[str, 
     named: dict[str, Any] = {}
     for parameter in parameters:
         name = parameter.name
-        if name in call_input or name in WHOLE:
+        if name in call_input or name in WHOLE_INPUT_NAMES:
             named[name] = call_input.get(name, call_input)
     if len(parameters) != 1 or named:
         return [], named
@@ -651,7 +667,7 @@ def bound(entry: Any, call_input: dict[str, Any]) -> tuple[list[Any], dict[str, 
 
 # ---- top-level return ----------------------------------------------------------------------------
 
-NAMED = (
+NAMING_NODES = (
     ast.FunctionDef,
     ast.AsyncFunctionDef,
     ast.ClassDef,
@@ -659,7 +675,7 @@ NAMED = (
     ast.MatchAs,
     ast.MatchStar,
 )
-SCOPES = (
+SCOPE_NODES = (
     ast.FunctionDef,
     ast.AsyncFunctionDef,
     ast.ClassDef,
@@ -671,43 +687,43 @@ SCOPES = (
 )
 
 
-def top_level(tree: ast.AST) -> list[ast.AST]:
+def list_top_level_nodes(tree: ast.AST) -> list[ast.AST]:
     """The nodes in the module's own scope."""
     nodes: list[ast.AST] = []
     for child in ast.iter_child_nodes(tree):
         nodes.append(child)
-        if not isinstance(child, SCOPES):
-            nodes += top_level(child)
+        if not isinstance(child, SCOPE_NODES):
+            nodes += list_top_level_nodes(child)
     return nodes
 
 
-def returns(tree: ast.Module) -> bool:
-    return any(isinstance(node, ast.Return) for node in top_level(tree))
+def has_top_level_return(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.Return) for node in list_top_level_nodes(tree))
 
 
-def wrapped(tree: ast.Module) -> ast.Module:
+def wrap_in_function(tree: ast.Module) -> ast.Module:
     """Make the code the body of a function, so that `return` is allowed at its top level.
 
     The names that the code binds are declared global: they stay names of the module.
     """
-    nodes = top_level(tree)
-    function = ast.parse("def __noetl__(): pass", FILE).body[0]
+    nodes = list_top_level_nodes(tree)
+    function = ast.parse("def __noetl__(): pass", CODE_FILE_NAME).body[0]
     if any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith) for node in nodes):
-        function = ast.parse("async def __noetl__(): pass", FILE).body[0]
+        function = ast.parse("async def __noetl__(): pass", CODE_FILE_NAME).body[0]
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     function.body = tree.body
-    names = _bound_names(nodes)
+    names = _find_bound_names(nodes)
     if names:
         function.body = [ast.Global(sorted(names)), *tree.body]
     return ast.fix_missing_locations(ast.Module([function], tree.type_ignores))
 
 
-def _bound_names(nodes: list[ast.AST]) -> set[str]:
+def _find_bound_names(nodes: list[ast.AST]) -> set[str]:
     names: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             names.add(node.id)
-        elif isinstance(node, NAMED) and node.name:
+        elif isinstance(node, NAMING_NODES) and node.name:
             names.add(node.name)
         elif isinstance(node, ast.alias) and node.name != "*":
             names.add(node.asname or node.name.partition(".")[0])

@@ -36,20 +36,20 @@ from noetl.tools.port import Log
 
 HEADER = struct.Struct(">BI")
 LOG_HEADER = struct.Struct(">IB")
-ANSWERS, LOG, LAST = 1, 2, 3
-STREAMS = {1: "stdout", 2: "stderr"}
-STALLED = 0.005  # seconds without an answer after which a batch is split
-SLOW = 0.025  # seconds without an answer after which the pool grows
-BATCH_MICROS = 5_000
+ANSWERS_FRAME, LOG_FRAME, LAST_FRAME = 1, 2, 3
+STREAM_NAMES = {1: "stdout", 2: "stderr"}
+STALL_TIMEOUT_S = 0.005  # seconds without an answer after which a batch is split
+SLOW_CALL_S = 0.025  # seconds without an answer after which the pool grows
+TARGET_BATCH_MICROS = 5_000
 # Less work than this goes to one child: waking another one takes longer than it saves.
-ALONE_MICROS = 500
-BATCH_CALLS = 1_000
-BATCH_BYTES = 1 << 20
-IDLE = 30.0  # seconds until an idle child beyond `size` is retired
-LOSSES = 3  # how often a call may lose its child
-LOG_LIMIT = 1024 * 1024  # bytes of one stream
-LINE_LIMIT = 64 * 1024
-KNOWN_PROGRAMS = 1024
+MIN_SHARED_MICROS = 500
+MAX_BATCH_CALLS = 1_000
+MAX_POOL_BATCH_BYTES = 1 << 20
+MAX_IDLE_CHILD_S = 30.0  # seconds until an idle child beyond `size` is retired
+MAX_LOST_CHILDREN = 3  # how often a call may lose its child
+MAX_STREAM_BYTES = 1024 * 1024  # bytes of one stream
+MAX_LINE_BYTES = 64 * 1024
+MAX_KNOWN_PROGRAMS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,46 +95,46 @@ class StreamLines:
         self._name = name
         self._log = log
         self._line = bytearray()
-        self._more = 0
-        self._left = LOG_LIMIT
-        self._lost = 0
+        self._cut_byte_count = 0
+        self._stream_bytes_left = MAX_STREAM_BYTES
+        self._dropped_bytes = 0
 
     def add(self, data: bytes) -> None:
-        if self._left <= 0:
-            self._lost += len(data)
+        if self._stream_bytes_left <= 0:
+            self._dropped_bytes += len(data)
             return
         first, *others = data.split(b"\n")
         self._extend(first)
         for line in others:
-            self._ended()
+            self._end_line()
             self._extend(line)
 
     def end(self) -> None:
         if self._line:
-            self._ended()
-        if self._lost:
-            self._log(self._name, f"({self._lost} bytes more were not kept)")
-            self._lost = 0
+            self._end_line()
+        if self._dropped_bytes:
+            self._log(self._name, f"({self._dropped_bytes} bytes more were not kept)")
+            self._dropped_bytes = 0
 
     def _extend(self, data: bytes) -> None:
-        room = LINE_LIMIT - len(self._line)
+        room = MAX_LINE_BYTES - len(self._line)
         self._line += data[:room]
-        self._more += len(data[room:])
+        self._cut_byte_count += len(data[room:])
 
-    def _ended(self) -> None:
-        size = len(self._line) + self._more + 1
-        if self._left <= 0:
-            self._lost += size
+    def _end_line(self) -> None:
+        size = len(self._line) + self._cut_byte_count + 1
+        if self._stream_bytes_left <= 0:
+            self._dropped_bytes += size
         else:
             self._log(self._name, self._line.decode("utf-8", "replace"))
-            if self._more:
-                self._log(self._name, f"({self._more} bytes of this line left out)")
-        self._left -= size
+            if self._cut_byte_count:
+                self._log(self._name, f"({self._cut_byte_count} bytes of this line left out)")
+        self._stream_bytes_left -= size
         self._line.clear()
-        self._more = 0
+        self._cut_byte_count = 0
 
 
-class Together:
+class CallGroup:
     """Calls that one caller makes together and waits for.
 
     When a call fails, `stop` is called if there is one. After that no call of the group begins.
@@ -151,7 +151,7 @@ class Together:
         self.stopped = False
         self.done: asyncio.Future[None] = loop.create_future()
 
-    def one_ended(self, failed: bool) -> None:
+    def count_ended(self, failed: bool) -> None:
         if failed and self.stop is not None:
             self.stop()
         self.left -= 1
@@ -159,7 +159,7 @@ class Together:
             self.done.set_result(None)
 
 
-class Strand:
+class SerialCalls:
     """Calls that run one after the other, so one child gets all of them.
 
     With `strict`, no call begins after one that failed.
@@ -193,8 +193,8 @@ class PoolCall:
         program: Program,
         encoded_input: bytes,
         nth: int,
-        together: Together,
-        strand: "Strand | None",
+        together: CallGroup,
+        strand: "SerialCalls | None",
     ) -> None:
         self.program = program
         self.strand = strand
@@ -208,15 +208,15 @@ class PoolCall:
         self.losses = 0
         self.lines: dict[int, StreamLines] | None = None
 
-    def logged(self, stream: int, data: bytes) -> None:
+    def log_data(self, stream: int, data: bytes) -> None:
         if self.lines is None:
             self.lines = {}
         if stream not in self.lines:
             log = self.together.log(self.nth)
-            self.lines[stream] = StreamLines(STREAMS[stream], log)
+            self.lines[stream] = StreamLines(STREAM_NAMES[stream], log)
         self.lines[stream].add(data)
 
-    def ended(self, answer: Any) -> None:
+    def end_with(self, answer: Any) -> None:
         if self.lines is not None:
             for lines in self.lines.values():
                 lines.end()
@@ -228,7 +228,7 @@ class PoolCall:
             failed = True
         else:
             failed = answer is not None and "error" in answer
-        self.together.one_ended(failed)
+        self.together.count_ended(failed)
 
 
 class PoolProcess:
@@ -244,7 +244,7 @@ class PoolProcess:
         self.answered = 0
         self.stolen = 0
         self.calls = 0
-        self.doomed = False  # it gets no more calls, and its death is not a crash of a call
+        self.is_discarded = False  # it gets no more calls, and its death is not a crash of a call
         self.progress = self._begun = 0.0
         self._buffer = bytearray()
         self._unsent = memoryview(b"")
@@ -258,27 +258,27 @@ class PoolProcess:
         for descriptor in (self._socket, out, err):
             os.set_blocking(descriptor, False)
         descriptors = [self._socket, take, self._give, out, err]
-        self._owned = weakref.finalize(self, _close, descriptors)
+        self._owned = weakref.finalize(self, _close_descriptors, descriptors)
         settings = pool.settings
-        self.process: Process = pool.nursery.spawn(
+        self.process: Process = pool.fork_server.spawn(
             "python",
             [out_end, err_end, theirs.detach(), os.dup(take)],
             {},
             settings.limits,
             memory=settings.memory,
         )
-        self.process.ended.add_done_callback(lambda ended: self._died(ended.result()))
-        for descriptor, read in self._readers():
+        self.process.ended.add_done_callback(lambda ended: self._on_death(ended.result()))
+        for descriptor, read in self._list_readers():
             self._loop.add_reader(descriptor, read)
 
-    def _readers(self) -> Iterable[tuple[int, Callable[[], object]]]:
-        yield self._socket, self._readable
+    def _list_readers(self) -> Iterable[tuple[int, Callable[[], object]]]:
+        yield self._socket, self._on_readable
         for stream, descriptor in self._streams.items():
-            yield descriptor, lambda stream=stream: self._printed(stream)  # type: ignore[misc]  # the default binds it
+            yield descriptor, lambda stream=stream: self._read_printed(stream)  # type: ignore[misc]  # the default binds it
 
     # ---- sending ---------------------------------------------------------------------------------
 
-    def start(self, batch: list[PoolCall]) -> None:
+    def start_batch(self, batch: list[PoolCall]) -> None:
         """Send a batch to the child."""
         self.batch = batch
         self.answered = 0
@@ -301,10 +301,10 @@ class PoolProcess:
         if len(batch) > 1:  # a single call needs no token: it starts when it arrives
             os.write(self._give, b"." * len(batch))
         self._unsent = memoryview(len(body).to_bytes(4, "big") + body)
-        if not self._sent():
-            self._loop.add_writer(self._socket, self._writable)
+        if not self._send_rest():
+            self._loop.add_writer(self._socket, self._on_writable)
 
-    def _sent(self) -> bool:
+    def _send_rest(self) -> bool:
         """Send as much as the socket takes. True if nothing is left to send."""
         try:
             size = os.write(self._socket, self._unsent)
@@ -315,14 +315,14 @@ class PoolProcess:
         self._unsent = self._unsent[size:]
         return not self._unsent
 
-    def _writable(self) -> None:
-        if self._sent():
+    def _on_writable(self) -> None:
+        if self._send_rest():
             self._loop.remove_writer(self._socket)
 
-    def steal(self) -> list[PoolCall]:
+    def steal_unstarted(self) -> list[PoolCall]:
         """Take back the calls that the child has not started. It cannot start them any more."""
         with suppress(BlockingIOError):
-            self.stolen += len(os.read(self._take, BATCH_CALLS))
+            self.stolen += len(os.read(self._take, MAX_BATCH_CALLS))
         kept = len(self.batch) - self.stolen
         stolen = self.batch[kept:]
         self.batch = self.batch[:kept]
@@ -333,12 +333,12 @@ class PoolProcess:
 
     # ---- receiving -------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
-        if self._receive():
+    def _on_readable(self) -> None:
+        if self._receive_available():
             return
         self._loop.remove_reader(self._socket)  # the fork server reports the end of the child
 
-    def _receive(self) -> bool:
+    def _receive_available(self) -> bool:
         """Read the available data. False at the end of the stream."""
         try:
             data = os.read(self._socket, 256 * 1024)
@@ -350,7 +350,7 @@ class PoolProcess:
             return False
         self._buffer += data
         try:
-            self._frames()
+            self._handle_frames()
         except (
             msgspec.MsgspecError,
             KeyError,
@@ -360,141 +360,143 @@ class PoolProcess:
             struct.error,
             RecursionError,
         ):
-            self._pool.leave(self)  # the code has written to the socket: the child is unusable
+            self._pool.remove_child(
+                self
+            )  # the code has written to the socket: the child is unusable
             self.process.kill(signal.SIGKILL)
         return True
 
-    def _frames(self) -> None:
+    def _handle_frames(self) -> None:
         """Handle the complete frames of the buffer."""
         buffer = self._buffer
         offset = 0
         limit = self._pool.settings.result_limit + (1 << 20)
         while len(buffer) - offset >= HEADER.size:
             kind, size = HEADER.unpack_from(buffer, offset)
-            if size > limit or kind not in (ANSWERS, LOG, LAST):
+            if size > limit or kind not in (ANSWERS_FRAME, LOG_FRAME, LAST_FRAME):
                 raise ValueError(size)
             start = offset + HEADER.size
             if len(buffer) - start < size:
                 break
             offset = start + size
             payload = bytes(memoryview(buffer)[start:offset])
-            self._frame(kind, payload)
+            self._handle_frame(kind, payload)
         del buffer[:offset]
 
-    def _frame(self, kind: int, payload: bytes) -> None:
+    def _handle_frame(self, kind: int, payload: bytes) -> None:
         self.progress = self._loop.time()
-        if kind == LOG:
+        if kind == LOG_FRAME:
             number, stream = LOG_HEADER.unpack_from(payload)
-            self.batch[number].logged(stream, payload[LOG_HEADER.size :])
-        elif kind == ANSWERS:
+            self.batch[number].log_data(stream, payload[LOG_HEADER.size :])
+        elif kind == ANSWERS_FRAME:
             answers = msgspec.json.decode(payload)
-            self._took_about(len(answers))
-            self._answered(answers)
+            self._estimate_duration(len(answers))
+            self._record_answers(answers)
         else:
-            self._ended(msgspec.json.decode(payload))
+            self._end_batch(msgspec.json.decode(payload))
 
-    def _answered(self, answers: list[Any]) -> None:
-        self._drain()
+    def _record_answers(self, answers: list[Any]) -> None:
+        self._drain_streams()
         for answer in answers:
-            self.batch[self.answered].ended(answer)
+            self.batch[self.answered].end_with(answer)
             self.answered += 1
 
-    def _took_about(self, more: int) -> None:
+    def _estimate_duration(self, more: int) -> None:
         """Estimate the duration of a call from its first answers.
 
         The child reports the real duration at the end of the batch. Until then, callers that have
         their answers would see a duration of 0.
         """
         program = self.batch[0].program
-        if not self._pool.mean(program):
+        if not self._pool.mean_call_micros(program):
             micros = (self.progress - self._begun) * 1e6
             answers = max(1, self.answered + more)  # code may have sent an empty list itself
-            self._pool.took(program, max(1.0, micros / answers))
+            self._pool.record_duration(program, max(1.0, micros / answers))
 
-    def _ended(self, last: dict[str, Any]) -> None:
+    def _end_batch(self, last: dict[str, Any]) -> None:
         """Handle the last frame of a batch."""
         done = self.answered + len(last["answers"])
         if done:
-            self._pool.took(self.batch[0].program, last["micros"] / done)
+            self._pool.record_duration(self.batch[0].program, last["micros"] / done)
         self.calls += done
         self.batch[0].together.stopped |= last["stopped"]
         if done < len(self.batch):
-            self._pool.requeue(self.steal())
+            self._pool.requeue_calls(self.steal_unstarted())
         if last["spoiled"] is not None:
-            self.doom()
+            self.stop_using()
             self._last = last  # answered when the child and its processes are gone
             return
-        self._answered(last["answers"])
+        self._record_answers(last["answers"])
         self.batch = []
-        self._pool.idle(self)
+        self._pool.return_child(self)
 
-    def _printed(self, stream: int) -> None:
+    def _read_printed(self, stream: int) -> None:
         """Log what processes of the code, or the code itself, wrote to descriptor 1 or 2."""
         with suppress(BlockingIOError):
             data = os.read(self._streams[stream], 64 * 1024)
             if not data:
                 self._loop.remove_reader(self._streams[stream])
             elif self.answered < len(self.batch):
-                self.batch[self.answered].logged(stream, data)
+                self.batch[self.answered].log_data(stream, data)
 
-    def _drain(self) -> None:
+    def _drain_streams(self) -> None:
         for stream, descriptor in self._streams.items():
-            while waiting(descriptor):
-                self._printed(stream)
+            while count_readable_bytes(descriptor):
+                self._read_printed(stream)
 
     # ---- ending ----------------------------------------------------------------------------------
 
-    def doom(self) -> None:
-        self.doomed = True
-        self._pool.leave(self)
+    def stop_using(self) -> None:
+        self.is_discarded = True
+        self._pool.remove_child(self)
 
     def retire(self) -> None:
         """Close the child's socket: an idle child then ends by itself."""
-        self.doom()
+        self.stop_using()
         with suppress(OSError), socket.socket(fileno=os.dup(self._socket)) as end:
             end.shutdown(socket.SHUT_WR)
 
-    def _died(self, status: int) -> None:
+    def _on_death(self, status: int) -> None:
         while self._receive_rest():
             pass
-        for descriptor, _ in self._readers():
+        for descriptor, _ in self._list_readers():
             self._loop.remove_reader(descriptor)
         self._loop.remove_writer(self._socket)
-        self._drain()
+        self._drain_streams()
         if self._last is not None:
-            self._answered(self._last["answers"])
-        unstarted = self.steal()
+            self._record_answers(self._last["answers"])
+        unstarted = self.steal_unstarted()
         owed = self.batch[self.answered :]
         self.batch, self.answered = [], 0
-        self._pool.leave(self)
+        self._pool.remove_child(self)
         for work in owed:
             work.was_started = True
-        if owed and not self.doomed:
-            owed.pop().ended(PythonProcessCrashed(status))
-        self._pool.requeue([*owed, *unstarted], status)
+        if owed and not self.is_discarded:
+            owed.pop().end_with(PythonProcessCrashed(status))
+        self._pool.requeue_calls([*owed, *unstarted], status)
         self._owned()
 
     def _receive_rest(self) -> bool:
         """Read more data of a dead child. True if there may be more."""
         size = len(self._buffer)
-        if not self._receive():
+        if not self._receive_available():
             return False
-        return len(self._buffer) > size or waiting(self._socket) > 0
+        return len(self._buffer) > size or count_readable_bytes(self._socket) > 0
 
 
-def waiting(descriptor: int) -> int:
+def count_readable_bytes(descriptor: int) -> int:
     """The number of bytes that can be read."""
     count = fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0")
     return int.from_bytes(count, sys.byteorder)
 
 
-def _close(descriptors: list[int]) -> None:
+def _close_descriptors(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         with suppress(OSError):
             os.close(descriptor)
 
 
-def _goes_along(batch: list[PoolCall], work: PoolCall, room: bool) -> bool:
+def _may_join_batch(batch: list[PoolCall], work: PoolCall, room: bool) -> bool:
     """Whether a call may be added to a batch.
 
     All calls of a strand are in one batch. A strand never shares a batch with calls that another
@@ -516,7 +518,7 @@ class PythonPool:
 
     def __init__(self, fork_server: ForkServer, settings: PoolSettings) -> None:
         self.loop = asyncio.get_running_loop()
-        self.nursery = fork_server
+        self.fork_server = fork_server
         self.settings = settings
         self._children: set[PoolProcess] = set()  # those that take calls
         self._idle: list[PoolProcess] = []
@@ -524,10 +526,10 @@ class PythonPool:
         self._queued = 0
         self._outstanding = 0  # number of waiting callers
         self.closed = False
-        self._pumping = False
+        self._dispatch_scheduled = False
         self._micros: OrderedDict[Program, float] = OrderedDict()  # mean duration of a call
-        self._stall: asyncio.TimerHandle | None = None
-        self._sweep: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._retire_timer: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
         """From now on, a call that loses its child fails instead of being repeated."""
@@ -536,9 +538,9 @@ class PythonPool:
     def start(self) -> None:
         """Start `size` children before the first call."""
         while len(self._children) < self.settings.size:
-            self._grow()
+            self._add_idle_child()
 
-    async def call(
+    async def run_calls(
         self,
         program: Program,
         calls: Sequence[tuple[bytes, int]],
@@ -555,26 +557,28 @@ class PythonPool:
         """
         if not calls:
             return []
-        together = Together(len(calls), log, self.loop)
+        together = CallGroup(len(calls), log, self.loop)
         size = -(-len(calls) // at_once)  # rounded up
-        strands: list[Strand | None] = [None] * at_once
+        strands: list[SerialCalls | None] = [None] * at_once
         if size > 1:
             strict = stop and at_once == 1
-            strands = [Strand(strict) for _ in range(at_once)]
+            strands = [SerialCalls(strict) for _ in range(at_once)]
         works = [
             PoolCall(program, call_input, nth, together, strands[position // size])
             for position, (call_input, nth) in enumerate(calls)
         ]
         if stop:
-            together.stop = lambda: self._stop(together, works)
+            together.stop = lambda: self._stop_group(together, works)
         self._queue.setdefault(program, deque()).extend(works)
         self._queued += len(works)
         self._outstanding += 1
         if self._outstanding == 1:
-            self._pump()
-        elif not self._pumping:  # calls that are made in the same turn of the loop share a message
-            self._pumping = True
-            self.loop.call_soon(self._pump)
+            self._dispatch_queued()
+        elif (
+            not self._dispatch_scheduled
+        ):  # calls that are made in the same turn of the loop share a message
+            self._dispatch_scheduled = True
+            self.loop.call_soon(self._dispatch_queued)
         try:
             await together.done
         except asyncio.CancelledError:
@@ -588,24 +592,24 @@ class PythonPool:
             self._outstanding -= 1
         return [work.answer for work in works]
 
-    def idle(self, child: PoolProcess) -> None:
+    def return_child(self, child: PoolProcess) -> None:
         """Take back a child that has finished its batch."""
         if child.calls >= self.settings.calls:
             child.retire()
         elif child in self._children:
             self._idle.append(child)
-        self._pump()
+        self._dispatch_queued()
 
-    def leave(self, child: PoolProcess) -> None:
+    def remove_child(self, child: PoolProcess) -> None:
         self._children.discard(child)
         if child in self._idle:
             self._idle.remove(child)
 
-    def mean(self, program: Program) -> float:
+    def mean_call_micros(self, program: Program) -> float:
         """The mean duration of a call in microseconds; 0 if it is not known."""
         return self._micros.get(program, 0.0)
 
-    def took(self, program: Program, micros: float) -> None:
+    def record_duration(self, program: Program, micros: float) -> None:
         """Update the mean duration: a moving average."""
         mean = self._micros.pop(program, None)
         if mean is None:
@@ -613,53 +617,53 @@ class PythonPool:
         else:
             mean += (micros - mean) / 4
         self._micros[program] = mean
-        if len(self._micros) > KNOWN_PROGRAMS:
+        if len(self._micros) > MAX_KNOWN_PROGRAMS:
             self._micros.popitem(last=False)
 
     # ---- the queue -------------------------------------------------------------------------------
 
-    def requeue(self, works: list[PoolCall], status: int = 0) -> None:
+    def requeue_calls(self, works: list[PoolCall], status: int = 0) -> None:
         """Put calls that a child has not run at the front of the queue."""
         for work in reversed(works):
             if work.is_over:
                 continue
             if work.together.stopped and not work.was_started:
-                work.ended(None)
+                work.end_with(None)
                 continue
             work.child = None
             work.losses += status != 0
-            if work.losses > LOSSES or self.closed:
-                work.ended(PythonProcessCrashed(status))
+            if work.losses > MAX_LOST_CHILDREN or self.closed:
+                work.end_with(PythonProcessCrashed(status))
                 continue
             self._queue.setdefault(work.program, deque()).appendleft(work)
             self._queue.move_to_end(work.program, last=False)
             self._queued += 1
-        self._pump()
+        self._dispatch_queued()
 
-    def _pump(self) -> None:
+    def _dispatch_queued(self) -> None:
         """Give queued calls to idle children."""
-        self._pumping = False
+        self._dispatch_scheduled = False
         while self._queued:
             if not self._idle:
                 if len(self._children) >= min(self.settings.size, self.settings.most):
                     break
-                self._grow()
+                self._add_idle_child()
             child = self._idle.pop()
-            child.start(self._batch())
-        if self._queued and self._stall is None:
-            self._stall = self.loop.call_later(STALLED, self._stalled)
+            child.start_batch(self._take_call_batch())
+        if self._queued and self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(STALL_TIMEOUT_S, self._relieve_stall)
 
-    def _batch(self) -> list[PoolCall]:
+    def _take_call_batch(self) -> list[PoolCall]:
         """Take the next batch from the queue."""
         program, waiting = next(iter(self._queue.items()))
-        count = self._batch_size(program, len(waiting))
+        count = self._compute_batch_size(program, len(waiting))
         batch = [waiting.popleft()]
         size = len(batch[0].encoded_input)
         while waiting:
             work = waiting[0]
             size += len(work.encoded_input)
-            room = len(batch) < count and size <= BATCH_BYTES
-            if not _goes_along(batch, work, room):
+            room = len(batch) < count and size <= MAX_POOL_BATCH_BYTES
+            if not _may_join_batch(batch, work, room):
                 break
             batch.append(waiting.popleft())
         self._queued -= len(batch)
@@ -669,18 +673,18 @@ class PythonPool:
             del self._queue[program]
         return batch
 
-    def _batch_size(self, program: Program, waiting: int) -> int:
+    def _compute_batch_size(self, program: Program, waiting: int) -> int:
         """How many of the waiting calls one child may get."""
         micros = self._micros.get(program)
         if micros is None:
             return 1
         micros = max(micros, 1)
-        fitting = max(1, min(BATCH_CALLS, int(BATCH_MICROS / micros)))
-        undivided = int(ALONE_MICROS / micros)
+        fitting = max(1, min(MAX_BATCH_CALLS, int(TARGET_BATCH_MICROS / micros)))
+        undivided = int(MIN_SHARED_MICROS / micros)
         share = -(-waiting // self.settings.size)  # rounded up
         return min(fitting, max(undivided, share))
 
-    def _stop(self, together: Together, works: list[PoolCall]) -> None:
+    def _stop_group(self, together: CallGroup, works: list[PoolCall]) -> None:
         """End the calls of a group that have not begun.
 
         Queued calls end at once. Calls in batches end in the next turn of the event loop, because a
@@ -697,14 +701,14 @@ class PythonPool:
             self._queued += len(kept)
         for work in waiting:
             if work.together is together and not work.was_started:
-                work.ended(None)
-        self.loop.call_soon(self._recall, works)
+                work.end_with(None)
+        self.loop.call_soon(self._recall_unstarted, works)
 
-    def _recall(self, works: list[PoolCall]) -> None:
+    def _recall_unstarted(self, works: list[PoolCall]) -> None:
         children = {work.child for work in works if not work.is_over}
         for child in children:
             if child is not None:
-                self.requeue(child.steal())
+                self.requeue_calls(child.steal_unstarted())
 
     async def _withdraw(self, work: PoolCall) -> None:
         """End a call of a cancelled caller. A child that has started it is stopped."""
@@ -716,10 +720,10 @@ class PythonPool:
             return
         if work not in child.batch[child.answered :]:
             return
-        stolen = child.steal()
-        self.requeue([other for other in stolen if other is not work])
+        stolen = child.steal_unstarted()
+        self.requeue_calls([other for other in stolen if other is not work])
         if work not in stolen:
-            child.doom()
+            child.stop_using()
             await child.process.stop()
 
     def _remove_queued(self, work: PoolCall) -> None:
@@ -733,39 +737,39 @@ class PythonPool:
 
     # ---- growing and shrinking -------------------------------------------------------------------
 
-    def _grow(self) -> None:
+    def _add_idle_child(self) -> None:
         child = PoolProcess(self)
         self._children.add(child)
         self._idle.append(child)
 
-    def _stalled(self) -> None:
+    def _relieve_stall(self) -> None:
         """Calls wait while children are busy with longer ones: split batches, and add children."""
-        self._stall = None
+        self._stall_timer = None
         if not self._queued:
             return
-        stalled_since = self.loop.time() - STALLED
+        stalled_since = self.loop.time() - STALL_TIMEOUT_S
         for child in list(self._children):
             if child.progress > stalled_since:
                 continue
             unanswered = len(child.batch) - child.answered
             if unanswered > 1 and child.batch[-1].strand is None:
-                self.requeue(child.steal())
-        slow_since = self.loop.time() - SLOW
+                self.requeue_calls(child.steal_unstarted())
+        slow_since = self.loop.time() - SLOW_CALL_S
         if all(child.progress <= slow_since for child in self._children if child.batch):
             room = self.settings.most - len(self._children)
             for _ in range(min(self._queued, len(self._children), room)):
-                self._grow()
-        if self._sweep is None and len(self._children) > self.settings.size:
-            self._sweep = self.loop.call_later(IDLE, self._shrink)
-        self._pump()
+                self._add_idle_child()
+        if self._retire_timer is None and len(self._children) > self.settings.size:
+            self._retire_timer = self.loop.call_later(MAX_IDLE_CHILD_S, self._retire_idle)
+        self._dispatch_queued()
 
-    def _shrink(self) -> None:
+    def _retire_idle(self) -> None:
         """Retire idle children beyond `size`."""
-        self._sweep = None
-        idle_since = self.loop.time() - IDLE
+        self._retire_timer = None
+        idle_since = self.loop.time() - MAX_IDLE_CHILD_S
         idle = [child for child in self._idle if child.progress <= idle_since]
         for child in idle:
             if len(self._children) > self.settings.size:
                 child.retire()
         if len(self._children) > self.settings.size:
-            self._sweep = self.loop.call_later(IDLE, self._shrink)
+            self._retire_timer = self.loop.call_later(MAX_IDLE_CHILD_S, self._retire_idle)

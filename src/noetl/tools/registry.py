@@ -18,8 +18,8 @@ from noetl.tools.port import Tool
 
 log = logging.getLogger(__name__)
 
-GROUP = "noetl.tools"
-Make = Callable[[], Tool]
+ENTRY_POINT_GROUP = "noetl.tools"
+ToolFactory = Callable[[], Tool]
 
 
 class Registry:
@@ -29,7 +29,9 @@ class Registry:
     `later`, which are made on first use.
     """
 
-    def __init__(self, tools: Iterable[Tool] = (), later: Mapping[str, Make] | None = None) -> None:
+    def __init__(
+        self, tools: Iterable[Tool] = (), later: Mapping[str, ToolFactory] | None = None
+    ) -> None:
         self._tools = {tool.kind: tool for tool in tools}
         self._later = dict(later or {})
 
@@ -40,7 +42,7 @@ class Registry:
             self._tools[kind] = tool
         return tool
 
-    def lacks(self, kind: str) -> bool:
+    def is_unloaded(self, kind: str) -> bool:
         """Whether the tool is known but not made yet."""
         return kind not in self._tools and kind in self._later
 
@@ -73,41 +75,41 @@ class Registry:
                 await close()
 
 
-def built_in() -> dict[str, Make]:
+def make_factories() -> dict[str, ToolFactory]:
     """A function for each built-in kind that makes the tool."""
     fork_server = ForkServer()  # one for all tools that need processes
     # Cached: the sink tool shares the connections of these two.
-    http = cache(lambda: _class("http", "Http")())
-    postgres = cache(lambda: _class("postgres", "Postgres")())
+    http = cache(lambda: import_class("http", "Http")())
+    postgres = cache(lambda: import_class("postgres", "Postgres")())
     return {
-        "noop": lambda: _class("noop", "Noop")(),
-        "wait": lambda: _class("wait", "Wait")(),
-        "playbook": lambda: _class("playbook", "PlaybookTool")(),
-        "python": lambda: _class("python", "Python")(fork_server),
-        "shell": lambda: _class("shell", "Shell")(fork_server),
+        "noop": lambda: import_class("noop", "Noop")(),
+        "wait": lambda: import_class("wait", "Wait")(),
+        "playbook": lambda: import_class("playbook", "PlaybookTool")(),
+        "python": lambda: import_class("python", "Python")(fork_server),
+        "shell": lambda: import_class("shell", "Shell")(fork_server),
         "http": http,
         "postgres": postgres,
-        "duckdb": lambda: _class("duckdb", "Duckdb")(),
-        "artifact": lambda: _class("artifact", "Artifact")(),
-        "transfer": lambda: _class("transfer", "Transfer")(),
-        "sink": lambda: _class("sink", "SinkTool")(postgres, http),
-        "nats": lambda: _class("nats", "Nats")(os.environ.get("NOETL_NATS_URL")),
-        "secrets": lambda: _class("secrets", "Secrets")(),
+        "duckdb": lambda: import_class("duckdb", "Duckdb")(),
+        "artifact": lambda: import_class("artifact", "Artifact")(),
+        "transfer": lambda: import_class("transfer", "Transfer")(),
+        "sink": lambda: import_class("sink", "SinkTool")(postgres, http),
+        "nats": lambda: import_class("nats", "Nats")(os.environ.get("NOETL_NATS_URL")),
+        "secrets": lambda: import_class("secrets", "Secrets")(),
     }
 
 
-def _class(module: str, name: str) -> Any:
+def import_class(module: str, name: str) -> Any:
     return getattr(import_module(f"noetl.tools.{module}"), name)
 
 
-def outside() -> list[Tool]:
+def load_entry_point_tools() -> list[Tool]:
     """The tools of the entry points.
 
     Each entry point names a class or function that makes one tool. A tool that cannot be made is
     logged and left out, so that the others still work.
     """
     tools: list[Tool] = []
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
     for point in points:
         try:
             make = point.load()
@@ -120,14 +122,14 @@ def outside() -> list[Tool]:
     return tools
 
 
-def models(tools: Iterable[Tool]) -> dict[str, Any]:
+def list_config_models(tools: Iterable[Tool]) -> dict[str, Any]:
     """The config models of kinds from entry points, for validation; None for a tool without one."""
     return {tool.kind: getattr(tool, "config", None) for tool in tools}
 
 
-def default(more: Mapping[str, Make] | None = None) -> Registry:
+def make_registry(more: Mapping[str, ToolFactory] | None = None) -> Registry:
     """The registry of a worker. `more` are kinds from packages that this one must not import."""
-    factories = built_in()
+    factories = make_factories()
     if more is not None:
         factories.update(more)
-    return Registry(outside(), factories)
+    return Registry(load_entry_point_tools(), factories)

@@ -6,7 +6,7 @@ The worker that uses `{{ s.value }}` resolves it.
 from noetl.model.errors import Failure, NoetlError
 from noetl.tools.port import Call, Failed, Outcome, Success
 
-HANDLE = "$secret"
+HANDLE_KEY = "$secret"
 PROVIDERS = (None, "stored", "env")
 
 
@@ -30,4 +30,4 @@ class Secrets:
             except NoetlError as error:
                 message = f"step {call.identity.step} asks for {name!r}: {error}"
                 return Failed(Failure(code="SECRET_MISSING", kind="auth", message=message))
-        return Success({HANDLE: name, "provider": provider or "stored"})
+        return Success({HANDLE_KEY: name, "provider": provider or "stored"})

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noetl.model.errors import Failure
-from noetl.playbook.expressions import WORKER_LIMITS, Meter, text
-from noetl.playbook.templates import Marked
+from noetl.playbook.expressions import WORKER_LIMITS, Meter, format_as_text
+from noetl.playbook.templates import MarkedValue
 from noetl.tools.nursery import ForkServer, MessageTooLarge, Process, ProcessLimits
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.python import signal_name
+from noetl.tools.python import find_signal_name
 from noetl.tools.python_pool import StreamLines
 
-OUTPUT_LIMIT = 1024 * 1024  # bytes kept of each stream
-TAIL = 800  # characters of it in an error
-VARIABLE = "NOETL_VALUE_"
+MAX_OUTPUT_BYTES = 1024 * 1024  # bytes kept of each stream
+ERROR_TAIL_CHARACTERS = 800  # characters of it in an error
+VALUE_VARIABLE_PREFIX = "NOETL_VALUE_"
 
 
 class CommandError(Exception):
@@ -56,34 +56,36 @@ class Shell:
 
     async def run(self, call: Call) -> Outcome:
         variables = call.config.get("env") or {}
-        env = {name: _text(value) for name, value in variables.items() if value is not None}
+        env = {name: _to_text(value) for name, value in variables.items() if value is not None}
         done: list[dict[str, Any]] = []
         stdout = stderr = ""
         try:
             templates = call.config.get("cmds") or []
             for number, template in enumerate(templates, start=1):
-                command = await _command(template, call)
+                command = await _render_command(template, call)
                 command_env = {**env, **command.env}
-                running = _Running(self._fork_server, self._limits, command, command_env, call)
-                code, output = await running.result()
-                stdout = (stdout + output[1])[:OUTPUT_LIMIT]
-                stderr = (stderr + output[2])[:OUTPUT_LIMIT]
+                running = _RunningCommand(
+                    self._fork_server, self._limits, command, command_env, call
+                )
+                code, output = await running.wait_for_result()
+                stdout = (stdout + output[1])[:MAX_OUTPUT_BYTES]
+                stderr = (stderr + output[2])[:MAX_OUTPUT_BYTES]
                 done.append({"command": command.shown, "exit_code": code})
                 if code != 0:
-                    return Failed(_failure(number, code, output))
+                    return Failed(_make_exit_failure(number, code, output))
         except CommandError as error:
             return Failed(error.failure)
         return Success({"exit_code": 0, "stdout": stdout, "stderr": stderr, "commands": done})
 
 
-def _text(value: Any) -> str:
-    return text(Meter(WORKER_LIMITS), value)
+def _to_text(value: Any) -> str:
+    return format_as_text(Meter(WORKER_LIMITS), value)
 
 
-def _failure(number: int, code: int, output: dict[int, str]) -> Failure:
+def _make_exit_failure(number: int, code: int, output: dict[int, str]) -> Failure:
     """The failure of a command. Its message quotes the last line of the output."""
     if code < 0:
-        how = f"was killed by {signal_name(-code)}"
+        how = f"was killed by {find_signal_name(-code)}"
     else:
         how = f"ended with exit code {code}"
     message = f"command {number} {how}"
@@ -94,8 +96,8 @@ def _failure(number: int, code: int, output: dict[int, str]) -> Failure:
     detail = {
         "exit_code": code,
         "command": number,
-        "stdout": output[1][-TAIL:],
-        "stderr": output[2][-TAIL:],
+        "stdout": output[1][-ERROR_TAIL_CHARACTERS:],
+        "stderr": output[2][-ERROR_TAIL_CHARACTERS:],
     }
     return Failure(code="SHELL_EXIT", kind="shell", message=message, detail=detail)
 
@@ -103,26 +105,26 @@ def _failure(number: int, code: int, output: dict[int, str]) -> Failure:
 # ---- from the playbook's text to a command -------------------------------------------------------
 
 
-async def _command(template: Any, call: Call) -> ShellCommand:
+async def _render_command(template: Any, call: Call) -> ShellCommand:
     """Render one of the playbook's commands."""
     rendering = call.rendering
     if isinstance(template, list):
         parts = template
         if rendering is not None:
             parts = [await rendering.value(part) for part in template]
-        argv = [_text(part) for part in parts]
+        argv = [_to_text(part) for part in parts]
         if not argv or not argv[0]:
             raise CommandError("SHELL_COMMAND", "a command without a program")
-        return _without_zero(ShellCommand(argv, template))
+        return _refuse_nul(ShellCommand(argv, template))
     script = str(template)
-    marks: list[Marked] = []
+    marks: list[MarkedValue] = []
     if rendering is not None:
         script, marks = await rendering.marked(script)
-    script, env = referenced(script, marks)
-    return _without_zero(ShellCommand(["/bin/sh", "-c", script], template, env))
+    script, env = replace_markers(script, marks)
+    return _refuse_nul(ShellCommand(["/bin/sh", "-c", script], template, env))
 
 
-def _without_zero(command: ShellCommand) -> ShellCommand:
+def _refuse_nul(command: ShellCommand) -> ShellCommand:
     """Refuse a NUL character, which no argument or variable can hold."""
     texts = (*command.argv, *command.env.values())
     if any("\0" in text for text in texts):
@@ -133,7 +135,7 @@ def _without_zero(command: ShellCommand) -> ShellCommand:
 _TOKEN = re.compile(r"\\.|\$\(|\$\{|[\"'`()}#\n]", re.DOTALL)
 
 
-def referenced(script: str, marks: list[Marked]) -> tuple[str, dict[str, str]]:
+def replace_markers(script: str, marks: list[MarkedValue]) -> tuple[str, dict[str, str]]:
     """Replace every marker of the script by a variable. Returns the script and the variables."""
     if not marks:
         return script, {}
@@ -146,15 +148,15 @@ def referenced(script: str, marks: list[Marked]) -> tuple[str, dict[str, str]]:
     quotes = _Quotes()
     for match in marker.finditer(script):
         piece = script[position : match.start()]
-        quotes.read(piece)
+        quotes.read_piece(piece)
         mark = marks_by_marker[match[0]]
         if mark.kind != "value":
             raise CommandError(
                 "SHELL_VALUE", f"| {mark.kind} is for SQL; a value in a command is always data"
             )
-        name = f"{VARIABLE}{len(env) + 1}"
-        env[name] = _text(mark.value)
-        pieces += [piece, quotes.around(name)]
+        name = f"{VALUE_VARIABLE_PREFIX}{len(env) + 1}"
+        env[name] = _to_text(mark.value)
+        pieces += [piece, quotes.quote_variable(name)]
         position = match.end()
     pieces.append(script[position:])
     return "".join(pieces), env
@@ -171,14 +173,14 @@ class _Quotes:
         self._last = " "  # the character before the next piece
         self._comment = False
 
-    def read(self, piece: str) -> None:
+    def read_piece(self, piece: str) -> None:
         for match in _TOKEN.finditer(piece):
             start = match.start()
             before = piece[start - 1] if start else self._last
-            self._token(match[0], before)
+            self._handle_token(match[0], before)
         self._last = piece[-1] if piece else "x"
 
-    def _token(self, token: str, before: str) -> None:
+    def _handle_token(self, token: str, before: str) -> None:
         stack = self._stack
         top = stack[-1] if stack else ""
         if self._comment:
@@ -200,7 +202,7 @@ class _Quotes:
         elif token == "#" and top != '"' and before in " \t\n;&|(":
             self._comment = True
 
-    def around(self, name: str) -> str:
+    def quote_variable(self, name: str) -> str:
         """A reference to the variable, quoted for this place."""
         quotes = [quote for quote in self._stack if quote != "${"]
         top = quotes[-1] if quotes else ""
@@ -214,7 +216,7 @@ class _Quotes:
 # ---- running -------------------------------------------------------------------------------------
 
 
-class _Running:
+class _RunningCommand:
     """One running command. Its output is logged while it runs."""
 
     def __init__(
@@ -226,7 +228,7 @@ class _Running:
         call: Call,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._kept = {1: bytearray(), 2: bytearray()}
+        self._output_bytes = {1: bytearray(), 2: bytearray()}
         self._lines = {
             1: StreamLines("stdout", call.log),
             2: StreamLines("stderr", call.log),
@@ -245,16 +247,16 @@ class _Running:
                 cwd=None if cwd is None else str(cwd),
             )
         except MessageTooLarge:
-            self._close()
+            self._close_streams()
             raise CommandError(
                 "SHELL_TOO_LARGE", "the command and its values are too large: give a file's name"
             ) from None
 
-    async def result(self) -> tuple[int, dict[int, str]]:
+    async def wait_for_result(self) -> tuple[int, dict[int, str]]:
         """Wait for the end. Returns the exit code and the text of each stream."""
         for stream, descriptor in self._streams.items():
             os.set_blocking(descriptor, False)
-            self._loop.add_reader(descriptor, self._read, stream)
+            self._loop.add_reader(descriptor, self._read_stream, stream)
         try:
             code = await asyncio.shield(self._process.ended)
         except asyncio.CancelledError:
@@ -263,14 +265,16 @@ class _Running:
         finally:
             for stream, descriptor in self._streams.items():
                 self._loop.remove_reader(descriptor)
-                while self._read(stream):
+                while self._read_stream(stream):
                     pass
                 self._lines[stream].end()
-            self._close()
-        output = {stream: kept.decode("utf-8", "replace") for stream, kept in self._kept.items()}
+            self._close_streams()
+        output = {
+            stream: kept.decode("utf-8", "replace") for stream, kept in self._output_bytes.items()
+        }
         return code, output
 
-    def _read(self, stream: int) -> bool:
+    def _read_stream(self, stream: int) -> bool:
         """Read once from a stream. False if there is nothing to read."""
         try:
             data = os.read(self._streams[stream], 64 * 1024)
@@ -279,12 +283,12 @@ class _Running:
         if not data:
             self._loop.remove_reader(self._streams[stream])
             return False
-        kept = self._kept[stream]
-        kept += data[: OUTPUT_LIMIT - len(kept)]
+        kept = self._output_bytes[stream]
+        kept += data[: MAX_OUTPUT_BYTES - len(kept)]
         self._lines[stream].add(data)
         return True
 
-    def _close(self) -> None:
+    def _close_streams(self) -> None:
         for descriptor in self._streams.values():
             with suppress(OSError):
                 os.close(descriptor)

@@ -14,17 +14,17 @@ import msgspec
 
 from noetl.model.errors import Failure
 from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
-from noetl.tools.sinks.records import SinkError, SinkTarget, meant
+from noetl.tools.sinks.records import SinkError, SinkTarget, unwrap_result
 from noetl.tools.sql import SqlError
 
-_FILES = {
+_MODULE_NAMES = {
     "postgres": "postgres",
     "duckdb": "duckdb",
     "file": "files",
     "object": "objects",
     "http": "http",
 }
-MODULES = {kind: f"noetl.tools.sinks.{name}" for kind, name in _FILES.items()}
+SINK_MODULES = {kind: f"noetl.tools.sinks.{name}" for kind, name in _MODULE_NAMES.items()}
 
 
 class SinkTool:
@@ -43,15 +43,15 @@ class SinkTool:
         except msgspec.ValidationError as error:
             message = f"the target is not valid: {error}"
             return Failed(Failure(code="SINK_TARGET", kind="config", message=message))
-        value = await _data(call)
+        value = await _render_data(call)
         try:
-            return await self._by_kind(target, call, value)
+            return await self._write_by_kind(target, call, value)
         except (SinkError, SqlError) as error:
             return Failed(error.failure)
 
-    async def _by_kind(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
+    async def _write_by_kind(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
         """Write to a target of any kind. A kind is imported on first use, in a thread."""
-        module = MODULES.get(target.kind)
+        module = SINK_MODULES.get(target.kind)
         if module is not None and module not in sys.modules:
             await asyncio.to_thread(import_module, module)
         match target.kind:
@@ -62,44 +62,44 @@ class SinkTool:
             case "file":
                 from noetl.tools.sinks import files
 
-                return Success(await files.write(target, call, value))
+                return Success(await files.write_sink_file(target, call, value))
             case "object":
                 from noetl.tools.sinks import objects
 
-                return Success(await objects.write(target, call, value))
+                return Success(await objects.write_object(target, call, value))
             case "http":
                 from noetl.tools.sinks import http
 
-                return await http.write(self._http(), target, call, value)
+                return await http.send_rows(self._http(), target, call, value)
             case other:
-                message = f"this worker has no sink for {other!r}; it has {', '.join(MODULES)}"
+                message = f"this worker has no sink for {other!r}; it has {', '.join(SINK_MODULES)}"
                 return Failed(Failure(code="SINK_KIND", kind="config", message=message))
 
     async def _to_postgres(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
         import psycopg
 
-        from noetl.tools.postgres import failure
+        from noetl.tools.postgres import make_sql_failure
         from noetl.tools.sinks import postgres
 
         try:
-            async with self._postgres().connection(call.auth, target.database) as connection:
-                return Success(await postgres.write(connection, target, call, value))
+            async with self._postgres().open_connection(call.auth, target.database) as connection:
+                return Success(await postgres.write_postgres_table(connection, target, call, value))
         except psycopg.Error as error:
-            return Failed(failure(error), {"pg": {"sqlstate": error.sqlstate}})
+            return Failed(make_sql_failure(error), {"pg": {"sqlstate": error.sqlstate}})
 
     async def _to_duckdb(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
         import duckdb
 
-        from noetl.tools.duckdb import failure
+        from noetl.tools.duckdb import make_duckdb_failure
         from noetl.tools.sinks import duckdb as table
 
         try:
-            return Success(await table.write(target, call, value))
+            return Success(await table.write_duckdb_table(target, call, value))
         except duckdb.Error as error:
-            return Failed(failure(error))
+            return Failed(make_duckdb_failure(error))
 
 
-async def _data(call: Call) -> Any:
+async def _render_data(call: Call) -> Any:
     """The data to store, which may be stored rows.
 
     A map is one record. If it has stored rows as a member, they are loaded.
@@ -107,7 +107,7 @@ async def _data(call: Call) -> Any:
     data = call.config.get("data")
     if call.rendering is None:
         return data
-    value = meant(await call.rendering.rows(data))
+    value = unwrap_result(await call.rendering.rows(data))
     if isinstance(value, dict) and any(isinstance(part, Rows) for part in value.values()):
         return await call.rendering.value(data)
     return value

@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from noetl.results.values import columns_of, to_json
+from noetl.results.values import list_columns, to_json
 from noetl.tools.sql import SqlError
 
 
-def listed(name: str, value: Any) -> list[dict[str, Any]]:
+def list_input_rows(name: str, value: Any) -> list[dict[str, Any]]:
     """The rows of an input: a list, or a map with `rows`. Any other map is one row."""
     rows = value
     if isinstance(value, dict):
@@ -19,27 +19,27 @@ def listed(name: str, value: Any) -> list[dict[str, Any]]:
     return [row if isinstance(row, dict) else {"value": row} for row in rows]
 
 
-def table(rows: list[dict[str, Any]]) -> pa.Table:
+def make_arrow_table(rows: list[dict[str, Any]]) -> pa.Table:
     """A table with the columns of all rows, in order of appearance.
 
     If the values of a column have no common type, the column has their JSON texts.
     """
-    names = columns_of(rows) or ["value"]
+    names = list_columns(rows) or ["value"]
     columns: dict[str, pa.Array] = {}
     for name in names:
-        columns[name] = _column([row.get(name) for row in rows])
+        columns[name] = _make_arrow_column([row.get(name) for row in rows])
     return pa.table(columns)
 
 
-def _column(values: list[Any]) -> pa.Array:
+def _make_arrow_column(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        texts = [None if value is None else _json(value) for value in values]
+        texts = [None if value is None else _to_json_text(value) for value in values]
         return pa.array(texts)
 
 
-def _json(value: Any) -> str:
+def _to_json_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return orjson.dumps(to_json(value)).decode()

@@ -5,12 +5,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-INTERRUPT_EVERY = (
+THREAD_INTERRUPT_INTERVAL_S = (
     0.05  # seconds; repeated, because an interrupt between two statements has no effect
 )
 
 
-async def in_thread(run: Callable[[], Any], interrupt: Callable[[], None], name: str) -> Any:
+async def run_in_thread(run: Callable[[], Any], interrupt: Callable[[], None], name: str) -> Any:
     """Return the result of `run`. When cancelled, call `interrupt` until `run` has ended."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()
@@ -29,6 +29,6 @@ async def in_thread(run: Callable[[], Any], interrupt: Callable[[], None], name:
     except asyncio.CancelledError:
         while not ended.done():
             interrupt()
-            await asyncio.wait([ended], timeout=INTERRUPT_EVERY)
+            await asyncio.wait([ended], timeout=THREAD_INTERRUPT_INTERVAL_S)
         ended.exception()  # mark it as retrieved: an interrupted statement always raises
         raise

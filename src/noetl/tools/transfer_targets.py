@@ -25,22 +25,22 @@ import pyarrow.csv as csv
 from psycopg import AsyncConnection
 
 from noetl.results import moments
-from noetl.results.rowsets import Reader
+from noetl.results.rowsets import RowSetReader
 from noetl.results.staging import Staging
 from noetl.results.values import to_json
-from noetl.tools.duckdb import SETTINGS, registered
-from noetl.tools.duckdb_fit import first_misfit
+from noetl.tools.duckdb import CONNECTION_SETTINGS, register_input
+from noetl.tools.duckdb_fit import find_misfit
 from noetl.tools.port import Call
 from noetl.tools.sinks import files, keys
-from noetl.tools.sinks.postgres import SHAPES
+from noetl.tools.sinks.postgres import SHAPES_BY_TYPE
 from noetl.tools.sinks.records import SinkColumn
-from noetl.tools.sql import SqlError, identifier, quoted
-from noetl.tools.threads import in_thread
+from noetl.tools.sql import SqlError, quote_sql_name, quote_sql_text
+from noetl.tools.threads import run_in_thread
 
-MODES = ("insert", "append", "upsert", "replace")
-ROWS = "noetl_rows"  # the table or view with the new rows
+TRANSFER_MODES = ("insert", "append", "upsert", "replace")
+NEW_ROWS_NAME = "noetl_rows"  # the table or view with the new rows
 # Null is empty, and an empty text is quoted.
-_CSV = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+_CSV_WRITE_OPTIONS = csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,18 @@ class TransferTarget:
     format: str | None
     mode: str
     key: list[str]
-    once: list[str]  # the call's key, its execution and its step
-    counted: bool  # the key of the call is stored in the target's database
+    call_key_fields: list[str]  # the call's key, its execution and its step
+    stores_key: bool  # the key of the call is stored in the target's database
 
     @classmethod
-    def of(cls, call: Call) -> "TransferTarget":
+    def from_call(cls, call: Call) -> "TransferTarget":
         config = call.config["target"]
         identity = call.identity
         mode = config.get("mode") or "insert"
-        if mode not in MODES:
-            raise SqlError("SINK_MODE", f"mode {mode!r} is not one of {', '.join(MODES)}", "config")
+        if mode not in TRANSFER_MODES:
+            raise SqlError(
+                "SINK_MODE", f"mode {mode!r} is not one of {', '.join(TRANSFER_MODES)}", "config"
+            )
         return cls(
             kind=config["kind"],
             table=str(config.get("table") or ""),
@@ -72,15 +74,15 @@ class TransferTarget:
             format=config.get("format"),
             mode=mode,
             key=config.get("key") or [],
-            once=[call.key, str(identity.execution_id), identity.step],
-            counted=mode in ("insert", "append") and not config.get("at_least_once"),
+            call_key_fields=[call.key, str(identity.execution_id), identity.step],
+            stores_key=mode in ("insert", "append") and not config.get("at_least_once"),
         )
 
     @property
     def name(self) -> str:
-        return identifier(self.table.split("."))
+        return quote_sql_name(self.table.split("."))
 
-    def rows_without_key(self, columns: Collection[str]) -> Iterator[str]:
+    def make_missing_key_queries(self, columns: Collection[str]) -> Iterator[str]:
         """Queries that return the name of a key column if a row has no value in it.
 
         Every repetition of an upsert would add such a row again.
@@ -89,10 +91,10 @@ class TransferTarget:
             return
         for name in self.key:
             if name not in columns:
-                raise self.key_missing(name)
-            yield f"SELECT {quoted(name)} FROM {ROWS} WHERE {identifier(name)} IS NULL LIMIT 1"
+                raise self.missing_key_error(name)
+            yield f"SELECT {quote_sql_text(name)} FROM {NEW_ROWS_NAME} WHERE {quote_sql_name(name)} IS NULL LIMIT 1"
 
-    def key_missing(self, column: str) -> SqlError:
+    def missing_key_error(self, column: str) -> SqlError:
         message = f"{self.table}: a row has no value for {column!r}, which is part of the key"
         return SqlError("SINK_KEY_MISSING", message, "data")
 
@@ -100,44 +102,46 @@ class TransferTarget:
 # ---- Postgres ------------------------------------------------------------------------------------
 
 
-async def into_postgres(
-    connection: AsyncConnection[Any], target: TransferTarget, reader: Reader, of_json: bool
+async def write_to_postgres(
+    connection: AsyncConnection[Any], target: TransferTarget, reader: RowSetReader, of_json: bool
 ) -> int | None:
     """Write the rows in one transaction. Returns their number; None if an earlier call wrote them.
 
     `of_json` says that each value is the JSON text of a file.
     """
-    if target.counted:
+    if target.stores_key:
         # Another call may create the table at the same time.
         created_elsewhere = (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable)
-        with _allowed(), suppress(*created_elsewhere):
-            await connection.execute(keys.MAKE)
+        with _explain_privilege_error(), suppress(*created_elsewhere):
+            await connection.execute(keys.CREATE_KEY_TABLE)
     async with connection.transaction():
-        if target.counted and not await _first(connection, target):
+        if target.stores_key and not await _store_call_key(connection, target):
             return None
-        columns = ", ".join(identifier(name) for name in reader.schema.names)
-        stage = f"CREATE TEMP TABLE {ROWS} ON COMMIT DROP AS SELECT {columns} FROM {target.name} WITH NO DATA"
+        columns = ", ".join(quote_sql_name(name) for name in reader.schema.names)
+        stage = f"CREATE TEMP TABLE {NEW_ROWS_NAME} ON COMMIT DROP AS SELECT {columns} FROM {target.name} WITH NO DATA"
         await connection.execute(stage.encode())
-        await _copy(connection, columns, reader, of_json)
-        for query in target.rows_without_key(reader.schema.names):
+        await _copy_rows(connection, columns, reader, of_json)
+        for query in target.make_missing_key_queries(reader.schema.names):
             cursor = await connection.execute(query.encode())
             column = await cursor.fetchone()
             if column is not None:
-                raise target.key_missing(column[0])
+                raise target.missing_key_error(column[0])
         if target.mode == "replace":
             await connection.execute(f"TRUNCATE {target.name}".encode())
-        statement = _merge(target, columns, reader.schema.names)
-        return await _merged(connection, target, statement)
+        statement = _make_merge_statement(target, columns, reader.schema.names)
+        return await _run_merge(connection, target, statement)
 
 
-async def _merged(connection: AsyncConnection[Any], target: TransferTarget, statement: str) -> int:
+async def _run_merge(
+    connection: AsyncConnection[Any], target: TransferTarget, statement: str
+) -> int:
     try:
         cursor = await connection.execute(statement.encode())
         return cursor.rowcount
     except psycopg.errors.InvalidColumnReference:
         if target.mode != "upsert":
             raise
-        key = ", ".join(map(identifier, target.key))
+        key = ", ".join(map(quote_sql_name, target.key))
         index = f"CREATE UNIQUE INDEX ON {target.name} ({key})"
         message = (
             f"{target.table} has no unique index on its key ({', '.join(target.key)}): {index}"
@@ -145,62 +149,66 @@ async def _merged(connection: AsyncConnection[Any], target: TransferTarget, stat
         raise SqlError("SINK_KEY_NOT_UNIQUE", message, "config") from None
 
 
-async def _first(connection: AsyncConnection[Any], target: TransferTarget) -> bool:
+async def _store_call_key(connection: AsyncConnection[Any], target: TransferTarget) -> bool:
     """Store the key of the call. False if it is stored already."""
-    statement = keys.keep("%s", "%s", "%s")
-    with _allowed():
-        cursor = await connection.execute(statement.encode(), target.once)
+    statement = keys.make_key_insert("%s", "%s", "%s")
+    with _explain_privilege_error():
+        cursor = await connection.execute(statement.encode(), target.call_key_fields)
         return cursor.rowcount == 1
 
 
 @contextmanager
-def _allowed() -> Iterator[None]:
+def _explain_privilege_error() -> Iterator[None]:
     """Explain a missing privilege on the table of keys."""
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        raise SqlError("SINK_FORBIDDEN", keys.FORBIDDEN, "auth") from error
+        raise SqlError("SINK_FORBIDDEN", keys.KEY_TABLE_FORBIDDEN, "auth") from error
 
 
-async def _copy(
-    connection: AsyncConnection[Any], columns: str, reader: Reader, of_json: bool
+async def _copy_rows(
+    connection: AsyncConnection[Any], columns: str, reader: RowSetReader, of_json: bool
 ) -> None:
     cursor = connection.cursor()
-    await cursor.execute(f"SELECT {columns} FROM {ROWS}".encode())
-    sink_columns = [_column(column.name, column.type_code) for column in cursor.description or ()]
-    async with cursor.copy(f"COPY {ROWS} ({columns}) FROM STDIN (FORMAT csv)".encode()) as copy:
+    await cursor.execute(f"SELECT {columns} FROM {NEW_ROWS_NAME}".encode())
+    sink_columns = [
+        _make_sink_column(column.name, column.type_code) for column in cursor.description or ()
+    ]
+    async with cursor.copy(
+        f"COPY {NEW_ROWS_NAME} ({columns}) FROM STDIN (FORMAT csv)".encode()
+    ) as copy:
         batches = reader.batches()
         while True:
-            data = await asyncio.to_thread(_written, batches, sink_columns, of_json)
+            data = await asyncio.to_thread(_encode_batch, batches, sink_columns, of_json)
             if data is None:
                 break
             await copy.write(data)
 
 
-def _column(name: str, oid: int) -> SinkColumn:
+def _make_sink_column(name: str, oid: int) -> SinkColumn:
     info = psycopg.adapters.types.get(oid)
     if info is None:
         return SinkColumn(name, "")
-    shape = SHAPES.get(info.name, "plain")
+    shape = SHAPES_BY_TYPE.get(info.name, "plain")
     return SinkColumn(name, info.name, shape, array=info.array_oid == oid)
 
 
-def _written(
+def _encode_batch(
     batches: Iterator[pa.RecordBatch], columns: list[SinkColumn], of_json: bool
 ) -> bytes | None:
     """The next batch of rows as CSV; None at the end."""
     batch = next(batches, None)
     if batch is None:
         return None
-    convert = _unquoted if of_json else _text
+    convert = _json_to_postgres_texts if of_json else _to_postgres_texts
     texts = [convert(values, column) for values, column in zip(batch.columns, columns, strict=True)]
     out = io.BytesIO()
     text_batch = pa.RecordBatch.from_arrays(texts, names=batch.schema.names)
-    csv.write_csv(text_batch, out, _CSV)
+    csv.write_csv(text_batch, out, _CSV_WRITE_OPTIONS)
     return out.getvalue()
 
 
-def _text(values: pa.Array, column: SinkColumn) -> pa.Array:
+def _to_postgres_texts(values: pa.Array, column: SinkColumn) -> pa.Array:
     """Convert values to texts that Postgres reads as the type of the column.
 
     A text of a file may be an array in JSON, or bytes in base64.
@@ -209,7 +217,7 @@ def _text(values: pa.Array, column: SinkColumn) -> pa.Array:
     if isinstance(kind, pa.JsonType):
         if not column.array:
             return values.storage
-        return _each(values.storage, column, _from_json)
+        return _convert_values(values.storage, column, _json_array_to_text)
     if isinstance(kind, pa.UuidType):
         texts = [None if value is None else str(value) for value in values.to_pylist()]
         return pa.array(texts, pa.string())
@@ -222,45 +230,47 @@ def _text(values: pa.Array, column: SinkColumn) -> pa.Array:
         texts = [None if value is None else "\\x" + value.hex() for value in values.to_pylist()]
         return pa.array(texts, pa.string())
     if pa.types.is_nested(kind):
-        return _each(values, column, lambda column, value: column.text(to_json(value)))
+        return _convert_values(
+            values, column, lambda column, value: column.format_value(to_json(value))
+        )
     if pa.types.is_string(kind):
         if column.array:
-            return _each(values, column, _from_json)
+            return _convert_values(values, column, _json_array_to_text)
         if column.shape == "bytes":
-            return _each(values, column, SinkColumn.text)
-    return moments.texts(values)
+            return _convert_values(values, column, SinkColumn.format_value)
+    return moments.format_moments(values)
 
 
-def _unquoted(values: pa.Array, column: SinkColumn) -> pa.Array:
+def _json_to_postgres_texts(values: pa.Array, column: SinkColumn) -> pa.Array:
     """Convert the JSON texts of a file to texts that Postgres reads.
 
     A JSON string is used without its quotes, also in a column of numbers: it may be a NaN, or a
     number that no double can hold.
     """
     if not isinstance(values.type, pa.JsonType):
-        return _text(values, column)
+        return _to_postgres_texts(values, column)
     if column.shape == "json" and not column.array:
-        return _text(values, column)
-    return _each(values.storage, column, _said)
+        return _to_postgres_texts(values, column)
+    return _convert_values(values.storage, column, _json_to_text)
 
 
-def _said(column: SinkColumn, text: str | None) -> str | None:
+def _json_to_text(column: SinkColumn, text: str | None) -> str | None:
     if text is not None and text.startswith('"'):
-        return column.text(json.loads(text))
-    return _from_json(column, text)
+        return column.format_value(json.loads(text))
+    return _json_array_to_text(column, text)
 
 
-def _each(
+def _convert_values(
     values: pa.Array, column: SinkColumn, text: Callable[[SinkColumn, Any], str | None]
 ) -> pa.Array:
     try:
-        texts = [text(column, value) for value in moments.listed(values)]
+        texts = [text(column, value) for value in moments.list_python_values(values)]
         return pa.array(texts, pa.string())
     except ValueError as error:
         raise SqlError("SINK_VALUE", f"column {column.name!r}: a value {error}", "data") from None
 
 
-def _from_json(column: SinkColumn, text: str | None) -> str | None:
+def _json_array_to_text(column: SinkColumn, text: str | None) -> str | None:
     """The text of an array in JSON. Any other text may be an array in the syntax of Postgres."""
     if text is None:
         return None
@@ -269,30 +279,30 @@ def _from_json(column: SinkColumn, text: str | None) -> str | None:
     except json.JSONDecodeError:
         return text
     if isinstance(value, list):
-        return column.text(value)
+        return column.format_value(value)
     return text
 
 
-def _merge(target: TransferTarget, columns: str, names: list[str]) -> str:
+def _make_merge_statement(target: TransferTarget, columns: str, names: list[str]) -> str:
     """The statement that moves the new rows into the target."""
     if target.mode != "upsert":
-        return f"INSERT INTO {target.name} ({columns}) SELECT {columns} FROM {ROWS}"
-    key = ", ".join(map(identifier, target.key))
-    others = [identifier(name) for name in names if name not in target.key]
+        return f"INSERT INTO {target.name} ({columns}) SELECT {columns} FROM {NEW_ROWS_NAME}"
+    key = ", ".join(map(quote_sql_name, target.key))
+    others = [quote_sql_name(name) for name in names if name not in target.key]
     action = "NOTHING"
     if others:
         action = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
-    last = f"SELECT DISTINCT ON ({key}) {columns} FROM {ROWS} ORDER BY {key}, ctid DESC"
+    last = f"SELECT DISTINCT ON ({key}) {columns} FROM {NEW_ROWS_NAME} ORDER BY {key}, ctid DESC"
     return f"INSERT INTO {target.name} ({columns}) {last} ON CONFLICT ({key}) DO {action}"
 
 
 # ---- DuckDB --------------------------------------------------------------------------------------
 
 
-class _Writing:
+class _DuckdbWrite:
     """A connection with the rows as a view. Another thread may call `interrupt` only."""
 
-    def __init__(self, target: TransferTarget, reader: Reader, staging: Staging) -> None:
+    def __init__(self, target: TransferTarget, reader: RowSetReader, staging: Staging) -> None:
         self._target = target
         self._reader = reader
         self._staging = staging
@@ -302,84 +312,88 @@ class _Writing:
         if self._connection is not None:
             self._connection.interrupt()
 
-    def tables(self) -> int | None:
+    def write_table(self) -> int | None:
         """Write the rows. Returns their number; None if an earlier call wrote them."""
         with ExitStack() as stack:
-            connection = self._opened(stack, self._target.database or ":memory:")
+            connection = self._open_connection(stack, self._target.database or ":memory:")
             connection.begin()
-            written = self._insert(connection)
+            written = self._insert_rows(connection)
             connection.commit()
             return written
 
-    def _opened(self, stack: ExitStack, database: str) -> duckdb.DuckDBPyConnection:
-        connection = stack.enter_context(duckdb.connect(database, config=SETTINGS))
+    def _open_connection(self, stack: ExitStack, database: str) -> duckdb.DuckDBPyConnection:
+        connection = stack.enter_context(duckdb.connect(database, config=CONNECTION_SETTINGS))
         self._connection = connection
-        stack.enter_context(registered(connection, ROWS, self._reader, self._staging))
+        stack.enter_context(register_input(connection, NEW_ROWS_NAME, self._reader, self._staging))
         return connection
 
-    def _insert(self, connection: duckdb.DuckDBPyConnection) -> int | None:
+    def _insert_rows(self, connection: duckdb.DuckDBPyConnection) -> int | None:
         target = self._target
-        if target.counted:
-            connection.execute(keys.MAKE)
-            statement = keys.keep("?", "?", "?")
-            inserted = connection.execute(statement, target.once).fetchone()
+        if target.stores_key:
+            connection.execute(keys.CREATE_KEY_TABLE)
+            statement = keys.make_key_insert("?", "?", "?")
+            inserted = connection.execute(statement, target.call_key_fields).fetchone()
             if inserted == (0,):
                 return None
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {ROWS} LIMIT 0")
-        self._check(connection)
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {target.name} AS FROM {NEW_ROWS_NAME} LIMIT 0"
+        )
+        self._check_new_rows(connection)
         if target.mode == "replace":
             connection.execute(f"DELETE FROM {target.name}")
-        rows = f"FROM {ROWS}"
+        rows = f"FROM {NEW_ROWS_NAME}"
         if target.mode == "upsert":
-            key = ", ".join(map(identifier, target.key))
+            key = ", ".join(map(quote_sql_name, target.key))
             connection.execute(
-                f"DELETE FROM {target.name} WHERE ({key}) IN (FROM {ROWS} SELECT ({key}))"
+                f"DELETE FROM {target.name} WHERE ({key}) IN (FROM {NEW_ROWS_NAME} SELECT ({key}))"
             )
-            rows = f"FROM (SELECT *, row_number() OVER () AS noetl_row FROM {ROWS}) SELECT * EXCLUDE (noetl_row)"
+            rows = f"FROM (SELECT *, row_number() OVER () AS noetl_row FROM {NEW_ROWS_NAME}) SELECT * EXCLUDE (noetl_row)"
             rows += f" QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY noetl_row DESC) = 1"
         result = connection.execute(f"INSERT INTO {target.name} BY NAME ({rows})")
         [count] = result.fetchone() or (0,)
         return int(count)
 
-    def _check(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _check_new_rows(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Refuse rows without a key, and values that DuckDB would change."""
         target = self._target
         known = {name.lower() for name in self._reader.schema.names}  # DuckDB ignores the case
         key_columns = [name for name in target.key if name.lower() in known]
-        for query in target.rows_without_key(key_columns):
+        for query in target.make_missing_key_queries(key_columns):
             key_column = connection.execute(query).fetchone()
             if key_column is not None:
-                raise target.key_missing(key_column[0])
-        misfit = first_misfit(connection, ROWS, target.name)
+                raise target.missing_key_error(key_column[0])
+        misfit = find_misfit(connection, NEW_ROWS_NAME, target.name)
         if misfit is not None:
             column, reason = misfit
             message = f"column {column!r}: a value {reason}; cast or round it in the source"
             raise SqlError("SINK_VALUE", message, "data")
 
 
-async def into_duckdb(target: TransferTarget, reader: Reader, staging: Staging) -> int | None:
-    writing = _Writing(target, reader, staging)
-    count: int | None = await in_thread(writing.tables, writing.interrupt, "duckdb")
+async def write_to_duckdb(
+    target: TransferTarget, reader: RowSetReader, staging: Staging
+) -> int | None:
+    writing = _DuckdbWrite(target, reader, staging)
+    count: int | None = await run_in_thread(writing.write_table, writing.interrupt, "duckdb")
     return count
 
 
 # ---- files ---------------------------------------------------------------------------------------
 
 
-async def into_file(target: TransferTarget, reader: Reader) -> int | None:
-    path, format = place(target)
+async def write_to_file(target: TransferTarget, reader: RowSetReader) -> int | None:
+    path, format = find_file_path(target)
     if target.mode != "replace" and await asyncio.to_thread(path.exists):
         return None
-    return await files.copied(path, format, reader)
+    return await files.copy_rows(path, format, reader)
 
 
-def place(target: TransferTarget) -> tuple[Path, str]:
+def find_file_path(target: TransferTarget) -> tuple[Path, str]:
     """The path and the format of the file to write."""
     if not target.path:
         raise SqlError("SINK_PATH", "a file target needs `path`", "config")
     path = Path(target.path)
     format = (target.format or path.suffix.removeprefix(".") or "parquet").lower()
-    if format not in files.FORMATS:
+    if format not in files.SUFFIXES_BY_FORMAT:
         message = f"a file is parquet, csv, json or jsonl, not {format!r}: say `format`"
         raise SqlError("SINK_FORMAT", message, "config")
     if target.mode == "upsert":
@@ -387,7 +401,7 @@ def place(target: TransferTarget) -> tuple[Path, str]:
         raise SqlError("SINK_MODE", message, "config")
     if target.mode == "replace":
         return path, format
-    key = target.once[0]
+    key = target.call_key_fields[0]
     if path.suffix:
         return path.with_stem(f"{path.stem}-{key}"), format
-    return path / f"{key}{files.FORMATS[format]}", format
+    return path / f"{key}{files.SUFFIXES_BY_FORMAT[format]}", format

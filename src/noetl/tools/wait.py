@@ -16,17 +16,17 @@ class Wait:
     async def run(self, call: Call) -> Suspend | Failed:
         config = {name: value for name, value in call.config.items() if value is not None}
         try:
-            return _suspend(config, call)
+            return _make_suspend(config, call)
         except ValueError as error:
             return Failed(Failure(code="WAIT_INVALID", kind="config", message=str(error)))
 
 
-def _suspend(config: dict[str, Any], call: Call) -> Suspend:
+def _make_suspend(config: dict[str, Any], call: Call) -> Suspend:
     if "duration" in config:
-        delay = durations.micros(config["duration"])
+        delay = durations.parse_micros(config["duration"])
         return Suspend("time", delay=delay, timeout=call.timeout)
     if "until" in config:
-        until = moment(config["until"])
+        until = parse_time(config["until"])
         return Suspend("time", until=until, timeout=call.timeout)
     if "signal" in config:
         signal = str(config["signal"])
@@ -37,7 +37,7 @@ def _suspend(config: dict[str, Any], call: Call) -> Suspend:
     raise ValueError("wait takes one of duration, until, signal, approval; all of them are null")
 
 
-def moment(text: Any) -> Micros:
+def parse_time(text: Any) -> Micros:
     """Parse an ISO 8601 time. A time without a zone is UTC."""
     try:
         time = datetime.fromisoformat(str(text))

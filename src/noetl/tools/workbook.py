@@ -9,27 +9,27 @@ from typing import Any
 from noetl.model.errors import Failure
 from noetl.playbook.model import Task, WorkbookCall
 
-DEEPEST = 8
+MAX_WORKBOOK_DEPTH = 8
 
 
-def called(task: Task, workbook: Mapping[str, Task]) -> Task | Failure:
+def resolve_workbook_call(task: Task, workbook: Mapping[str, Task]) -> Task | Failure:
     """The task to run: the workbook's kind and fields with the caller's name.
 
     The caller's fields win.
     """
-    for _ in range(DEEPEST):
+    for _ in range(MAX_WORKBOOK_DEPTH):
         if not isinstance(task, WorkbookCall):
             return task
         workbook_task = workbook.get(task.task)
         if workbook_task is None:
             message = f"the workbook has no task {task.task!r}"
             return Failure(code="WORKBOOK_TASK_MISSING", kind="config", message=message)
-        task = _under(task, workbook_task)
-    message = f"workbook tasks call each other more than {DEEPEST} deep"
+        task = _merge_into_task(task, workbook_task)
+    message = f"workbook tasks call each other more than {MAX_WORKBOOK_DEPTH} deep"
     return Failure(code="WORKBOOK_CYCLE", kind="config", message=message)
 
 
-def _under(caller: WorkbookCall, task: Task) -> Task:
+def _merge_into_task(caller: WorkbookCall, task: Task) -> Task:
     """The workbook's task with the fields that the caller sets."""
     changes: dict[str, Any] = {
         "name": caller.name,

@@ -16,9 +16,9 @@ from cronsim import CronSim, CronSimError
 from noetl.model.ids import Micros
 from noetl.triggers.port import Cron, Every, Rule
 
-SECOND: Micros = 1_000_000
-DAY = 86_400 * SECOND
-NAMED = {
+SECOND_MICROS: Micros = 1_000_000
+DAY_MICROS = 86_400 * SECOND_MICROS
+NAMED_EXPRESSIONS = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
     "@weekly": "0 0 * * 0",
@@ -27,11 +27,11 @@ NAMED = {
 }
 
 
-def check(rule: Rule) -> None:
+def check_rule(rule: Rule) -> None:
     """Raise ValueError, with the reason, if the rule is not valid."""
     match rule:
         case Every():
-            if rule.interval < SECOND:
+            if rule.interval < SECOND_MICROS:
                 raise ValueError("an interval is at least a second")
         case Cron():
             _check_cron(rule)
@@ -39,48 +39,50 @@ def check(rule: Rule) -> None:
 
 def _check_cron(rule: Cron) -> None:
     try:
-        _zone(rule.zone)
+        _load_zone(rule.zone)
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(
             f"there is no time zone {rule.zone[:100]!r}: write it as Europe/Berlin or UTC"
         ) from error
-    fields = len(_spelled(rule).split())
+    fields = len(_expand_expression(rule).split())
     if fields != 5:
+        named = ", ".join(NAMED_EXPRESSIONS)
         raise ValueError(
-            f"{rule.expression[:100]!r} has {fields} fields: write minute hour day month weekday, or one of {', '.join(NAMED)}"
+            f"{rule.expression[:100]!r} has {fields} fields: write minute hour day month weekday, "
+            f"or one of {named}"
         )
     try:
-        slot = following(rule, 0)
+        slot = find_next_slot(rule, 0)
     except CronSimError as error:
         raise ValueError(f"{rule.expression[:100]!r}: {str(error).lower()}") from error
     if slot is None:
         raise ValueError(f"{rule.expression[:100]!r} never comes")
 
 
-def slots(rule: Rule, after: Micros) -> Iterator[Micros]:
+def iterate_slots(rule: Rule, after: Micros) -> Iterator[Micros]:
     """Every slot later than `after`, in order."""
     if isinstance(rule, Every):
-        return _every(rule, after)
-    return _cron(rule, after)
+        return _iterate_interval_slots(rule, after)
+    return _iterate_cron_slots(rule, after)
 
 
-def following(rule: Rule, after: Micros) -> Micros | None:
+def find_next_slot(rule: Rule, after: Micros) -> Micros | None:
     """The first slot later than `after`."""
-    return next(slots(rule, after), None)
+    return next(iterate_slots(rule, after), None)
 
 
-def upcoming(rule: Rule, after: Micros, count: int) -> list[Micros]:
-    return list(islice(slots(rule, after), count))
+def list_upcoming_slots(rule: Rule, after: Micros, count: int) -> list[Micros]:
+    return list(islice(iterate_slots(rule, after), count))
 
 
-def last(rule: Rule, first: Micros, until: Micros) -> Micros:
+def find_last_slot(rule: Rule, first: Micros, until: Micros) -> Micros:
     """The last slot up to `until`. `first` is a slot before it.
 
     Searches the last hours first, and goes further back only if it finds none.
     """
-    for span in (DAY // 12, 2 * DAY, 62 * DAY, until - first + 1):
+    for span in (DAY_MICROS // 12, 2 * DAY_MICROS, 62 * DAY_MICROS, until - first + 1):
         latest = None
-        for slot in slots(rule, until - span):
+        for slot in iterate_slots(rule, until - span):
             if slot > until:
                 break
             latest = slot
@@ -89,37 +91,37 @@ def last(rule: Rule, first: Micros, until: Micros) -> Micros:
     return first
 
 
-def local(rule: Rule, at: Micros) -> str:
+def format_local_time(rule: Rule, at: Micros) -> str:
     """The time in ISO 8601 in the time zone of the rule, to the second."""
     zone = rule.zone if isinstance(rule, Cron) else "UTC"
-    return datetime.fromtimestamp(at // SECOND, _zone(zone)).isoformat()
+    return datetime.fromtimestamp(at // SECOND_MICROS, _load_zone(zone)).isoformat()
 
 
-def _every(rule: Every, after: Micros) -> Iterator[Micros]:
+def _iterate_interval_slots(rule: Every, after: Micros) -> Iterator[Micros]:
     number = (after - rule.anchor) // rule.interval
     while True:
         number += 1
         yield rule.anchor + number * rule.interval
 
 
-def _cron(rule: Cron, after: Micros) -> Iterator[Micros]:
+def _iterate_cron_slots(rule: Cron, after: Micros) -> Iterator[Micros]:
     """The slots of a cron rule.
 
     The library uses local time: it may repeat a past slot in an hour that occurs twice.
     """
     latest = after
-    start = datetime.fromtimestamp(after // SECOND, _zone(rule.zone))
-    for time in CronSim(_spelled(rule), start):
-        slot = round(time.timestamp()) * SECOND
+    start = datetime.fromtimestamp(after // SECOND_MICROS, _load_zone(rule.zone))
+    for time in CronSim(_expand_expression(rule), start):
+        slot = round(time.timestamp()) * SECOND_MICROS
         if slot > latest:
             latest = slot
             yield slot
 
 
-def _spelled(rule: Cron) -> str:
-    return NAMED.get(rule.expression.strip().lower(), rule.expression)
+def _expand_expression(rule: Cron) -> str:
+    return NAMED_EXPRESSIONS.get(rule.expression.strip().lower(), rule.expression)
 
 
 @lru_cache(maxsize=64)
-def _zone(name: str) -> ZoneInfo:
+def _load_zone(name: str) -> ZoneInfo:
     return ZoneInfo(name)

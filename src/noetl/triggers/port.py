@@ -61,7 +61,7 @@ class Schedule(ScheduleDefinition, frozen=True, kw_only=True):
     changed_at: Micros
 
 
-class Due(Struct, frozen=True):
+class DueSchedule(Struct, frozen=True):
     """A due schedule.
 
     `now` is the store's time. `busy` means that its last execution still runs.
@@ -72,19 +72,21 @@ class Due(Struct, frozen=True):
     busy: bool
 
 
-Begin = tuple[Start, dict[str, Any]]  # an execution to start, and its workload
+ScheduledStart = tuple[Start, dict[str, Any]]  # an execution to start, and its workload
 
 
 class Schedules(Protocol):
-    async def put(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
+    async def put_schedule(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
         """Create a schedule, or replace the definition of the one with this name.
 
         Its state stays.
         """
         ...
 
-    async def find(self, tenant: Tenant, name: str) -> Schedule | None: ...
-    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]:
+    async def find_schedule(self, tenant: Tenant, name: str) -> Schedule | None: ...
+    async def list_schedules(
+        self, tenant: Tenant, after: str = "", limit: int = 100
+    ) -> list[Schedule]:
         """The schedules with names after `after`, by name."""
         ...
 
@@ -94,11 +96,11 @@ class Schedules(Protocol):
     ) -> Schedule | None: ...
     async def delete(self, tenant: Tenant, name: str) -> bool: ...
 
-    async def due(self, limit: int) -> list[Due]:
+    async def list_due(self, limit: int) -> list[DueSchedule]:
         """The schedules that are not paused and have a slot that may start."""
         ...
 
-    async def move(self, after: Schedule, starts: Sequence[Begin]) -> bool:
+    async def commit_turn(self, after: Schedule, starts: Sequence[ScheduledStart]) -> bool:
         """Store the state of `after` and start these executions, in one transaction.
 
         Does nothing and returns False if the stored revision is not the one of `after`.
@@ -126,12 +128,12 @@ class Hook(HookDefinition, frozen=True, kw_only=True):
 
 
 class Hooks(Protocol):
-    async def put(self, call: HookDefinition) -> Hook:
+    async def put_hook(self, call: HookDefinition) -> Hook:
         """Create a hook, or replace the definition of the one with this name."""
         ...
 
-    async def find(self, tenant: Tenant, name: str) -> Hook | None: ...
-    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
+    async def find_hook(self, tenant: Tenant, name: str) -> Hook | None: ...
+    async def list_hooks(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
         """The hooks with names after `after`, by name."""
         ...
 

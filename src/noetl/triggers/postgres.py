@@ -11,12 +11,20 @@ import msgspec
 from noetl.database import Database, Record
 from noetl.model import codec
 from noetl.model.ids import ExecutionId, Micros, Tenant, shard_of
-from noetl.sql import Query, load
-from noetl.triggers.port import Begin, Due, Hook, HookDefinition, Rule, Schedule, ScheduleDefinition
+from noetl.sql import Query, load_queries
+from noetl.triggers.port import (
+    DueSchedule,
+    Hook,
+    HookDefinition,
+    Rule,
+    Schedule,
+    ScheduleDefinition,
+    ScheduledStart,
+)
 
-_SCHEDULES = load(Path(__file__).with_name("schedules.sql"))
-_HOOKS = load(Path(__file__).with_name("hooks.sql"))
-_rule = msgspec.json.Decoder(Rule)
+_SCHEDULES = load_queries(Path(__file__).with_name("schedules.sql"))
+_HOOKS = load_queries(Path(__file__).with_name("hooks.sql"))
+_RULE_DECODER = msgspec.json.Decoder(Rule)
 
 
 class SchedulesPostgres:
@@ -25,8 +33,8 @@ class SchedulesPostgres:
         self._background = database.background
         self._shards = shards
 
-    async def put(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
-        row = await self._changed(
+    async def put_schedule(self, wanted: ScheduleDefinition, next_at: Micros) -> Schedule:
+        row = await self._update_schedule(
             _SCHEDULES["put"],
             tenant=wanted.tenant,
             name=wanted.name,
@@ -41,31 +49,35 @@ class SchedulesPostgres:
         assert row is not None
         return row
 
-    async def find(self, tenant: Tenant, name: str) -> Schedule | None:
+    async def find_schedule(self, tenant: Tenant, name: str) -> Schedule | None:
         rows = await self._main.read(_SCHEDULES["find"], tenant=tenant, name=name)
         if not rows:
             return None
-        return _schedule(rows[0])
+        return _make_schedule(rows[0])
 
-    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Schedule]:
+    async def list_schedules(
+        self, tenant: Tenant, after: str = "", limit: int = 100
+    ) -> list[Schedule]:
         rows = await self._main.read(_SCHEDULES["stored"], tenant=tenant, after=after, limit=limit)
-        return [_schedule(row) for row in rows]
+        return [_make_schedule(row) for row in rows]
 
     async def pause(self, tenant: Tenant, name: str) -> Schedule | None:
-        return await self._changed(_SCHEDULES["pause"], tenant=tenant, name=name)
+        return await self._update_schedule(_SCHEDULES["pause"], tenant=tenant, name=name)
 
     async def resume(self, tenant: Tenant, name: str, next_at: Micros | None) -> Schedule | None:
-        return await self._changed(_SCHEDULES["resume"], tenant=tenant, name=name, next_at=next_at)
+        return await self._update_schedule(
+            _SCHEDULES["resume"], tenant=tenant, name=name, next_at=next_at
+        )
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         rows = await self._main.write(_SCHEDULES["delete"], tenant=tenant, name=name)
         return bool(rows)
 
-    async def due(self, limit: int) -> list[Due]:
+    async def list_due(self, limit: int) -> list[DueSchedule]:
         rows = await self._background.read(_SCHEDULES["due"], limit=limit)
-        return [Due(_schedule(row), row["now"], row["busy"]) for row in rows]
+        return [DueSchedule(_make_schedule(row), row["now"], row["busy"]) for row in rows]
 
-    async def move(self, after: Schedule, starts: Sequence[Begin]) -> bool:
+    async def commit_turn(self, after: Schedule, starts: Sequence[ScheduledStart]) -> bool:
         messages = [start for start, _ in starts]
         last_execution = None
         if after.last_execution is not None:
@@ -90,7 +102,7 @@ class SchedulesPostgres:
         )
         return bool(row["moved"])
 
-    async def _changed(self, query: Query, **values: object) -> Schedule | None:
+    async def _update_schedule(self, query: Query, **values: object) -> Schedule | None:
         """Run a query that changes one schedule, and read the schedule."""
         rows = await self._main.write(query, **values)
         tenant = values["tenant"]
@@ -99,10 +111,10 @@ class SchedulesPostgres:
         assert isinstance(name, str)
         if not rows:
             return None
-        return await self.find(Tenant(tenant), name)
+        return await self.find_schedule(Tenant(tenant), name)
 
 
-def _schedule(row: Record) -> Schedule:
+def _make_schedule(row: Record) -> Schedule:
     """A row as a schedule.
 
     All queries have the same order of columns. The one of due schedules adds two at the end.
@@ -115,7 +127,7 @@ def _schedule(row: Record) -> Schedule:
         name=row[1],
         path=row[2],
         version=row[3],
-        rule=_rule.decode(row[4]),
+        rule=_RULE_DECODER.decode(row[4]),
         payload=msgspec.json.decode(row[5]),
         catch_up=row[6],
         overlap=row[7],
@@ -137,27 +149,27 @@ class HooksPostgres:
     def __init__(self, database: Database) -> None:
         self._pool = database.main
 
-    async def put(self, call: HookDefinition) -> Hook:
+    async def put_hook(self, call: HookDefinition) -> Hook:
         fields = msgspec.structs.asdict(call)
         (row,) = await self._pool.write(_HOOKS["put"], **fields)
-        return _hook(row)
+        return _make_hook(row)
 
-    async def find(self, tenant: Tenant, name: str) -> Hook | None:
+    async def find_hook(self, tenant: Tenant, name: str) -> Hook | None:
         rows = await self._pool.read(_HOOKS["find"], tenant=tenant, name=name)
         if not rows:
             return None
-        return _hook(rows[0])
+        return _make_hook(rows[0])
 
-    async def stored(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
+    async def list_hooks(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
         rows = await self._pool.read(_HOOKS["stored"], tenant=tenant, after=after, limit=limit)
-        return [_hook(row) for row in rows]
+        return [_make_hook(row) for row in rows]
 
     async def delete(self, tenant: Tenant, name: str) -> bool:
         rows = await self._pool.write(_HOOKS["delete"], tenant=tenant, name=name)
         return bool(rows)
 
 
-def _hook(row: Record) -> Hook:
+def _make_hook(row: Record) -> Hook:
     return Hook(
         tenant=Tenant(row[0]),
         name=row[1],

@@ -6,24 +6,24 @@ from msgspec.structs import replace
 
 from noetl.model.ids import Micros
 from noetl.triggers import calendar
-from noetl.triggers.port import Due, Schedule
+from noetl.triggers.port import DueSchedule, Schedule
 
 # A slot that is later than this was missed: the catch-up policy decides about it.
-GRACE = 10 * calendar.SECOND
-MOST = 20  # slots of one turn, including those that wait; later ones stay in the calendar
+MISSED_AFTER_MICROS = 10 * calendar.SECOND_MICROS
+MAX_TURN_SLOTS = 20  # slots of one turn, including those that wait; later ones stay in the calendar
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerTurn:
+class ScheduleTurn:
     """The slots to start now, and the schedule afterwards."""
 
     starts: tuple[Micros, ...]
     after: Schedule
 
 
-def turn(due: Due) -> TriggerTurn:
+def decide_turn(due: DueSchedule) -> ScheduleTurn:
     schedule = due.schedule
-    slots, next_at = _taken(schedule, due.now)
+    slots, next_at = _take_slots(schedule, due.now)
     ready = (*schedule.waiting, *slots)
     if schedule.overlap == "allow":
         starts = ready
@@ -37,25 +37,25 @@ def turn(due: Due) -> TriggerTurn:
     else:
         skipped = schedule.skipped + len(rest)
         after = replace(schedule, next_at=next_at, waiting=(), skipped=skipped)
-    return TriggerTurn(starts, after)
+    return ScheduleTurn(starts, after)
 
 
-def _taken(schedule: Schedule, now: Micros) -> tuple[tuple[Micros, ...], Micros | None]:
+def _take_slots(schedule: Schedule, now: Micros) -> tuple[tuple[Micros, ...], Micros | None]:
     """The slots that have come and are to run, and the first slot after them."""
     first = schedule.next_at
-    room = MOST - len(schedule.waiting)
+    room = MAX_TURN_SLOTS - len(schedule.waiting)
     if first is None or first > now or room <= 0:
         return (), first
     begin = first
     if schedule.catch_up != "all":
-        begin = max(first, now - GRACE)
+        begin = max(first, now - MISSED_AFTER_MICROS)
     slots: list[Micros] = []
     later: Micros | None = None
-    for slot in calendar.slots(schedule.rule, begin - 1):
+    for slot in calendar.iterate_slots(schedule.rule, begin - 1):
         if slot > now or len(slots) == room:
             later = slot
             break
         slots.append(slot)
     if not slots and schedule.catch_up == "last":
-        slots = [calendar.last(schedule.rule, first, now)]
+        slots = [calendar.find_last_slot(schedule.rule, first, now)]
     return tuple(slots), later

@@ -21,32 +21,39 @@ from uuid import uuid4
 
 from noetl.model.commands import DEFAULT_POOL
 from noetl.model.errors import Conflict
-from noetl.model.exchange import holder
+from noetl.model.exchange import make_holder_name
 from noetl.model.ids import Micros
-from noetl.pipeline.redaction import Clean, Redactor
-from noetl.results.kv import Blobs, PayloadCache
+from noetl.pipeline.redaction import RedactingFilter, Redactor
+from noetl.results.kv import BlobServers, PayloadCache
 from noetl.results.router import ResultRouter
-from noetl.settings import ShardSettings, Storage, WorkerProcessSettings
+from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings
 from noetl.tools import registry
-from noetl.tools.credentials import Credentials, EnvCredentials, FirstOf, missing
+from noetl.tools.credentials import (
+    ChainedCredentials,
+    Credentials,
+    EnvCredentials,
+    missing_credential,
+)
 from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import FileSpool, MemorySpool, Spool
-from noetl.worker.stores import large, shared_cache
+from noetl.worker.stores import connect_shared_cache, open_large_results
 from noetl.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
-FAREWELL = 2.0  # seconds to stop and hand back the commands that still run
-FIRST_SWEEP = 600.0  # seconds after the start, so that a short-lived process never sweeps
-NAMES = 1000  # workers on one machine without a configured name
+HAND_BACK_TIMEOUT_S = 2.0  # seconds to stop and hand back the commands that still run
+FIRST_SWEEP_DELAY_S = 600.0  # seconds after the start, so that a short-lived process never sweeps
+MAX_UNNAMED_WORKERS = 1000  # workers on one machine without a configured name
 
 
-Find = Callable[[], str | None]  # the address of the database for users' tables, if there is one
+FindDatabase = Callable[
+    [], str | None
+]  # the address of the database for users' tables, if there is one
 
 
-def nowhere() -> None:
+def find_no_database() -> None:
     """Find no database for users' tables."""
 
 
@@ -56,11 +63,11 @@ class SystemClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WorkerOptions:
     """The options of one worker process."""
 
     home: Path
-    storage: Storage
+    storage: StorageSettings
     name: str | None = None
     pools: tuple[str, ...] = (DEFAULT_POOL,)
     slots: int = 16
@@ -68,18 +75,18 @@ class Options:
     drain: float = 30.0  # seconds that running commands have when the worker is told to stop
     lease: float = 6.0  # seconds, as the servers grant it
     # Tools that the caller adds, by kind.
-    tools: Mapping[str, registry.Make] = field(default_factory=dict)
+    tools: Mapping[str, registry.ToolFactory] = field(default_factory=dict)
     # The address of the users' database on this machine, with its password.
-    find_data: Find = nowhere
+    find_data: FindDatabase = find_no_database
 
 
-def options(
+def make_options(
     home: Path,
     work: WorkerProcessSettings,
     shards: ShardSettings,
-    storage: Storage,
-) -> Options:
-    return Options(
+    storage: StorageSettings,
+) -> WorkerOptions:
+    return WorkerOptions(
         home=home,
         storage=storage,
         name=work.worker_id,
@@ -91,20 +98,20 @@ def options(
     )
 
 
-class Wired:
+class WiredWorker:
     """A worker with its store, tools, credentials and redactor."""
 
     def __init__(
         self,
         channel: Channel,
-        options: Options,
+        options: WorkerOptions,
         name: str,
         spool: Spool,
     ) -> None:
         self.name = name
         self.incarnation = uuid4().hex[:8]
         self._options = options
-        self._registry = registry.default(options.tools)
+        self._registry = registry.make_registry(options.tools)
         settings = WorkerSettings(
             worker_id=name,
             incarnation=self.incarnation,
@@ -117,10 +124,10 @@ class Wired:
         )
         self._channel = channel
         self._store = open_store(
-            channel, options.home, options.storage, shared_cache(options.storage)
+            channel, options.home, options.storage, connect_shared_cache(options.storage)
         )
         redactor = Redactor()
-        self._clean = Clean(redactor)
+        self._clean = RedactingFilter(redactor)
         self._worker = Worker(
             channel,
             self._store,
@@ -128,25 +135,25 @@ class Wired:
             SystemClock(),
             spool,
             settings,
-            credentials=credentials(channel, options.find_data),
+            credentials=make_credentials(channel, options.find_data),
             redactor=redactor,
         )
 
     @property
     def holder(self) -> str:
         """The name that the leases of its commands carry."""
-        return holder(self.name, self.incarnation)
+        return make_holder_name(self.name, self.incarnation)
 
     @property
-    def held(self) -> int:
-        return len(self._worker.holds)
+    def held_count(self) -> int:
+        return len(self._worker.held_leases)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until the worker has drained, or its time to drain is over."""
-        with _cleaned(self._clean):
-            await self._run(stop)
+        with _redact_logs(self._clean):
+            await self._run_until_stopped(stop)
 
-    async def _run(self, stop: asyncio.Event) -> None:
+    async def _run_until_stopped(self, stop: asyncio.Event) -> None:
         log.info(
             "worker started", extra={"worker": self.holder, "pools": ",".join(self._options.pools)}
         )
@@ -154,11 +161,11 @@ class Wired:
         await self._registry.start("python")
         running = asyncio.ensure_future(self._worker.run())
         stopping = asyncio.ensure_future(stop.wait())
-        sweeping = asyncio.ensure_future(self._sweep())
+        sweeping = asyncio.ensure_future(self._sweep_orphans())
         try:
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
-                await self._drain(running)
+                await self._drain_worker(running)
         finally:
             for task in (running, stopping, sweeping):
                 task.cancel()
@@ -168,39 +175,41 @@ class Wired:
         if not running.cancelled():
             running.result()
 
-    async def _sweep(self) -> None:
+    async def _sweep_orphans(self) -> None:
         """From time to time, delete payloads that no reference names from the store of large
         results."""
         storage = self._options.storage
-        await asyncio.sleep(min(FIRST_SWEEP, storage.storage_sweep_sec))
+        await asyncio.sleep(min(FIRST_SWEEP_DELAY_S, storage.storage_sweep_sec))
         while True:
             oldest = time.time() - storage.storage_orphan_age_sec
             try:
-                swept = await self._store.sweep(self._channel.orphans, oldest)
+                swept = await self._store.sweep_orphans(self._channel.find_orphans, oldest)
                 log.info("orphans swept", extra=asdict(swept))
             except Exception as error:  # a loop that must survive
                 log.warning("orphans not swept", extra={"error": str(error)})
             await asyncio.sleep(storage.storage_sweep_sec)
 
-    async def _drain(self, running: "asyncio.Future[None]") -> None:
-        log.info("worker drains", extra={"worker": self.holder, "held": self.held})
+    async def _drain_worker(self, running: "asyncio.Future[None]") -> None:
+        log.info("worker drains", extra={"worker": self.holder, "held": self.held_count})
         self._worker.drain()
         await asyncio.wait((running,), timeout=self._options.drain)
         if running.done():
             return
-        log.warning("worker hands work back", extra={"worker": self.holder, "held": self.held})
+        log.warning(
+            "worker hands work back", extra={"worker": self.holder, "held": self.held_count}
+        )
         self._worker.hand_back()
-        await asyncio.wait((running,), timeout=FAREWELL)
+        await asyncio.wait((running,), timeout=HAND_BACK_TIMEOUT_S)
         if not running.done():
             log.warning(
-                "worker leaves work behind", extra={"worker": self.holder, "held": self.held}
+                "worker leaves work behind", extra={"worker": self.holder, "held": self.held_count}
             )
 
 
-def credentials(channel: Channel, find: Find) -> Credentials:
+def make_credentials(channel: Channel, find: FindDatabase) -> Credentials:
     """The credentials of the environment, the stored ones, and `local`, the database for users'
     tables."""
-    return FirstOf([EnvCredentials(), StoredCredentials(channel), LocalDatabase(find)])
+    return ChainedCredentials([EnvCredentials(), StoredCredentials(channel), LocalDatabase(find)])
 
 
 class LocalDatabase:
@@ -209,20 +218,20 @@ class LocalDatabase:
     Its address is looked up at each use, because a worker may start before the database.
     """
 
-    def __init__(self, find: Find) -> None:
+    def __init__(self, find: FindDatabase) -> None:
         self._find = find
 
     async def get(self, name: str) -> dict[str, Any]:
         if name != "local":
-            raise missing(name)
+            raise missing_credential(name)
         dsn = self._find()
         if dsn is None:
-            raise missing(name)
+            raise missing_credential(name)
         return {"dsn": dsn}
 
 
 @contextmanager
-def _cleaned(clean: Clean) -> Iterator[None]:
+def _redact_logs(clean: RedactingFilter) -> Iterator[None]:
     """Remove secrets from everything that this process logs meanwhile."""
     handlers = list(logging.getLogger().handlers)
     for handler in handlers:
@@ -235,36 +244,36 @@ def _cleaned(clean: Clean) -> Iterator[None]:
 
 
 def open_store(
-    blobs: Blobs,
+    blobs: BlobServers,
     home: Path,
-    storage: Storage,
+    storage: StorageSettings,
     near: PayloadCache | None = None,
 ) -> ResultRouter:
     """Small payloads are kept by the servers, large ones where the settings say."""
-    large_results = large(home, storage, time.monotonic)
+    large_results = open_large_results(home, storage, time.monotonic)
     return ResultRouter(blobs, large_results, tier=storage.default_store_tier, near=near)
 
 
-async def serve(
+async def serve_worker(
     channel: Channel,
-    options: Options,
+    options: WorkerOptions,
     stop: asyncio.Event,
 ) -> None:
     """Run a worker process. Its name, and so its spool, outlives it."""
-    with named(options) as (name, folder):
-        await Wired(channel, options, name, FileSpool(folder)).run(stop)
+    with claim_name(options) as (name, folder):
+        await WiredWorker(channel, options, name, FileSpool(folder)).run(stop)
 
 
-def within(channel: Channel, options: Options) -> Wired:
+def make_embedded_worker(channel: Channel, options: WorkerOptions) -> WiredWorker:
     """A worker inside the process of a user's command. It and its name end with the process."""
-    return Wired(channel, options, f"{_host()}-{os.getpid()}", MemorySpool())
+    return WiredWorker(channel, options, f"{_host_name()}-{os.getpid()}", MemorySpool())
 
 
 # ---- names ---------------------------------------------------------------------------------------
 
 
 @contextmanager
-def named(options: Options) -> Iterator[tuple[str, Path]]:
+def claim_name(options: WorkerOptions) -> Iterator[tuple[str, Path]]:
     """A name that no running worker of this home has, and its spool.
 
     Without a configured name it is the first free one, so that a restarted worker finds its spool
@@ -274,7 +283,7 @@ def named(options: Options) -> Iterator[tuple[str, Path]]:
     if options.name is not None:
         names = [options.name]
     else:
-        names = _names(options.pools)
+        names = _default_names(options.pools)
     for name in names:
         folder = spools / name
         folder.mkdir(
@@ -300,12 +309,12 @@ def named(options: Options) -> Iterator[tuple[str, Path]]:
     )
 
 
-def _names(pools: tuple[str, ...]) -> list[str]:
-    first = f"{_host()}-{'-'.join(pools)}"
-    return [first, *(f"{first}-{number}" for number in range(2, NAMES))]
+def _default_names(pools: tuple[str, ...]) -> list[str]:
+    first = f"{_host_name()}-{'-'.join(pools)}"
+    return [first, *(f"{first}-{number}" for number in range(2, MAX_UNNAMED_WORKERS))]
 
 
-def _host() -> str:
+def _host_name() -> str:
     """The host name with only letters, digits and dashes."""
     name = socket.gethostname().partition(".")[0]
     letters = [letter if letter.isalnum() and letter.isascii() else "-" for letter in name]

@@ -17,11 +17,11 @@ class Channel(Protocol):
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply: ...
 
-    async def playbook(self, content: str) -> str:
+    async def fetch_playbook(self, content: str) -> str:
         """The text with this content hash. Raises NotFound if there is none."""
         ...
 
-    async def manifest(self, manifest: str) -> list[AddPart]:
+    async def list_manifest_parts(self, manifest: str) -> list[AddPart]:
         """The parts of a loop's result or of a call's pages, in order of `first`."""
         ...
 
@@ -40,11 +40,11 @@ class Channel(Protocol):
         """
         ...
 
-    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+    async def find_orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         """Those of these addresses of an execution that no reference names now or later."""
         ...
 
-    async def credential(self, name: str) -> dict[str, Any]:
+    async def read_credential(self, name: str) -> dict[str, Any]:
         """The fields of a stored credential. Raises NotFound if there is none with this name."""
         ...
 

@@ -5,12 +5,12 @@ from collections import OrderedDict
 from typing import Any
 
 from noetl.model.errors import NotFound
-from noetl.pipeline.patience import patiently
-from noetl.tools.credentials import missing
+from noetl.pipeline.patience import retry_while_unavailable
+from noetl.tools.credentials import missing_credential
 from noetl.worker.channel import Channel
 
-KEPT_FOR = 10.0  # seconds that a replaced or deleted credential may still be used
-MOST = 100  # credentials in the cache
+CACHE_TTL_S = 10.0  # seconds that a replaced or deleted credential may still be used
+MAX_CACHED_CREDENTIALS = 100  # credentials in the cache
 
 
 class StoredCredentials:
@@ -22,30 +22,30 @@ class StoredCredentials:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._kept: OrderedDict[str, tuple[float, dict[str, Any]]] = OrderedDict()
+        self._cache: OrderedDict[str, tuple[float, dict[str, Any]]] = OrderedDict()
 
     async def get(self, name: str) -> dict[str, Any]:
         now = asyncio.get_running_loop().time
-        until, fields = self._kept.get(name, (0.0, {}))
+        until, fields = self._cache.get(name, (0.0, {}))
         if now() < until:
             return dict(fields)
-        self._kept.pop(name, None)
+        self._cache.pop(name, None)
         try:
-            fields = await patiently(lambda: self._channel.credential(name))
+            fields = await retry_while_unavailable(lambda: self._channel.read_credential(name))
         except NotFound as error:
-            raise missing(name) from error
-        self._keep(name, now() + KEPT_FOR, fields)
+            raise missing_credential(name) from error
+        self._add_to_cache(name, now() + CACHE_TTL_S, fields)
         return dict(fields)
 
-    def _keep(self, name: str, until: float, fields: dict[str, Any]) -> None:
+    def _add_to_cache(self, name: str, until: float, fields: dict[str, Any]) -> None:
         """Add to the cache.
 
         Entries are in the order of their age, so old and expired ones go first.
         """
-        self._kept[name] = until, fields
-        now = until - KEPT_FOR
+        self._cache[name] = until, fields
+        now = until - CACHE_TTL_S
         while True:
-            oldest_until, _ = next(iter(self._kept.values()))
-            if len(self._kept) <= MOST and oldest_until > now:
+            oldest_until, _ = next(iter(self._cache.values()))
+            if len(self._cache) <= MAX_CACHED_CREDENTIALS and oldest_until > now:
                 return
-            self._kept.popitem(last=False)
+            self._cache.popitem(last=False)

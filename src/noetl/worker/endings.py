@@ -5,16 +5,16 @@ from typing import Any
 
 from noetl.model import events as e
 from noetl.model.commands import Command
-from noetl.model.envelope import failed
+from noetl.model.envelope import make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.exchange import Ack
 from noetl.model.messages import Report
 from noetl.pipeline import OutgoingEvent
 
-REFUSED = "REPORT_REFUSED"
+DEFAULT_REFUSAL_CODE = "REPORT_REFUSED"
 
 
-def report(command: Command, worker: str, sent: OutgoingEvent) -> Report:
+def make_command_report(command: Command, worker: str, sent: OutgoingEvent) -> Report:
     return Report(
         execution_id=command.execution_id,
         command_id=command.command_id,
@@ -25,21 +25,21 @@ def report(command: Command, worker: str, sent: OutgoingEvent) -> Report:
     )
 
 
-def announcements(command: Command, worker: str) -> tuple[OutgoingEvent, OutgoingEvent]:
-    fields = {**_of(command), "worker": worker}
+def make_announcements(command: Command, worker: str) -> tuple[OutgoingEvent, OutgoingEvent]:
+    fields = {**_command_fields(command), "worker": worker}
     return OutgoingEvent(e.CommandClaimed(**fields)), OutgoingEvent(e.CommandStarted(**fields))
 
 
-def cancelled(command: Command) -> OutgoingEvent:
-    return OutgoingEvent(e.CommandCancelled(**_of(command)))
+def cancelled_event(command: Command) -> OutgoingEvent:
+    return OutgoingEvent(e.CommandCancelled(**_command_fields(command)))
 
 
-def returned(command: Command) -> OutgoingEvent:
-    return OutgoingEvent(e.CommandReturned(**_of(command)))
+def returned_event(command: Command) -> OutgoingEvent:
+    return OutgoingEvent(e.CommandReturned(**_command_fields(command)))
 
 
-def failure(command: Command, worker: str, reason: Failure) -> OutgoingEvent:
-    fields = {**_of(command), "worker": worker}
+def failure_event(command: Command, worker: str, reason: Failure) -> OutgoingEvent:
+    fields = {**_command_fields(command), "worker": worker}
     if command.kind in ("evaluate", "plan"):
         return OutgoingEvent(
             e.ExpressionEvaluated(
@@ -48,16 +48,16 @@ def failure(command: Command, worker: str, reason: Failure) -> OutgoingEvent:
                 **fields,
             )
         )
-    return OutgoingEvent(e.CommandFailed(result=failed(reason), **fields))
+    return OutgoingEvent(e.CommandFailed(result=make_failed_envelope(reason), **fields))
 
 
-def refusal(ack: Ack) -> Failure:
+def refusal_failure(ack: Ack) -> Failure:
     """The failure of a step if a server will never accept a report of it."""
     message = f"the report {ack.key} was refused: {ack.message or 'no reason given'}"
-    return Failure(code=ack.code or REFUSED, kind="refused", message=message[:1_000])
+    return Failure(code=ack.code or DEFAULT_REFUSAL_CODE, kind="refused", message=message[:1_000])
 
 
-def instead_of(refused: Report, ack: Ack) -> Report | None:
+def replace_refused(refused: Report, ack: Ack) -> Report | None:
     """A plain failure in place of an ending that a server will never record, so that the step does
     not hang. None if the refused report is such a failure already, or no ending."""
     event = refused.event
@@ -71,7 +71,7 @@ def instead_of(refused: Report, ack: Ack) -> Report | None:
         step=event.step,
         activation=event.activation,
         worker=refused.worker,
-        result=failed(refusal(ack)),
+        result=make_failed_envelope(refusal_failure(ack)),
     )
     return Report(
         execution_id=refused.execution_id,
@@ -82,7 +82,7 @@ def instead_of(refused: Report, ack: Ack) -> Report | None:
     )
 
 
-def _of(command: Command) -> dict[str, Any]:
+def _command_fields(command: Command) -> dict[str, Any]:
     return {
         "command_id": command.command_id,
         "attempt": command.attempt,

@@ -21,15 +21,15 @@ from noetl.model.errors import (
     Unavailable,
     Unreached,
 )
-from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
+from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
-from noetl.worker.wire import BrokenOff, NotConnected, Wire, WireResponse
+from noetl.worker.wire import NotConnected, ResponseLost, ServerConnections, WireResponse
 
-EXCHANGE = "/api/worker/exchange"
-LOGS = "/api/worker/logs"
-PATIENCE = 5.0  # seconds for an answer, beyond the time that the server may wait
+EXCHANGE_PATH = "/api/worker/exchange"
+LOGS_PATH = "/api/worker/logs"
+HTTP_TIMEOUT_S = 5.0  # seconds for an answer, beyond the time that the server may wait
 _reply = msgspec.json.Decoder(ExchangeReply)
 _parts = msgspec.json.Decoder(list[AddPart])
 _addresses = msgspec.json.Decoder(list[str])
@@ -44,7 +44,7 @@ class HttpChannel:
             raise InvalidInput(
                 "no server to talk to", hint="NOETL_SERVER_URL=http://127.0.0.1:8082"
             )
-        self._wires = [Wire(server) for server in servers]
+        self._wires = [ServerConnections(server) for server in servers]
         self._current = 0
 
     async def close(self) -> None:
@@ -52,18 +52,20 @@ class HttpChannel:
             wire.close()
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
-        answer = await self._ask("POST", EXCHANGE, fitted(request), wait=request.wait / 1e6)
+        answer = await self._request_any(
+            "POST", EXCHANGE_PATH, encode_fitting(request), wait=request.wait / 1e6
+        )
         try:
             return _reply.decode(answer)
         except msgspec.DecodeError as error:
             raise OutcomeUnknown(f"the server's answer is not an exchange: {error}") from error
 
-    async def playbook(self, content: str) -> str:
-        answer = await self._ask("GET", f"/api/worker/playbooks/{quote(content, safe='')}")
+    async def fetch_playbook(self, content: str) -> str:
+        answer = await self._request_any("GET", f"/api/worker/playbooks/{quote(content, safe='')}")
         return answer.decode()
 
-    async def manifest(self, manifest: str) -> list[AddPart]:
-        answer = await self._ask("GET", f"/api/worker/manifests/{quote(manifest, safe='')}")
+    async def list_manifest_parts(self, manifest: str) -> list[AddPart]:
+        answer = await self._request_any("GET", f"/api/worker/manifests/{quote(manifest, safe='')}")
         try:
             return _parts.decode(answer)
         except msgspec.DecodeError as error:
@@ -72,7 +74,7 @@ class HttpChannel:
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
         path = f"/api/worker/payloads/{quote(ref_id, safe='')}?uri={quote(uri, safe='')}"
         try:
-            return await self._ask("GET", path)
+            return await self._request_any("GET", path)
         except Expired:
             raise
         except NotFound:
@@ -81,27 +83,27 @@ class HttpChannel:
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
         query = quote(codec.encode(reference), safe="")
         path = f"/api/worker/payloads?reference={query}"
-        await self._ask("PUT", path, payload, kind="application/octet-stream")
+        await self._request_any("PUT", path, payload, kind="application/octet-stream")
 
-    async def orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+    async def find_orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         path = f"/api/worker/orphans/{quote(execution_id, safe='')}"
-        answer = await self._ask("POST", path, codec.encode(uris))
+        answer = await self._request_any("POST", path, codec.encode(uris))
         try:
             return _addresses.decode(answer)
         except msgspec.DecodeError as error:
             raise Unavailable(f"the server's answer is not a list of addresses: {error}") from error
 
-    async def credential(self, name: str) -> dict[str, Any]:
-        answer = await self._ask("GET", f"/api/worker/credentials/{quote(name, safe='')}")
+    async def read_credential(self, name: str) -> dict[str, Any]:
+        answer = await self._request_any("GET", f"/api/worker/credentials/{quote(name, safe='')}")
         try:
             return _fields.decode(answer)
         except msgspec.DecodeError:  # its message may quote the secret
             raise Unavailable(f"the server's answer is not the credential {name!r}") from None
 
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
-        await self._ask("POST", LOGS, codec.encode(parts))
+        await self._request_any("POST", LOGS_PATH, codec.encode(parts))
 
-    async def _ask(
+    async def _request_any(
         self,
         method: str,
         path: str,
@@ -117,32 +119,32 @@ class HttpChannel:
         for _ in self._wires:
             wire = self._wires[self._current]
             try:
-                answer = await wire.ask(method, path, body, wait + PATIENCE, kind)
+                answer = await wire.send_request(method, path, body, wait + HTTP_TIMEOUT_S, kind)
             except NotConnected:
-                self._turn()
+                self._use_next_server()
                 continue
-            except BrokenOff as error:
-                self._turn()
-                raise OutcomeUnknown(f"{place(wire, path)}: {error}") from error
+            except ResponseLost as error:
+                self._use_next_server()
+                raise OutcomeUnknown(f"{describe_place(wire, path)}: {error}") from error
             if answer.status == 200:
                 return answer.body
             if answer.status >= 500:
-                self._turn()
-            raise refused(answer, place(wire, path))
+                self._use_next_server()
+            raise error_from_response(answer, describe_place(wire, path))
         servers = ", ".join(wire.url for wire in self._wires)
         raise Unreached(f"no server answers at {servers}", hint="is it running? noetl server start")
 
-    def _turn(self) -> None:
+    def _use_next_server(self) -> None:
         self._current = (self._current + 1) % len(self._wires)
 
 
-def place(wire: Wire, path: str) -> str:
+def describe_place(wire: ServerConnections, path: str) -> str:
     return wire.url + path.partition("?")[0]
 
 
-def refused(answer: WireResponse, where: str) -> NoetlError:
+def error_from_response(answer: WireResponse, where: str) -> NoetlError:
     """The error that a response with another status than 200 stands for."""
-    detail, hint = _told(answer)
+    detail, hint = _read_problem(answer)
     message = f"{where}: {answer.status} {detail}"
     match answer.status:
         case 404:
@@ -159,20 +161,20 @@ def refused(answer: WireResponse, where: str) -> NoetlError:
             return OutcomeUnknown(message, hint=hint)
 
 
-def fitted(request: ExchangeRequest) -> bytes:
+def encode_fitting(request: ExchangeRequest) -> bytes:
     """The request with as many reports as fit, in their order.
 
     The others stay unacknowledged, so they go with the next exchange.
     """
     data = codec.encode(request)
-    while len(data) > EXCHANGE_LIMIT and len(request.reports) > 1:
+    while len(data) > MAX_EXCHANGE_BYTES and len(request.reports) > 1:
         half = len(request.reports) // 2
         request = msgspec.structs.replace(request, reports=request.reports[:half])
         data = codec.encode(request)
     return data
 
 
-def _told(answer: WireResponse) -> tuple[str, str | None]:
+def _read_problem(answer: WireResponse) -> tuple[str, str | None]:
     """The detail and the hint of a problem response. Other responses have none."""
     if not answer.kind.startswith("application/problem+json"):
         return "", None

@@ -19,32 +19,37 @@ from noetl.model.commands import Command
 from noetl.model.errors import InvalidInput, Unavailable
 from noetl.model.exchange import LeaseKey
 from noetl.model.messages import StoredRef
-from noetl.model.reference import address
-from noetl.model.steplogs import Line, encode, part_key
-from noetl.results.encoding import checksum, reference_to
+from noetl.model.reference import make_address
+from noetl.model.steplogs import Line, encode, make_log_part_key
+from noetl.results.encoding import compute_payload_checksum, make_json_reference
 from noetl.tools.port import Log
 from noetl.worker.channel import Channel
 
 log = logging.getLogger(__name__)
 
-LINE = 16 * 1024  # characters of one line
-BESIDE = 80  # bytes that a line takes beside its text, about
-ATTEMPT = 1024 * 1024  # bytes of one attempt that are sent at once
-LAST = 64 * 1024  # bytes of the last lines, kept while the attempt or the worker has no room
-PART = 64 * 1024  # bytes of one part
-AT_ONCE = 512 * 1024  # bytes of parts in one call
-WITH_ENDINGS = 1024 * 1024  # bytes of parts in one exchange
-UNSENT = 8 * 1024 * 1024  # bytes of all attempts that wait in memory
-GATHER, LONGEST = 0.1, 2.0  # seconds between two calls; doubles while no server accepts them
-PATIENCE = 5.0  # seconds for an answer
-FAREWELL = 2.0  # seconds to send the rest when the worker ends
+MAX_LINE_CHARS = 16 * 1024  # characters of one line
+LINE_OVERHEAD_BYTES = 80  # bytes that a line takes beside its text, about
+MAX_ATTEMPT_BYTES = 1024 * 1024  # bytes of one attempt that are sent at once
+MAX_POSTPONED_BYTES = (
+    64 * 1024
+)  # bytes of the last lines, kept while the attempt or the worker has no room
+MAX_PART_BYTES = 64 * 1024  # bytes of one part
+MAX_CALL_BYTES = 512 * 1024  # bytes of parts in one call
+MAX_EXCHANGE_LOG_BYTES = 1024 * 1024  # bytes of parts in one exchange
+MAX_UNSENT_BYTES = 8 * 1024 * 1024  # bytes of all attempts that wait in memory
+MIN_SEND_INTERVAL_S, MAX_SEND_INTERVAL_S = (
+    0.1,
+    2.0,
+)  # seconds between two calls; doubles while no server accepts them
+SEND_TIMEOUT_S = 5.0  # seconds for an answer
+CLOSE_TIMEOUT_S = 2.0  # seconds to send the rest when the worker ends
 
 
 @dataclass(frozen=True, slots=True)
-class Unsent:
+class UnsentPart:
     """A part of a log that no server has stored yet."""
 
-    held: LeaseKey
+    lease_key: LeaseKey
     part: StoredRef
 
     @property
@@ -68,22 +73,22 @@ class AttemptLog:
         self._command = command
         self._launch = launch
         self._seq = 0
-        self._left = ATTEMPT
-        self._parts = 0
+        self._bytes_left = MAX_ATTEMPT_BYTES
+        self._part_count = 0
         self._pending: list[tuple[Line, int]] = []
-        self._late: deque[tuple[Line, int]] = deque()
-        self._late_bytes = 0
+        self._postponed: deque[tuple[Line, int]] = deque()
+        self._postponed_bytes = 0
         self._dropped_lines = self._dropped_bytes = 0
 
     def __call__(self, task: str, item: int | None = None) -> Log:
         def write_line(stream: str, line: str) -> None:
             self._seq += 1
-            self._add(
+            self._add_line(
                 Line(
                     seq=self._seq,
                     at=self._logs.now(),
                     stream=stream,
-                    line=cut(line),
+                    line=cut_line(line),
                     task=task,
                     item=item,
                 )
@@ -92,83 +97,85 @@ class AttemptLog:
         return write_line
 
     @property
-    def held(self) -> LeaseKey:
+    def lease_key(self) -> LeaseKey:
         return LeaseKey(self._command.command_id, self._command.attempt)
 
     def close(self) -> None:
         """The attempt prints nothing more: make parts of all lines."""
-        self._rejoin()
-        self._logs.seal(self)
+        self._send_postponed()
+        self._logs.seal_attempt(self)
 
-    def _add(self, line: Line) -> None:
-        size = len(line.line) + BESIDE
-        room = min(self._left, self._logs.room)
-        if self._late and room >= self._late_bytes + size:
-            self._rejoin()
-        if self._late or room < size:
-            self._postpone(line, size)
+    def _add_line(self, line: Line) -> None:
+        size = len(line.line) + LINE_OVERHEAD_BYTES
+        room = min(self._bytes_left, self._logs.free_bytes)
+        if self._postponed and room >= self._postponed_bytes + size:
+            self._send_postponed()
+        if self._postponed or room < size:
+            self._postpone_line(line, size)
         else:
-            self._keep(line, size)
+            self._keep_line(line, size)
 
-    def _keep(self, line: Line, size: int) -> None:
-        self._left -= size
+    def _keep_line(self, line: Line, size: int) -> None:
+        self._bytes_left -= size
         self._pending.append((line, size))
-        self._logs.gathered(self, size)
+        self._logs.note_line(self, size)
 
-    def _postpone(self, line: Line, size: int) -> None:
+    def _postpone_line(self, line: Line, size: int) -> None:
         """Keep a line for later.
 
         It is sent when there is room again, or when the attempt ends, unless later lines push it
         out.
         """
-        self._late.append((line, size))
-        self._late_bytes += size
-        while self._late_bytes > LAST and len(self._late) > 1:
-            _, gone = self._late.popleft()
-            self._late_bytes -= gone
+        self._postponed.append((line, size))
+        self._postponed_bytes += size
+        while self._postponed_bytes > MAX_POSTPONED_BYTES and len(self._postponed) > 1:
+            _, gone = self._postponed.popleft()
+            self._postponed_bytes -= gone
             self._dropped_lines += 1
-            self._dropped_bytes += gone - BESIDE
+            self._dropped_bytes += gone - LINE_OVERHEAD_BYTES
 
-    def _rejoin(self) -> None:
+    def _send_postponed(self) -> None:
         """Send the postponed lines, after a line that says how many were left out."""
         if self._dropped_lines:
             text = f"({self._dropped_lines} lines, {self._dropped_bytes} bytes left out)"
-            first, _ = self._late[0]
+            first, _ = self._postponed[0]
             notice = Line(
                 seq=first.seq - 1,
                 at=first.at,
                 stream="noetl",
                 line=text,
             )
-            self._keep(notice, len(text) + BESIDE)
-        for line, size in self._late:
-            self._keep(line, size)
-        self._late.clear()
-        self._late_bytes = self._dropped_lines = self._dropped_bytes = 0
+            self._keep_line(notice, len(text) + LINE_OVERHEAD_BYTES)
+        for line, size in self._postponed:
+            self._keep_line(line, size)
+        self._postponed.clear()
+        self._postponed_bytes = self._dropped_lines = self._dropped_bytes = 0
 
-    def sealed(self) -> list[Unsent]:
+    def take_parts(self) -> list[UnsentPart]:
         """The pending lines as parts that never change again."""
         pending, self._pending = self._pending, []
-        parts: list[Unsent] = []
+        parts: list[UnsentPart] = []
         lines: list[Line] = []
-        room = PART
+        room = MAX_PART_BYTES
         for line, size in pending:
             if lines and size > room:
-                parts.append(Unsent(self.held, self._part(lines)))
-                lines, room = [], PART
+                parts.append(UnsentPart(self.lease_key, self._make_part(lines)))
+                lines, room = [], MAX_PART_BYTES
             lines.append(line)
             room -= size
         if lines:
-            parts.append(Unsent(self.held, self._part(lines)))
+            parts.append(UnsentPart(self.lease_key, self._make_part(lines)))
         return parts
 
-    def _part(self, lines: list[Line]) -> StoredRef:
+    def _make_part(self, lines: list[Line]) -> StoredRef:
         command = self._command
-        key = part_key(command.command_id, command.attempt, self._launch, self._parts)
-        self._parts += 1
+        key = make_log_part_key(command.command_id, command.attempt, self._launch, self._part_count)
+        self._part_count += 1
         data = encode(lines)
-        uri = str(address(command.execution_id, "log", command.step, key))
-        reference = reference_to(uri, "kv", checksum(data), len(data), len(lines))
+        uri = str(make_address(command.execution_id, "log", command.step, key))
+        reference = make_json_reference(
+            uri, "kv", compute_payload_checksum(data), len(data), len(lines)
+        )
         return StoredRef(reference=reference, payload=data)
 
 
@@ -178,26 +185,28 @@ class StepLogs:
     def __init__(self, channel: Channel, clock: Clock) -> None:
         self._channel = channel
         self.now = clock.now
-        self._open: dict[AttemptLog, int] = {}  # attempts with pending lines, and their bytes
-        self._unsent: dict[str, Unsent] = {}  # by address, in the order they were made
+        self._open_attempts: dict[
+            AttemptLog, int
+        ] = {}  # attempts with pending lines, and their bytes
+        self._unsent: dict[str, UnsentPart] = {}  # by address, in the order they were made
         self._bytes = 0
         self._wake = asyncio.Event()
 
-    def of(self, command: Command, launch: int) -> AttemptLog:
+    def open_attempt(self, command: Command, launch: int) -> AttemptLog:
         return AttemptLog(self, command, launch)
 
     @property
-    def room(self) -> int:
-        return UNSENT - self._bytes
+    def free_bytes(self) -> int:
+        return MAX_UNSENT_BYTES - self._bytes
 
-    def gathered(self, attempt: AttemptLog, size: int) -> None:
-        self._open[attempt] = self._open.get(attempt, 0) + size
+    def note_line(self, attempt: AttemptLog, size: int) -> None:
+        self._open_attempts[attempt] = self._open_attempts.get(attempt, 0) + size
         self._bytes += size
         self._wake.set()
 
-    def seal(self, attempt: AttemptLog) -> None:
-        self._bytes -= self._open.pop(attempt, 0)
-        for unsent in attempt.sealed():
+    def seal_attempt(self, attempt: AttemptLog) -> None:
+        self._bytes -= self._open_attempts.pop(attempt, 0)
+        for unsent in attempt.take_parts():
             self._unsent[unsent.part.reference.uri] = unsent
             self._bytes += unsent.size
 
@@ -205,53 +214,53 @@ class StepLogs:
 
     async def run(self) -> None:
         """Send parts until it is cancelled."""
-        delay = GATHER
+        delay = MIN_SEND_INTERVAL_S
         while True:
             await self._wake.wait()
             await asyncio.sleep(delay)
             self._wake.clear()
-            if await self._send():
-                delay = GATHER
+            if await self._send_parts():
+                delay = MIN_SEND_INTERVAL_S
             else:
-                delay = min(2 * delay, LONGEST)
+                delay = min(2 * delay, MAX_SEND_INTERVAL_S)
             if self._unsent:
                 self._wake.set()
 
     async def close(self) -> None:
         """Send the rest, as far as that is possible in a short time."""
         try:
-            async with asyncio.timeout(FAREWELL):
-                while (self._open or self._unsent) and await self._send():
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                while (self._open_attempts or self._unsent) and await self._send_parts():
                     pass
         except TimeoutError:
             pass
         if self._unsent:
             log.warning("step logs not stored", extra={"parts": len(self._unsent)})
 
-    def endings(self, lease_keys: Iterable[LeaseKey]) -> tuple[StoredRef, ...]:
+    def list_ending_parts(self, lease_keys: Iterable[LeaseKey]) -> tuple[StoredRef, ...]:
         """The parts of these attempts that no server has stored yet, as many as fit into an
         exchange."""
         attempts = set(lease_keys)
         if not attempts or not self._unsent:
             return ()
-        unsent = (part for part in self._unsent.values() if part.held in attempts)
-        return _within(WITH_ENDINGS, unsent)
+        unsent = (part for part in self._unsent.values() if part.lease_key in attempts)
+        return _take_within(MAX_EXCHANGE_LOG_BYTES, unsent)
 
-    def stored(self, parts: Iterable[StoredRef]) -> None:
+    def forget_stored(self, parts: Iterable[StoredRef]) -> None:
         for part in parts:
             unsent = self._unsent.pop(part.reference.uri, None)
             if unsent is not None:
                 self._bytes -= unsent.size
 
-    async def _send(self) -> bool:
+    async def _send_parts(self) -> bool:
         """Send one call of parts. Returns False if no server accepted it."""
-        for attempt in list(self._open):
-            self.seal(attempt)
-        parts = _within(AT_ONCE, self._unsent.values())
+        for attempt in list(self._open_attempts):
+            self.seal_attempt(attempt)
+        parts = _take_within(MAX_CALL_BYTES, self._unsent.values())
         if not parts:
             return True
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(SEND_TIMEOUT_S):
                 await self._channel.put_logs(parts)
         except (Unavailable, TimeoutError) as error:
             log.warning("step logs wait", extra={"parts": len(self._unsent), "error": str(error)})
@@ -261,17 +270,17 @@ class StepLogs:
         except Exception:  # a loop that must survive
             log.exception("step logs not stored")
             return False
-        self.stored(parts)
+        self.forget_stored(parts)
         return True
 
 
-def cut(line: str) -> str:
-    if len(line) <= LINE:
+def cut_line(line: str) -> str:
+    if len(line) <= MAX_LINE_CHARS:
         return line
-    return f"{line[:LINE]}… ({len(line) - LINE} characters more)"
+    return f"{line[:MAX_LINE_CHARS]}… ({len(line) - MAX_LINE_CHARS} characters more)"
 
 
-def _within(limit: int, waiting: Iterable[Unsent]) -> tuple[StoredRef, ...]:
+def _take_within(limit: int, waiting: Iterable[UnsentPart]) -> tuple[StoredRef, ...]:
     """The first parts, up to `limit` bytes but at least one."""
     parts: list[StoredRef] = []
     for unsent in waiting:

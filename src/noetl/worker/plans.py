@@ -5,14 +5,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from noetl.model.errors import Failure, NotFound, Unavailable
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import PlaybookInvalid, load_registered, source_hash
 from noetl.worker.channel import Channel
 
 
-class Plans:
+class PlanCache:
     """A cache of the `kept` most recently used plans."""
 
     def __init__(
@@ -26,38 +26,38 @@ class Plans:
         self._load = load
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
-    async def get(self, content: str) -> Plan:
+    async def load_plan(self, content: str) -> Plan:
         """The plan. Raises Failing if there is no such playbook. Waits while no server answers."""
         if content not in self._plans:
-            text = await self._fetch(content)
-            self._plans[content] = self._compiled(content, text)
+            text = await self._fetch_text(content)
+            self._plans[content] = self._compile_text(content, text)
         self._plans.move_to_end(content)
         while len(self._plans) > self._kept:
             self._plans.popitem(last=False)
         return self._plans[content]
 
-    async def _fetch(self, content: str) -> str:
+    async def _fetch_text(self, content: str) -> str:
         delay = 0.05
         while True:
             try:
-                return await self._channel.playbook(content)
+                return await self._channel.fetch_playbook(content)
             except NotFound as error:
-                raise Failing(_unusable(content, "no server has it")) from error
+                raise TaskFailed(_unusable_playbook(content, "no server has it")) from error
             except Unavailable:  # the lease bounds the wait
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
 
-    def _compiled(self, content: str, text: str) -> Plan:
+    def _compile_text(self, content: str, text: str) -> Plan:
         text_hash = source_hash(text)
         if text_hash != content:
-            raise Failing(_unusable(content, f"what was sent has the hash {text_hash}"))
+            raise TaskFailed(_unusable_playbook(content, f"what was sent has the hash {text_hash}"))
         try:
             return compile_plan(self._load(text), content)
         except PlaybookInvalid as error:
-            raise Failing(_unusable(content, str(error))) from error
+            raise TaskFailed(_unusable_playbook(content, str(error))) from error
 
 
-def _unusable(content: str, why: str) -> Failure:
+def _unusable_playbook(content: str, why: str) -> Failure:
     return Failure(
         code="PLAYBOOK_UNUSABLE",
         kind="config",

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from noetl.model.commands import DEFAULT_POOL
-from noetl.model.envelope import CONTEXT_LIMIT
-from noetl.model.exchange import SELF_DEADLINE
+from noetl.model.envelope import MAX_CONTEXT_BYTES
+from noetl.model.exchange import SELF_STOP_MICROS
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,9 @@ class WorkerSettings:
     # the deadline.
     heartbeat: float = 1.5
     patience: float = 2.0  # for the answer to an exchange that does not wait
-    deadline: float = SELF_DEADLINE / 1_000_000  # without renewal, the worker stops a tool itself
+    deadline: float = (
+        SELF_STOP_MICROS / 1_000_000
+    )  # without renewal, the worker stops a tool itself
     # For room. A command that was fetched ahead then goes back, for a worker that has room.
     longest_wait: float = 0.5
     notice: float = 1.0  # a tool that still runs after this time is announced
@@ -30,4 +32,4 @@ class WorkerSettings:
     shortest_delay: float = 0.05  # after a failed exchange; doubles with each failure
     longest_delay: float = 2.0
     plans: int = 128  # compiled playbooks that are cached
-    context_limit: int = CONTEXT_LIMIT  # bytes of a result's context in an event
+    context_limit: int = MAX_CONTEXT_BYTES  # bytes of a result's context in an event

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import msgspec
 
-from noetl.faults import fault
+from noetl.faults import hit_fault_point
 from noetl.model.messages import Report
 
-CAPACITY = 1_024  # reports
+DEFAULT_SPOOL_REPORTS = 1_024  # reports
 _SUFFIX = ".report"
 
 
@@ -28,29 +28,29 @@ class Spool(Protocol):
     async def remove(self, report: Report) -> None: ...
 
     @property
-    def room(self) -> int: ...
+    def free_places(self) -> int: ...
 
 
 class MemorySpool:
     """A spool for one process. The simulator keeps it over restarts, like a disk."""
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
+    def __init__(self, capacity: int = DEFAULT_SPOOL_REPORTS) -> None:
         self._entries: dict[str, Report] = {}
         self._capacity = capacity
 
     @property
-    def room(self) -> int:
+    def free_places(self) -> int:
         return self._capacity - len(self._entries)
 
     async def load(self) -> list[Report]:
         return list(self._entries.values())
 
     async def add(self, report: Report) -> None:
-        fault("spool.middle")
-        self._entries[name_of(report)] = report
+        hit_fault_point("spool.middle")
+        self._entries[report_name(report)] = report
 
     async def remove(self, report: Report) -> None:
-        self._entries.pop(name_of(report), None)
+        self._entries.pop(report_name(report), None)
 
 
 class FileSpool:
@@ -60,45 +60,45 @@ class FileSpool:
     does not match its checksum is ignored.
     """
 
-    def __init__(self, folder: Path, capacity: int = CAPACITY) -> None:
+    def __init__(self, folder: Path, capacity: int = DEFAULT_SPOOL_REPORTS) -> None:
         self._folder = folder
         self._capacity = capacity
         self._names: dict[str, str] = {}
         self._next = 0
 
     @property
-    def room(self) -> int:
+    def free_places(self) -> int:
         return self._capacity - len(self._names)
 
     async def load(self) -> list[Report]:
-        return await asyncio.to_thread(self._load)
+        return await asyncio.to_thread(self._load_files)
 
     async def add(self, report: Report) -> None:
-        await asyncio.to_thread(self._add, report)
+        await asyncio.to_thread(self._write_file, report)
 
     async def remove(self, report: Report) -> None:
-        name = self._names.pop(name_of(report), None)
+        name = self._names.pop(report_name(report), None)
         if name is not None:
             await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
 
-    def _load(self) -> list[Report]:
+    def _load_files(self) -> list[Report]:
         self._folder.mkdir(parents=True, exist_ok=True)
         reports: list[Report] = []
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
-            report = _decoded(path.read_bytes())
+            report = _decode_report(path.read_bytes())
             if report is None:
                 path.unlink(missing_ok=True)
                 continue
             reports.append(report)
-            self._names[name_of(report)] = path.name
+            self._names[report_name(report)] = path.name
             number = int(path.name.partition("-")[0])
             self._next = max(self._next, number + 1)
         for torn in self._folder.glob("*.part"):
             torn.unlink(missing_ok=True)
         return reports
 
-    def _add(self, report: Report) -> None:
-        key = name_of(report)
+    def _write_file(self, report: Report) -> None:
+        key = report_name(report)
         name = self._names.get(key) or f"{self._next:012}-{key[:16]}{_SUFFIX}"
         data = msgspec.json.encode(report)
         whole = sha256(data).hexdigest().encode() + b"\n" + data
@@ -108,7 +108,7 @@ class FileSpool:
         with part.open("wb") as file:
             file.write(whole[:half])
             file.flush()
-            fault("spool.middle")
+            hit_fault_point("spool.middle")
             file.write(whole[half:])
             file.flush()
             os.fsync(file.fileno())
@@ -118,11 +118,11 @@ class FileSpool:
         self._next += 1
 
 
-def name_of(report: Report) -> str:
+def report_name(report: Report) -> str:
     return sha256(f"{report.command_id}:{report.attempt}:{report.key}".encode()).hexdigest()
 
 
-def _decoded(whole: bytes) -> Report | None:
+def _decode_report(whole: bytes) -> Report | None:
     checksum, _, data = whole.partition(b"\n")
     if sha256(data).hexdigest().encode() != checksum:
         return None

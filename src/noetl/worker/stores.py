@@ -7,28 +7,30 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from noetl.model.errors import InvalidInput
-from noetl.results.cached import Cached
-from noetl.results.files import FileStore
+from noetl.results.cached import CachedTier
+from noetl.results.files import FileTier
 from noetl.results.kv import PayloadCache
-from noetl.results.large import Large
-from noetl.results.pool import Allowance, FilePool
+from noetl.results.large import LargeStore
+from noetl.results.pool import FilePool, WriteAllowance
 from noetl.results.port import Tier
 from noetl.results.staging import Staging
-from noetl.settings import Storage
+from noetl.settings import StorageSettings
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 
-def large(home: Path, storage: Storage, now: Callable[[], float]) -> Large:
+def open_large_results(
+    home: Path, storage: StorageSettings, now: Callable[[], float]
+) -> LargeStore:
     """The tier of large results. A remote one gets a cache on this machine."""
-    tier_store, folder = tier(home, storage), storage.storage_local_cache_dir
-    if folder is not None or not isinstance(tier_store, FileStore):
-        return _cached(tier_store, folder or home / "cache", storage, now)
-    return Large(tier_store, tier_store.staging, patience=storage.storage_patience_sec)
+    tier_store, folder = open_tier(home, storage), storage.storage_local_cache_dir
+    if folder is not None or not isinstance(tier_store, FileTier):
+        return _add_cache(tier_store, folder or home / "cache", storage, now)
+    return LargeStore(tier_store, tier_store.staging, patience=storage.storage_patience_sec)
 
 
-def shared_cache(storage: Storage) -> PayloadCache | None:
+def connect_shared_cache(storage: StorageSettings) -> PayloadCache | None:
     if storage.nats_url is None:
         return None
     from noetl.results.shared import SharedCache  # loads NATS, which most processes do not need
@@ -36,23 +38,23 @@ def shared_cache(storage: Storage) -> PayloadCache | None:
     return SharedCache(storage.nats_url.get_secret_value())
 
 
-def tier(home: Path, storage: Storage) -> Tier:
+def open_tier(home: Path, storage: StorageSettings) -> Tier:
     """The durable store of large results."""
     match storage.storage_cloud_tier:
         case None:
-            return FileStore(home / "results")
+            return FileTier(home / "results")
         case url if url.startswith("file://"):
-            return FileStore(directory_of(url), ours=False, once=home / "staging")
+            return FileTier(directory_from_url(url), ours=False, once=home / "staging")
         case url:
-            return _objects(url, storage)
+            return _open_objects(url, storage)
 
 
-def _cached(
+def _add_cache(
     tier_store: Tier,
     folder: Path,
-    storage: Storage,
+    storage: StorageSettings,
     now: Callable[[], float],
-) -> Large:
+) -> LargeStore:
     """The tier behind a cache.
 
     Files are staged on the disk of the cache, so that the cache can take them without copying.
@@ -60,22 +62,24 @@ def _cached(
     folder = folder.expanduser().absolute()
     name = f"{storage.storage_endpoint} {storage.storage_cloud_tier}"
     place = folder / sha256(name.encode()).hexdigest()[:16]  # a folder for each store
-    allowance = Allowance(storage.storage_local_cache_rate, now)
+    allowance = WriteAllowance(storage.storage_local_cache_rate, now)
     meta = FilePool(place / "meta", storage.storage_local_cache_meta_bytes, allowance)
     data = FilePool(place / "data", storage.storage_local_cache_bytes, allowance)
     staging = Staging(folder / "staging")
-    return Large(Cached(tier_store, meta, data), staging, patience=storage.storage_patience_sec)
+    return LargeStore(
+        CachedTier(tier_store, meta, data), staging, patience=storage.storage_patience_sec
+    )
 
 
-def _objects(url: str, storage: Storage) -> Tier:
-    from noetl.results.objects import Objects  # loads obstore, which most processes do not need
+def _open_objects(url: str, storage: StorageSettings) -> Tier:
+    from noetl.results.objects import ObjectTier  # loads obstore, which most processes do not need
 
-    return Objects(connect_object_store(url, storage), url)
+    return ObjectTier(connect_object_store(url, storage), url)
 
 
-def connect_object_store(url: str, storage: Storage) -> "ObjectStore":
+def connect_object_store(url: str, storage: StorageSettings) -> "ObjectStore":
     """The object store of a URL, with the endpoint and the keys of the settings."""
-    from noetl.results.objects import connect
+    from noetl.results.objects import open_object_store
 
     endpoint = storage.storage_endpoint
     is_plain_http = endpoint is not None and not endpoint.startswith("https://")
@@ -92,10 +96,10 @@ def connect_object_store(url: str, storage: Storage) -> "ObjectStore":
         "secret_access_key": secret and secret.get_secret_value(),
     }
     set_options = {name: value for name, value in options.items() if value}
-    return connect(url, allow_http=storage.storage_allow_http, **set_options)
+    return open_object_store(url, allow_http=storage.storage_allow_http, **set_options)
 
 
-def directory_of(url: str) -> Path:
+def directory_from_url(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise InvalidInput(f"{url} names a host", hint="file:///directory, with three slashes")

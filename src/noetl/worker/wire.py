@@ -15,19 +15,19 @@ import httptools
 
 from noetl.model.errors import InvalidInput
 
-CONNECT = 2.0  # seconds to connect
+CONNECT_TIMEOUT_S = 2.0  # seconds to connect
 # Seconds that an idle connection is kept. The server keeps it longer, so it never closes a
 # connection that is about to be used.
-IDLE = 25.0
-KEPT = 8  # idle connections
-LARGEST = 256 * 1024 * 1024  # bytes of a response
+MAX_IDLE_S = 25.0
+MAX_IDLE_CONNECTIONS = 8  # idle connections
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024  # bytes of a response
 
 
 class NotConnected(Exception):
     """Nothing was sent."""
 
 
-class BrokenOff(Exception):
+class ResponseLost(Exception):
     """The request was sent, at least in part, and no complete response came."""
 
 
@@ -38,12 +38,12 @@ class WireResponse:
     body: bytes = b""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection: it sends a request and parses the response."""
 
     def __init__(self) -> None:
         self.closed = False
-        self.used = 0.0
+        self.last_used_at = 0.0
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[WireResponse] | None = None
         self._answer = WireResponse()
@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
         self._size = 0
         self._parser = httptools.HttpResponseParser(self)
 
-    async def ask(self, head: bytes, body: bytes) -> WireResponse:
+    async def send_request(self, head: bytes, body: bytes) -> WireResponse:
         """Send one request and return its response. Only one request runs at a time."""
         assert self._transport is not None
         assert self._waiting is None
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self._fail("the connection was closed")
+        self._fail_request("the connection was closed")
 
     def data_received(self, data: bytes) -> None:
         if self._waiting is None:  # no request was sent
@@ -82,13 +82,13 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"not HTTP: {error}")
+            self._fail_request(f"not HTTP: {error}")
             self.abort()
 
-    def _fail(self, why: str) -> None:
+    def _fail_request(self, why: str) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is not None and not waiting.done():
-            waiting.set_exception(BrokenOff(why))
+            waiting.set_exception(ResponseLost(why))
 
     # -- the parser --
 
@@ -98,8 +98,8 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
-        if self._size > LARGEST:
-            self._fail("the answer is too large")
+        if self._size > MAX_RESPONSE_BYTES:
+            self._fail_request("the answer is too large")
             self.abort()
         else:
             self._parts.append(body)
@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
             waiting.set_result(self._answer)
 
 
-class Wire:
+class ServerConnections:
     """The connections to one server."""
 
     def __init__(self, url: str) -> None:
@@ -134,9 +134,9 @@ class Wire:
         self._port = parts.port or default_port
         self._prefix = parts.path.rstrip("/")
         self._authority = parts.netloc
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[HttpConnection] = deque()
 
-    async def ask(
+    async def send_request(
         self,
         method: str,
         path: str,
@@ -145,30 +145,30 @@ class Wire:
         kind: str = "application/json",
     ) -> WireResponse:
         """Send a request. Raises NotConnected or BrokenOff if no response comes in time."""
-        connection = self._kept() or await self._connect()
+        connection = self._take_idle() or await self._connect()
         lines = f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: {self._authority}\r\nContent-Length: {len(body)}\r\n"
         if body:
             lines += f"Content-Type: {kind}\r\n"
         try:
             async with asyncio.timeout(patience):
-                answer = await connection.ask(f"{lines}\r\n".encode("ascii"), body)
+                answer = await connection.send_request(f"{lines}\r\n".encode("ascii"), body)
         except TimeoutError as error:
             connection.abort()
-            raise BrokenOff(f"no answer within {patience} s") from error
+            raise ResponseLost(f"no answer within {patience} s") from error
         except BaseException:  # also on cancellation: the server sees that nobody waits any more
             connection.abort()
             raise
-        self._keep(connection)
+        self._keep_idle(connection)
         return answer
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().abort()
 
-    def _kept(self) -> Connection | None:
+    def _take_idle(self) -> HttpConnection | None:
         """The connection that was used last. Those that were idle for too long are closed."""
-        oldest = asyncio.get_running_loop().time() - IDLE
-        while self._idle and (self._idle[0].closed or self._idle[0].used < oldest):
+        oldest = asyncio.get_running_loop().time() - MAX_IDLE_S
+        while self._idle and (self._idle[0].closed or self._idle[0].last_used_at < oldest):
             self._idle.popleft().abort()
         while self._idle:
             connection = self._idle.pop()
@@ -176,19 +176,19 @@ class Wire:
                 return connection
         return None
 
-    def _keep(self, connection: Connection) -> None:
-        if connection.closed or len(self._idle) >= KEPT:
+    def _keep_idle(self, connection: HttpConnection) -> None:
+        if connection.closed or len(self._idle) >= MAX_IDLE_CONNECTIONS:
             connection.abort()
             return
-        connection.used = asyncio.get_running_loop().time()
+        connection.last_used_at = asyncio.get_running_loop().time()
         self._idle.append(connection)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> HttpConnection:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, connection = await loop.create_connection(
-                    Connection, self._host, self._port, ssl=self._secure
+                    HttpConnection, self._host, self._port, ssl=self._secure
                 )
         except (OSError, TimeoutError) as error:
             raise NotConnected(f"{self.url}: {type(error).__name__} {error}") from error

@@ -25,10 +25,17 @@ from msgspec import structs
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
 from noetl.model.errors import Failure, Unreached
-from noetl.model.exchange import PROGRESS, Ack, ExchangeReply, ExchangeRequest, LeaseKey, Progress
+from noetl.model.exchange import (
+    MAX_PROGRESS_CHARS,
+    Ack,
+    ExchangeReply,
+    ExchangeRequest,
+    LeaseKey,
+    Progress,
+)
 from noetl.model.messages import StoredRef
 from noetl.pipeline import Environment, OutgoingEvent, execute
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.redaction import Redactor
 from noetl.results.port import ResultStore
 from noetl.tools.credentials import Credentials, EnvCredentials
@@ -37,14 +44,16 @@ from noetl.worker import endings
 from noetl.worker.channel import Channel
 from noetl.worker.logs import StepLogs
 from noetl.worker.outbox import Outbox, OutboxEntry
-from noetl.worker.plans import Plans
+from noetl.worker.plans import PlanCache
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import Spool
 
 log = logging.getLogger(__name__)
-REMEMBERED = 10_000  # ended commands, so that a late reply does not start one again
-AHEAD = 0.1  # seconds of short work that may wait here for room; long work is left to other workers
-MOST_AHEAD = 16  # commands that may wait for room, per slot
+MAX_REMEMBERED_COMMANDS = 10_000  # ended commands, so that a late reply does not start one again
+AHEAD_WORK_S = (
+    0.1  # seconds of short work that may wait here for room; long work is left to other workers
+)
+MAX_AHEAD_PER_SLOT = 16  # commands that may wait for room, per slot
 
 
 @dataclass(slots=True, eq=False)
@@ -55,18 +64,20 @@ class RunningCommand:
     """
 
     command: Command
-    held: LeaseKey
-    renewed: float
+    lease_key: LeaseKey
+    renewed_at: float
     claimed_at: int
     launch: int = 1
     task: asyncio.Task[None] | None = None
     notice: asyncio.TimerHandle | None = None
     announced: bool = False
-    told: OutgoingEvent | None = None  # the ending to report after the command is told to stop
+    requested_ending: OutgoingEvent | None = (
+        None  # the ending to report after the command is told to stop
+    )
     progress: str = ""  # the last progress text of its tool
 
-    def say(self, progress: str) -> None:
-        self.progress = progress[:PROGRESS]
+    def set_progress(self, progress: str) -> None:
+        self.progress = progress[:MAX_PROGRESS_CHARS]
 
     def cancel(self) -> None:
         if self.notice is not None:
@@ -92,11 +103,11 @@ class Backoff:
     failures: int = 0
     not_before: float = 0.0
 
-    def failed(self, now: float) -> None:
+    def note_failure(self, now: float) -> None:
         self.not_before = now + min(self.shortest * 2**self.failures, self.longest)
         self.failures = min(self.failures + 1, 16)
 
-    def worked(self) -> None:
+    def reset(self) -> None:
         self.failures, self.not_before = 0, 0.0
 
 
@@ -108,29 +119,29 @@ class DecayingCount:
     count: float = 0.0
     last: float = 0.0
 
-    def add(self, now: float) -> None:
-        self.count, self.last = self.at(now) + 1, now
+    def add_event(self, now: float) -> None:
+        self.count, self.last = self.count_at(now) + 1, now
 
-    def at(self, now: float) -> float:
+    def count_at(self, now: float) -> float:
         return self.count * exp((self.last - now) / self.seconds)
 
 
 @dataclass(slots=True)
-class Memory:
+class RecentLeases:
     """Counts per lease key, for the `max_leases` most recent keys."""
 
-    most: int
-    kept: OrderedDict[LeaseKey, int] = field(default_factory=OrderedDict)
+    max_leases: int
+    counts: OrderedDict[LeaseKey, int] = field(default_factory=OrderedDict)
 
-    def count(self, lease_key: LeaseKey) -> int:
-        number = self.kept[lease_key] = self.kept.get(lease_key, 0) + 1
-        self.kept.move_to_end(lease_key)
-        while len(self.kept) > self.most:
-            self.kept.popitem(last=False)
+    def count_up(self, lease_key: LeaseKey) -> int:
+        number = self.counts[lease_key] = self.counts.get(lease_key, 0) + 1
+        self.counts.move_to_end(lease_key)
+        while len(self.counts) > self.max_leases:
+            self.counts.popitem(last=False)
         return number
 
     def __contains__(self, lease_key: LeaseKey) -> bool:
-        return lease_key in self.kept
+        return lease_key in self.counts
 
 
 class Worker:
@@ -147,43 +158,45 @@ class Worker:
         *,
         credentials: Credentials | None = None,
         redactor: Redactor | None = None,
-        plans: Plans | None = None,
+        plans: PlanCache | None = None,
     ) -> None:
         self._channel = channel
         self._clock = clock
         self._spool = spool
         self._settings = settings
-        self._plans = plans or Plans(channel, settings.plans)
+        self._plans = plans or PlanCache(channel, settings.plans)
         self._env = Environment(
             store,
             registry,
             clock,
             settings.worker_id,
-            channel.manifest,
+            channel.list_manifest_parts,
             credentials=credentials or EnvCredentials(),
             redactor=Redactor() if redactor is None else redactor,
             context_limit=settings.context_limit,
         )
         self._logs = StepLogs(channel, clock)
-        self._jobs: dict[str, RunningCommand] = {}
+        self._running_commands: dict[str, RunningCommand] = {}
         self._dying: dict[asyncio.Task[None], None] = {}
         self._outbox = Outbox()
-        self._room = asyncio.Semaphore(settings.slots)
-        self._ended_lately = DecayingCount(AHEAD)
-        self._launched = Memory(REMEMBERED)
-        self._journaled = Memory(REMEMBERED)
-        self._ended = Memory(REMEMBERED)
+        self._slots = asyncio.Semaphore(settings.slots)
+        self._recent_ends = DecayingCount(AHEAD_WORK_S)
+        self._launch_counts = RecentLeases(MAX_REMEMBERED_COMMANDS)
+        self._journaled_leases = RecentLeases(MAX_REMEMBERED_COMMANDS)
+        self._ended_leases = RecentLeases(MAX_REMEMBERED_COMMANDS)
         self._wake = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
-        self._talking = Backoff(settings.shortest_delay, min(settings.longest_delay, 1.0))
-        self._polling = Backoff(settings.shortest_delay, settings.longest_delay)
+        self._talk_backoff = Backoff(settings.shortest_delay, min(settings.longest_delay, 1.0))
+        self._poll_backoff = Backoff(settings.shortest_delay, settings.longest_delay)
         # An ending report could not be delivered: claim nothing until all are delivered.
-        self._behind = False
+        self._has_undelivered_endings = False
         self._draining = False
-        self._unreached = False  # the last exchange reached no server
-        self._parted = False  # a server has answered since draining began
-        self._bare = False  # the last exchange only renewed leases
-        self._asked = float("-inf")  # when the last answered exchange that renews was sent
+        self._is_unreached = False  # the last exchange reached no server
+        self._is_drain_known = False  # a server has answered since draining began
+        self._was_renewal_only = False  # the last exchange only renewed leases
+        self._renewal_sent_at = float(
+            "-inf"
+        )  # when the last answered exchange that renews was sent
 
     # ---- the loop --------------------------------------------------------------------------------
 
@@ -194,16 +207,16 @@ class Worker:
         """
         for report in await self._spool.load():
             self._outbox.add(report, spooled=True)
-            self._behind = True
-        watching = asyncio.ensure_future(self._watch())
+            self._has_undelivered_endings = True
+        watching = asyncio.ensure_future(self._watch_leases())
         sending_logs = asyncio.ensure_future(self._logs.run())
         try:
-            while not self._drained():
-                self._keep_polling()
-                if self._due() <= self._now():
-                    await self._talk()
+            while not self._is_drained():
+                self._start_poll_if_wanted()
+                if self._next_exchange_at() <= self._now():
+                    await self._exchange_reports()
                 else:
-                    await self._rest()
+                    await self._sleep_until_due()
         finally:
             await self._stop_everything([watching, sending_logs])
             await self._logs.close()
@@ -216,7 +229,7 @@ class Worker:
         the next exchange, and they run like the others.
         """
         self._draining = True
-        self._unreached = False
+        self._is_unreached = False
         if self._poll is not None:
             self._poll.cancel()
         self._wake.set()
@@ -224,44 +237,44 @@ class Worker:
     def hand_back(self) -> None:
         """Drain, and stop what runs. Other workers continue it, and no lease has to run out."""
         self.drain()
-        for job in list(self._jobs.values()):
-            self._stop(job, endings.returned(job.command))
+        for job in list(self._running_commands.values()):
+            self._stop_command(job, endings.returned_event(job.command))
 
     @property
-    def holds(self) -> tuple[LeaseKey, ...]:
+    def held_leases(self) -> tuple[LeaseKey, ...]:
         """The leases of this worker: of commands that it runs, and of commands with an
         unacknowledged ending."""
-        lease_keys = {job.held for job in self._jobs.values()}
-        lease_keys.update(entry.held for entry in self._outbox.endings())
+        lease_keys = {job.lease_key for job in self._running_commands.values()}
+        lease_keys.update(entry.lease_key for entry in self._outbox.list_endings())
         return tuple(sorted(lease_keys, key=attrgetter("command_id", "attempt")))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _drained(self) -> bool:
-        if self._jobs or self._dying:
+    def _is_drained(self) -> bool:
+        if self._running_commands or self._dying:
             return False
-        if self._parted and not self._outbox:
+        if self._is_drain_known and not self._outbox:
             return True
-        if not self._draining or not self._unreached:
+        if not self._draining or not self._is_unreached:
             return False
-        return all(entry.spooled for entry in self._outbox.endings())
+        return all(entry.spooled for entry in self._outbox.list_endings())
 
-    def _due(self) -> float:
+    def _next_exchange_at(self) -> float:
         """When the next exchange that does not wait is due."""
-        if self._outbox or (self._draining and not self._parted):
-            return self._talking.not_before
-        return max(self._renewal_due(), self._talking.not_before)
+        if self._outbox or (self._draining and not self._is_drain_known):
+            return self._talk_backoff.not_before
+        return max(self._renewal_due_at(), self._talk_backoff.not_before)
 
-    def _renewal_due(self) -> float:
-        renewals = (job.renewed for job in self._jobs.values())
+    def _renewal_due_at(self) -> float:
+        renewals = (job.renewed_at for job in self._running_commands.values())
         return min(renewals, default=float("inf")) + self._settings.heartbeat
 
-    async def _rest(self) -> None:
+    async def _sleep_until_due(self) -> None:
         """Sleep until the next exchange is due, or something happens."""
-        until = self._due()
+        until = self._next_exchange_at()
         if self._wants_poll():
-            until = min(until, self._polling.not_before)
+            until = min(until, self._poll_backoff.not_before)
         deadline = None if until == float("inf") else until
         try:
             async with asyncio.timeout_at(deadline):
@@ -274,29 +287,29 @@ class Worker:
         tasks = [*beside, *self._dying]
         if self._poll is not None:
             tasks.append(self._poll)
-        for job in self._jobs.values():
+        for job in self._running_commands.values():
             if job.task is not None:
                 tasks.append(job.task)
             job.cancel()
         for task in tasks:
             task.cancel()
-        self._jobs.clear()
+        self._running_commands.clear()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- polling ---------------------------------------------------------------------------------
 
-    def _free(self) -> int:
+    def _count_free_places(self) -> int:
         """How many more commands this worker takes."""
-        if self._behind or self._draining:
+        if self._has_undelivered_endings or self._draining:
             return 0
         slots = self._settings.slots
-        running = len(self._jobs)
+        running = len(self._running_commands)
         # Commands that take longer than `AHEAD_WORK_S` may end in all slots at once and are still
         # not short, so one round of the slots does not count.
-        short = int(self._ended_lately.at(self._now())) - slots
-        ahead = min(max(0, short), slots * MOST_AHEAD)
+        short = int(self._recent_ends.count_at(self._now())) - slots
+        ahead = min(max(0, short), slots * MAX_AHEAD_PER_SLOT)
         places = slots + ahead - running - len(self._dying)
-        spool_room = self._spool.room - running - self._outbox.ending
+        spool_room = self._spool.free_places - running - self._outbox.ending_count
         return max(0, min(places, spool_room))
 
     def _wants_poll(self) -> bool:
@@ -305,24 +318,26 @@ class Worker:
         Not while an ending is unacknowledged: the exchange that brings it asks for commands too,
         and a server would answer such a poll as soon as the ending is recorded.
         """
-        return self._poll is None and self._free() > 0 and not self._outbox.ending
+        return (
+            self._poll is None and self._count_free_places() > 0 and not self._outbox.ending_count
+        )
 
-    def _keep_polling(self) -> None:
-        if self._wants_poll() and self._polling.not_before <= self._now():
+    def _start_poll_if_wanted(self) -> None:
+        if self._wants_poll() and self._poll_backoff.not_before <= self._now():
             self._poll = asyncio.ensure_future(self._poll_once())
 
     async def _poll_once(self) -> None:
         wait = self._settings.poll
         try:
-            request = self._request(self._free(), wait)
-            await self._exchange(request, wait + self._settings.patience, self._polling)
+            request = self._make_request(self._count_free_places(), wait)
+            await self._send_exchange(request, wait + self._settings.patience, self._poll_backoff)
         finally:
             self._poll = None
             self._wake.set()
 
     # ---- talking ---------------------------------------------------------------------------------
 
-    def _request(
+    def _make_request(
         self,
         free: int,
         wait: float,
@@ -335,21 +350,21 @@ class Worker:
         lost.
         """
         settings = self._settings
-        renew = bool(self._talking.failures or self._polling.failures or self._draining)
+        renew = bool(self._talk_backoff.failures or self._poll_backoff.failures or self._draining)
         if not renew:
-            due = min(self._renewal_due(), self._asked + settings.heartbeat / 2)
+            due = min(self._renewal_due_at(), self._renewal_sent_at + settings.heartbeat / 2)
             renew = self._now() >= due
         progress: list[Progress] = []
         if renew:
-            for job in self._jobs.values():
+            for job in self._running_commands.values():
                 if job.progress:
-                    progress.append(Progress(job.held, job.progress))
+                    progress.append(Progress(job.lease_key, job.progress))
         return ExchangeRequest(
             worker=settings.worker_id,
             incarnation=settings.incarnation,
             pools=settings.pools,
             free=free,
-            held=self.holds,
+            held=self.held_leases,
             reports=tuple(entry.report for entry in batch),
             logs=logs,
             wait=round(wait * 1_000_000),
@@ -357,31 +372,33 @@ class Worker:
             progress=tuple(progress),
         )
 
-    async def _talk(self) -> None:
+    async def _exchange_reports(self) -> None:
         # A server does not renew commands that the exchange reports on. So when a renewal is due,
         # one exchange carries no reports.
         """Send reports or renew leases, and handle the reply."""
-        self._bare = self._now() >= self._renewal_due() and not self._bare
+        self._was_renewal_only = (
+            self._now() >= self._renewal_due_at() and not self._was_renewal_only
+        )
         batch: list[OutboxEntry] = []
-        if not self._bare:
-            batch = self._outbox.batch()
-        logs = self._logs.endings(entry.held for entry in batch if entry.ending)
+        if not self._was_renewal_only:
+            batch = self._outbox.next_batch()
+        logs = self._logs.list_ending_parts(entry.lease_key for entry in batch if entry.is_ending)
         free = 0
         if self._poll is None:
-            free = self._free()
+            free = self._count_free_places()
         draining = self._draining
-        request = self._request(free, 0, batch, logs)
-        reply = await self._exchange(request, self._settings.patience, self._talking)
+        request = self._make_request(free, 0, batch, logs)
+        reply = await self._send_exchange(request, self._settings.patience, self._talk_backoff)
         if reply is not None:
-            self._parted = draining
-            await self._take_answers(batch, logs, reply)
-        if self._talking.failures and self._outbox.ending:
-            self._behind = True
-            await self._keep_endings()
-        elif not self._outbox.ending:
-            self._behind = False
+            self._is_drain_known = draining
+            await self._handle_answers(batch, logs, reply)
+        if self._talk_backoff.failures and self._outbox.ending_count:
+            self._has_undelivered_endings = True
+            await self._spool_endings()
+        elif not self._outbox.ending_count:
+            self._has_undelivered_endings = False
 
-    async def _take_answers(
+    async def _handle_answers(
         self,
         batch: list[OutboxEntry],
         logs: tuple[StoredRef, ...],
@@ -389,14 +406,14 @@ class Worker:
     ) -> None:
         """Note which log parts and reports the server has stored."""
         if reply.logged:
-            self._logs.stored(logs)
-        for entry, ack in self._outbox.answers(batch, reply.acks):
-            await self._answered(entry, ack)
-        left = self._outbox.batch()
+            self._logs.forget_stored(logs)
+        for entry, ack in self._outbox.match_acks(batch, reply.acks):
+            await self._handle_ack(entry, ack)
+        left = self._outbox.next_batch()
         if any(entry in left for entry in batch):
-            self._talking.failed(self._now())  # some must be repeated, but not at once
+            self._talk_backoff.note_failure(self._now())  # some must be repeated, but not at once
 
-    async def _exchange(
+    async def _send_exchange(
         self, request: ExchangeRequest, patience: float, pace: Backoff
     ) -> ExchangeReply | None:
         """Send one exchange.
@@ -408,37 +425,41 @@ class Worker:
             async with asyncio.timeout(patience):
                 reply = await self._channel.exchange(request)
         except Exception as error:  # the worker survives every fault on the way to the servers
-            self._unreached = isinstance(error, Unreached)
-            pace.failed(self._now())
+            self._is_unreached = isinstance(error, Unreached)
+            pace.note_failure(self._now())
             log.warning("exchange failed", extra={"error": str(error), "failures": pace.failures})
             return None
-        self._unreached = False
+        self._is_unreached = False
         if reply.renewed:
-            pace.worked()
+            pace.reset()
             if request.renew:
-                self._renewed(request, sent)
+                self._note_renewal(request, sent)
         else:
-            pace.failed(self._now())
+            pace.note_failure(self._now())
         for command in reply.commands:
-            self._begin(command, sent)
+            self._start_command(command, sent)
         # May name a command of this same reply: then its tool is not called.
         for lease_key in reply.stop:
-            job = self._jobs.get(lease_key.command_id)
-            if job is not None and job.held == lease_key:
-                self._stop(job, endings.cancelled(job.command))
+            job = self._running_commands.get(lease_key.command_id)
+            if job is not None and job.lease_key == lease_key:
+                self._stop_command(job, endings.cancelled_event(job.command))
         return reply
 
-    def _renewed(self, request: ExchangeRequest, sent: float) -> None:
-        self._asked = max(self._asked, sent)
+    def _note_renewal(self, request: ExchangeRequest, sent: float) -> None:
+        self._renewal_sent_at = max(self._renewal_sent_at, sent)
         reported = {report.command_id for report in request.reports}
         for lease_key in request.held:
-            job = self._jobs.get(lease_key.command_id)
-            if job is not None and job.held == lease_key and lease_key.command_id not in reported:
-                job.renewed = max(job.renewed, sent)
+            job = self._running_commands.get(lease_key.command_id)
+            if (
+                job is not None
+                and job.lease_key == lease_key
+                and lease_key.command_id not in reported
+            ):
+                job.renewed_at = max(job.renewed_at, sent)
 
-    async def _keep_endings(self) -> None:
+    async def _spool_endings(self) -> None:
         """Spool the endings that no server has acknowledged."""
-        for entry in self._outbox.endings():
+        for entry in self._outbox.list_endings():
             if entry.spooled:
                 continue
             try:
@@ -447,20 +468,20 @@ class Worker:
             except OSError as error:  # the report stays in memory and is sent from there
                 log.error("report not spooled", extra={"error": str(error)})
 
-    async def _answered(self, entry: OutboxEntry, ack: Ack) -> None:
+    async def _handle_ack(self, entry: OutboxEntry, ack: Ack) -> None:
         """Handle the acknowledgement of a report."""
         if ack.status == "retry":
             return
-        self._outbox.acknowledged(entry)
+        self._outbox.remove_acknowledged(entry)
         if entry.spooled:
             await self._spool.remove(entry.report)
-        if entry.ending:
-            self._ended.count(entry.held)
+        if entry.is_ending:
+            self._ended_leases.count_up(entry.lease_key)
         if ack.status == "stale":
-            self._drop(entry.held)
+            self._drop_command(entry.lease_key)
         elif ack.status == "refused":
             log.error("report refused", extra={"key": ack.key, "why": ack.message})
-            substitute = endings.instead_of(entry.report, ack)
+            substitute = endings.replace_refused(entry.report, ack)
             if substitute is not None:
                 self._outbox.add(substitute)
         if entry.answer is not None and not entry.answer.done():
@@ -468,7 +489,7 @@ class Worker:
 
     # ---- commands --------------------------------------------------------------------------------
 
-    def _begin(self, command: Command, sent: float) -> None:
+    def _start_command(self, command: Command, sent: float) -> None:
         """Start a command.
 
         Its lease counts from the exchange that brought it. If the lease may have run out, the
@@ -477,24 +498,24 @@ class Worker:
         if self._now() - sent >= self._settings.deadline:
             return
         lease_key = LeaseKey(command.command_id, command.attempt)
-        running = self._jobs.get(command.command_id)
-        if lease_key in self._ended or self._outbox.has_ending(lease_key):
+        running = self._running_commands.get(command.command_id)
+        if lease_key in self._ended_leases or self._outbox.has_ending(lease_key):
             return
-        if running is None and lease_key in self._journaled:
+        if running is None and lease_key in self._journaled_leases:
             # This worker gave the attempt up once. Only the next attempt knows its journal entries.
-            self._post(command, endings.cancelled(command))
+            self._post_report(command, endings.cancelled_event(command))
             return
         if running is not None:
             if running.command.attempt >= command.attempt:
                 return
-            self._drop(running.held)
-        launch = self._launched.count(lease_key)
+            self._drop_command(running.lease_key)
+        launch = self._launch_counts.count_up(lease_key)
         job = RunningCommand(command, lease_key, sent, self._clock.now(), launch)
-        self._jobs[command.command_id] = job
-        job.task = asyncio.ensure_future(self._work(job))
+        self._running_commands[command.command_id] = job
+        job.task = asyncio.ensure_future(self._run_command(job))
         job.task.add_done_callback(lambda task: self._end_if_cut_off(job, task))
-        if command.attempt > 1 and not self._room.locked():
-            self._announce(job)
+        if command.attempt > 1 and not self._slots.locked():
+            self._announce_command(job)
         self._wake.set()
 
     def _return_if_it_waits(self, job: RunningCommand) -> None:
@@ -503,9 +524,11 @@ class Worker:
         It was fetched ahead because others were short; if the ones before it are long, another
         worker may have room.
         """
-        if self._room.locked():
-            delay, ending = self._settings.longest_wait, endings.returned(job.command)
-            job.notice = asyncio.get_running_loop().call_later(delay, self._stop, job, ending)
+        if self._slots.locked():
+            delay, ending = self._settings.longest_wait, endings.returned_event(job.command)
+            job.notice = asyncio.get_running_loop().call_later(
+                delay, self._stop_command, job, ending
+            )
 
     def _announce_if_it_lasts(self, job: RunningCommand) -> None:
         """Announce a command that runs for a while; at once if it has an earlier attempt."""
@@ -514,58 +537,60 @@ class Worker:
         if job.announced:
             return
         if job.command.attempt > 1:
-            self._announce(job)
+            self._announce_command(job)
             return
         delay = self._settings.notice
         if job.command.count > 1:
             delay = self._settings.chunk_notice
-        job.notice = asyncio.get_running_loop().call_later(delay, self._announce, job)
+        job.notice = asyncio.get_running_loop().call_later(delay, self._announce_command, job)
 
-    def _announce(self, job: RunningCommand) -> None:
+    def _announce_command(self, job: RunningCommand) -> None:
         job.announced = True
-        for sent in endings.announcements(job.command, self._settings.worker_id):
-            self._post(job.command, sent)
+        for sent in endings.make_announcements(job.command, self._settings.worker_id):
+            self._post_report(job.command, sent)
 
-    async def _work(self, job: RunningCommand) -> None:
+    async def _run_command(self, job: RunningCommand) -> None:
         """Run a command and post its ending."""
         command = job.command
-        printed = self._logs.of(command, job.launch)
+        printed = self._logs.open_attempt(command, job.launch)
         self._return_if_it_waits(job)
         try:
-            async with self._room:
+            async with self._slots:
                 self._announce_if_it_lasts(job)
-                plan = await self._plans.get(command.playbook)
+                plan = await self._plans.load_plan(command.playbook)
                 ending = await execute(
-                    structs.replace(self._env, logs=printed, progress=job.say),
+                    structs.replace(self._env, logs=printed, progress=job.set_progress),
                     plan,
                     command,
-                    lambda sent: self._journal(job, sent),
+                    lambda sent: self._send_journal_entry(job, sent),
                     claimed_at=job.claimed_at,
                     launch=job.launch,
                 )
         except asyncio.CancelledError:
-            if job.told is None:
+            if job.requested_ending is None:
                 raise
-            ending = job.told
-        except Failing as failing:
-            ending = self._failed(command, failing.failure)
+            ending = job.requested_ending
+        except TaskFailed as failing:
+            ending = self._failed_event(command, failing.failure)
         except JournalRefused as refused:
-            ending = self._failed(command, endings.refusal(refused.ack))
+            ending = self._failed_event(command, endings.refusal_failure(refused.ack))
         except Exception as error:  # a bug must end one step, not the worker
             log.exception("command failed by a bug")
-            ending = self._failed_by_a_bug(command, f"{type(error).__name__}: {error}")
+            ending = self._bug_event(command, f"{type(error).__name__}: {error}")
         finally:
             printed.close()
-        self._end(job, ending)
+        self._end_command(job, ending)
 
-    def _failed(self, command: Command, reason: Failure) -> OutgoingEvent:
-        reason = self._env.redactor.failure(reason)
-        return self._env.clean(endings.failure(command, self._settings.worker_id, reason))
+    def _failed_event(self, command: Command, reason: Failure) -> OutgoingEvent:
+        reason = self._env.redactor.redact_failure(reason)
+        return self._env.redact_event(
+            endings.failure_event(command, self._settings.worker_id, reason)
+        )
 
-    def _failed_by_a_bug(self, command: Command, why: str) -> OutgoingEvent:
+    def _bug_event(self, command: Command, why: str) -> OutgoingEvent:
         message = f"the worker could not run this command: {why}"
         failure = Failure(code="INTERNAL", kind="internal", message=message[:1_000])
-        return self._failed(command, failure)
+        return self._failed_event(command, failure)
 
     def _end_if_cut_off(self, job: RunningCommand, task: asyncio.Task[None]) -> None:
         """End a job if its task is over and did not end it; else its lease would be renewed for
@@ -574,10 +599,10 @@ class Worker:
         A task that is cancelled before its first step runs no line of its coroutine, so a command
         that is stopped as it arrives ends here.
         """
-        if self._jobs.get(job.command.command_id) is not job:
+        if self._running_commands.get(job.command.command_id) is not job:
             return
-        if job.told is not None:
-            self._end(job, job.told)
+        if job.requested_ending is not None:
+            self._end_command(job, job.requested_ending)
             return
         if task.cancelled():
             why = "something it waited for was cancelled"
@@ -586,82 +611,82 @@ class Worker:
         log.error(
             "command cut off by a bug", extra={"command_id": job.command.command_id, "error": why}
         )
-        self._end(job, self._failed_by_a_bug(job.command, why))
+        self._end_command(job, self._bug_event(job.command, why))
 
-    def _end(self, job: RunningCommand, ending: OutgoingEvent) -> None:
+    def _end_command(self, job: RunningCommand, ending: OutgoingEvent) -> None:
         """Replace a job by its unacknowledged ending, without an await between, so that the command
         is held at every moment."""
         if job.notice is not None:
             job.notice.cancel()
-        if job.told is None:
-            self._ended_lately.add(self._now())
-        if self._jobs.get(job.command.command_id) is job:
-            self._outbox.forget(job.held)
-            self._post(job.command, ending)
-            del self._jobs[job.command.command_id]
+        if job.requested_ending is None:
+            self._recent_ends.add_event(self._now())
+        if self._running_commands.get(job.command.command_id) is job:
+            self._outbox.forget_command(job.lease_key)
+            self._post_report(job.command, ending)
+            del self._running_commands[job.command.command_id]
         self._wake.set()
 
-    def _post(
+    def _post_report(
         self,
         command: Command,
         sent: OutgoingEvent,
         answer: asyncio.Future[Ack] | None = None,
     ) -> None:
-        report = endings.report(command, self._settings.worker_id, sent)
+        report = endings.make_command_report(command, self._settings.worker_id, sent)
         self._outbox.add(report, answer)
         self._wake.set()
 
-    async def _journal(self, job: RunningCommand, sent: OutgoingEvent) -> None:
+    async def _send_journal_entry(self, job: RunningCommand, sent: OutgoingEvent) -> None:
         """Send a journal entry.
 
         Returns when it is recorded. For a stale entry it never returns, because the job is dropped.
         """
         answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        self._journaled.count(job.held)
-        self._post(job.command, sent, answer)
+        self._journaled_leases.count_up(job.lease_key)
+        self._post_report(job.command, sent, answer)
         ack = await answer
         if ack.status == "refused":
             raise JournalRefused(ack)
 
     # ---- stopping --------------------------------------------------------------------------------
 
-    def _stop(self, job: RunningCommand, ending: OutgoingEvent) -> None:
+    def _stop_command(self, job: RunningCommand, ending: OutgoingEvent) -> None:
         """Stop the tool, and report the stop."""
-        if job.told is None:
-            job.told = ending
-            self._outbox.forget(job.held)
+        if job.requested_ending is None:
+            job.requested_ending = ending
+            self._outbox.forget_command(job.lease_key)
             job.cancel()
 
-    def _drop(self, lease_key: LeaseKey) -> None:
+    def _drop_command(self, lease_key: LeaseKey) -> None:
         """Stop the tool of a command that may be no longer ours, and report nothing more."""
-        job = self._jobs.get(lease_key.command_id)
-        if job is None or job.held != lease_key:
+        job = self._running_commands.get(lease_key.command_id)
+        if job is None or job.lease_key != lease_key:
             return
-        del self._jobs[lease_key.command_id]
-        job.told = None
-        self._outbox.forget(lease_key)
+        del self._running_commands[lease_key.command_id]
+        job.requested_ending = None
+        self._outbox.forget_command(lease_key)
         job.cancel()
         if job.task is not None and not job.task.done():
             self._dying[job.task] = None
-            job.task.add_done_callback(self._buried)
+            job.task.add_done_callback(self._forget_dying)
 
-    def _buried(self, task: asyncio.Task[None]) -> None:
+    def _forget_dying(self, task: asyncio.Task[None]) -> None:
         self._dying.pop(task, None)
         self._wake.set()
 
-    async def _watch(self) -> None:
+    async def _watch_leases(self) -> None:
         """Stop tools of commands without a renewed lease.
 
         This runs beside the main loop, so nothing that the loop waits for delays it.
         """
         deadline = self._settings.deadline
         while True:
-            for job in list(self._jobs.values()):
-                if self._now() - job.renewed >= deadline:
+            for job in list(self._running_commands.values()):
+                if self._now() - job.renewed_at >= deadline:
                     command_id = job.command.command_id
                     log.warning("lease not renewed, tool stopped", extra={"command_id": command_id})
-                    self._drop(job.held)
+                    self._drop_command(job.lease_key)
             soonest = self._now()
-            if self._jobs:
-                soonest = min(job.renewed for job in self._jobs.values())
+            if self._running_commands:
+                soonest = min(job.renewed_at for job in self._running_commands.values())
             await asyncio.sleep(max(soonest + deadline - self._now(), 0.001))

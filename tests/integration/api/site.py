@@ -14,20 +14,20 @@ import pytest
 
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory, VaultMemory
-from noetl.cli.embedded import opened
+from noetl.cli.embedded import open_home
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.tables import MemoryDatabase
-from noetl.pipeline.reading import Reading
+from noetl.pipeline.reading import StoredResults
 from noetl.results.memory import ResultsMemory
 from noetl.results.port import ResultStore
-from noetl.server.app import Node, ServerPorts, address, assemble, listen, serve
+from noetl.server.app import Node, ServerPorts, assemble_node, format_address, open_listener, serve
 from noetl.server.node import Server
 from noetl.server.services.keys import KeyFile
 from noetl.server.settings import ServerSettings
 from noetl.tools import registry
 from noetl.triggers.memory import HooksMemory, SchedulesMemory
-from noetl.twins import shard_rows
+from noetl.twins import make_shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.http import HttpChannel
@@ -66,7 +66,7 @@ class Clock:
 
 def twins(shards: int = SHARDS, home: Path = Path("/dev/null")) -> ServerPorts:
     """A key file is not made before something is stored; whoever stores gives a folder that goes away."""
-    rows, clock = shard_rows(shards), Clock()
+    rows, clock = make_shard_rows(shards), Clock()
     log = LogMemory(MemoryDatabase(rows, clock))
     return ServerPorts(
         log, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
@@ -147,17 +147,17 @@ async def site(
     **settings: Any,
 ) -> AsyncIterator[Site]:
     """With a store it can show data; `open_store` makes one that keeps small payloads with the server."""
-    opened = listen(port=0)
-    url = address(opened)
+    opened = open_listener(port=0)
+    url = format_address(opened)
     told = ServerSettings(name=name, address=url, shards=SHARDS, **settings)
 
-    def open_results(server: Server) -> Reading:
+    def open_results(server: Server) -> StoredResults:
         found = store if open_store is None else open_store(server)
         assert found is not None
-        return Reading(found, server.manifest)
+        return StoredResults(found, server.list_manifest_parts)
 
     has_store = store is not None or open_store is not None
-    node = assemble(ports or twins(), told, open_results=open_results if has_store else None)
+    node = assemble_node(ports or twins(), told, open_results=open_results if has_store else None)
     stop = asyncio.Event()
     serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
     try:
@@ -178,7 +178,7 @@ async def on_postgres(
     """A server with connections of its own to this database."""
     monkeypatch.setenv("NOETL_DB_URL", dsn)
     monkeypatch.setenv("NOETL_SHARD_COUNT", str(SHARDS))
-    async with opened(home) as here:
+    async with open_home(home) as here:
         ports = ServerPorts(
             here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home), here.schedules, here.hooks
         )  # fmt: skip
@@ -196,7 +196,7 @@ async def working(
     worker = Worker(
         channel,
         store or ResultsMemory(),
-        registry.default(),
+        registry.make_registry(),
         Clock(),
         MemorySpool(),
         settings,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from noetl.model.errors import Conflict, InvalidInput, NotFound
-from noetl.server.services.keys import NAME
+from noetl.server.services.keys import KEY_FILE_NAME
 from noetl.worker.http import HttpChannel
 from tests.integration.api.site import Site, messages, site, twins, working
 
@@ -77,24 +77,24 @@ async def test_a_refusal_says_what_is_wrong_and_repeats_no_value(tmp_path: Path)
             assert answer.status_code == 422, body
             assert CANARY not in answer.text
             assert answer.json()["hint"] or answer.json()["detail"]
-        assert not (tmp_path / NAME).exists()
+        assert not (tmp_path / KEY_FILE_NAME).exists()
 
 
 async def test_a_worker_gets_the_fields_and_a_broken_key_is_explained_to_it(tmp_path: Path) -> None:
     async with site(twins(home=tmp_path)) as here:
         channel = HttpChannel([here.url])
         await add(here, "tokens", "bearer", token=CANARY)
-        assert await channel.credential("tokens") == {"token": CANARY}
+        assert await channel.read_credential("tokens") == {"token": CANARY}
         for name in ("a/b", "é ü", "..", "x" * 300):  # whatever a playbook calls it
             with pytest.raises(NotFound):
-                await channel.credential(name)
-        (tmp_path / NAME).chmod(0o644)
+                await channel.read_credential(name)
+        (tmp_path / KEY_FILE_NAME).chmod(0o644)
         with pytest.raises(InvalidInput, match="open to other users") as exposed:
-            await channel.credential("tokens")
+            await channel.read_credential("tokens")
         assert "chmod 600" in (exposed.value.hint or "")
-        (tmp_path / NAME).unlink()
+        (tmp_path / KEY_FILE_NAME).unlink()
         with pytest.raises(Conflict, match="was sealed with the key") as lost:
-            await channel.credential("tokens")
+            await channel.read_credential("tokens")
         assert "copy the key file" in (lost.value.hint or "")
         await channel.close()
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.server.app import listen, stop_on_signals
+from noetl.server.app import open_listener, stop_on_signals
 from tests.integration.api.site import NOOP, site
 
 
@@ -129,14 +129,14 @@ async def test_a_bug_is_answered_without_its_trace(caplog: pytest.LogCaptureFixt
         async def broken(*args: object) -> object:
             raise RuntimeError("canary")
 
-        here.node.services.queue.__class__.pools, kept = (
+        here.node.services.queue.__class__.count_pools, kept = (
             broken,
-            here.node.services.queue.__class__.pools,
+            here.node.services.queue.__class__.count_pools,
         )  # type: ignore[method-assign,assignment]
         try:
             answer = await here.http.get("/api/pools")
         finally:
-            here.node.services.queue.__class__.pools = kept  # type: ignore[method-assign]
+            here.node.services.queue.__class__.count_pools = kept  # type: ignore[method-assign]
         assert (answer.status_code, answer.json()["code"]) == (500, "INTERNAL")
         assert "canary" not in answer.text
         assert "request failed" in caplog.text
@@ -169,13 +169,13 @@ async def test_unknown_routes_and_methods_are_problems() -> None:
 def test_nothing_but_loopback_is_bound() -> None:
     for host in ("0.0.0.0", "::", "192.168.0.1", "example.org", ""):
         with pytest.raises(InvalidInput, match="no login"):
-            listen(host, 0)
+            open_listener(host, 0)
 
 
 def test_a_port_in_use_is_said_in_a_sentence() -> None:
-    taken = listen(port=0)
+    taken = open_listener(port=0)
     with pytest.raises(InvalidInput, match=r"cannot listen on 127\.0\.0\.1"):
-        listen(port=taken.getsockname()[1])
+        open_listener(port=taken.getsockname()[1])
     taken.close()
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
-from noetl.log.port import Received
+from noetl.log.port import MessageState
 from noetl.log.tables import MemoryDatabase
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
-from noetl.twins import shard_rows
+from noetl.twins import make_shard_rows
 from tests.integration.api.site import NOOP, SHARDS, WAITS, Clock, Site, site, twins, working
 
 
@@ -280,12 +280,12 @@ async def test_a_start_is_seen_by_the_list_that_follows() -> None:
 class Mute(LogMemory):
     """Takes what it is given, and then cannot be asked about it."""
 
-    async def received(self, execution_id: ExecutionId, key: str) -> Received:
+    async def received(self, execution_id: ExecutionId, key: str) -> MessageState:
         raise StoreUnavailable("away")
 
 
 async def test_a_start_that_was_accepted_is_answered_so_whatever_follows() -> None:
-    rows, clock = shard_rows(SHARDS), Clock()
+    rows, clock = make_shard_rows(SHARDS), Clock()
     log, leases = Mute(MemoryDatabase(rows, clock)), LeasesMemory(rows, clock)
     async with site(dataclasses.replace(twins(), log=log, leases=leases, clock=clock)) as here:
         await here.register(NOOP)
@@ -474,13 +474,13 @@ async def test_a_read_that_waits_too_long_says_try_again() -> None:
         execution_id = await here.start()
         import noetl.server.services.executions as service
 
-        patience, service.PATIENCE = service.PATIENCE, 0.05
+        patience, service.MIN_SEQ_TIMEOUT_S = service.MIN_SEQ_TIMEOUT_S, 0.05
         try:
             answer = await here.http.get(
                 f"/api/executions/{execution_id}", params={"min_seq": 10_000}
             )
         finally:
-            service.PATIENCE = patience
+            service.MIN_SEQ_TIMEOUT_S = patience
         assert (answer.status_code, answer.json()["code"]) == (503, "NOT_YET")
         assert answer.headers["retry-after"] == "1"
 

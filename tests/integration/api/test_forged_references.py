@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from noetl.results.large import Large
+from noetl.results.large import LargeStore
 from noetl.results.memory import TierMemory
 from noetl.results.router import ResultRouter
 from noetl.server.node import Server
@@ -118,7 +118,7 @@ async def test_a_map_that_looks_like_a_link_is_plain_data(
     tier = TierMemory()
 
     def open_store(server: Server) -> ResultRouter:
-        return ResultRouter(server, Large(tier, tier.staging))
+        return ResultRouter(server, LargeStore(tier, tier.staging))
 
     async with (
         site(twins(home=tmp_path), open_store=open_store) as here,

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from noetl.server.app import openapi
+from noetl.server.app import make_openapi
 from tests.integration.api.site import NOOP, WAITS, site
 
 SIGNS = "a{}%[]\\\"'é\u2028😀 \n/.1"
@@ -19,7 +19,7 @@ class Fuzz:
     def __init__(self, seed: int, executions: list[str]) -> None:
         self.dice = random.Random(seed)
         self.executions = executions
-        self.spec = openapi()
+        self.spec = make_openapi()
 
     def value(self, depth: int = 0) -> Any:
         match self.dice.randrange(9 if depth < 3 else 7):

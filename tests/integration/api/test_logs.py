@@ -113,7 +113,7 @@ async def test_a_reader_goes_on_where_it_stopped_and_may_ask_for_one_step(tmp_pa
 async def test_lines_stored_at_another_server_wake_readers_here(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(live, "COUNT_EVERY", 0.2)
+    monkeypatch.setattr(live, "SERVER_COUNT_INTERVAL_S", 0.2)
     file, ports = tmp_path / "go", twins()
     async with (
         site(ports, "s1", several=True) as one,

@@ -18,7 +18,7 @@ from noetl.model.exchange import ExchangeReply, ExchangeRequest, LeaseKey, Progr
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Address, Reference
-from noetl.server.app import openapi
+from noetl.server.app import make_openapi
 from tests.integration.api.site import NOOP, Site, on_postgres, site
 
 EXCHANGE = "/api/worker/exchange"
@@ -257,7 +257,7 @@ async def test_a_payload_without_a_sound_reference_is_refused() -> None:
 def query_parameters() -> list[tuple[str, str, str, dict[str, Any]]]:
     """Method, address, name and schema of every parameter of every route; ids and names in addresses are filled in."""
     found = []
-    for path, operations in openapi()["paths"].items():
+    for path, operations in make_openapi()["paths"].items():
         address = path.replace("{execution_id}", "77")
         address = re.sub(r"\{\w+\}", "some", address)
         for method, operation in operations.items():
@@ -290,7 +290,7 @@ async def test_parameters_out_of_range_are_refused_by_name() -> None:
 @pytest.mark.parametrize("query", ["offset=-1", "offset=20", "page_size=5", "limits=1"])
 async def test_parameters_that_a_route_does_not_know_are_refused_by_name(query: str) -> None:
     async with site() as here:
-        for path, operations in openapi()["paths"].items():
+        for path, operations in make_openapi()["paths"].items():
             if "get" not in operations or path in ("/health", "/ready", "/metrics"):
                 continue
             address = re.sub(r"\{\w+\}", "some", path.replace("{execution_id}", "77"))

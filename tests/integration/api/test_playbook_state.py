@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from noetl.model.identity import LOCAL, Identity
+from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Tenant
-from noetl.server.api.depends import identity
+from noetl.server.api.depends import get_identity
 from tests.integration.api.site import NOOP, SHARDS, Site, on_postgres, site, working
 from tests.waiting import comes
 
@@ -154,13 +154,13 @@ async def test_an_execution_that_lost_the_race_fails_and_says_who_won() -> None:
 
 async def test_another_tenant_finds_nothing() -> None:
     async def stranger() -> Identity:
-        return Identity(Tenant(LOCAL.tenant + 1), LOCAL.roles, "mallory")
+        return Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
 
     async with site() as here:
         await here.register(COUNTS)
         await here.http.put(VALUE, json={"value": 7})
         app = here.node.app._app._app  # type: ignore[attr-defined]  # behind the guard and the quick way
-        app.dependency_overrides[identity] = stranger
+        app.dependency_overrides[get_identity] = stranger
         assert (await here.http.get(VALUE)).status_code == 404
         assert (await here.get("/api/state"))["state"] == []
         assert (
@@ -189,7 +189,7 @@ async def all_shards_are_owned(*servers: Site) -> None:
     """Returns when every shard has an owner, and every server has a shard."""
 
     async def shared() -> bool:
-        owned = [each.node.server.shards.owned() for each in servers]
+        owned = [each.node.server.shards.list_owned() for each in servers]
         return all(owned) and len({shard for shards in owned for shard in shards}) == SHARDS
 
     await comes(shared)
@@ -197,7 +197,7 @@ async def all_shards_are_owned(*servers: Site) -> None:
 
 def owns(here: Site, execution_id: str) -> bool:
     shards = here.node.server.shards
-    return shards.owns(shards.of(ExecutionId(execution_id)))
+    return shards.owns(shards.find_shard(ExecutionId(execution_id)))
 
 
 async def test_executions_of_two_servers_that_write_one_name_lose_nothing(

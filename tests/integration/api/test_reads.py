@@ -155,7 +155,7 @@ async def test_health_readiness_and_metrics() -> None:
 async def test_a_server_without_shards_is_not_ready() -> None:
     async with site(shard_interval=60) as here:
         await here.get("/ready")
-        for shard in here.node.server.shards.owned():
+        for shard in here.node.server.shards.list_owned():
             here.node.server.shards.drop(shard)
         answer = await here.http.get("/ready")
         assert (answer.status_code, answer.json()["checks"]["shards"]) == (503, "owns no shard")

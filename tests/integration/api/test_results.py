@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
-from noetl.model.identity import LOCAL, Identity
+from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import Tenant
 from noetl.results.memory import ResultsMemory
-from noetl.server.api.depends import identity
+from noetl.server.api.depends import get_identity
 from tests.integration.api.site import Site, site, working
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: %s, path: tests/%s}\nworkflow:\n"
@@ -288,11 +288,11 @@ async def test_a_server_without_a_store_says_so_and_still_traces() -> None:
 
 async def test_another_tenant_finds_nothing() -> None:
     async def stranger() -> Identity:
-        return Identity(Tenant(LOCAL.tenant + 1), LOCAL.roles, "mallory")
+        return Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
 
     async with ran() as (here, place):
         app = here.node.app._app._app  # type: ignore[attr-defined]  # behind the guard and the quick way
-        app.dependency_overrides[identity] = stranger
+        app.dependency_overrides[get_identity] = stranger
         paths = [
             place,
             *(f"{place}/{what}" for what in ("result/t", "result/t/data", "trace/t", "status")),

@@ -36,7 +36,7 @@ async def test_a_stream_goes_on_where_its_reader_stopped() -> None:
 
 
 async def test_a_reader_is_woken_rather_than_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY", 60.0)
+    monkeypatch.setattr(streams, "STREAM_POLL_S", 60.0)
     async with site() as here, working(here):
         await here.register(NOOP)
         row = await here.ended(await here.start())
@@ -46,7 +46,7 @@ async def test_a_reader_is_woken_rather_than_polled(monkeypatch: pytest.MonkeyPa
 async def test_a_stream_of_another_servers_execution_comes_by_looking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(streams, "STREAM_POLL_S", 0.1)
     ports = twins()
     async with site(ports, "s1") as one, site(ports, "s2") as two, working(one), working(two, "w2"):
         await one.register(NOOP)
@@ -58,8 +58,8 @@ async def test_a_stream_of_another_servers_execution_comes_by_looking(
 async def test_a_stream_of_another_servers_execution_is_woken_by_hints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "LOOK_EVERY", 60.0)
-    monkeypatch.setattr(live, "COUNT_EVERY", 0.2)
+    monkeypatch.setattr(streams, "STREAM_POLL_S", 60.0)
+    monkeypatch.setattr(live, "SERVER_COUNT_INTERVAL_S", 0.2)
     ports = twins()
     async with (
         site(ports, "s1", several=True) as one,
@@ -73,8 +73,8 @@ async def test_a_stream_of_another_servers_execution_is_woken_by_hints(
 
 
 async def test_a_quiet_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "QUIET", 0.02)
-    monkeypatch.setattr(streams, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(streams, "HEARTBEAT_INTERVAL_S", 0.02)
+    monkeypatch.setattr(streams, "STREAM_POLL_S", 0.02)
     async with site() as here:
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")

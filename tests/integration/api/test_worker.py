@@ -8,10 +8,10 @@ from hashlib import sha256
 import pytest
 
 from noetl.model.errors import InvalidInput, NotFound, OutcomeUnknown, Unavailable, Unreached
-from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest, LeaseKey
+from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest, LeaseKey
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference
-from noetl.server.app import listen
+from noetl.server.app import open_listener
 from noetl.worker.http import HttpChannel
 from tests.integration.api.site import NOOP, Site, site, twins
 
@@ -59,10 +59,10 @@ async def test_playbooks_and_manifests_are_read_through_the_channel() -> None:
     async with site() as here, channel(here.url) as way:
         await here.register(NOOP)
         content = (await here.get("/api/catalog/playbooks/tests/simple"))["hash"]
-        assert await way.playbook(content) == NOOP
-        assert await way.manifest("none") == []
+        assert await way.fetch_playbook(content) == NOOP
+        assert await way.list_manifest_parts("none") == []
         with pytest.raises(NotFound, match="no playbook"):
-            await way.playbook("0" * 64)
+            await way.fetch_playbook("0" * 64)
 
 
 async def test_small_payloads_are_kept_by_the_server() -> None:
@@ -100,7 +100,7 @@ async def test_a_poll_ends_with_the_server() -> None:
 
 
 async def test_no_server_is_unreached_and_nothing_was_done() -> None:
-    free = listen(port=0)
+    free = open_listener(port=0)
     url = f"http://127.0.0.1:{free.getsockname()[1]}"
     free.close()
     async with channel(url) as way:
@@ -109,7 +109,7 @@ async def test_no_server_is_unreached_and_nothing_was_done() -> None:
 
 
 async def test_the_next_server_is_asked_when_one_is_not_there() -> None:
-    free = listen(port=0)
+    free = open_listener(port=0)
     dead = f"http://127.0.0.1:{free.getsockname()[1]}"
     free.close()
     async with site() as here, channel(dead, here.url) as way:
@@ -139,7 +139,9 @@ async def test_what_is_no_exchange_is_refused() -> None:
         ):
             answer = await here.http.post("/api/worker/exchange", content=body)
             assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT"), body[:40]
-        answer = await here.http.post("/api/worker/exchange", content=b" " * (EXCHANGE_LIMIT + 1))
+        answer = await here.http.post(
+            "/api/worker/exchange", content=b" " * (MAX_EXCHANGE_BYTES + 1)
+        )
         assert answer.status_code == 413
         with pytest.raises(InvalidInput, match="422"):
             await way.exchange(asking(free=-1))
@@ -171,12 +173,12 @@ async def test_a_worker_that_comes_back_in_time_keeps_its_work() -> None:
         await started(here)
         async with channel(here.url) as way:
             (command,) = (await way.exchange(asking())).commands
-        while not presence._missing:
+        while not presence._loss_timers:
             await here.get("/health")
         held = (LeaseKey(command.command_id, command.attempt),)
         async with channel(here.url) as way:
             await way.exchange(asking(free=0, held=held))
-            assert not presence._missing  # nobody waits any more to give it up
+            assert not presence._loss_timers  # nobody waits any more to give it up
             assert (await way.exchange(asking(free=0, held=held))).stop == ()
 
 
@@ -193,7 +195,11 @@ async def test_a_worker_that_another_server_hears_of_is_not_lost() -> None:
             held = (LeaseKey(command.command_id, command.attempt),)
             await first.close()
             await second.exchange(asking(free=0, held=held))
-            while one.node.presence._open or one.node.presence._missing or one.node.presence._tasks:
+            while (
+                one.node.presence._connections
+                or one.node.presence._loss_timers
+                or one.node.presence._tasks
+            ):
                 await one.get("/health")  # until it has given it up
             assert (await second.exchange(asking(free=0, held=held))).stop == ()
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from tests import processes
 from tests.inspection import inspect
 from tests.postgres import scratch
@@ -101,11 +101,11 @@ def noetl() -> Iterator[Noetl]:
 
 def look_into(home: Path) -> None:
     """What the tests left in the database of this home."""
-    embedded = Embedded(home)
+    embedded = EmbeddedPostgres(home)
     try:
-        inspect(embedded.serve().control)
+        inspect(embedded.ensure_postgres().control)
     finally:
-        embedded.halt()
+        embedded.stop_postgres()
 
 
 @pytest.fixture

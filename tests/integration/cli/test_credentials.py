@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import psycopg
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from tests.integration.cli.conftest import Done, Noetl, playbook, ready
 from tests.waiting import until
 
@@ -86,16 +86,16 @@ def test_credentials_without_a_server(noetl: Noetl, tmp_path: Path) -> None:
 
 
 def test_a_stored_database_is_used_by_its_name(noetl: Noetl, tmp_path: Path) -> None:
-    embedded = Embedded(noetl.home)
+    embedded = EmbeddedPostgres(noetl.home)
     try:
-        added = stored(noetl, "warehouse", "postgres", dsn=str(embedded.serve().data))
+        added = stored(noetl, "warehouse", "postgres", dsn=str(embedded.ensure_postgres().data))
         assert added.code == 0, added.err
         query = (
             "  - step: q\n    tool: {kind: postgres, auth: warehouse, query: 'select 42 as n'}\n"
         )
         assert noetl.json("run", playbook(tmp_path, "asks", query))["result"]["rows"] == [{"n": 42}]
     finally:
-        embedded.halt()
+        embedded.stop_postgres()
 
 
 def test_what_cannot_be_stored_is_explained(noetl: Noetl, tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: 
     patient = {"NOETL_SHARD_LEASE_SEC": "60"}  # the step goes on while no server is there
     loud = noetl.with_env(NOETL_LOG_LEVEL="debug", NOETL_SERVER_URL=url, **patient)
     found: dict[str, bytes] = {}
-    embedded = Embedded(noetl.home)
-    dsns = embedded.serve()
+    embedded = EmbeddedPostgres(noetl.home)
+    dsns = embedded.ensure_postgres()
     worker = loud.start("worker", "start", "--name", "w")
     try:
         with serving(loud, free_port, found):
@@ -171,7 +171,7 @@ def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: 
     finally:
         worker.kill()
         found["database"] = b"".join(dump(dsns.control))
-        embedded.halt()
+        embedded.stop_postgres()
     assert said.code == 1, said.err
     assert "no ***tokens.token***" in said.json["error"]["message"]
     assert "worker started" in logged.err

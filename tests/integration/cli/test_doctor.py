@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from noetl.database import connect
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from tests.integration.cli.conftest import Noetl
 
 STUCK = 1_203
@@ -20,7 +20,7 @@ def test_every_stuck_execution_is_counted(noetl: Noetl) -> None:
     assert noetl("catalog", "list").code == 0  # makes the database
 
     async def fill() -> None:
-        connection = await connect(Embedded(noetl.home).serve().control)
+        connection = await connect(EmbeddedPostgres(noetl.home).ensure_postgres().control)
         await connection.execute(ROWS)
         await connection.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from tests.integration.cli.conftest import Noetl, playbook
 from tests.waiting import until
 
@@ -67,10 +67,10 @@ WORKLOAD = "SELECT data FROM noetl.workload WHERE execution_id = %s"
 
 @pytest.fixture
 def database(noetl: Noetl) -> Iterator["psycopg.Connection[Any]"]:
-    embedded = Embedded(noetl.home)
-    with psycopg.connect(embedded.serve().control, autocommit=True) as connection:
+    embedded = EmbeddedPostgres(noetl.home)
+    with psycopg.connect(embedded.ensure_postgres().control, autocommit=True) as connection:
         yield connection
-    embedded.halt()
+    embedded.stop_postgres()
 
 
 def test_printed_queries_find_what_was_completed(

@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from tests.integration.cli.conftest import Noetl, playbook, ready
 from tests.waiting import until
 
@@ -53,12 +53,12 @@ def test_every_command_answers_the_same_when_events_are_in_files(
 
 def test_a_planted_difference_is_found_and_mended(here: Noetl, tmp_path: Path) -> None:
     done = here.json("run", playbook(tmp_path, "sums", STEPS))
-    embedded = Embedded(here.home)
-    with psycopg.connect(embedded.serve().control) as connection:
+    embedded = EmbeddedPostgres(here.home)
+    with psycopg.connect(embedded.ensure_postgres().control) as connection:
         connection.execute(
             "update noetl.execution set steps = 7 where execution_id = %s", [done["execution_id"]]
         )
-    embedded.halt()
+    embedded.stop_postgres()
     found = here("verify")
     assert found.code == 1
     assert found.out.splitlines()[1].split() == [done["execution_id"], "steps", "7", "2"]
@@ -79,9 +79,9 @@ def test_a_server_compacts_by_itself_when_it_is_told_to(
     server = here.and_env(NOETL_COMPACTOR_ENABLED="true", NOETL_RETENTION_DAYS="0")
     with server.running("server", "start", "--port", free_port):
         ready(f"http://127.0.0.1:{free_port}")
-        embedded = Embedded(here.home)
-        with psycopg.connect(embedded.serve().control, autocommit=True) as connection:
+        embedded = EmbeddedPostgres(here.home)
+        with psycopg.connect(embedded.ensure_postgres().control, autocommit=True) as connection:
             moved = "select exists (select from noetl.tombstone where execution_id = %s)"
             until(lambda: connection.execute(moved, [done["execution_id"]]).fetchone() == (True,))
-        embedded.halt()
+        embedded.stop_postgres()
     assert here("verify", done["execution_id"]).code == 0

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 import pyarrow.parquet as pq
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from tests.integration.cli.conftest import Noetl, playbook, ready
 from tests.integration.cli.test_credentials import dump, serving, stored
 
@@ -169,8 +169,8 @@ def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(
     file = playbook(tmp_path, "planted", PLANTED)
     file.write_text(file.read_text().replace("workflow:", KEYCHAIN))
     found: dict[str, bytes] = {}
-    embedded = Embedded(noetl.home)
-    dsns = embedded.serve()
+    embedded = EmbeddedPostgres(noetl.home)
+    dsns = embedded.ensure_postgres()
     worker = loud.start("worker", "start")
     try:
         with serving(loud, free_port, found):
@@ -188,7 +188,7 @@ def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(
     finally:
         worker.kill()
         found["database"] = b"".join(dump(dsns.control))
-        embedded.halt()
+        embedded.stop_postgres()
     assert said.code == 1, said.err
     assert "no ***tokens.token***" in said.json["error"]["message"]
     assert said.json["ctx"]["page"] == "page-2"

@@ -7,7 +7,7 @@ import httpx
 import psycopg
 import pytest
 
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from tests import processes
 from tests.integration.cli.conftest import Done, Noetl, playbook, ready
 from tests.waiting import until
@@ -162,7 +162,9 @@ def test_a_dead_command_is_a_finding_until_its_execution_has_ended(
     client: Noetl, noetl: Noetl, waiting: str
 ) -> None:
     mark = "update noetl.command set status = %s where execution_id = %s and step = 'ask'"
-    with psycopg.connect(Embedded(noetl.home).serve().control, autocommit=True) as database:
+    with psycopg.connect(
+        EmbeddedPostgres(noetl.home).ensure_postgres().control, autocommit=True
+    ) as database:
         database.execute(mark, ("dead", waiting))
         done = client("doctor")
         assert done.code == 1

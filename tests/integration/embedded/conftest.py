@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from noetl.embedded.postgres import Embedded
+from noetl.embedded.postgres import EmbeddedPostgres
 from tests.integration.embedded.given import Process, gone
 from tests.postgres import scratch
 
@@ -22,9 +22,9 @@ def tmp_path() -> Iterator[Path]:
 def made_home() -> Iterator[Path]:
     with TemporaryDirectory(dir=scratch(), ignore_cleanup_errors=True) as directory:
         home = Path(directory, "home")
-        embedded = Embedded(home)
-        embedded.serve()
-        embedded.halt()
+        embedded = EmbeddedPostgres(home)
+        embedded.ensure_postgres()
+        embedded.stop_postgres()
         yield home
 
 
@@ -35,10 +35,10 @@ def home(made_home: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def embedded(home: Path) -> Iterator[Embedded]:
-    embedded = Embedded(home)
+def embedded(home: Path) -> Iterator[EmbeddedPostgres]:
+    embedded = EmbeddedPostgres(home)
     yield embedded
-    embedded.halt()
+    embedded.stop_postgres()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from noetl.embedded.postgres import Postmaster, claimed, read_postmaster
+from noetl.embedded.postgres import Postmaster, claim_data_directory, read_postmaster
 from tests.waiting import until
 
 HOLD = """
@@ -58,7 +58,7 @@ def gone(home: Path, within_sec: float = 20.0) -> None:
     """Waits until no process of a server has the data open."""
 
     def nobody_has_it() -> bool:
-        with claimed(home / "postgres" / "data") as claim:
+        with claim_data_directory(home / "postgres" / "data") as claim:
             return not isinstance(claim, Postmaster)
 
     until(nobody_has_it, within_sec)

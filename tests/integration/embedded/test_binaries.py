@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from noetl.embedded import binaries
-from noetl.embedded.binaries import Candidate, PostgresMissing, VersionMismatch, find
-from noetl.embedded.postgres import Embedded
-from noetl.embedded.process import server_account
+from noetl.embedded.binaries import Candidate, PostgresMissing, VersionMismatch, find_postgres
+from noetl.embedded.postgres import EmbeddedPostgres
+from noetl.embedded.process import choose_server_account
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes user")
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
@@ -24,18 +24,18 @@ ORDINARY = """
 import os, pwd, sys
 from pathlib import Path
 import psycopg
-from noetl.embedded.postgres import Embedded, read_postmaster
+from noetl.embedded.postgres import EmbeddedPostgres, read_postmaster
 
 home, nobody = Path(sys.argv[1]), pwd.getpwnam("nobody")
 os.setgroups([])
 os.setgid(nobody.pw_gid)
 os.setuid(nobody.pw_uid)
-embedded = Embedded(home)
-dsns = embedded.serve()
+embedded = EmbeddedPostgres(home)
+dsns = embedded.ensure_postgres()
 with psycopg.connect(dsns.control) as connection:
     assert connection.execute("SELECT 1").fetchone() == (1,)
-assert Embedded(home).serve() == dsns
-embedded.halt()
+assert EmbeddedPostgres(home).ensure_postgres() == dsns
+embedded.stop_postgres()
 assert {path.stat().st_uid for path in home.rglob("*")} == {nobody.pw_uid}
 print("fine")
 """
@@ -77,18 +77,18 @@ def test_a_runtime_that_the_server_cannot_reach_is_copied_once(
     closed_package: Path, open_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidate = Candidate("package", closed_package / "pginstall" / "bin", package=closed_package)
-    monkeypatch.setattr(binaries, "candidates", lambda: iter([candidate]))
-    monkeypatch.setattr(binaries, "SHELVES", ("/proc", str(open_directory)))
+    monkeypatch.setattr(binaries, "list_postgres_candidates", lambda: iter([candidate]))
+    monkeypatch.setattr(binaries, "COPY_DIRECTORIES", ("/proc", str(open_directory)))
     home = tmp_path / "home"
-    runtime = find(server_account(home))
+    runtime = find_postgres(choose_server_account(home))
     copied = runtime.bin / "postgres"
     assert runtime.bin.is_relative_to(open_directory)
     made = copied.stat().st_mtime_ns, copied.stat().st_ino
 
-    embedded = Embedded(home)
-    with psycopg.connect(embedded.serve().control) as connection:
+    embedded = EmbeddedPostgres(home)
+    with psycopg.connect(embedded.ensure_postgres().control) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
-    embedded.halt()
+    embedded.stop_postgres()
     assert (copied.stat().st_mtime_ns, copied.stat().st_ino) == made
     assert [path.name for path in (open_directory / "noetl").iterdir()] == [
         runtime.bin.parents[2].name
@@ -120,13 +120,13 @@ def test_data_of_an_older_postgres_are_served_by_one_of_that_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOETL_POSTGRES_BIN", str(DEBIAN))
-    embedded = Embedded(tmp_path / "home", {"fsync": "off"})
-    embedded.serve()
-    embedded.halt()
+    embedded = EmbeddedPostgres(tmp_path / "home", {"fsync": "off"})
+    embedded.ensure_postgres()
+    embedded.stop_postgres()
     monkeypatch.delenv("NOETL_POSTGRES_BIN")
-    with psycopg.connect(embedded.serve().control) as connection:
+    with psycopg.connect(embedded.ensure_postgres().control) as connection:
         assert connection.info.server_version // 10_000 == 15
-    embedded.halt()
+    embedded.stop_postgres()
 
 
 def test_data_of_a_version_that_nobody_here_serves_are_left_alone(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_data_of_a_version_that_nobody_here_serves_are_left_alone(tmp_path: Path
     with pytest.raises(
         VersionMismatch, match=r"written by Postgres 99, but this machine has \d+ in"
     ) as refused:
-        Embedded(tmp_path).serve()
+        EmbeddedPostgres(tmp_path).ensure_postgres()
     assert "NOETL_POSTGRES_BIN" in str(refused.value.hint)
     assert [path.name for path in data.iterdir()] == ["PG_VERSION"]
 
@@ -146,5 +146,5 @@ def test_who_names_a_postgres_means_that_one(
 ) -> None:
     monkeypatch.setenv("NOETL_POSTGRES_BIN", str(tmp_path))
     with pytest.raises(PostgresMissing, match="NOETL_POSTGRES_BIN: ") as refused:
-        Embedded(tmp_path / "home").serve()
+        EmbeddedPostgres(tmp_path / "home").ensure_postgres()
     assert "NOETL_DB_URL" in str(refused.value.hint)

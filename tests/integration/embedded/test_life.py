@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from noetl.embedded import ensure, stop
-from noetl.embedded.postgres import Embedded
+from noetl.embedded.postgres import EmbeddedPostgres
 from tests.integration.embedded.given import Process, gone, parent, postmaster
 from tests.postgres import Postgres
 from tests.waiting import until
@@ -124,8 +124,10 @@ def test_a_home_whose_maker_is_killed_is_made_by_the_next(tmp_path: Path, proces
     ]
 
 
-def test_a_killed_postmaster_comes_back_with_its_data(home: Path, embedded: Embedded) -> None:
-    dsn = embedded.serve().control
+def test_a_killed_postmaster_comes_back_with_its_data(
+    home: Path, embedded: EmbeddedPostgres
+) -> None:
+    dsn = embedded.ensure_postgres().control
     do(dsn, "CREATE TABLE survived AS SELECT 42 AS x")
     for _ in range(10):
         with psycopg.connect(dsn, autocommit=True) as session:
@@ -134,21 +136,21 @@ def test_a_killed_postmaster_comes_back_with_its_data(home: Path, embedded: Embe
             with pytest.raises(psycopg.OperationalError):
                 session.execute("SELECT pg_sleep(10)")
             assert (
-                embedded.serve().control == dsn
+                embedded.ensure_postgres().control == dsn
             )  # asked for by one who lost his session, without a pause
         assert postmaster(home).pid != killed
         assert one(dsn, "SELECT x FROM survived") == 42
 
 
 def test_a_postmaster_that_is_about_to_die_is_waited_for_and_replaced(
-    home: Path, embedded: Embedded
+    home: Path, embedded: EmbeddedPostgres
 ) -> None:
     """Its signal may be on its way for a while: it looks alive, and answers nobody any more."""
-    dsn = embedded.serve().control
+    dsn = embedded.ensure_postgres().control
     dying = postmaster(home).pid
     os.kill(dying, signal.SIGSTOP)
     with ThreadPoolExecutor() as threads:
-        asked = threads.submit(embedded.serve)
+        asked = threads.submit(embedded.ensure_postgres)
         with pytest.raises(TimeoutError):
             asked.result(0.3)
         os.kill(dying, signal.SIGKILL)
@@ -159,43 +161,49 @@ def test_a_postmaster_that_is_about_to_die_is_waited_for_and_replaced(
 
 @pytest.mark.parametrize("whose", ["anybody", "another server"])
 def test_a_leftover_pid_that_somebody_else_has_now_is_forgotten(
-    home: Path, embedded: Embedded, postgres: Postgres, whose: str
+    home: Path, embedded: EmbeddedPostgres, postgres: Postgres, whose: str
 ) -> None:
     pid = os.getpid() if whose == "anybody" else postmaster(postgres.embedded.home).pid
     leftover = home / "postgres" / "data" / "postmaster.pid"
     leftover.write_text(f"{pid}\n/nowhere\n1\n5432\n\n127.0.0.1\n\nready\n")
 
-    assert one(embedded.serve().control, "SELECT 1") == 1
+    assert one(embedded.ensure_postgres().control, "SELECT 1") == 1
     assert postmaster(home).pid != pid
 
 
-def test_another_port_is_taken_when_the_last_one_is_in_use(home: Path, embedded: Embedded) -> None:
-    embedded.serve()
+def test_another_port_is_taken_when_the_last_one_is_in_use(
+    home: Path, embedded: EmbeddedPostgres
+) -> None:
+    embedded.ensure_postgres()
     last = postmaster(home).port
-    embedded.halt()
+    embedded.stop_postgres()
     with socket.socket() as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         squatter.bind(("127.0.0.1", last))
         squatter.listen()
 
-        assert one(embedded.serve().control, "SELECT 1") == 1
+        assert one(embedded.ensure_postgres().control, "SELECT 1") == 1
         assert postmaster(home).port != last
 
 
 def test_a_port_lost_between_looking_and_starting_is_replaced(
-    home: Path, embedded: Embedded, monkeypatch: pytest.MonkeyPatch
+    home: Path, embedded: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as squatter:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()
         taken = squatter.getsockname()[1]
-        monkeypatch.setattr("noetl.embedded.postgres.free_ports", lambda last: iter([taken, last]))
+        monkeypatch.setattr(
+            "noetl.embedded.postgres.find_free_ports", lambda last: iter([taken, last])
+        )
 
-        assert one(embedded.serve().control, "SELECT 1") == 1
+        assert one(embedded.ensure_postgres().control, "SELECT 1") == 1
 
 
-def test_ctrl_c_at_the_terminal_is_not_for_the_server(home: Path, embedded: Embedded) -> None:
-    embedded.serve()
+def test_ctrl_c_at_the_terminal_is_not_for_the_server(
+    home: Path, embedded: EmbeddedPostgres
+) -> None:
+    embedded.ensure_postgres()
     assert os.getsid(postmaster(home).pid) != os.getsid(0)
 
 
@@ -215,14 +223,14 @@ def test_it_outlives_the_event_loop_and_ends_on_request(
 
 def test_stop_leaves_the_server_of_another_process_alone(home: Path, process: Start) -> None:
     dsn = process(home).ask()
-    attached = Embedded(home)
-    attached.serve()
-    attached.halt()
+    attached = EmbeddedPostgres(home)
+    attached.ensure_postgres()
+    attached.stop_postgres()
 
     assert one(dsn, "SELECT 1") == 1
 
 
-def test_the_loop_goes_on_while_the_server_starts(embedded: Embedded) -> None:
+def test_the_loop_goes_on_while_the_server_starts(embedded: EmbeddedPostgres) -> None:
     async def scenario() -> int:
         starting, ticks = asyncio.create_task(embedded.ensure()), 0
         while not starting.done():
@@ -234,8 +242,8 @@ def test_the_loop_goes_on_while_the_server_starts(embedded: Embedded) -> None:
     assert asyncio.run(scenario()) > 3
 
 
-def test_idle_it_is_small(home: Path, embedded: Embedded) -> None:
-    embedded.serve()
+def test_idle_it_is_small(home: Path, embedded: EmbeddedPostgres) -> None:
+    embedded.ensure_postgres()
     server = postmaster(home).pid
     family = [
         server,
@@ -260,7 +268,7 @@ def proportional_kb(pid: int) -> int:
 
 def test_where_the_kernel_does_not_tie_a_shell_watches() -> None:
     victim = subprocess.Popen(["sleep", "60"])
-    code = "import sys, time; from noetl.embedded.process import watcher; w = watcher(int(sys.argv[1])); print(); time.sleep(60)"
+    code = "import sys, time; from noetl.embedded.process import start_watcher; w = start_watcher(int(sys.argv[1])); print(); time.sleep(60)"
     with subprocess.Popen(
         [sys.executable, "-u", "-c", code, str(victim.pid)], stdout=subprocess.PIPE
     ) as watched:

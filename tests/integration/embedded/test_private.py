@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from noetl.embedded.postgres import Dsns, Embedded
+from noetl.embedded.postgres import Dsns, EmbeddedPostgres
 
 
 @pytest.fixture
-def dsns(embedded: Embedded) -> Dsns:
-    return embedded.serve()
+def dsns(embedded: EmbeddedPostgres) -> Dsns:
+    return embedded.ensure_postgres()
 
 
 def at(dsn: str | None, **change: str) -> str:

@@ -14,7 +14,7 @@ from noetl.log.port import AppendBatch, Appended, ExecutionPart, Outcome
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model.events import Event
-from noetl.model.exchange import LEASE
+from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros, shard_of
 from tests.postgres import Postgres, server
 
@@ -61,7 +61,9 @@ class Store:
         )
 
     async def append(self, *parts: ExecutionPart) -> list[Outcome]:
-        return await self.log.append(AppendBatch(epochs=self.epochs, parts=parts, lease=LEASE))
+        return await self.log.append(
+            AppendBatch(epochs=self.epochs, parts=parts, lease=LEASE_MICROS)
+        )
 
     async def write(self, execution_id: ExecutionId, *events: Event) -> Appended:
         (outcome,) = await self.append(

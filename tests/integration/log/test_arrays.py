@@ -5,23 +5,23 @@ from typing import Any
 import pytest
 
 from noetl.database import connect
-from noetl.log.arrays import documents, numbers, texts
+from noetl.log.arrays import format_documents, format_numbers, format_texts
 
 
 @pytest.mark.parametrize(
     ("written", "kind", "values"),
     [
-        (numbers, "bigint", []),
-        (numbers, "bigint", [1, None, -(2**63)]),
-        (texts, "text", []),
-        (texts, "text", [None]),
+        (format_numbers, "bigint", []),
+        (format_numbers, "bigint", [1, None, -(2**63)]),
+        (format_texts, "text", []),
+        (format_texts, "text", [None]),
         (
-            texts,
+            format_texts,
             "text",
             ["", None, "null", "NULL", "None", "{}", ",", " a ", '"', "\\", '\\"', '","', "ü\n\t"],
         ),
-        (texts, "text", ["\x01", None, "\x1f", "\\n"]),
-        (documents, "text", ['{"a":"\\u0000 \\" \\\\ \\n"}', None, "x" * 100_000]),
+        (format_texts, "text", ["\x01", None, "\x1f", "\\n"]),
+        (format_documents, "text", ['{"a":"\\u0000 \\" \\\\ \\n"}', None, "x" * 100_000]),
     ],
 )
 async def test_an_array_comes_back_as_it_was(
@@ -34,7 +34,7 @@ async def test_an_array_comes_back_as_it_was(
 
 async def test_a_character_that_postgres_has_not_is_replaced(migrated: str) -> None:
     connection = await connect(migrated)
-    assert await connection.fetchval("select $1::text::text[]", texts(["a\0b", None])) == [
+    assert await connection.fetchval("select $1::text::text[]", format_texts(["a\0b", None])) == [
         "a\ufffdb",
         None,
     ]

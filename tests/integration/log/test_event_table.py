@@ -6,9 +6,9 @@ from typing import Any, get_args
 import pytest
 
 from noetl.database import connect
-from noetl.log.writes import join, split
+from noetl.log.writes import join_event, split_event
 from noetl.model.codec import encode
-from noetl.model.envelope import Envelope, has_rows, without_rows
+from noetl.model.envelope import Envelope, has_rows, remove_rows
 from noetl.model.errors import Failure
 from noetl.model.events import (
     CallDone,
@@ -80,7 +80,7 @@ async def test_the_server_and_the_database_agree_on_what_a_context_may_hold(
     taken = await connection.fetchval("select noetl.is_envelope($1::json)", json.dumps(result))
     await connection.close()
     assert taken is not any(has_rows(name, value) for name, value in context.items())
-    kept = without_rows(context)
+    kept = remove_rows(context)
     assert not any(has_rows(name, value) for name, value in kept.items())
     assert (kept == context) is (context in FLAT)
 
@@ -157,8 +157,8 @@ EVENTS: list[Event] = [
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_an_event_taken_apart_is_the_same_event(event: Event) -> None:
-    meta, result, _ = split(event, encode(event))
-    assert encode(join(meta, result)) == encode(event)  # the order of keys as well
+    meta, result, _ = split_event(event, encode(event))
+    assert encode(join_event(meta, result)) == encode(event)  # the order of keys as well
 
 
 async def test_events_come_back_byte_for_byte(migrated: str) -> None:

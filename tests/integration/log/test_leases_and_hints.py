@@ -25,7 +25,7 @@ async def test_a_server_whose_connection_is_gone_is_dead_at_once_whatever_its_le
         two = await second.register("two", None, HOUR)
         assert await second.claim(two.runtime_id, SHARDS) == []
         await first.close()  # as the kernel does for a killed process
-        await comes(lambda: second.servers(), 1)  # the backend notices
+        await comes(lambda: second.count_servers(), 1)  # the backend notices
         assert [each.epoch for each in await second.claim(two.runtime_id, SHARDS)] == [2] * SHARDS
         await second.close()
 
@@ -38,13 +38,13 @@ async def test_a_server_that_comes_back_lives_again(migrated: str) -> None:
         await other.fetch(
             "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2"
         )
-        await comes(lambda: peer.servers(), 0)
+        await comes(lambda: peer.count_servers(), 0)
         try:
             renewed = await leases.renew(one.runtime_id, HOUR)
         except Unavailable:
             renewed = await leases.renew(one.runtime_id, HOUR)
         assert renewed
-        assert await peer.servers() == 1
+        assert await peer.count_servers() == 1
         for each in (other, leases, peer):
             await each.close()
 
@@ -57,11 +57,11 @@ async def test_after_a_restart_of_the_database_leases_count_until_they_are_renew
         leases, peer = LeasesPostgres(here.database), LeasesPostgres(here.database)
         await leases.register("one", None, HOUR)
         await leases.close()
-        async with here.database.main.transaction() as session:
+        async with here.database.main.open_write_transaction() as session:
             await session.execute(
                 "update noetl.runtime set renewed_at = pg_postmaster_start_time() - interval '1 s'"
             )
-        assert await peer.servers() == 1
+        assert await peer.count_servers() == 1
         await peer.close()
 
 

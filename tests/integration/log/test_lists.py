@@ -7,7 +7,7 @@ import pytest
 
 from noetl.database import connect
 from noetl.log.postgres import _SQL
-from noetl.model.ids import first_id
+from noetl.model.ids import get_first_id
 
 MANY = 20_000
 EXECUTIONS = f"""
@@ -61,7 +61,7 @@ async def test_a_list_reads_no_more_than_it_must(migrated: str, plans: str) -> N
     assert await reads(parent=1) <= 100
     assert await reads(parent=1, status="failed") <= 2_000
     assert await reads(path="etl/7") <= 100
-    late = {"since": MANY + 1, "floor": first_id(1 << 60)}
+    late = {"since": MANY + 1, "floor": get_first_id(1 << 60)}
     assert await reads(**late) == 0
     assert await reads(**late, status="failed") == 0
     assert await reads(roots=True, **late) == 0

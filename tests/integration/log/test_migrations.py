@@ -11,7 +11,7 @@ import noetl
 from noetl import migrations
 from noetl.database import Connection, connect
 from noetl.migrations import Migration, SchemaMismatch, migrate
-from noetl.sql import load
+from noetl.sql import load_queries
 from tests.integration.log.conftest import SHARDS
 from tests.postgres import Postgres
 
@@ -20,7 +20,7 @@ QUERIES = [
     query
     for file in sorted(SOURCE.glob("*/*.sql"))
     if file.parent.name != "migrations"
-    for query in load(file).values()
+    for query in load_queries(file).values()
 ]
 
 
@@ -45,12 +45,12 @@ async def shape(connection: Connection) -> dict[str, list[tuple[Any, ...]]]:
 async def test_step_by_step_gives_the_same_schema_as_at_once(
     postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = migrations.migrations()
+    known = migrations.load_migrations()
     with postgres.database() as other:
         at_once, by_steps = await connect(database), await connect(other)
         await migrate(at_once, shards=SHARDS)
         for count in range(1, len(known) + 1):
-            monkeypatch.setattr(migrations, "migrations", lambda count=count: known[:count])
+            monkeypatch.setattr(migrations, "load_migrations", lambda count=count: known[:count])
             await migrate(by_steps, shards=SHARDS)
         assert await shape(by_steps) == await shape(at_once)
         for connection in (at_once, by_steps):
@@ -71,9 +71,9 @@ async def test_what_waited_for_an_age_alone_is_judged_anew(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before 0011 it may have forgotten the retention."""
-    known = migrations.migrations()
+    known = migrations.load_migrations()
     connection = await connect(database)
-    monkeypatch.setattr(migrations, "migrations", lambda: known[:10])
+    monkeypatch.setattr(migrations, "load_migrations", lambda: known[:10])
     await migrate(connection, shards=SHARDS)
     over = 1 << 61
     judged = {1: 5, 2: None, 3: -1, 4: over, 5: over + 7, 6: over - 1, 7: 5}
@@ -82,7 +82,7 @@ async def test_what_waited_for_an_age_alone_is_judged_anew(
         " steps, judge_at) values ($1, 0, 1, 'p', 'completed', 1, 1, 2, $2, 0, $3)",
         [(number, None if number == 7 else 2, at) for number, at in judged.items()],
     )
-    monkeypatch.setattr(migrations, "migrations", lambda: known)
+    monkeypatch.setattr(migrations, "load_migrations", lambda: known)
     await migrate(connection, shards=SHARDS)
     rows = await connection.fetch(
         "select execution_id, judge_at, retained_at from noetl.execution order by 1"
@@ -117,9 +117,10 @@ async def test_a_migration_that_was_changed_is_refused(
 ) -> None:
     connection = await connect(migrated)
     changed = [
-        Migration(each.version, each.name, each.text, "other") for each in migrations.migrations()
+        Migration(each.version, each.name, each.text, "other")
+        for each in migrations.load_migrations()
     ]
-    monkeypatch.setattr(migrations, "migrations", lambda: changed)
+    monkeypatch.setattr(migrations, "load_migrations", lambda: changed)
     with pytest.raises(SchemaMismatch, match="migration 1"):
         await migrate(connection)
     await connection.close()
@@ -193,17 +194,17 @@ async def test_the_queue_view_is_read_only_and_says_what_to_use_instead(
 async def test_what_older_versions_recorded_stays_and_new_rows_are_checked(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = migrations.migrations()
+    known = migrations.load_migrations()
     number = next(each.version for each in known if each.name == "no_rows")
     connection = await connect(database)
-    monkeypatch.setattr(migrations, "migrations", lambda: known[: number - 1])
+    monkeypatch.setattr(migrations, "load_migrations", lambda: known[: number - 1])
     await migrate(connection, shards=SHARDS)
     insert = (
         "insert into noetl.event (shard, seq, epoch, tenant, execution_id, event_type, result, meta, dedup_key, at)"
         """ values (0, $1, 1, 1, 7, 'x', '{"status": "ok", "context": {"rows": [1]}}', '{}', $2, now())"""
     )
     await connection.execute(insert, 1, "old")
-    monkeypatch.setattr(migrations, "migrations", lambda: known)
+    monkeypatch.setattr(migrations, "load_migrations", lambda: known)
     await migrate(connection, shards=SHARDS)
     with pytest.raises(Exception, match="event_result_is_an_envelope"):
         await connection.execute(insert, 2, "new")

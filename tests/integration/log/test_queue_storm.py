@@ -162,7 +162,7 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
 
         async def expire() -> None:
             while owner.live:
-                await log.expire(7)
+                await log.expire_leases(7)
                 await asyncio.sleep(0)
 
         await asyncio.gather(

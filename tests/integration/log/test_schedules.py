@@ -10,7 +10,7 @@ from noetl.server.settings import ServerSettings
 from noetl.sql import Query
 from noetl.triggers.port import Every, ScheduleDefinition
 from noetl.triggers.postgres import SchedulesPostgres
-from noetl.triggers.turns import MOST
+from noetl.triggers.turns import MAX_TURN_SLOTS
 from noetl.worker.app import SystemClock
 from tests.integration.log.conftest import SHARDS, store
 
@@ -40,7 +40,7 @@ async def test_every_slot_starts_one_execution_whatever_the_number_of_servers(
         ]  # fmt: skip
         for server in servers:
             await server.keeper.run_once()
-        first = (await here.leases.now()) - SLOTS * MINUTE + MINUTE // 2
+        first = (await here.leases.read_clock()) - SLOTS * MINUTE + MINUTE // 2
         wanted = ScheduleDefinition(
             tenant=DEFAULT_TENANT,
             name="s",
@@ -48,12 +48,12 @@ async def test_every_slot_starts_one_execution_whatever_the_number_of_servers(
             rule=Every(MINUTE, first - MINUTE),
             catch_up="all",
         )
-        await schedules.put(wanted, first)
+        await schedules.put_schedule(wanted, first)
 
         async def fire(server: Server) -> int:
             assert server.scheduler is not None
             turns = 0
-            while (counts := await server.scheduler.run_once()).done or await schedules.due(1):
+            while (counts := await server.scheduler.run_once()).done or await schedules.list_due(1):
                 turns += counts.done
             return turns
 
@@ -63,4 +63,4 @@ async def test_every_slot_starts_one_execution_whatever_the_number_of_servers(
         )
         assert len(rows) == len({row["slot"] for row in rows})
         assert len(rows) == SLOTS
-        assert sum(turns) == -(-SLOTS // MOST)
+        assert sum(turns) == -(-SLOTS // MAX_TURN_SLOTS)

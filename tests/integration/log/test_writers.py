@@ -10,14 +10,14 @@ from random import Random
 import pytest
 
 from noetl.database import Database, connect
-from noetl.embedded import Embedded
+from noetl.embedded import EmbeddedPostgres
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import AppendBatch, Appended, Known, Recorded, ShardLost
+from noetl.log.port import AppendBatch, Appended, Known, RecordedEvent, ShardLost
 from noetl.log.postgres import LogPostgres
 from noetl.migrations import migrate
 from noetl.model.errors import Unavailable
 from noetl.model.events import SignalReceived
-from noetl.model.exchange import LEASE
+from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import ExecutionId, shard_of
 from noetl.model.messages import Pause
 from tests.integration.log.conftest import HOUR, SHARDS, Store, store
@@ -30,9 +30,9 @@ def signal_event(name: str) -> SignalReceived:
     return SignalReceived(name="n", request=name)
 
 
-async def follow(here: Store, shard: int, until: asyncio.Event) -> list[Recorded]:
+async def follow(here: Store, shard: int, until: asyncio.Event) -> list[RecordedEvent]:
     """A reader that keeps a position and never looks back."""
-    seen: list[Recorded] = []
+    seen: list[RecordedEvent] = []
     while True:
         last_look = until.is_set()
         page = await here.log.follow(shard, seen[-1].seq if seen else 0, 7)
@@ -43,7 +43,7 @@ async def follow(here: Store, shard: int, until: asyncio.Event) -> list[Recorded
             await asyncio.sleep(0)
 
 
-def assert_gapless(seen: list[Recorded]) -> None:
+def assert_gapless(seen: list[RecordedEvent]) -> None:
     assert [each.seq for each in seen] == list(range(1, len(seen) + 1))
     keys = [(each.execution_id, each.event.key) for each in seen]
     assert len(keys) == len(set(keys))
@@ -63,7 +63,7 @@ create constraint trigger hold_back after insert on noetl.event deferrable initi
 async def test_readers_by_shard_and_sequence_miss_nothing(migrated: str) -> None:
     """Sixteen writers of overlapping batches; what each wrote is held back at random while the others go on."""
     async with store(migrated, connections=WRITERS) as here:
-        async with here.database.main.transaction() as session:
+        async with here.database.main.open_write_transaction() as session:
             await session.execute(HELD_BACK)
         await here.own()
         until = asyncio.Event()
@@ -137,7 +137,7 @@ async def test_a_former_owner_never_writes_again(migrated: str) -> None:
             while not done.is_set():
                 runtime = await leases.register(f"s{name}", None, HOUR)
                 async with (
-                    here.database.main.transaction() as session
+                    here.database.main.open_write_transaction() as session
                 ):  # the other one seems dead, whatever it thinks
                     await session.execute(
                         "update noetl.runtime set leased_until = now() where runtime_id <> $1",
@@ -162,7 +162,7 @@ async def test_a_former_owner_never_writes_again(migrated: str) -> None:
                             )
                         )
                     outcomes = await log.append(
-                        AppendBatch(epochs=epochs, parts=tuple(parts), lease=LEASE)
+                        AppendBatch(epochs=epochs, parts=tuple(parts), lease=LEASE_MICROS)
                     )
                     for part, outcome in zip(parts, outcomes, strict=True):
                         if isinstance(outcome, Appended):
@@ -182,13 +182,13 @@ async def enough(found: set[tuple[str, str]], wanted: int) -> bool:
     return len(found) >= wanted
 
 
-def postmaster(embedded: Embedded) -> int:
+def postmaster(embedded: EmbeddedPostgres) -> int:
     return int((embedded.cluster.data / "postmaster.pid").read_text().split()[0])
 
 
 async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path: Path) -> None:
     """Postgres dies by -9 while writers write; they repeat what was unknown. Nothing is missing, nothing is there twice."""
-    embedded = Embedded(tmp_path / "home")
+    embedded = EmbeddedPostgres(tmp_path / "home")
     dsn = (await embedded.ensure()).control
     try:
         connection = await connect(dsn)

@@ -12,8 +12,8 @@ import pytest
 
 from noetl.model.ids import ExecutionId
 from noetl.results.staging import Staging
-from noetl.results.tables import EncodedTable, Parts, Tables
-from noetl.spark.tool import Settings, SparkTool
+from noetl.results.tables import EncodedTable, TableOptions, TableParts
+from noetl.spark.tool import SparkTool, SparkToolSettings
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
 from tests.spark import spark_url
 from tests.unit.tools.calls import Scope
@@ -33,7 +33,7 @@ def loop() -> Iterator[asyncio.Runner]:
 def tool(
     loop: asyncio.Runner, spark_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkTool]:
-    made = SparkTool(Settings(tmp_path_factory.mktemp("home"), spark_url))
+    made = SparkTool(SparkToolSettings(tmp_path_factory.mktemp("home"), spark_url))
     yield made
     loop.run(made.close())
 
@@ -49,7 +49,7 @@ class Runner:
     def call(
         self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any
     ) -> Call:
-        tables = Tables(Staging(self.folder / "results" / "staging"))
+        tables = TableOptions(Staging(self.folder / "results" / "staging"))
         given = {"input": {}, "key": uuid4().hex, "identity": identity(), "tables": tables}
         return Call(config=config, rendering=Scope(scope or {}), **{**given, **more})
 
@@ -93,7 +93,7 @@ def of(value: Any) -> list[dict[str, Any]]:
     try:
         if isinstance(value, EncodedTable):
             return list(value.value()["rows"])
-        assert isinstance(value, Parts)
+        assert isinstance(value, TableParts)
         return [
             row for table in value.tables for row in pq.read_table(table.staged.path).to_pylist()
         ]

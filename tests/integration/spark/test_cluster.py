@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from noetl.spark.place import SparkPlace
-from noetl.spark.starting import stop
+from noetl.spark.place import SparkServerState
+from noetl.spark.starting import stop_spark_server
 from tests.cluster import Cluster, cluster
 from tests.integration.cli.conftest import Noetl, playbook
 from tests.integration.spark.test_playbooks import noetl
@@ -112,7 +112,7 @@ def test_a_cluster_gives_what_this_machine_gives_also_when_it_loses_a_worker(
         spread.worker_of((tmp_path / "where").read_text()).kill()
         assert _result(running)["rows"] == right["numbers"]
     finally:
-        stop(SparkPlace.below(noetl.home))
+        stop_spark_server(SparkServerState.from_home(noetl.home))
 
 
 def _result(process: "subprocess.Popen[str]") -> Any:

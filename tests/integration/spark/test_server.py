@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from noetl.spark.place import SparkPlace
-from noetl.spark.serve import Serving
-from noetl.spark.starting import answering, stop
-from noetl.spark.tool import Settings, SparkTool
+from noetl.spark.place import SparkServerState
+from noetl.spark.serve import SparkServerSettings
+from noetl.spark.starting import find_answering_server, stop_spark_server
+from noetl.spark.tool import SparkTool, SparkToolSettings
 from tests.integration.spark.conftest import Runner, rows_of
 from tests.processes import children
 from tests.waiting import comes
@@ -38,17 +38,19 @@ result = spark.range(0, 1, 1, 1).select(held('id').alias('x'))
 def own(loop: asyncio.Runner, tmp_path: Path) -> Iterator[Runner]:
     home = tmp_path / "home"
     tool = SparkTool(
-        Settings(home, serving=Serving(java_options="-Xmx512m -XX:TieredStopAtLevel=1"))
+        SparkToolSettings(
+            home, serving=SparkServerSettings(java_options="-Xmx512m -XX:TieredStopAtLevel=1")
+        )
     )
     yield Runner(tool, loop, tmp_path)
     loop.run(tool.close())
-    stop(SparkPlace.below(home))
+    stop_spark_server(SparkServerState.from_home(home))
 
 
 def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(
     own: Runner, tmp_path: Path
 ) -> None:
-    place = SparkPlace.below(tmp_path / "home")
+    place = SparkServerState.from_home(tmp_path / "home")
     begun = tmp_path / "begun"
     printed: list[str] = []
     call = own.call(
@@ -58,11 +60,11 @@ def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(
     async def killed() -> Any:
         running = asyncio.ensure_future(own.tool.run(call))
         await comes(partial(asyncio.to_thread, begun.exists))
-        first = place.served()
+        first = place.read_server()
         assert first is not None
         os.kill(children(first.pid)[0], signal.SIGKILL)
         outcome = await running
-        second = place.served()
+        second = place.read_server()
         assert second is not None
         assert second.pid != first.pid
         return outcome
@@ -77,6 +79,6 @@ def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(
         {"x": 1}
     ]  # it goes on, with the same server or another
 
-    assert stop(place)
-    assert answering(place) is None
-    assert not stop(place)
+    assert stop_spark_server(place)
+    assert find_answering_server(place) is None
+    assert not stop_spark_server(place)

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from noetl.cli.remote import Remote
+from noetl.cli.remote import RemoteClient
 from noetl.model.ids import ExecutionId
-from noetl.spark.place import SparkPlace
-from noetl.spark.starting import stop
+from noetl.spark.place import SparkServerState
+from noetl.spark.starting import stop_spark_server
 from tests.crash.house import PATIENCE, House, house
 from tests.crash.workload import outcomes
 from tests.play import workflow
@@ -62,7 +62,7 @@ def test_a_short_query_is_answered_beside_a_long_job_and_a_cancelled_job_ends(
         try:
             asyncio.run(asyncio.wait_for(_shared(here, tmp_path), PATIENCE))
         finally:
-            stop(SparkPlace.below(here.home))
+            stop_spark_server(SparkServerState.from_home(here.home))
 
 
 async def _shared(here: House, events: Path) -> None:
@@ -78,11 +78,11 @@ async def _shared(here: House, events: Path) -> None:
         long = await client.start("long", None, {"begun": str(begun)})
         await comes(lambda: asyncio.to_thread(begun.exists))
         beside = await _asked(client)
-        assert (await client.execution(long))["status"] == "running"
+        assert (await client.get_execution(long))["status"] == "running"
         assert await asyncio.to_thread(_ended, events, long) == []
 
         cancelled = time.time()
-        await client.change(long, "cancel")
+        await client.change_execution(long, "cancel")
         await comes(lambda: asyncio.to_thread(lambda: bool(_ended(events, long))))
         (ended,) = await asyncio.to_thread(_ended, events, long)
         assert ended["Job Result"]["Result"] == "JobFailed"
@@ -94,7 +94,7 @@ async def _shared(here: House, events: Path) -> None:
         await _asked(client)  # it goes on
 
 
-async def _asked(client: Remote) -> float:
+async def _asked(client: RemoteClient) -> float:
     """Seconds until the short one was answered, rightly."""
     began = time.monotonic()
     execution_id = await client.start("short", None, {})
@@ -103,8 +103,8 @@ async def _asked(client: Remote) -> float:
     return time.monotonic() - began
 
 
-async def _status(client: Remote, execution_id: ExecutionId) -> Any:
-    return (await client.execution(execution_id))["status"]
+async def _status(client: RemoteClient, execution_id: ExecutionId) -> Any:
+    return (await client.get_execution(execution_id))["status"]
 
 
 def _ended(events: Path, execution_id: ExecutionId) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.results.tables import Parts
+from noetl.results.tables import TableParts
 from noetl.tools.port import Failed, Success
 from tests.integration.spark.conftest import Runner, identity, of, rows_of
 from tests.waiting import comes
@@ -49,7 +49,7 @@ def test_inputs_are_views_and_values_are_parameters(spark: Runner, tmp_path: Pat
 def test_many_rows_come_as_files_in_their_order_and_few_as_they_are(spark: Runner) -> None:
     outcome = spark({"sql": "select id, id * 2 as twice from range(0, 200000, 1, 5) order by id"})
     assert isinstance(outcome, Success)
-    assert isinstance(outcome.value, Parts)
+    assert isinstance(outcome.value, TableParts)
     assert (outcome.value.rows, outcome.value.columns) == (200_000, ["id", "twice"])
     facts = outcome.facts["spark"]
     assert facts["files"] == len(outcome.value.tables)
@@ -475,5 +475,5 @@ def test_what_an_earlier_lease_had_finished_is_the_result(spark: Runner) -> None
     assert list((spark.folder / "results" / "staging" / "spark").iterdir()) == []
 
 
-def _read(parts: Parts) -> pa.Table:
+def _read(parts: TableParts) -> pa.Table:
     return pa.concat_tables([pq.read_table(table.staged.path) for table in parts.tables])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl.results.rowsets import reader_of
-from noetl.tools.duckdb import Duckdb, registered
+from noetl.results.rowsets import open_table_reader
+from noetl.tools.duckdb import Duckdb, register_input
 from noetl.tools.port import Outcome, Success
 from tests.unit.tools.calls import call, failure, run, value
 from tests.unit.tools.injections import come_back_unchanged, leave_the_canary_alone
@@ -121,14 +121,14 @@ def test_infinity_is_what_it_was_for_whoever_reads_the_rows(count: int) -> None:
     names = ("d", "tz", "us", "s", "ms", "ns")
     found = outcome(query)
     assert isinstance(found, Success)
-    reader = reader_of(found.value)
+    reader = open_table_reader(found.value)
     try:
-        [row] = reader.rows(count - 1, count)
+        [row] = reader.read_rows(count - 1, count)
         assert [row[name] for name in names] == ["infinity"] * 6
         texts = ", ".join(f"min({name}::text)" for name in names)
         with (
             duckdb.connect() as connection,
-            registered(connection, "r", reader, call({}).tables.staging),
+            register_input(connection, "r", reader, call({}).tables.staging),
         ):
             assert connection.sql(f"SELECT {texts} FROM r").fetchall() == [("infinity",) * 6]
     finally:

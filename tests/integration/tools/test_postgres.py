@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from noetl.results import rowsets
 from noetl.results.sources import MemorySource
 from noetl.results.staging import Staging
-from noetl.results.tables import Tables
+from noetl.results.tables import TableOptions
 from noetl.tools.port import Outcome, Success
 from noetl.tools.postgres import Postgres
 from tests.unit.tools.calls import call, failure, run, value
@@ -31,7 +31,7 @@ def play(database: str, test: Callable[[Ask], Awaitable[Any]]) -> Any:
         ) -> Outcome:
             timeout = more.pop("timeout", None)
             auth = more.pop("auth", {"dsn": database})
-            tables = more.pop("tables", Tables())
+            tables = more.pop("tables", TableOptions())
             return await tool.run(
                 call({"query": query, **more}, scope, auth=auth, timeout=timeout, tables=tables)
             )
@@ -317,12 +317,12 @@ def test_many_rows_come_in_bulk_as_they_come_one_by_one(
     assert isinstance(bulk, Success)
     assert isinstance(rows, Success)
     one, other = (
-        rowsets.read(MemorySource(b"".join(found.value.staged.parts())), "")
+        rowsets.open_rowset_reader(MemorySource(b"".join(found.value.staged.parts())), "")
         for found in (bulk, rows)
     )
     assert one.schema.equals(other.schema, check_metadata=True)
-    found = one.value()
-    assert found == other.value()
+    found = one.read_value()
+    assert found == other.read_value()
     assert found["row_count"] == 25_000
     assert found["rows"][6] == {
         "i": 7, "b": 7, "s": 7, "o": False, "f": 1.0, "r": 0.7, "t": "é7", "n": 0.07, "u": 1, "d": "2030-01-08", "k": "01:02:03",
@@ -471,7 +471,7 @@ def test_what_fails_in_the_middle_fails_and_leaves_nothing(
     )
 
     async def test(ask: Ask) -> Outcome:
-        return await ask(query, tables=Tables(Staging(tmp_path)))
+        return await ask(query, tables=TableOptions(Staging(tmp_path)))
 
     found = failure(play(database, test))
     assert (found.code, "division by zero" in found.message) == ("SQL_ERROR", True)
@@ -481,7 +481,7 @@ def test_what_fails_in_the_middle_fails_and_leaves_nothing(
 def test_cancelling_a_bulk_read_cancels_in_the_server(database: str, tmp_path: Path) -> None:
     async def test(ask: Ask) -> None:
         query = "SELECT generate_series(1, 100000000), repeat('x', 300), 'endless'"
-        task = asyncio.ensure_future(ask(query, tables=Tables(Staging(tmp_path))))
+        task = asyncio.ensure_future(ask(query, tables=TableOptions(Staging(tmp_path))))
         while not files(tmp_path):
             assert not task.done()
             await asyncio.sleep(0)

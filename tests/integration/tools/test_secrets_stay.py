@@ -8,7 +8,7 @@ import pytest
 
 from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
-from noetl.engine.state import Execution, empty
+from noetl.engine.state import Execution, make_empty_execution
 from tests.play import workflow
 
 WAIT = 60.0
@@ -102,9 +102,9 @@ async def left_behind(text: str) -> tuple[Execution, list[str]]:
     wrote: list[str] = []
     async with MemoryCluster() as cluster, asyncio.timeout(WAIT):
         execution = await cluster.start(text, "test.yaml", {})
-        state, seq = empty(execution), 0
+        state, seq = make_empty_execution(execution), 0
         while not state.terminal:
-            for recorded in await cluster.events_after(execution, seq):
+            for recorded in await cluster.wait_for_events(execution, seq):
                 state, seq = evolve(state, recorded.event), recorded.seq
                 wrote.append(msgspec.json.encode(recorded.event).decode())
         for name, step in state.steps.items():
@@ -113,7 +113,7 @@ async def left_behind(text: str) -> tuple[Execution, list[str]]:
                 wrote.append(
                     f"{name}: {json.dumps(await cluster.resolve(result.reference), ensure_ascii=False)}"
                 )
-        async for rows in cluster.logs(execution):
+        async for rows in cluster.stream_logs(execution):
             wrote += [f"printed: {row['line']}" for row in rows]
         wrote.append(repr(vars(cluster._log)))
         wrote.append(

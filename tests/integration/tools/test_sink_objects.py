@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.results.objects import connect
+from noetl.results.objects import open_object_store
 from noetl.tools.port import Outcome
-from noetl.tools.sinks.records import BATCH
+from noetl.tools.sinks.records import SINK_BATCH_ROWS
 from tests import s3
 from tests.integration.tools import sinks
 from tests.unit.tools.calls import failure, value
 
-MANY = 2 * BATCH + 7
+MANY = 2 * SINK_BATCH_ROWS + 7
 
 
 class Bucket:
@@ -24,7 +24,7 @@ class Bucket:
         self.auth = {
             "access_key_id": s3.KEY, "secret_access_key": s3.SECRET, "region": s3.REGION, "endpoint": server.endpoint,
         }  # fmt: skip
-        self._store = connect(self.url, allow_http=True, **self.auth)
+        self._store = open_object_store(self.url, allow_http=True, **self.auth)
 
     def sink(self, name: str, data: Any, again: str = "k", **more: Any) -> Outcome:
         auth = more.pop("auth", self.auth)

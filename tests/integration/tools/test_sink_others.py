@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from noetl.tools.port import Outcome
-from noetl.tools.sinks.records import BATCH
+from noetl.tools.sinks.records import SINK_BATCH_ROWS
 from tests.api.process import Api
 from tests.integration.tools import sinks
 from tests.unit.tools.calls import failure, value
 
-MANY = 2 * BATCH + 7
+MANY = 2 * SINK_BATCH_ROWS + 7
 REPEATED = {"row_count": 0, "repeated": True}
 
 
@@ -196,10 +196,10 @@ def test_a_file_that_fails_is_not_there(tmp_path: Path) -> None:
         ).code
         == "SINK_VALUE"
     )
-    late = [*records(BATCH), {"new": 1}]
+    late = [*records(SINK_BATCH_ROWS), {"new": 1}]
     assert (
         failure(sinks.outcome({**target, "path": str(tmp_path / "x.csv")}, late)).detail["row"]
-        == BATCH
+        == SINK_BATCH_ROWS
     )
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
@@ -212,10 +212,10 @@ def test_a_file_that_fails_is_not_there(tmp_path: Path) -> None:
 
 
 def test_parquet_has_types_that_fit_every_batch(tmp_path: Path) -> None:
-    rows = [{"a": number, "b": None, "c": [number]} for number in range(BATCH)]
+    rows = [{"a": number, "b": None, "c": [number]} for number in range(SINK_BATCH_ROWS)]
     late = [*rows, {"a": 0.5, "b": "x", "c": {"d": 1}, "e": 1}]
     target = {"kind": "file", "path": str(tmp_path / "x.parquet"), "mode": "replace"}
-    assert value(sinks.outcome(target, late))["row_count"] == BATCH + 1
+    assert value(sinks.outcome(target, late))["row_count"] == SINK_BATCH_ROWS + 1
     found = pq.read_table(tmp_path / "x.parquet")
     assert [str(kind) for kind in found.schema.types] == [
         "double",
@@ -223,19 +223,24 @@ def test_parquet_has_types_that_fit_every_batch(tmp_path: Path) -> None:
         "extension<arrow.json>",
         "int64",
     ]
-    assert found.slice(BATCH - 1).to_pylist() == [
-        {"a": BATCH - 1, "b": None, "c": f"[{BATCH - 1}]", "e": None},
+    assert found.slice(SINK_BATCH_ROWS - 1).to_pylist() == [
+        {"a": SINK_BATCH_ROWS - 1, "b": None, "c": f"[{SINK_BATCH_ROWS - 1}]", "e": None},
         {"a": 0.5, "b": "x", "c": '{"d":1}', "e": 1},
     ]
     mixed = failure(sinks.outcome(target, [*rows, {"a": "x"}]))
-    assert (mixed.code, mixed.detail) == ("SINK_VALUE", {"column": "a", "row": BATCH})
+    assert (mixed.code, mixed.detail) == ("SINK_VALUE", {"column": "a", "row": SINK_BATCH_ROWS})
     assert "'a'" in mixed.message
     large = failure(
         sinks.outcome(
-            target, [*records(BATCH), {"a": 0.5}, *({"a": 2**60 + 1} for _ in range(BATCH))]
+            target,
+            [
+                *records(SINK_BATCH_ROWS),
+                {"a": 0.5},
+                *({"a": 2**60 + 1} for _ in range(SINK_BATCH_ROWS)),
+            ],
         )
     )
-    assert (large.code, large.detail) == ("SINK_VALUE", {"column": "a", "row": BATCH})
+    assert (large.code, large.detail) == ("SINK_VALUE", {"column": "a", "row": SINK_BATCH_ROWS})
     assert failure(sinks.outcome(target, [])).code == "SINK_DATA"
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 

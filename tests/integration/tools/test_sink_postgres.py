@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from noetl.tools.port import Outcome
 from noetl.tools.postgres import Postgres
 from noetl.tools.sink import SinkTool
-from noetl.tools.sinks.records import BATCH
+from noetl.tools.sinks.records import SINK_BATCH_ROWS
 from tests.integration.tools import sinks
 from tests.unit.tools.calls import call, failure, run, value
 
-MANY = 2 * BATCH + 7
+MANY = 2 * SINK_BATCH_ROWS + 7
 REPEATED = {"row_count": 0, "repeated": True}
 UPSERT = {"mode": "upsert", "key": ["a"]}
 Rows = list[tuple[Any, ...]]
@@ -186,9 +186,11 @@ def test_values_become_the_types_of_their_columns(here: Here) -> None:
 def test_columns_that_no_row_has_keep_their_default_and_others_are_null(here: Here) -> None:
     here.sink([{"a": 1}, {"a": 2}])
     here.sink([{"a": 3}, {"a": 4, "b": "x"}], "second")
-    here.sink([{"a": number} for number in range(5, 5 + BATCH)] + [{"b": "late"}], "third")
+    here.sink(
+        [{"a": number} for number in range(5, 5 + SINK_BATCH_ROWS)] + [{"b": "late"}], "third"
+    )
     assert here.rows()[:4] == [(1, "given"), (2, "given"), (3, None), (4, "x")]
-    assert here.do("SELECT count(*) FROM t WHERE b IS NULL") == [(BATCH + 1,)]
+    assert here.do("SELECT count(*) FROM t WHERE b IS NULL") == [(SINK_BATCH_ROWS + 1,)]
     assert here.do("SELECT a FROM t WHERE b = 'late'") == [(None,)]
 
 
@@ -210,7 +212,7 @@ def test_rows_that_are_stored_are_read_in_batches(here: Here) -> None:
                 yield records(MANY)[start : start + size]
 
     assert value(here.sink(Stored())) == {"row_count": MANY}
-    assert asked == list(range(0, MANY, BATCH))
+    assert asked == list(range(0, MANY, SINK_BATCH_ROWS))
     assert len(here.rows()) == MANY
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from noetl.playbook.sqltext import Dialect
-from noetl.results.tables import Tables
+from noetl.results.tables import TableOptions
 from noetl.tools.duckdb import Duckdb
 from noetl.tools.port import Outcome
 from noetl.tools.postgres import Postgres
@@ -37,7 +37,7 @@ class Databases:
     def ask(self, database: Dialect, sql: str, scope: dict[str, Any], **params: Any) -> Outcome:
         tool = self._postgres if database == "postgres" else self._duckdb
         asked = call(
-            {"query": sql, "params": params}, scope, auth={"dsn": self._dsn}, tables=Tables()
+            {"query": sql, "params": params}, scope, auth={"dsn": self._dsn}, tables=TableOptions()
         )
         return self._runner.run(asyncio.wait_for(tool.run(asked), 30))
 

@@ -9,7 +9,7 @@ import pytest
 
 from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
-from noetl.engine.state import Execution, empty
+from noetl.engine.state import Execution, make_empty_execution
 
 PLAYBOOKS = Path(__file__).with_name("playbooks")
 WAIT = 60.0
@@ -20,9 +20,9 @@ async def _play(name: str) -> tuple[Execution, dict[str, Any]]:
     text = (PLAYBOOKS / name).read_text(encoding="utf-8")
     async with MemoryCluster() as cluster, asyncio.timeout(WAIT):
         execution = await cluster.start(text, name, {})
-        state, seq = empty(execution), 0
+        state, seq = make_empty_execution(execution), 0
         while not state.terminal:
-            for recorded in await cluster.events_after(execution, seq):
+            for recorded in await cluster.wait_for_events(execution, seq):
                 state, seq = evolve(state, recorded.event), recorded.seq
         values = {}
         for step, known in state.steps.items():

@@ -6,11 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from noetl.cli.lake import find_lake, open_lake
-from noetl.settings import Storage
+from noetl.settings import StorageSettings
 
 
 def lake_name(home: Path, **settings: str) -> str:
-    return open_lake(home, Storage(**settings)).name  # type: ignore[arg-type]  # as the environment gives them
+    return open_lake(home, StorageSettings(**settings)).name  # type: ignore[arg-type]  # as the environment gives them
 
 
 def test_lake_is_below_the_home_of_large_results(tmp_path: Path) -> None:
@@ -30,16 +30,16 @@ def test_setting_names_another_place(tmp_path: Path) -> None:
     )
     assert lake_name(tmp_path, storage_lake="s3://other/lake") == "s3://other/lake"
     with pytest.raises(ValidationError):
-        Storage(storage_lake="ftp://host/lake")
+        StorageSettings(storage_lake="ftp://host/lake")
 
 
 def test_directory_lake_of_earlier_versions_stays_in_use_until_it_is_moved(tmp_path: Path) -> None:
-    storage = Storage(storage_cloud_tier="s3://bucket/prefix")
+    storage = StorageSettings(storage_cloud_tier="s3://bucket/prefix")
     (tmp_path / "lake").mkdir()
     assert find_lake(tmp_path, storage) == "s3://bucket/prefix/lake"
     (tmp_path / "lake" / "_owner").write_text("me")
     assert find_lake(tmp_path, storage) == str(tmp_path / "lake")
-    chosen = Storage(
+    chosen = StorageSettings(
         storage_cloud_tier="s3://bucket/prefix", storage_lake="s3://bucket/prefix/lake"
     )
     assert find_lake(tmp_path, chosen) == "s3://bucket/prefix/lake"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl.cli.output import as_called, command_called
+from noetl.cli.output import adapt_commands, find_called_command
 
 UV = {"UV_RUN_RECURSION_DEPTH": "1"}
 
@@ -19,7 +19,7 @@ UV = {"UV_RUN_RECURSION_DEPTH": "1"}
 def test_a_command_is_named_as_it_was_called(
     program: str, environment: dict[str, str], called: str
 ) -> None:
-    assert command_called(program, environment) == called
+    assert find_called_command(program, environment) == called
 
 
 def test_only_commands_of_a_hint_are_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,8 +27,8 @@ def test_only_commands_of_a_hint_are_rewritten(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("UV_RUN_RECURSION_DEPTH", "1")
     hint = "noetl exec get 7, or `noetl worker start`; see ~/.noetl logs"
     assert (
-        as_called(hint)
+        adapt_commands(hint)
         == "uv run noetl exec get 7, or `uv run noetl worker start`; see ~/.noetl logs"
     )
     monkeypatch.delenv("UV_RUN_RECURSION_DEPTH")
-    assert as_called(hint) == hint
+    assert adapt_commands(hint) == hint

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from noetl.cli.credentials import fields_of
-from noetl.cli.run import merged, values_of
+from noetl.cli.credentials import read_fields
+from noetl.cli.run import merge_assignments, read_payload
 from noetl.model.errors import InvalidInput
 
 
@@ -22,14 +22,14 @@ def test_payload_file_with_a_key_twice_is_refused_by_name_and_line(
     file = tmp_path / name
     file.write_text(text)
     with pytest.raises(InvalidInput, match=r"p\.(json|yaml):\d+:\d+: the key `id` stands twice"):
-        values_of(file)
+        read_payload(file)
 
 
 def test_set_of_a_map_with_a_key_twice_is_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="the key `id` stands twice"):
-        merged({}, ['rows={"id": 1, "id": 2}'])
+        merge_assignments({}, ['rows={"id": 1, "id": 2}'])
 
 
 def test_credential_fields_with_a_key_twice_are_refused_by_name() -> None:
     with pytest.raises(InvalidInput, match="the key 'token' stands twice"):
-        fields_of('{"token": "a", "token": "b"}', None)
+        read_fields('{"token": "a", "token": "b"}', None)

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from noetl.cli.client import Client
-from noetl.cli.repeats import MAX_REPEATED, _failed_and_not_retried
+from noetl.cli.repeats import MAX_REPEATED, _list_executions_to_retry
 
 
 class Listing:
@@ -13,7 +13,7 @@ class Listing:
     def __init__(self, count: int) -> None:
         self._count = count
 
-    async def executions(
+    async def list_executions(
         self, *, before: str | None, limit: int, **filters: Any
     ) -> list[dict[str, Any]]:
         newest = self._count if before is None else int(before) - 1
@@ -29,7 +29,7 @@ class Listing:
 
 
 def chosen(count: int) -> tuple[list[str], bool]:
-    rows, complete = asyncio.run(_failed_and_not_retried(cast(Client, Listing(count)), {}))
+    rows, complete = asyncio.run(_list_executions_to_retry(cast(Client, Listing(count)), {}))
     return [row["execution_id"] for row in rows], complete
 
 

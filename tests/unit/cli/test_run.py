@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from noetl.cli import application, run
+from noetl.cli import make_application, run
 from noetl.cli.memory import MemoryCluster
-from noetl.cli.output import explain
-from noetl.cli.story import PREVIEW, TABLE, Story, describe, print_end, step_lines
-from noetl.log.port import Recorded
+from noetl.cli.output import format_error
+from noetl.cli.story import (
+    MAX_INLINE_BYTES,
+    MAX_TABLE_ROWS,
+    Story,
+    describe_event,
+    list_step_lines,
+    print_end,
+)
+from noetl.log.port import RecordedEvent
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure, InvalidInput, NotFound
@@ -44,7 +51,7 @@ ID, A = ExecutionId("42"), ActivationId("a")
 def test_values_given_win_over_the_payload(
     assignments: list[str], expected: dict[str, Any]
 ) -> None:
-    assert run.merged({"limit": 1, "db": {"host": "h"}}, assignments) == expected
+    assert run.merge_assignments({"limit": 1, "db": {"host": "h"}}, assignments) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,25 +59,25 @@ def test_values_given_win_over_the_payload(
 )
 def test_what_is_no_assignment_is_refused(assignment: str) -> None:
     with pytest.raises(InvalidInput):
-        run.merged({}, [assignment])
+        run.merge_assignments({}, [assignment])
 
 
 def test_a_payload_is_yaml_or_json(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1}')
     (tmp_path / "b.yaml").write_text("a: [1]\n")
     (tmp_path / "c.yaml").write_text("- 1\n")
-    assert run.values_of(tmp_path / "a.json") == {"a": 1}
-    assert run.values_of(tmp_path / "b.yaml") == {"a": [1]}
+    assert run.read_payload(tmp_path / "a.json") == {"a": 1}
+    assert run.read_payload(tmp_path / "b.yaml") == {"a": [1]}
     with pytest.raises(InvalidInput, match="mapping"):
-        run.values_of(tmp_path / "c.yaml")
+        run.read_payload(tmp_path / "c.yaml")
 
 
 def test_a_missing_file_is_a_sentence_with_a_guess(tmp_path: Path) -> None:
     (tmp_path / "hello.yaml").touch()
     with pytest.raises(InvalidInput) as refused:
-        run.read(tmp_path / "helo.yaml")
-    assert "hello.yaml" in explain(refused.value)
-    assert explain(NotFound("no such thing")) == "error: no such thing"
+        run.read_text_file(tmp_path / "helo.yaml")
+    assert "hello.yaml" in format_error(refused.value)
+    assert format_error(NotFound("no such thing")) == "error: no such thing"
 
 
 WORKLOAD = """
@@ -102,9 +109,9 @@ workflow:
 def test_a_value_that_the_playbook_does_not_know_is_warned_of(
     assignment: str, warning: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.warn_of_strangers(WORKLOAD, [assignment])
+    run.warn_of_unknown_names(WORKLOAD, [assignment])
     assert capsys.readouterr() == ("", warning)
-    run.warn_of_strangers("no: playbook", [assignment])
+    run.warn_of_unknown_names("no: playbook", [assignment])
     assert capsys.readouterr() == ("", "")
 
 
@@ -126,7 +133,7 @@ def test_what_cannot_begin_is_an_object_too(
     file = tmp_path / "bad.yaml"
     if text is not None:
         file.write_text(text)
-    done = CliRunner().invoke(application(), ["run", "--memory", str(file), "--json"])
+    done = CliRunner().invoke(make_application(), ["run", "--memory", str(file), "--json"])
     assert done.exit_code == 2
     said = json.loads(done.stdout)
     assert list(said) == [
@@ -141,7 +148,7 @@ def test_what_cannot_begin_is_an_object_too(
 
 
 def test_help_names_every_command() -> None:
-    said = CliRunner().invoke(application(), ["--help"]).output
+    said = CliRunner().invoke(make_application(), ["--help"]).output
     assert all(command in said for command in ("run", "validate", "schema", "convert", "graph"))
 
 
@@ -151,7 +158,10 @@ RESULT = Reference(
     ref_id=RefId("1"), type="memory", uri="noetl://execution/42/result/greet/k", bytes=3
 )
 LARGE = Reference(
-    ref_id=RefId("2"), type="memory", uri="noetl://execution/42/result/greet/l", bytes=PREVIEW + 1
+    ref_id=RefId("2"),
+    type="memory",
+    uri="noetl://execution/42/result/greet/l",
+    bytes=MAX_INLINE_BYTES + 1,
 )
 
 
@@ -162,7 +172,9 @@ def story(*events: e.Event) -> Story:
         e.WorkflowInitialized(at=1_000_000),
         e.StepEnter(step="greet", activation=A, run=1, cause="admitted", at=1_500_000),
     )
-    told.add([Recorded(ID, 0, seq, 1, event) for seq, event in enumerate((*begin, *events), 1)])
+    told.add_events(
+        [RecordedEvent(ID, 0, seq, 1, event) for seq, event in enumerate((*begin, *events), 1)]
+    )
     return told
 
 
@@ -182,14 +194,14 @@ async def resolve(reference: Reference) -> Any:
 def settled(told: Story) -> dict[str, Any]:
     import asyncio
 
-    asyncio.run(told.settle(resolve))
+    asyncio.run(told.read_results(resolve))
     return json.loads(json.dumps(told.to_dict()))
 
 
 def test_a_running_step_is_running() -> None:
     told = story()
-    assert not told.ended
-    assert told.steps() == {"greet": ("running", 1, "")}
+    assert not told.is_finished
+    assert told.list_steps() == {"greet": ("running", 1, "")}
 
 
 def test_a_completed_execution_shows_its_last_result() -> None:
@@ -275,7 +287,7 @@ def test_a_failed_execution_names_cause_and_step() -> None:
     ids=lambda value: getattr(value, "type", None),
 )
 def test_an_event_in_a_few_words(event: e.Event, words: str) -> None:
-    assert describe(event) == words
+    assert describe_event(event) == words
 
 
 def test_rows_are_told_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,9 +299,9 @@ def test_rows_are_told_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     }
     print_end(told, durable=False)
     assert capsys.readouterr().out.endswith('\nn   x\n1\n22  {"a":true}\n')
-    told.result["rows"] *= TABLE
+    told.result["rows"] *= MAX_TABLE_ROWS
     print_end(told, durable=False)
-    assert f"… {TABLE} more rows" in capsys.readouterr().out
+    assert f"… {MAX_TABLE_ROWS} more rows" in capsys.readouterr().out
 
 
 # ---- progress ------------------------------------------------------------------------------------------------------------
@@ -305,13 +317,13 @@ class Watching:
         self.lines: list[str] = []
 
     def __call__(self, story: Story) -> None:
-        self.lines = step_lines(story)
+        self.lines = list_step_lines(story)
         if any(line.endswith("spark 12/48 tasks") for line in self.lines):
             self.seen.set()
 
-    def printed(self, rows: list[Any]) -> None: ...
+    def show_log_lines(self, rows: list[Any]) -> None: ...
 
-    def left(self) -> Sequence[str]:
+    def list_last_lines(self) -> Sequence[str]:
         return ()
 
 
@@ -327,7 +339,7 @@ def test_how_far_a_tool_is_stands_beside_its_step_while_it_runs() -> None:
         async with MemoryCluster(Registry([Scripted(slow)])) as cluster:
             text = HEADER + "workflow:\n- step: totals\n  tool: {kind: python, code: x}\n"
             execution_id = await cluster.start(text, "a.yaml", {})
-            return await run.follow(cluster, execution_id, watching, asyncio.Event())
+            return await run.follow_execution(cluster, execution_id, watching, asyncio.Event())
 
     story = virtually(followed())
     assert story.status == "completed"

@@ -23,7 +23,7 @@ def ended(steps: str = STEPS) -> Play:
 
 def test_the_preview_says_what_is_taken_over_and_what_runs() -> None:
     old, plan = ended(), plan_of(workflow(STEPS))
-    told = inheriting.preview(plan, rewind(old, "two").state)
+    told = inheriting.predict_retry(plan, rewind(old, "two").state)
     assert (told.inherited, told.begins, told.again) == (("one",), ("two",), ("two", "three"))
 
 
@@ -31,10 +31,10 @@ def test_a_version_without_a_step_whose_result_is_taken_over_does_not_fit() -> N
     old = ended()
     newer = plan_of(workflow(STEPS.replace("step: one", "step: first")))
     cut = rewind(old, "three").state
-    assert inheriting.misfits(newer, cut) == [
+    assert inheriting.find_misfits(newer, cut) == [
         "it has no step 'one', whose result would be taken over"
     ]
-    assert inheriting.misfits(plan_of(workflow(STEPS)), cut) == []
+    assert inheriting.find_misfits(plan_of(workflow(STEPS)), cut) == []
 
 
 def test_a_version_that_decides_on_what_was_not_kept_does_not_fit() -> None:
@@ -43,7 +43,7 @@ def test_a_version_that_decides_on_what_was_not_kept_does_not_fit() -> None:
         "next: three", 'next: {arcs: [{step: three, when: "{{ one.count > 3 }}"}]}'
     )
     newer = plan_of(workflow(text))
-    (problem,) = inheriting.misfits(newer, rewind(old, "three").state)
+    (problem,) = inheriting.find_misfits(newer, rewind(old, "three").state)
     assert "one.count" in problem
 
 
@@ -66,12 +66,12 @@ def ended_with_a_failed_item() -> Play:
 def test_the_preview_of_a_retry_names_variables_that_are_assigned_again() -> None:
     old = ended_with_a_failed_item().state
     assert (old.status, old.ctx) == ("completed", {"total": 3, "sum": 1, "count": 1, "other": 1})
-    told = inheriting.preview(plan_of(workflow(LOOP)), old)
+    told = inheriting.predict_retry(plan_of(workflow(LOOP)), old)
     assert told.writes_again == {"each": ("ctx.count", "ctx.other", "ctx.total")}
 
 
 def test_the_preview_names_loops_whose_collection_another_version_changes() -> None:
     old, before = ended_with_a_failed_item().state, plan_of(workflow(LOOP))
     newer = plan_of(workflow(LOOP.replace("[1, 2]", "[5, 6]")))
-    assert inheriting.changed_loops(before, newer, old) == ("each",)
-    assert inheriting.changed_loops(before, before, old) == ()
+    assert inheriting.find_changed_loops(before, newer, old) == ("each",)
+    assert inheriting.find_changed_loops(before, before, old) == ()

@@ -7,16 +7,16 @@ from msgspec.structs import replace
 
 from noetl.engine.explain import explain
 from noetl.engine.fold import FOLDS
-from noetl.engine.machine import RULES, Refusal, advance, quarantine
-from noetl.engine.outcome import outcome_hash
+from noetl.engine.machine import RULES, Refusal, advance, make_quarantined
+from noetl.engine.outcome import hash_outcome
 from noetl.engine.state import ExecutionLimits
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.codec import encode
-from noetl.model.envelope import Envelope, failed
+from noetl.model.envelope import Envelope, make_failed_envelope
 from noetl.model.errors import Failure
-from noetl.model.exchange import LEASE
+from noetl.model.exchange import LEASE_MICROS
 from tests.play import Play, workflow
 
 PYTHON = 'tool: {kind: python, code: "result = 1"}'
@@ -231,7 +231,7 @@ def test_a_cancelled_parent_waits_for_its_children() -> None:
     assert p.state.status == "cancelling"
     p.tell(m.Notice(event=e.ChildStarted(call=asked.parent.call, child=m.ExecutionId("99"))))
     assert [send.execution_id for send in p.sent] == ["99"], "it is told as soon as it is known"
-    ended = failed(Failure(code="CHILD_CANCELLED", message=""))
+    ended = make_failed_envelope(Failure(code="CHILD_CANCELLED", message=""))
     p.tell(
         m.Notice(
             event=e.ChildEnded(call=asked.parent.call, child=m.ExecutionId("99"), result=ended)
@@ -245,7 +245,7 @@ CALLS = """
   loop: {in: [0, 1, 2], iterator: n, spec: {mode: parallel, policy: {failure: fail_fast}}}
   tool: {kind: playbook, path: child}
 """
-CHILD_FAILED = failed(Failure(code="CHILD_FAILED", message="no"))
+CHILD_FAILED = make_failed_envelope(Failure(code="CHILD_FAILED", message="no"))
 
 
 def child_started(p: Play, asked: d.StartChild, child: str) -> None:
@@ -706,7 +706,11 @@ def test_a_retried_loop_reduces_what_its_other_items_gave() -> None:
 
 @pytest.mark.parametrize(
     ("tool", "late"),
-    [("loop: {in: [1]}, " + PYTHON, 0), ("tool: {kind: wait, duration: 1h}", 0), (PYTHON, LEASE)],
+    [
+        ("loop: {in: [1]}, " + PYTHON, 0),
+        ("tool: {kind: wait, duration: 1h}", 0),
+        (PYTHON, LEASE_MICROS),
+    ],
 )
 def test_a_step_timeout_is_left_to_the_worker_first_where_one_holds_the_step(
     tool: str, late: int
@@ -718,7 +722,7 @@ def test_a_step_timeout_is_left_to_the_worker_first_where_one_holds_the_step(
 
 def test_a_quarantined_execution_issues_nothing_until_it_is_released() -> None:
     p = play(f"- {{step: a, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}}}")
-    p.take(advance(p.fixed, p.state, quarantine(p.state, "fold raised", "x", p.now)))
+    p.take(advance(p.fixed, p.state, make_quarantined(p.state, "fold raised", "x", p.now)))
     p.done(p.command("a"))
     assert not p.ready()
     p.tell(m.Release(request="r"))
@@ -731,9 +735,9 @@ def test_the_outcome_is_the_same_whatever_order_branches_finish_in() -> None:
         p = play(FORK)
         p.done(p.command("y" if last == "x" else "x"), 1)
         p.done(p.command(last), 1)
-        hashes.add(outcome_hash(p.run(lambda _: 1).state))
+        hashes.add(hash_outcome(p.run(lambda _: 1).state))
     assert len(hashes) == 1
-    assert outcome_hash(play(FORK).run(lambda _: 2).state) not in hashes
+    assert hash_outcome(play(FORK).run(lambda _: 2).state) not in hashes
 
 
 def test_explain_names_the_command_that_ends_a_wait() -> None:

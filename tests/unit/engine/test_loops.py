@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from noetl.engine.loops import LANES
+from noetl.engine.loops import MAX_LOOP_COMMANDS
 from noetl.engine.machine import Refusal
-from noetl.engine.state import encode
+from noetl.engine.state import encode_execution
 from noetl.model import decisions as d
 from noetl.model import events as e
 from noetl.model import messages as m
-from noetl.model.envelope import NOT_WRITTEN, Envelope, Selected, failed
+from noetl.model.envelope import NOT_WRITTEN, Envelope, Selected, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference
-from noetl.playbook.assignments import link_to
+from noetl.playbook.assignments import make_link
 from tests.play import Play, workflow
 
 PYTHON = 'tool: {kind: python, code: "result = 1"}'
@@ -92,8 +92,8 @@ def test_the_window_bounds_items_that_run_at_once() -> None:
 
 def test_a_wide_window_is_spread_over_a_bounded_number_of_commands() -> None:
     p = loop("{mode: parallel, max_in_flight: 1000, chunk: 50}", 90_000)
-    assert len(p.ready()) == LANES
-    assert sum(c.together for c in p.ready()) == LANES * 50, (
+    assert len(p.ready()) == MAX_LOOP_COMMANDS
+    assert sum(c.together for c in p.ready()) == MAX_LOOP_COMMANDS * 50, (
         "a chunk of 50 can run no more than 50 at once"
     )
     covered = sorted((c.first, c.count) for c in p.ready())
@@ -363,7 +363,7 @@ def test_what_items_gather_is_joined_by_a_worker_before_the_loop_is_done() -> No
         ref_id=RefId("s"), type="memory", uri="noetl://execution/7/result/each/s", rows=2
     )
     p.evaluated(asked, NOT_WRITTEN, Selected(stored=seen), Selected(value=1))
-    assert p.check().state.ctx == {"seen": link_to(seen), "total": 1}
+    assert p.check().state.ctx == {"seen": make_link(seen), "total": 1}
     assert stats(p) == (2, 2, 0, 0)
 
 
@@ -504,7 +504,9 @@ def test_a_child_that_ends_after_its_loop_has_failed_wakes_nobody() -> None:
         p.report(command, e.CommandParked(reason="child", child=request, **fields))
     ends = [
         e.ChildEnded(
-            call=asked.parent.call, child=None, result=failed(Failure(code="NOT_FOUND", message=""))
+            call=asked.parent.call,
+            child=None,
+            result=make_failed_envelope(Failure(code="NOT_FOUND", message="")),
         )
         for asked in p.children
     ]
@@ -521,7 +523,7 @@ def test_the_state_of_a_large_loop_stays_small() -> None:
     p = loop("{mode: parallel, max_in_flight: 100}", 90_000)
     largest = 0
     while commands := p.ready():
-        largest = max(largest, len(encode(p.state)))
+        largest = max(largest, len(encode_execution(p.state)))
         p.chunk(commands[0], millis=0.05)
     assert stats(p)[1] == 90_000
     assert largest < 64 * 1024
@@ -588,7 +590,7 @@ def test_items_that_wait_or_go_back_fill_the_window_each_in_a_command_of_its_own
     text = f"- {{step: each, loop: {loop}, tool: {tasks}}}"
     p = Play(workflow(text)).start()
     assert [(c.count, c.together) for c in p.ready()] == (
-        [(1, 1)] * 40 if alone else [(2, 2)] * LANES
+        [(1, 1)] * 40 if alone else [(2, 2)] * MAX_LOOP_COMMANDS
     )
 
 

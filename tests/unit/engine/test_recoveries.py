@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from noetl.engine.explain import explain
 from noetl.engine.fold import evolve
 from noetl.engine.recoveries import MAX_RECOVERIES
-from noetl.engine.state import Recovery, decode, empty, encode
-from noetl.engine.summary import summary
+from noetl.engine.state import Recovery, decode_execution, encode_execution, make_empty_execution
+from noetl.engine.summary import summarise_execution
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from tests.play import Play, workflow
@@ -29,7 +29,7 @@ def test_failure_that_an_error_arc_handles_is_recovered() -> None:
     assert p.state.recoveries == (
         Recovery(step="a", by="arc to b", code="BROKEN", message="a is broken"),
     )
-    assert summary(p.state)["recovered"] == 1
+    assert summarise_execution(p.state)["recovered"] == 1
     assert (
         "recovered from BROKEN: a is broken (handled by arc to b)"
         in explain(p.fixed, p.state, "a").because
@@ -115,12 +115,12 @@ def test_many_kinds_are_all_counted_and_the_first_remembered() -> None:
         p.fail(p.command(f"s{n}"))
     assert p.check().state.recovered == MAX_RECOVERIES + 5
     assert len(p.state.recoveries) == MAX_RECOVERIES
-    assert decode(encode(p.state)) == p.state
+    assert decode_execution(encode_execution(p.state)) == p.state
 
 
 def test_log_of_an_older_release_counts_nothing() -> None:
     """Its events do not say it, and what was stored of them does not either: replay must give the same."""
-    state = empty(handled().state.execution_id)
+    state = make_empty_execution(handled().state.execution_id)
     for event in handled().log:
         state = evolve(
             state, replace(event, recovered=False) if isinstance(event, e.NextEvaluated) else event
@@ -129,6 +129,6 @@ def test_log_of_an_older_release_counts_nothing() -> None:
 
 
 def test_state_of_an_older_release_is_read() -> None:
-    state = encode(empty("7"))
+    state = encode_execution(make_empty_execution("7"))
     assert b"recover" not in state
-    assert decode(state).recovered == 0
+    assert decode_execution(state).recovered == 0

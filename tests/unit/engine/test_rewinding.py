@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl.engine.rewinding import Rewinding, Rewound
+from noetl.engine.rewinding import ExecutionRewinder, RewoundExecution
 from noetl.model import messages as m
 from tests.play import Play, workflow
 
@@ -21,11 +21,11 @@ STEPS = """
 """
 
 
-def rewind(old: Play, step: str) -> Rewound:
-    rewinding = Rewinding(old.fixed.plan, old.state.execution_id, step)
+def rewind(old: Play, step: str) -> RewoundExecution:
+    rewinding = ExecutionRewinder(old.fixed.plan, old.state.execution_id, step)
     for event in old.log:
-        rewinding.add(event)
-    found = rewinding.result()
+        rewinding.fold_event(event)
+    found = rewinding.make_rewound()
     assert found is not None
     return found
 

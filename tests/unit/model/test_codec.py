@@ -6,7 +6,13 @@ import pytest
 from noetl.model import codec
 from noetl.model.codec import UPCASTS, decode_command, decode_event, decode_message, encode
 from noetl.model.commands import Command
-from noetl.model.envelope import CONTEXT_LIMIT, SELECTIONS, Envelope, Selected, failed
+from noetl.model.envelope import (
+    MAX_CONTEXT_BYTES,
+    SELECTIONS_KEY,
+    Envelope,
+    Selected,
+    make_failed_envelope,
+)
 from noetl.model.errors import CorruptLog, Failure
 from noetl.model.events import (
     CallDone,
@@ -113,7 +119,7 @@ def test_todays_events_need_no_upcast() -> None:
 def test_a_bare_envelope_keeps_what_identifies_the_result() -> None:
     reference = Reference(ref_id=RefId("7"), type="kv", uri="noetl://execution/1/result/load/k")
     full = Envelope(status="ok", reference=reference, context={"row_count": 3})
-    bare = CallDone(step="s", activation=ActivationId("a"), result=full.bare()).result
+    bare = CallDone(step="s", activation=ActivationId("a"), result=full.without_context()).result
     assert bare.reference == reference
     assert bare.context == {}
 
@@ -121,17 +127,17 @@ def test_a_bare_envelope_keeps_what_identifies_the_result() -> None:
 def test_selections_are_found_by_their_expression() -> None:
     full = Envelope(
         status="ok",
-        context={SELECTIONS: {"load.rows | length": {"value": 3}, "x": {"missing": "load.x"}}},
+        context={SELECTIONS_KEY: {"load.rows | length": {"value": 3}, "x": {"missing": "load.x"}}},
     )
     again = decode_event(encode(CallDone(step="s", activation=ActivationId("a"), result=full)))
     assert isinstance(again, CallDone)
-    assert again.result.selected("load.rows | length") == Selected(value=3)
-    assert again.result.selected("x") == Selected(missing="load.x")
-    assert again.result.selected("y") is None
+    assert again.result.find_selection("load.rows | length") == Selected(value=3)
+    assert again.result.find_selection("x") == Selected(missing="load.x")
+    assert again.result.find_selection("y") is None
 
 
 def test_a_failure_makes_an_error_envelope() -> None:
-    made = failed(Failure(code="X", message="no"), http_status=500)
+    made = make_failed_envelope(Failure(code="X", message="no"), http_status=500)
     assert not made.ok
     assert made.context == {"http_status": 500}
-    assert CONTEXT_LIMIT == 8 * 1024
+    assert MAX_CONTEXT_BYTES == 8 * 1024

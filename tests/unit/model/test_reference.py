@@ -2,11 +2,17 @@ import pytest
 
 from noetl.model.errors import BadReference
 from noetl.model.ids import CommandId
-from noetl.model.reference import PayloadOrigin, address, made_by, parse_uri, result_key
+from noetl.model.reference import (
+    PayloadOrigin,
+    make_address,
+    make_result_key,
+    parse_result_key,
+    parse_uri,
+)
 
 
 def test_an_address_is_written_and_read() -> None:
-    made = address("42", "result", "load", "abc-1-fetch")
+    made = make_address("42", "result", "load", "abc-1-fetch")
     assert str(made) == "noetl://execution/42/result/load/abc-1-fetch"
     assert parse_uri(str(made)) == made
 
@@ -45,15 +51,15 @@ def test_what_is_not_ours_is_refused(uri: str) -> None:
 
 
 def test_a_result_key_names_who_made_it() -> None:
-    assert result_key("c0ffee", 2, "fetch") == "c0ffee-2-fetch"
-    assert result_key("c0ffee", 2, "fetch", 7) == "c0ffee-2-fetch-7"
-    assert result_key("c0ffee", 2, "fetch") != result_key("c0ffee", 3, "fetch")
+    assert make_result_key("c0ffee", 2, "fetch") == "c0ffee-2-fetch"
+    assert make_result_key("c0ffee", 2, "fetch", 7) == "c0ffee-2-fetch-7"
+    assert make_result_key("c0ffee", 2, "fetch") != make_result_key("c0ffee", 3, "fetch")
 
 
 def test_a_key_says_who_made_the_payload() -> None:
-    assert made_by("c0ffee-2-fetch") == PayloadOrigin(CommandId("c0ffee"), 2, "fetch")
-    assert made_by("c0ffee-2-fetch.r3.t2.p7-l2") == PayloadOrigin(
+    assert parse_result_key("c0ffee-2-fetch") == PayloadOrigin(CommandId("c0ffee"), 2, "fetch")
+    assert parse_result_key("c0ffee-2-fetch.r3.t2.p7-l2") == PayloadOrigin(
         CommandId("c0ffee"), 2, "fetch", 3, 7
     )
-    assert made_by("c0ffee-1-set1.v0") == PayloadOrigin(CommandId("c0ffee"), 1, "set1.v0")
-    assert made_by("k") is None
+    assert parse_result_key("c0ffee-1-set1.v0") == PayloadOrigin(CommandId("c0ffee"), 1, "set1.v0")
+    assert parse_result_key("k") is None

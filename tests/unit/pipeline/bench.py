@@ -12,9 +12,9 @@ from noetl.model.decisions import AddPart
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
-from noetl.model.reference import address
+from noetl.model.reference import make_address
 from noetl.pipeline import Environment, OutgoingEvent, execute
-from noetl.playbook.assignments import is_reference, linked
+from noetl.playbook.assignments import is_reference, read_link
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_or_raise, source_hash
 from noetl.results.memory import ResultsMemory
@@ -101,14 +101,14 @@ class Bench:
 
     def linked(self, value: Any) -> Any:
         """The value of a link, or the value itself."""
-        return virtually(self.store.resolve(linked(value))) if is_reference(value) else value
+        return virtually(self.store.resolve(read_link(value))) if is_reference(value) else value
 
     def assigned(self, report: Any) -> dict[str, Any]:
         """What the report assigns, with the values of its links."""
         return {name: self.linked(value) for name, value in report.set.items()}
 
     def put(self, value: Any, step: str = "up", key: str = "k") -> Envelope:
-        reference = virtually(self.store.put(address(EXECUTION, "result", step, key), value))
+        reference = virtually(self.store.put(make_address(EXECUTION, "result", step, key), value))
         return Envelope(status="ok", reference=reference)
 
     def of(self, kind: type) -> list[Any]:
@@ -139,11 +139,11 @@ def resumed(entries: list[Any]) -> Journal:
                     runs={**journal.runs, event.task: event.run},
                     results=journal.results
                     if event.transparent
-                    else {**journal.results, event.task: event.result.bare()},
-                    prev=event.result.bare()
+                    else {**journal.results, event.task: event.result.without_context()},
+                    prev=event.result.without_context()
                     if event.result.ok and not event.transparent
                     else journal.prev,
-                    last=journal.last if event.transparent else event.result.bare(),
+                    last=journal.last if event.transparent else event.result.without_context(),
                     jumps=event.jumps,
                     set={**journal.set, **event.set},
                     recovered=event.recovered,
@@ -151,7 +151,7 @@ def resumed(entries: list[Any]) -> Journal:
             case e.RetryStarted():
                 journal = msgspec.structs.replace(journal, tries=event.tries)
             case e.CallPage():
-                page = Page(event.page, event.cursor, event.result.bare())
+                page = Page(event.page, event.cursor, event.result.without_context())
                 journal = msgspec.structs.replace(
                     journal, page=page, tries=0, set={**journal.set, **event.set}
                 )

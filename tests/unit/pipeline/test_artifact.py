@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from noetl.model import events as e
 from noetl.model.ids import ExecutionId
-from noetl.model.reference import address
-from noetl.playbook.assignments import REFERENCE
+from noetl.model.reference import make_address
+from noetl.playbook.assignments import LINK_KEY
 from noetl.tools.artifact import Artifact
 from tests.unit.pipeline.bench import Bench, plan_of
 from tests.unit.pipeline.test_tables import upstream
@@ -53,13 +53,13 @@ def test_a_list_of_rows_is_a_list() -> None:
 
 def test_another_execution_s_data_is_read_only_when_the_server_named_it() -> None:
     bench = Bench(more=[Artifact()])
-    theirs = asyncio.run(bench.store.put(address("78", "result", "s", "k"), {"secret": 1}))
+    theirs = asyncio.run(bench.store.put(make_address("78", "result", "s", "k"), {"secret": 1}))
     task = 'ref: "{{ workload.ref }}"'
     refused = stepped(bench, task, workload={"ref": theirs.uri})
     assert isinstance(refused, e.CommandFailed)
     assert refused.result.error is not None
     assert refused.result.error.code == "REFERENCE_FORBIDDEN"
-    given_too = {"workload": {"ref": theirs.uri}, "ctx": {"old": {REFERENCE: theirs.uri}}}
+    given_too = {"workload": {"ref": theirs.uri}, "ctx": {"old": {LINK_KEY: theirs.uri}}}
     assert bench.value(stepped(bench, task, **given_too).result) == {"secret": 1}
 
 
@@ -93,6 +93,6 @@ part = st.text(alphabet="./\\%:?#~ -_ab07\x00é", max_size=8)
 )
 def test_no_address_leads_to_another_execution(uri: str) -> None:
     bench = Bench(more=[Artifact()])
-    asyncio.run(bench.store.put(address(ExecutionId("78"), "result", "s", "k"), {"secret": 1}))
+    asyncio.run(bench.store.put(make_address(ExecutionId("78"), "result", "s", "k"), {"secret": 1}))
     report = stepped(bench, 'ref: "{{ workload.ref }}"', workload={"ref": uri})
     assert isinstance(report, e.CommandFailed)

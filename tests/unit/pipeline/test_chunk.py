@@ -12,7 +12,7 @@ from noetl.model.envelope import NOT_WRITTEN, Envelope
 from noetl.model.events import Collection
 from noetl.model.ids import RefId, gathered_id
 from noetl.model.reference import Reference
-from noetl.playbook.assignments import link_to
+from noetl.playbook.assignments import make_link
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, Success
 from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
@@ -199,7 +199,7 @@ def test_gathered_reductions_are_joined_in_item_order_onto_the_current_value() -
     }
     kept = bench.put(["z"], key="ctx").reference
     assert kept is not None
-    ctx = {"a": {"seen": link_to(kept)}, "total": 100}
+    ctx = {"a": {"seen": make_link(kept)}, "total": 100}
     segments = [[0, {"ctx.total": 5}], [4, {"ctx.total": 1}]]
     report = bench.run(
         plan, kind="evaluate", site="reduce", site_args={"segments": segments}, ctx=ctx

@@ -8,20 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.pipeline.redaction import Redactor
-from noetl.results.rowsets import Writer, as_rows
-from noetl.results.tables import Tables
+from noetl.results.rowsets import RowSetWriter, list_rows
+from noetl.results.tables import TableOptions
 
 SECRET = 'hunter2"é-hunter2'
 
 
 def cleaned(kind: pa.DataType, values: list[Any]) -> list[Any]:
     redactor = Redactor()
-    redactor.secret("pg.password", SECRET)
-    redactor.secret("pg.pin", 12345678)
+    redactor.register_secret("pg.password", SECRET)
+    redactor.register_secret("pg.pin", 12345678)
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], names=["c"])
-    found = redactor.batch(batch)
+    found = redactor.redact_rows(batch)
     assert found.schema == batch.schema
-    return [row["c"] for row in as_rows(found)]
+    return [row["c"] for row in list_rows(found)]
 
 
 @pytest.mark.parametrize(
@@ -48,26 +48,27 @@ def test_a_secret_in_bytes_is_no_longer_there() -> None:
 
 def test_a_secret_is_in_no_name_of_a_column() -> None:
     redactor = Redactor()
-    redactor.secret("p", SECRET)
-    writer = Writer(
-        pa.schema([(SECRET, pa.int64()), ("b", pa.string())]), Tables(clean=redactor.batch)
+    redactor.register_secret("p", SECRET)
+    writer = RowSetWriter(
+        pa.schema([(SECRET, pa.int64()), ("b", pa.string())]),
+        TableOptions(clean=redactor.redact_rows),
     )
     writer.write(
         pa.RecordBatch.from_pylist(
             [{SECRET: 1, "b": "x"}], schema=pa.schema([(SECRET, "int64"), ("b", "string")])
         )
     )
-    table = writer.done()
+    table = writer.finish()
     assert table.columns == ["***p***", "b"]
     assert table.value()["rows"] == [{"***p***": 1, "b": "x"}]
 
 
 def test_a_part_of_a_batch_is_looked_at_alone() -> None:
     redactor = Redactor()
-    redactor.secret("p", SECRET)
+    redactor.register_secret("p", SECRET)
     batch = pa.RecordBatch.from_arrays([[SECRET, "a", "b"]], names=["c"])
-    assert as_rows(redactor.batch(batch.slice(1))) == [{"c": "a"}, {"c": "b"}]
-    assert as_rows(redactor.batch(batch.slice(0, 1))) == [{"c": "***p***"}]
+    assert list_rows(redactor.redact_rows(batch.slice(1))) == [{"c": "a"}, {"c": "b"}]
+    assert list_rows(redactor.redact_rows(batch.slice(0, 1))) == [{"c": "***p***"}]
 
 
 @given(
@@ -75,7 +76,7 @@ def test_a_part_of_a_batch_is_looked_at_alone() -> None:
 )
 def test_rows_without_one_stay_what_they_are(values: list[str | None]) -> None:
     redactor = Redactor()
-    redactor.secret("p", "a long secret")
+    redactor.register_secret("p", "a long secret")
     batch = pa.RecordBatch.from_arrays([pa.array(values, pa.string())], names=["c"])
-    assert redactor.batch(batch) is batch
-    assert Redactor().batch(batch) is batch
+    assert redactor.redact_rows(batch) is batch
+    assert Redactor().redact_rows(batch) is batch

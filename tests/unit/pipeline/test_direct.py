@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from noetl.pipeline.direct import Direct
+from noetl.pipeline.direct import DirectInputs
 from noetl.pipeline.names import LoopItem
 from noetl.playbook import templates
 from noetl.playbook.expressions import TemplateError
@@ -18,7 +18,7 @@ SCOPE = {"workload": {"list": [1, 2]}, "add": 10}
 
 
 def rendered(template: dict[str, Any], item: LoopItem) -> Any:
-    return templates.render_value(template, {**SCOPE, **item.names({})})
+    return templates.render_value(template, {**SCOPE, **item.make_names({})})
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def rendered(template: dict[str, Any], item: LoopItem) -> Any:
 def test_it_is_what_rendering_gives_or_left_to_it(
     names: list[str], values: list[Any], ready: bool
 ) -> None:
-    template = templates.parsed({name: INPUT[name] for name in names})
-    direct = Direct.of(template, "row")
+    template = templates.parse_texts({name: INPUT[name] for name in names})
+    direct = DirectInputs.from_template(template, "row")
     assert direct is not None
     first = LoopItem(0, {"id": 0, "at": {"x": 0}}, "row", None)
-    assert direct.inputs([first]) == [None]
-    direct.learn(rendered(template, first))
+    assert direct.make_inputs([first]) == [None]
+    direct.set_rendered(rendered(template, first))
     for index, value in enumerate(values, start=1):
         item = LoopItem(index, value, "row", 9)
-        (made,) = direct.inputs([item])
+        (made,) = direct.make_inputs([item])
         assert (made is not None) is ready
         assert made is None or list(made.items()) == list(rendered(template, item).items())
 
@@ -77,13 +77,13 @@ def test_it_is_what_rendering_gives_or_left_to_it(
     ],
 )
 def test_anything_else_is_rendered(template: dict[str, Any], iterator: str) -> None:
-    assert Direct.of(templates.parsed(template), iterator) is None
+    assert DirectInputs.from_template(templates.parse_texts(template), iterator) is None
 
 
 def test_a_name_that_nobody_knows_is_told_of_every_item() -> None:
-    template = templates.parsed({"n": "{{ nobody }}"})
-    direct = Direct.of(template, "row")
+    template = templates.parse_texts({"n": "{{ nobody }}"})
+    direct = DirectInputs.from_template(template, "row")
     assert direct is not None
-    assert direct.inputs([LoopItem(0, 1, "row", 2)]) == [None]
+    assert direct.make_inputs([LoopItem(0, 1, "row", 2)]) == [None]
     with pytest.raises(TemplateError):
         rendered(template, LoopItem(0, 1, "row", 2))

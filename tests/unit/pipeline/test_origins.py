@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
-from noetl.playbook.assignments import is_reference, link_to
+from noetl.playbook.assignments import is_reference, make_link
 from noetl.playbook.plan import Plan
 from noetl.tools.http import Http
 from tests.unit.pipeline.bench import Bench, Scripted, plan_of, resumed
@@ -57,7 +57,7 @@ def prepared(tool: str, given: str, bench: Bench) -> tuple[Plan, dict[str, Any]]
     assert stored is not None
     known: dict[str, Any] = {
         "workload": {"word": "word"},
-        "ctx": {"short": "short", "stored": link_to(stored)},
+        "ctx": {"short": "short", "stored": make_link(stored)},
         "args": {"of_arc": "text"},
         "state": {"mark": "written"},
         "results": {"up": bench.put([{"n": 1, "mark": MARK}])},
@@ -98,7 +98,10 @@ def test_text_that_the_log_has_goes_to_a_child_in_the_event(given: str) -> None:
 def test_text_of_a_payload_goes_to_a_child_by_reference(given: str) -> None:
     bench = Bench()
     parked = ran(
-        CHILD, given, bench, outer={"index": 0, "row": link_to(bench.put(MARK, key="o").reference)}
+        CHILD,
+        given,
+        bench,
+        outer={"index": 0, "row": make_link(bench.put(MARK, key="o").reference)},
     )
     assert parked.child.workload == {}
     assert MARK.encode() not in encode(parked)

@@ -73,7 +73,7 @@ def test_max_attempts_counts_calls() -> None:
 def test_pages_that_nobody_bounded_and_polls_that_do_not_end_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pages, "MOST_CALLS", 4)
+    monkeypatch.setattr(pages, "DEFAULT_MAX_CALLS", 4)
     endless = Bench(answers(9)).run(paged(PAGES))
     assert isinstance(endless, e.CommandFailed)
     assert endless.result.error is not None

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from noetl.model.errors import NoetlError, NotFound, StoreUnavailable, Unreached
-from noetl.pipeline.patience import TRIES, patiently
+from noetl.pipeline.patience import MAX_TRIES, retry_while_unavailable
 from tests.waiting import virtually
 
 
@@ -26,7 +26,7 @@ class Place:
 def test_a_server_that_is_away_is_waited_for_however_long_it_takes() -> None:
     async def live() -> None:
         place = Place(*[Unreached("no server")] * 100)
-        assert await patiently(place.ask) == "answer"
+        assert await retry_while_unavailable(place.ask) == "answer"
         assert asyncio.get_running_loop().time() > 150
 
     virtually(live())
@@ -34,13 +34,16 @@ def test_a_server_that_is_away_is_waited_for_however_long_it_takes() -> None:
 
 def test_a_store_that_does_not_answer_is_asked_for_some_seconds() -> None:
     async def live() -> None:
-        assert await patiently(Place(*[StoreUnavailable("down")] * (TRIES - 1)).ask) == "answer"
+        assert (
+            await retry_while_unavailable(Place(*[StoreUnavailable("down")] * (MAX_TRIES - 1)).ask)
+            == "answer"
+        )
         waited = asyncio.get_running_loop().time()
         assert 5 < waited < 10
-        place = Place(*[StoreUnavailable("down")] * TRIES)
+        place = Place(*[StoreUnavailable("down")] * MAX_TRIES)
         with pytest.raises(StoreUnavailable):
-            await patiently(place.ask)
-        assert place.asked == TRIES
+            await retry_while_unavailable(place.ask)
+        assert place.asked == MAX_TRIES
 
     virtually(live())
 
@@ -48,8 +51,8 @@ def test_a_store_that_does_not_answer_is_asked_for_some_seconds() -> None:
 def test_tries_that_found_no_server_do_not_count() -> None:
     async def live() -> None:
         away = [Unreached("no server")] * 20
-        place = Place(*away, *[StoreUnavailable("down")] * (TRIES - 1), *away)
-        assert await patiently(place.ask) == "answer"
+        place = Place(*away, *[StoreUnavailable("down")] * (MAX_TRIES - 1), *away)
+        assert await retry_while_unavailable(place.ask) == "answer"
 
     virtually(live())
 
@@ -58,7 +61,7 @@ def test_what_waiting_does_not_mend_is_raised_at_once() -> None:
     async def live() -> None:
         place = Place(NotFound("no such"))
         with pytest.raises(NotFound):
-            await patiently(place.ask)
+            await retry_while_unavailable(place.ask)
         assert place.asked == 1
 
     virtually(live())

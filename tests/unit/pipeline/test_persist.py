@@ -9,7 +9,7 @@ from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure, StoreUnavailable
 from noetl.model.reference import Lifetime, Reference
-from noetl.pipeline.failures import bounded
+from noetl.pipeline.failures import limit_failure
 from noetl.playbook.plan import Plan
 from noetl.results.memory import ResultsMemory
 from noetl.tools.port import Success
@@ -25,7 +25,7 @@ def routed(*guards: str) -> Plan:
 
 
 def selections(plan: Plan, envelope: Envelope) -> dict[str, Any]:
-    return {found.source: envelope.selected(found.id) for found in plan.steps["s"].selections}
+    return {found.source: envelope.find_selection(found.id) for found in plan.steps["s"].selections}
 
 
 def test_selections_are_values_missing_or_errors() -> None:
@@ -145,7 +145,7 @@ def test_what_an_event_says_of_a_failure_has_no_keys_that_name_secrets() -> None
         "status": 500,
         "data": {"password": "sesame", "next_page_token": "t", "rows": [{"Cookie": "c", "id": 1}]},
     }
-    found = bounded(Failure(code="HTTP_500", kind="http", message="no", detail=said))
+    found = limit_failure(Failure(code="HTTP_500", kind="http", message="no", detail=said))
     assert found.detail == {"status": 500, "data": {"next_page_token": "t", "rows": [{"id": 1}]}}
 
 

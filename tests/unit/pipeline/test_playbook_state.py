@@ -78,7 +78,7 @@ def test_a_value_of_four_kilobytes_travels_whole() -> None:
 
 def test_a_secret_is_refused() -> None:
     bench = Bench(lambda call: {"v": "Bearer hunter2-hunter2"})
-    bench.env.redactor.secret("api.token", "hunter2-hunter2")
+    bench.env.redactor.register_secret("api.token", "hunter2-hunter2")
     report = bench.run(one('set: {state.n: "{{ response.v }}"}'))
     assert isinstance(report, e.CommandFailed)
     assert report.result.error is not None

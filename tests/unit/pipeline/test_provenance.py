@@ -10,7 +10,7 @@ from noetl.model.envelope import Envelope, Input, Meta
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import RefId
 from noetl.model.reference import Address, Reference, parse_uri
-from noetl.pipeline.provenance import INLINE, made_with
+from noetl.pipeline.provenance import MAX_INLINE_INPUT_BYTES, describe_tool
 from noetl.results.memory import ResultsMemory
 from noetl.tools.noop import Noop
 from tests.unit.pipeline.bench import Bench, failing, plan_of
@@ -29,8 +29,8 @@ def test_every_envelope_names_its_tool_once_and_for_all() -> None:
     assert list(tool) == ["kind", "version", "noetl", "runtime"]
     assert (tool["kind"], tool["runtime"].partition(" ")[0]) == ("python", "cpython")
     assert len(encode(tool)) < 120
-    assert made_with("noop", Noop()) is made_with("noop", Noop())
-    assert made_with("noop", Noop())["version"] == made_with("noop", Noop())["noetl"] != ""
+    assert describe_tool("noop", Noop()) is describe_tool("noop", Noop())
+    assert describe_tool("noop", Noop())["version"] == describe_tool("noop", Noop())["noetl"] != ""
 
 
 def test_what_the_author_says_is_rendered_into_the_envelope() -> None:
@@ -91,7 +91,7 @@ def test_a_small_input_of_scalars_stands_in_the_envelope() -> None:
 
 
 def test_any_other_input_is_a_payload_beside_the_result() -> None:
-    for given in ({"text": "x" * INLINE}, {"rows": [1]}, {"nested": {"a": 1}}):
+    for given in ({"text": "x" * MAX_INLINE_INPUT_BYTES}, {"rows": [1]}, {"nested": {"a": 1}}):
         bench = Bench(lambda call: 1)
         report = bench.run(one("{}"), args=given)
         found = given_to(report)
@@ -115,8 +115,8 @@ def test_keys_that_name_secrets_are_left_out_of_the_envelope_and_others_arrive()
 
 def test_values_of_secrets_are_named_instead_of_shown() -> None:
     bench = Bench(lambda call: 1)
-    bench.env.redactor.secret("api.token", "hunter2-hunter2")
-    bench.env.redactor.secret("api.pin", "4711")
+    bench.env.redactor.register_secret("api.token", "hunter2-hunter2")
+    bench.env.redactor.register_secret("api.pin", "4711")
     small = bench.run(
         one('{t: "{{ workload.t }}", pin: 4711}'), workload={"t": "a hunter2-hunter2 b"}
     )
@@ -156,14 +156,14 @@ def test_items_of_a_loop_leave_no_input_of_their_own() -> None:
     bench = Bench(lambda call: 1)
     text = "- step: s\n  loop: {in: [1], iterator: n}\n  tool: {kind: python, code: x, input: {n: ['{{ n }}']}}\n"
     report = bench.run(plan_of(text), kind="chunk", count=2, size=2, items=(1, 2))
-    assert report.result.meta == Meta(tool=made_with("python", bench.tool))
+    assert report.result.meta == Meta(tool=describe_tool("python", bench.tool))
     assert {parse_uri(ref.reference.uri).kind for ref in bench.refs} == {"result"}
 
 
 def test_decisions_do_not_know_what_tasks_were_given() -> None:
     told = Envelope(status="ok", meta=Meta(tool={"kind": "x"}, input=Input(value={"a": 1})))
-    assert told.known().meta == Meta(tool={"kind": "x"})
-    assert told.known().known() == told.known()
+    assert told.without_input().meta == Meta(tool={"kind": "x"})
+    assert told.without_input().without_input() == told.without_input()
 
 
 def test_a_value_kept_by_reference_counts_as_an_input() -> None:

@@ -15,12 +15,19 @@ import pytest
 from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput, NotFound, StoreUnavailable
 from noetl.model.ids import RefId
-from noetl.model.reference import Reference, address
+from noetl.model.reference import Reference, make_address
 from noetl.model.shown import ShownColumn
 from noetl.pipeline.data import ResultReader
-from noetl.pipeline.environment import no_manifest
+from noetl.pipeline.environment import read_no_manifest
 from noetl.pipeline.persist import ResultWriter
-from noetl.pipeline.reading import BATCH, LIST, SHOWN, TEXT, WHOLE, Reading
+from noetl.pipeline.reading import (
+    BATCH_ROWS,
+    MAX_PREVIEW_ROW_BYTES,
+    MAX_PREVIEW_VALUE_BYTES,
+    MAX_SHOWN_CHARS,
+    MAX_SHOWN_ITEMS,
+    StoredResults,
+)
 from noetl.results.memory import ResultsMemory
 from noetl.results.port import ByteSource, ResultStore
 from noetl.results.router import ResultRouter
@@ -57,17 +64,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ResultStore:
 
 async def put(store: ResultStore, value: Any) -> Reference:
     """As a task does: records become columns."""
-    persist = ResultWriter(command(PLAN), store, ResultReader(store, no_manifest), launch=2)
-    found = (await persist.result("t", value, {})).reference
+    persist = ResultWriter(command(PLAN), store, ResultReader(store, read_no_manifest), launch=2)
+    found = (await persist.put_result("t", value, {})).reference
     assert found is not None
     return found
 
 
 def ran(
-    store: ResultStore, value: Any, look: Callable[[Reading, Reference], Awaitable[Any]]
+    store: ResultStore, value: Any, look: Callable[[StoredResults, Reference], Awaitable[Any]]
 ) -> Any:
     async def go() -> Any:
-        return await look(Reading(store, no_manifest), await put(store, value))
+        return await look(StoredResults(store, read_no_manifest), await put(store, value))
 
     return asyncio.run(go())
 
@@ -79,7 +86,7 @@ def data(
     start: int = 0,
     stop: int | None = None,
 ) -> bytes:
-    async def look(reading: Reading, reference: Reference) -> bytes:
+    async def look(reading: StoredResults, reference: Reference) -> bytes:
         found = await reading.download(reference, format, start, stop)
         return b"".join([part async for part in found.parts(0, None)])
 
@@ -99,7 +106,7 @@ def test_json_is_the_value_however_it_is_stored(store: ResultStore, value: Any) 
 
 def test_nothing_is_null() -> None:
     async def look() -> list[bytes]:
-        found = await Reading(ResultsMemory(), no_manifest).download(None, None)
+        found = await StoredResults(ResultsMemory(), read_no_manifest).download(None, None)
         return [part async for part in found.parts(0, None)]
 
     assert asyncio.run(look()) == [b"null"]
@@ -118,7 +125,7 @@ def test_rows_become_lines_and_tables(store: ResultStore, value: Any) -> None:
 
 @pytest.mark.parametrize("format", ["json", "jsonl", "csv", "parquet"])
 @pytest.mark.parametrize(
-    "span", [(0, 2), (BATCH - 1, BATCH + 1), (2_499, None), (2_400, 9_999), (9_999, None)]
+    "span", [(0, 2), (BATCH_ROWS - 1, BATCH_ROWS + 1), (2_499, None), (2_400, 9_999), (9_999, None)]
 )
 def test_a_span_of_rows(store: ResultStore, format: str, span: tuple[int, int | None]) -> None:
     got = data(store, MANY, format, *span)
@@ -141,7 +148,7 @@ def test_csv_of_what_is_no_table() -> None:
     nested = [{"a": {"b": 1}, "c": True}]
     assert data(ResultsMemory(), nested, "csv") == b'a,c\n"{""b"":1}",true\n'
     assert data(ResultsMemory(), [], "csv") == b""
-    late = [{"a": 1}] * BATCH + [{"a": 1, "b": 2}]
+    late = [{"a": 1}] * BATCH_ROWS + [{"a": 1, "b": 2}]
     with pytest.raises(InvalidInput, match="'b'"):
         data(ResultsMemory(), late, "csv")
 
@@ -201,7 +208,7 @@ def test_a_span_of_rows_without_a_format_is_json(store: ResultStore) -> None:
 
 
 def test_stored_bytes_are_read_by_position(store: ResultStore) -> None:
-    async def look(reading: Reading, reference: Reference) -> tuple[Any, ...]:
+    async def look(reading: StoredResults, reference: Reference) -> tuple[Any, ...]:
         found = await reading.download(reference, None)
         whole = b"".join([part async for part in found.parts(0, None)])
         assert (found.size, found.sha256) == (len(whole), reference.sha256)
@@ -237,14 +244,14 @@ def test_a_preview_of_a_few_rows_that_are_json(store: ResultStore) -> None:
 def test_a_preview_of_a_value(store: ResultStore) -> None:
     value = {
         "a": {"api_key": "k", "next_page_token": "t"},
-        "long": "x" * (TEXT + 1),
-        "list": list(range(LIST + 1)),
+        "long": "x" * (MAX_SHOWN_CHARS + 1),
+        "list": list(range(MAX_SHOWN_ITEMS + 1)),
     }
     found = ran(store, value, lambda reading, reference: reading.preview(reference, 9))
     assert (found.rows, found.row_count, found.cut) == (None, None, False)
     assert found.value["a"] == {"next_page_token": "t"}
-    assert len(found.value["long"]) == TEXT + 1
-    assert found.value["list"] == [*range(LIST), "…"]
+    assert len(found.value["long"]) == MAX_SHOWN_CHARS + 1
+    assert found.value["list"] == [*range(MAX_SHOWN_ITEMS), "…"]
 
 
 @pytest.mark.parametrize(
@@ -262,18 +269,20 @@ def test_a_preview_of_a_deep_value_ends_somewhere(
 
 def test_a_large_value_without_rows_is_not_opened(store: ResultStore) -> None:
     found = ran(
-        store, {"text": "x" * WHOLE}, lambda reading, reference: reading.preview(reference, 9)
+        store,
+        {"text": "x" * MAX_PREVIEW_VALUE_BYTES},
+        lambda reading, reference: reading.preview(reference, 9),
     )
     assert (found.value, found.cut) == (None, True)
 
 
 def test_a_preview_opens_fewer_rows_when_they_are_large(store: ResultStore) -> None:
-    value = [["x" * (SHOWN // 3)] for _ in range(5)]
+    value = [["x" * (MAX_PREVIEW_ROW_BYTES // 3)] for _ in range(5)]
     found = ran(store, value, lambda reading, reference: reading.preview(reference, 9))
     assert (found.row_count, found.cut, len(found.rows)) == (5, True, 2)
 
 
-async def loop(store: ResultStore) -> tuple[Reading, Reference]:
+async def loop(store: ResultStore) -> tuple[StoredResults, Reference]:
     """Three items in two parts; the second failed."""
     rows = [
         {"index": n, "status": "error" if n == 1 else "ok", "error": {"code": "E"}, "result": n}
@@ -284,7 +293,9 @@ async def loop(store: ResultStore) -> tuple[Reading, Reference]:
             "ac7",
             first,
             count,
-            await store.put(address("7", "result", "s", f"p{first}"), rows[first : first + count]),
+            await store.put(
+                make_address("7", "result", "s", f"p{first}"), rows[first : first + count]
+            ),
         )
         for first, count in ((0, 2), (2, 1))
     ]
@@ -293,7 +304,7 @@ async def loop(store: ResultStore) -> tuple[Reading, Reference]:
         return parts if name == "ac7" else []
 
     uri = "noetl://execution/7/manifest/s/ac7"
-    return Reading(store, manifest), Reference(
+    return StoredResults(store, manifest), Reference(
         ref_id=RefId("ac7"), type="db", uri=uri, rows=3, format="manifest"
     )
 
@@ -326,11 +337,11 @@ def test_who_cannot_have_it_hears_so_before_the_first_byte() -> None:
             format="json",
         )
         with pytest.raises(NotFound) as found:
-            await Reading(ResultsMemory(), no_manifest).download(gone, None)
+            await StoredResults(ResultsMemory(), read_no_manifest).download(gone, None)
         assert "NOETL_HOME" in str(found.value.hint)
         with pytest.raises(NotFound):
-            await Reading(ResultsMemory(), no_manifest).preview(gone, 1)
+            await StoredResults(ResultsMemory(), read_no_manifest).preview(gone, 1)
         with pytest.raises(StoreUnavailable):
-            await Reading(Away(), no_manifest).download(gone, None)
+            await StoredResults(Away(), read_no_manifest).download(gone, None)
 
     asyncio.run(look())

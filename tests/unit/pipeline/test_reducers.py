@@ -21,9 +21,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 def folded(reducer: str, values: list[Any]) -> Any:
-    total = reducers.start()
+    total = reducers.start_fold()
     for value in values:
-        total = reducers.fold(reducer, total, value)
+        total = reducers.fold_write(reducer, total, value)
     return total
 
 
@@ -32,18 +32,18 @@ def folded(reducer: str, values: list[Any]) -> Any:
 def test_reducing_is_associative_over_cuts(reducer: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(VALUES[reducer], min_size=1, max_size=8))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=4)))
-    total = reducers.start()
+    total = reducers.start_fold()
     for low, high in zip([0, *cuts], [*cuts, len(values)], strict=True):
-        total = reducers.combine(reducer, total, folded(reducer, values[low:high]))
+        total = reducers.combine_reductions(reducer, total, folded(reducer, values[low:high]))
     assert total == folded(reducer, values)
 
 
 def test_a_loop_is_folded_onto_the_current_value() -> None:
-    assert reducers.onto("sum", 5, 3) == 8
-    assert reducers.onto("sum", None, 3) == 3
-    assert reducers.onto("append", [1], [2]) == [1, 2]
-    assert reducers.onto("append", 1, [2]) == [1, 2]
-    assert reducers.onto("last", 1, 2) == 2
+    assert reducers.apply_reduction("sum", 5, 3) == 8
+    assert reducers.apply_reduction("sum", None, 3) == 3
+    assert reducers.apply_reduction("append", [1], [2]) == [1, 2]
+    assert reducers.apply_reduction("append", 1, [2]) == [1, 2]
+    assert reducers.apply_reduction("last", 1, 2) == 2
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_a_loop_is_folded_onto_the_current_value() -> None:
 )
 def test_what_does_not_fit_is_refused(reducer: str, value: Any) -> None:
     with pytest.raises(FailedError):
-        reducers.partial(reducer, value)
+        reducers.reduce_write(reducer, value)
     with pytest.raises(FailedError):
-        reducers.onto("sum", "text", 1)
+        reducers.apply_reduction("sum", "text", 1)

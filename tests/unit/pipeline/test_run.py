@@ -12,7 +12,7 @@ from msgspec import structs
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
-from noetl.playbook.assignments import is_reference, linked
+from noetl.playbook.assignments import is_reference, read_link
 from noetl.playbook.plan import Plan
 from noetl.tools.noop import Noop
 from noetl.tools.port import Call, Failed, Success
@@ -64,7 +64,7 @@ def test_what_looks_at_an_outcome_sees_what_its_task_was_called_with() -> None:
     report = Bench().run(plan, args={"c": 3})
     assert report.set == {"ctx.task": 1, "ctx.rule": 2}
     (selection,) = plan.steps["s"].selections
-    assert report.result.selected(selection.id).value == 2
+    assert report.result.find_selection(selection.id).value == 2
 
 
 def test_bare_names_are_tasks_then_steps_then_workload() -> None:
@@ -302,7 +302,7 @@ def test_both_errors_are_shown_when_a_rule_fails(rule: str) -> None:
 def test_long_message_leaves_room_for_the_second_error() -> None:
     long = failing().failure
     long = structs.replace(long, message="x" * 5_000)
-    both = long.followed_by(structs.replace(long, code="LATER", message="y" * 5_000))
+    both = long.join_later_failure(structs.replace(long, code="LATER", message="y" * 5_000))
     assert "LATER" in both.message
     assert len(both.message) < 1_000
 
@@ -465,7 +465,7 @@ def test_a_list_or_map_that_a_task_assigns_is_linked_unless_the_playbook_says_it
 def test_a_whole_result_that_a_task_assigns_is_not_stored_twice() -> None:
     bench = Bench(lambda call: [{"n": 1}])
     report = bench.run(tasks('{name: a, kind: python, code: x, set: {x: "{{ result }}"}}'))
-    assert linked(report.set["ctx.x"]) == report.result.reference
+    assert read_link(report.set["ctx.x"]) == report.result.reference
 
 
 def test_continue_after_an_error_keeps_the_last_good_value() -> None:

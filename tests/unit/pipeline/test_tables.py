@@ -22,30 +22,30 @@ from noetl.model.ids import RefId
 from noetl.model.reference import Address, Reference
 from noetl.pipeline import data
 from noetl.pipeline.data import LazyResult, ResultReader, RowRange
-from noetl.pipeline.environment import no_manifest
+from noetl.pipeline.environment import read_no_manifest
 from noetl.playbook.expressions import NeedsData
 from noetl.playbook.plan import Plan
 from noetl.results.memory import ResultsMemory
-from noetl.results.rowsets import Writer
+from noetl.results.rowsets import RowSetWriter
 from noetl.results.staging import Staging
-from noetl.results.tables import EncodedTable, Tables
+from noetl.results.tables import EncodedTable, TableOptions
 from noetl.tools import port as tools
 from noetl.tools.duckdb import Duckdb
 from noetl.tools.port import Call, Success
 from noetl.tools.sink import SinkTool
-from noetl.tools.sinks.records import meant
+from noetl.tools.sinks.records import unwrap_result
 from tests.unit.pipeline.bench import Bench, plan_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
 def table(
-    count: int, tables: Tables | None = None, schema: pa.Schema = SCHEMA, name: str = "n{}"
+    count: int, tables: TableOptions | None = None, schema: pa.Schema = SCHEMA, name: str = "n{}"
 ) -> EncodedTable:
-    writer = Writer(schema, tables or Tables())
+    writer = RowSetWriter(schema, tables or TableOptions())
     ids = list(range(count))
     writer.write(pa.RecordBatch.from_arrays([ids, [name.format(n) for n in ids]], schema=schema))
-    return writer.done()
+    return writer.finish()
 
 
 class Watched(ResultsMemory):
@@ -66,9 +66,9 @@ class Watched(ResultsMemory):
         self.asked.append("whole")
         return await super().resolve(reference)
 
-    async def rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
         self.asked.append((start, stop))
-        return await super().rows(reference, start, stop)
+        return await super().read_rows(reference, start, stop)
 
     async def open(self, reference: Reference) -> Any:
         self.asked.append("open")
@@ -151,9 +151,9 @@ def test_selections_of_rows_are_counted_without_reading_them() -> None:
     )
     bench = Bench(giving(1000), store=Watched())
     report = run(bench, plan)
-    assert [report.result.selected(found.id).value for found in plan.steps["s"].selections] == [
-        True
-    ]
+    assert [
+        report.result.find_selection(found.id).value for found in plan.steps["s"].selections
+    ] == [True]
     assert bench.store.asked == [(1, 2)]
 
 
@@ -187,14 +187,14 @@ def test_nothing_stays_behind(tmp_path: Path) -> None:
 
 def test_a_secret_is_in_no_row() -> None:
     bench = Bench(giving(5, name="n{} has hunter2-hunter2"))
-    bench.env.redactor.secret("pg.password", "hunter2-hunter2")
-    bench.env.redactor.secret("pg.pin", 12345678)
+    bench.env.redactor.register_secret("pg.password", "hunter2-hunter2")
+    bench.env.redactor.register_secret("pg.pin", 12345678)
     found = bench.value(run(bench, ONE).result)
     assert found["rows"][4] == {"id": 4, "name": "n4 has ***pg.password***"}
 
 
 def test_too_many_rows_are_no_value_and_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "MOST_ROWS", 10)
+    monkeypatch.setattr(data, "MAX_VALUE_ROWS", 10)
     bench = Bench()
     up = upstream(bench, 11)
     for template in ("{{ up }}", "{{ up.rows }}"):
@@ -326,13 +326,15 @@ def manifest(
 
 
 def ranged(bench: Bench, reference: Reference, start: int, stop: int) -> list[Any]:
-    return asyncio.run(ResultReader(bench.store, bench.env.manifests).range(reference, start, stop))
+    return asyncio.run(
+        ResultReader(bench.store, bench.env.manifests).read_item_range(reference, start, stop)
+    )
 
 
 def test_items_of_a_loop_are_read_from_the_parts_that_have_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(data, "GAPS", 10)
+    monkeypatch.setattr(data, "MAX_DEFERRED_ITEMS", 10)
     bench = Bench(store=Watched())
     whole = manifest(
         bench, {first: list(range(first, first + 100)) for first in range(0, 1000, 100)}
@@ -369,22 +371,28 @@ def test_what_was_read_leaves_between_templates_when_it_is_too_much(
 ) -> None:
     async def test() -> None:
         store = ResultsMemory()
-        payloads = ResultReader(store, no_manifest)
+        payloads = ResultReader(store, read_no_manifest)
         references = [
             await store.put(Address("7", "result", "s", f"k{n}"), list(range(1000)))
             for n in range(3)
         ]
-        monkeypatch.setattr(data, "KEPT", 150_000)
+        monkeypatch.setattr(data, "MAX_KEPT_BYTES", 150_000)
         for reference in references:
-            await payloads.load(data.Whole(reference))
-        assert all(map(payloads.has, references))
-        payloads.whole(references[0])
+            await payloads.load(data.WholeValue(reference))
+        assert all(map(payloads.is_in_memory, references))
+        payloads.get_whole(references[0])
         payloads.trim()
-        assert [payloads.has(reference) for reference in references] == [True, False, False]
+        assert [payloads.is_in_memory(reference) for reference in references] == [
+            True,
+            False,
+            False,
+        ]
         with pytest.raises(NeedsData):
-            payloads.rows(references[1], 0, 1)
+            payloads.get_rows(references[1], 0, 1)
         await payloads.load(RowRange(references[1], 0, 1))
-        assert LazyResult(Envelope(status="ok", reference=references[1]), payloads).item(0) == 0
+        assert (
+            LazyResult(Envelope(status="ok", reference=references[1]), payloads).read_item(0) == 0
+        )
 
     asyncio.run(test())
 
@@ -426,7 +434,7 @@ def test_a_sink_reads_the_rows_of_a_table_by_batches(data: str) -> None:
 
         async def run(self, call: Call) -> Success:
             assert call.rendering is not None
-            found = meant(await call.rendering.rows(call.config["data"]))
+            found = unwrap_result(await call.rendering.rows(call.config["data"]))
             assert isinstance(found, tools.Rows)
             async for batch in found.batches(7):
                 taken.append(batch)
@@ -463,9 +471,9 @@ def odd(count: int) -> Callable[[Call], Success]:
         columns = [
             pa.array([value] * count, kind) for value, kind in zip(row, ODD.types, strict=True)
         ]
-        writer = Writer(ODD, call.tables)
+        writer = RowSetWriter(ODD, call.tables)
         writer.write(pa.RecordBatch.from_arrays(columns, schema=ODD))
-        return Success(writer.done())
+        return Success(writer.finish())
 
     return give
 

@@ -56,8 +56,8 @@ def test_drawn(path: Path) -> None:
     playbook = load(path.read_text()).playbook
     assert playbook is not None
     for step in playbook.workflow:
-        assert step.step in graph.tree(playbook)
-        assert f'"{step.step}<br/>' in graph.mermaid(playbook)
+        assert step.step in graph.draw_tree(playbook)
+        assert f'"{step.step}<br/>' in graph.draw_mermaid(playbook)
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=name)

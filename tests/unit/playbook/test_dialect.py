@@ -410,7 +410,7 @@ def test_an_input_without_a_tool_is_a_noop() -> None:
     ],
 )
 def test_event_comparisons_are_taken_out(text: str, meant: str) -> None:
-    assert guards.without_events(text, dict.fromkeys(guards.EVENTS.values(), "true")) == meant
+    assert guards.replace_events(text, dict.fromkeys(guards.EVENTS.values(), "true")) == meant
 
 
 def test_an_event_has_a_second_name() -> None:
@@ -425,11 +425,11 @@ def test_an_event_has_a_second_name() -> None:
 
 
 def test_only_a_single_expression_can_be_combined() -> None:
-    assert guards.expression("{{ a }}") == "a"
-    assert guards.expression("{{- a -}}") == "a"
-    assert guards.expression(True) == "true"
-    assert guards.expression("{{ a }} and {{ b }}") is None
-    assert guards.expression("plain") is None
+    assert guards.parse_guard("{{ a }}") == "a"
+    assert guards.parse_guard("{{- a -}}") == "a"
+    assert guards.parse_guard(True) == "true"
+    assert guards.parse_guard("{{ a }} and {{ b }}") is None
+    assert guards.parse_guard("plain") is None
 
 
 # ---- which of two case rules acts ----

@@ -22,7 +22,7 @@ workflow:
 
 
 def test_tree_shows_every_step_once_and_refers_back() -> None:
-    assert graph.tree(load_or_raise(TEXT)) == (
+    assert graph.draw_tree(load_or_raise(TEXT)) == (
         "demo\n"
         "start (python)\n"
         "├─ [output.status == 'ok'] each (http) ↻ parallel\n"
@@ -36,13 +36,13 @@ def test_tree_shows_every_step_once_and_refers_back() -> None:
 def test_chain_is_drawn_flat() -> None:
     steps = [f"  - {{step: s{n}, next: s{n + 1}}}\n" for n in range(2000)]
     text = "metadata: {name: chain}\nworkflow:\n" + "".join(steps) + "  - step: s2000\n"
-    lines = graph.tree(load_or_raise(text)).splitlines()
+    lines = graph.draw_tree(load_or_raise(text)).splitlines()
     assert lines[1:3] == ["s0 (noop)", "→ s1 (noop)"]
     assert len(lines) == 2002
 
 
 def test_mermaid_quotes_what_it_shows() -> None:
-    drawn = graph.mermaid(load_or_raise(TEXT))
+    drawn = graph.draw_mermaid(load_or_raise(TEXT))
     assert drawn.startswith("flowchart TD\n")
     assert 's1(["each<br/><small>http</small>"])' in drawn
     assert "s0 -->|\"output.status == 'ok'\"| s1" in drawn

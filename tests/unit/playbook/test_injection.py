@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from noetl.playbook.expressions import TemplateError
-from noetl.playbook.functions import Seeded
-from noetl.playbook.templates import guard, render, render_marked, render_value
+from noetl.playbook.functions import DerivedFunctions
+from noetl.playbook.templates import evaluate_guard, render, render_marked, render_value
 
 PAYLOADS = (
     (Path(__file__).parent / "injections.txt")
@@ -67,12 +67,12 @@ def test_there_are_enough_distinct_payloads() -> None:
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_payload_is_refused_or_harmless(payload: str) -> None:
     before = copy.deepcopy(SCOPE)
-    functions = Seeded("s", "2024-01-01T00:00:00Z")
+    functions = DerivedFunctions("s", "2024-01-01T00:00:00Z")
     for run in (
         lambda: render(payload, SCOPE, functions=functions),
         lambda: render("text " + payload, SCOPE, functions=functions),
         lambda: render_value({"k": [payload], payload: 1}, SCOPE, functions=functions),
-        lambda: guard(payload, SCOPE, functions=functions),
+        lambda: evaluate_guard(payload, SCOPE, functions=functions),
         lambda: [mark.value for mark in render_marked(payload, SCOPE, functions=functions)[1]],
     ):
         assert_harmless(payload, _outcome(run))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from noetl.playbook.model import BUILT_IN
+from noetl.playbook.model import BUILT_IN_TASKS
 from noetl.playbook.validation import load
-from noetl.tools.registry import built_in
+from noetl.tools.registry import make_factories
 from tests.play import workflow
 
 
@@ -17,7 +17,7 @@ def codes(steps: str, severity: str = "error") -> list[str]:
 def test_every_built_in_kind_has_a_tool() -> None:
     resolved_before = {"workbook"}  # the task it names runs
     from_spark = {"spark"}  # its tool comes with noetl.spark
-    assert set(BUILT_IN) - set(built_in()) == resolved_before | from_spark
+    assert set(BUILT_IN_TASKS) - set(make_factories()) == resolved_before | from_spark
 
 
 @pytest.mark.parametrize(

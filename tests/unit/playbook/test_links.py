@@ -5,30 +5,30 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.engine.sites import Distant, with_distant
+from noetl.engine.sites import DistantValue, replace_links
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference, is_member_uri
-from noetl.playbook.assignments import LITERAL, REFERENCE, link_to, unwrapped, wrapped
+from noetl.playbook.assignments import LINK_KEY, LITERAL_KEY, make_link, unwrap_links, wrap_links
 
-KEYS = st.sampled_from([REFERENCE, LITERAL, "a", "uri"])
+KEYS = st.sampled_from([LINK_KEY, LITERAL_KEY, "a", "uri"])
 DATA = st.recursive(
     st.none() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=2),
     max_leaves=12,
 )
-LINK = link_to(Reference(ref_id=RefId("1"), type="kv", uri="noetl://execution/1/result/s/k"))
+LINK = make_link(Reference(ref_id=RefId("1"), type="kv", uri="noetl://execution/1/result/s/k"))
 
 
 @given(DATA)
 def test_wrapped_data_comes_back_as_it_was(data: Any) -> None:
-    assert unwrapped(wrapped(data)) == data
-    assert with_distant(wrapped(data)) == data
+    assert unwrap_links(wrap_links(data)) == data
+    assert replace_links(wrap_links(data)) == data
 
 
 @given(DATA)
 def test_links_beside_wrapped_data_are_found(data: Any) -> None:
-    found = with_distant({"link": LINK, "data": wrapped(data)})
-    assert isinstance(found["link"], Distant)
+    found = replace_links({"link": LINK, "data": wrap_links(data)})
+    assert isinstance(found["link"], DistantValue)
     assert found["data"] == data
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from noetl.playbook.plan import StepPlan, Uses, compile_plan
+from noetl.playbook.plan import StepPlan, UsedNames, compile_plan
 from noetl.playbook.validation import load
 
 HEAD = "metadata: {name: x}\nworkload: {folder: here, limit: 5}\nworkflow:\n"
@@ -14,8 +14,8 @@ def planned(step: str) -> StepPlan:
     return compile_plan(playbook, "hash").steps["start"]
 
 
-def uses(step: str) -> Uses:
-    return planned(step).body
+def uses(step: str) -> UsedNames:
+    return planned(step).body_uses
 
 
 def test_the_address_of_a_script_is_a_template() -> None:

@@ -7,8 +7,8 @@ import typer
 from typer.testing import CliRunner
 
 from noetl.cli import playbooks
-from noetl.playbook.model import BUILT_IN
-from noetl.playbook.schema import schema
+from noetl.playbook.model import BUILT_IN_TASKS
+from noetl.playbook.schema import build_schema
 
 
 def references(node: Any) -> set[str]:
@@ -21,19 +21,19 @@ def references(node: Any) -> set[str]:
 
 
 def test_every_reference_resolves() -> None:
-    made = schema()
+    made = build_schema()
     assert {name.removeprefix("#/$defs/") for name in references(made)} <= made["$defs"].keys()
 
 
 def test_unknown_keys_are_refused_in_every_block_of_the_language() -> None:
-    definitions = schema()["$defs"]
+    definitions = build_schema()["$defs"]
     for name in ("Step", "Loop", "Arc", "Router", "HttpTask", "Metadata", "KeychainEntry"):
         assert definitions[name]["additionalProperties"] is False
 
 
 def test_every_kind_must_name_itself() -> None:
-    definitions = schema()["$defs"]
-    for kind, model in BUILT_IN.items():
+    definitions = build_schema()["$defs"]
+    for kind, model in BUILT_IN_TASKS.items():
         definition = definitions[model.__name__]
         assert definition["properties"]["kind"] == {"const": kind}
         assert "kind" in definition["required"]
@@ -41,13 +41,13 @@ def test_every_kind_must_name_itself() -> None:
 
 
 def test_short_forms_are_in_it() -> None:
-    step = schema()["$defs"]["Step"]["properties"]
+    step = build_schema()["$defs"]["Step"]["properties"]
     assert {"type": "string"} in step["next"]["anyOf"]
     assert {"$ref": "#/$defs/Task"} in step["tool"]["anyOf"]
-    assert "in" in schema()["$defs"]["Loop"]["properties"]
+    assert "in" in build_schema()["$defs"]["Loop"]["properties"]
 
 
 def test_command_prints_it() -> None:
     app = typer.Typer()
     playbooks.register(app)
-    assert json.loads(CliRunner().invoke(app, ["schema"]).stdout) == schema()
+    assert json.loads(CliRunner().invoke(app, ["schema"]).stdout) == build_schema()

@@ -8,7 +8,14 @@ import pytest
 
 from noetl.playbook.expressions import TemplateError, Undefined, UndefinedError, unparse
 from noetl.playbook.plan import compile_plan
-from noetl.playbook.selections import cut, names, never, paths, select, suggest
+from noetl.playbook.selections import (
+    compute_selection,
+    cut_template,
+    find_names,
+    find_paths,
+    find_undefined_names,
+    suggest,
+)
 from noetl.playbook.templates import Selection, parse, parse_expression, render
 from noetl.playbook.validation import load_or_raise
 from tests.play import workflow
@@ -39,25 +46,27 @@ STABLE = frozenset({"workload", "limit"})
     ],
 )
 def test_names(template: str, expected: set[str]) -> None:
-    assert names(template) == expected
+    assert find_names(template) == expected
 
 
 def test_paths_go_as_far_as_they_are_constant() -> None:
-    assert paths("{{ fetch.items[0].id }}") == {("fetch", "items", 0, "id")}
-    assert paths("{{ a['b c'].d }}{{ e[f.g].h }}") == {("a", "b c", "d"), ("e",), ("f", "g")}
-    assert paths("{{ a.b.upper() }}{{ a.list[1:] }}") == {("a", "b"), ("a", "list")}
-    assert paths("{{ (a.b | first).c }}") == {("a", "b")}
+    assert find_paths("{{ fetch.items[0].id }}") == {("fetch", "items", 0, "id")}
+    assert find_paths("{{ a['b c'].d }}{{ e[f.g].h }}") == {("a", "b c", "d"), ("e",), ("f", "g")}
+    assert find_paths("{{ a.b.upper() }}{{ a.list[1:] }}") == {("a", "b"), ("a", "list")}
+    assert find_paths("{{ (a.b | first).c }}") == {("a", "b")}
 
 
 def test_names_that_can_never_resolve() -> None:
     known = {"workload", "ctx"}
-    assert never("{{ workload.x + werkload.y }}", known) == ["werkload"]
+    assert find_undefined_names("{{ workload.x + werkload.y }}", known) == ["werkload"]
     assert (
-        never("{{ maybe is defined }}{{ other.x | default(1) }}{{ x.y.z is undefined }}", known)
+        find_undefined_names(
+            "{{ maybe is defined }}{{ other.x | default(1) }}{{ x.y.z is undefined }}", known
+        )
         == []
     )
-    assert never("{{ maybe is defined and maybe > 1 }}", known) == ["maybe"]
-    assert never("{{ x | default(y) }}", known) == ["y"]
+    assert find_undefined_names("{{ maybe is defined and maybe > 1 }}", known) == ["maybe"]
+    assert find_undefined_names("{{ x | default(y) }}", known) == ["y"]
     assert suggest("werkload", known) == "workload"
     assert suggest("qqq", known) is None
 
@@ -114,7 +123,7 @@ def test_names_that_can_never_resolve() -> None:
     ],
 )
 def test_payload_parts_are_cut_out(template: str, expected: list[tuple[str, str]]) -> None:
-    made = cut(template, own="me", steps=(*STEPS, "me"), stable=STABLE)
+    made = cut_template(template, own="me", steps=(*STEPS, "me"), stable=STABLE)
     assert [(selection.step, selection.source) for selection in made.selections] == expected
     assert not made.needs_worker
     assert not made.names & {*STEPS, "me", "response", "result"}
@@ -140,34 +149,36 @@ def test_payload_parts_are_cut_out(template: str, expected: list[tuple[str, str]
     ],
 )
 def test_what_cannot_be_cut_needs_a_worker(template: str) -> None:
-    made = cut(template, own="me", steps=STEPS, stable=STABLE)
+    made = cut_template(template, own="me", steps=STEPS, stable=STABLE)
     assert made.needs_worker
     assert made.template == parse(template)
     assert made.selections == ()
 
 
 def test_without_an_own_step_its_names_are_ordinary() -> None:
-    made = cut("{{ response.n + output.data + fetch.n }}", own=None, steps=STEPS)
+    made = cut_template("{{ response.n + output.data + fetch.n }}", own=None, steps=STEPS)
     assert [selection.source for selection in made.selections] == ["fetch.n"]
     assert made.names == {"response", "output"}
 
 
 def test_a_step_named_like_a_function_is_cut_where_it_is_data() -> None:
-    made = cut("{{ range(ctx.n) + range.items }}", own=None, steps=["range"])
+    made = cut_template("{{ range(ctx.n) + range.items }}", own=None, steps=["range"])
     assert [selection.source for selection in made.selections] == ["range.items"]
 
 
 def test_ids_depend_on_the_canonical_text_only() -> None:
-    first = cut("{{ fetch.n>3 }}", own=None, steps=STEPS).selections[0]
-    second = cut("x{{ (fetch['n'] if 0 else (fetch.n   > 3)) }}{{ ctx.a }}", own=None, steps=STEPS)
-    third = cut("{{ ctx.a }}{{ fetch.n  >  3 }}", own=None, steps=STEPS).selections[0]
+    first = cut_template("{{ fetch.n>3 }}", own=None, steps=STEPS).selections[0]
+    second = cut_template(
+        "x{{ (fetch['n'] if 0 else (fetch.n   > 3)) }}{{ ctx.a }}", own=None, steps=STEPS
+    )
+    third = cut_template("{{ ctx.a }}{{ fetch.n  >  3 }}", own=None, steps=STEPS).selections[0]
     assert first == third
     assert first.id != second.selections[0].id
     assert len(first.id) == 16
 
 
 def test_the_cut_template_takes_its_parts_from_the_caller() -> None:
-    made = cut("{{ fetch.n > ctx.limit }}", own=None, steps=STEPS)
+    made = cut_template("{{ fetch.n > ctx.limit }}", own=None, steps=STEPS)
     asked: list[Selection] = []
 
     def selected(selection: Selection) -> Any:
@@ -186,11 +197,11 @@ def test_an_undefined_selection_is_an_error_only_when_used() -> None:
         return Undefined(selection.source, "fetch.n")
 
     scope = {"ctx": {"limit": 3, "on": False}}
-    made = cut("{{ fetch.n | default(ctx.limit) }}", own=None, steps=STEPS)
+    made = cut_template("{{ fetch.n | default(ctx.limit) }}", own=None, steps=STEPS)
     assert render(made.template, scope, selected=missing) == 3
-    made = cut("{{ ctx.on and fetch.n > ctx.limit }}", own=None, steps=STEPS)
+    made = cut_template("{{ ctx.on and fetch.n > ctx.limit }}", own=None, steps=STEPS)
     assert render(made.template, scope, selected=missing) is False
-    made = cut("{{ fetch.n > ctx.limit }}", own=None, steps=STEPS)
+    made = cut_template("{{ fetch.n > ctx.limit }}", own=None, steps=STEPS)
     with pytest.raises(UndefinedError) as caught:
         render(made.template, scope, selected=missing)
     assert caught.value.missing == "fetch.n"
@@ -201,10 +212,10 @@ def test_a_worker_tells_what_is_undefined_from_what_fails() -> None:
     value, missing, failing = (
         Selection("", "fetch", source) for source in ("fetch.n + 1", "fetch.x.y", "fetch.x + 1")
     )
-    assert select(value, scope) == 5
-    assert select(missing, scope) == Undefined("fetch.x.y", "fetch.x")
+    assert compute_selection(value, scope) == 5
+    assert compute_selection(missing, scope) == Undefined("fetch.x.y", "fetch.x")
     with pytest.raises(UndefinedError):
-        select(failing, scope)
+        compute_selection(failing, scope)
 
 
 def test_a_failing_selection_raises_where_it_stands() -> None:
@@ -214,7 +225,7 @@ def test_a_failing_selection_raises_where_it_stands() -> None:
     def failing(selection: Selection) -> Any:
         raise Elsewhere
 
-    made = cut("{{ ctx.on or fetch.n > ctx.limit }}", own=None, steps=STEPS)
+    made = cut_template("{{ ctx.on or fetch.n > ctx.limit }}", own=None, steps=STEPS)
     assert render(made.template, {"ctx": {"on": 1}}, selected=failing) == 1
     with pytest.raises(Elsewhere):
         render(made.template, {"ctx": {"on": 0}}, selected=failing)

@@ -26,11 +26,11 @@ from noetl.playbook.expressions import (
     Undefined,
     UndefinedError,
 )
-from noetl.playbook.functions import Seeded
+from noetl.playbook.functions import DerivedFunctions
 from noetl.playbook.templates import (
     Template,
     evaluate,
-    guard,
+    evaluate_guard,
     parse,
     render,
     render_marked,
@@ -507,12 +507,12 @@ def test_tuples_and_mappings_count_as_lists_and_maps() -> None:
     ],
 )
 def test_guards(value: Any, expected: bool) -> None:
-    assert guard(value, SCOPE) is expected
+    assert evaluate_guard(value, SCOPE) is expected
 
 
 def test_a_guard_on_something_undefined_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        guard("{{ nope > 1 }}", SCOPE)
+        evaluate_guard("{{ nope > 1 }}", SCOPE)
 
 
 def test_structures_are_rendered_with_their_keys() -> None:
@@ -603,7 +603,7 @@ def test_counting_is_the_same_every_time() -> None:
 
 
 def test_functions_come_from_outside_and_repeat() -> None:
-    functions = Seeded("event-1", "2024-01-01T00:00:00Z")
+    functions = DerivedFunctions("event-1", "2024-01-01T00:00:00Z")
     template = "{{ [now(), uuid(), uuid(), random()] }}"
     first, again = (render(template, {}, functions=functions) for _ in range(2))
     assert first == again
@@ -612,7 +612,7 @@ def test_functions_come_from_outside_and_repeat() -> None:
     assert str(UUID(first[1])) == first[1]
     assert UUID(first[1]).version == 4
     assert 0 <= first[3] < 1
-    assert render("{{ uuid() }}", {}, functions=functions.child("a")) != render(
+    assert render("{{ uuid() }}", {}, functions=functions.derive_functions("a")) != render(
         "{{ uuid() }}", {}, functions=functions
     )
     two = render_value(["{{ uuid() }}", "{{ uuid() }}"], {}, functions=functions)
@@ -632,18 +632,18 @@ class Remote:
             raise NeedsData("ref-1")
         return self.data
 
-    def member(self, name: str) -> Any:
+    def read_member(self, name: str) -> Any:
         if not isinstance(self._data(), Mapping):
             raise KeyError(name)
         return self._data()[name]
 
-    def item(self, index: int | slice) -> Any:
+    def read_item(self, index: int | slice) -> Any:
         return self._data()[index]
 
-    def length(self) -> int:
+    def read_length(self) -> int:
         return len(self._data())
 
-    def plain(self) -> Any:
+    def load_plain(self) -> Any:
         self.whole += 1
         return self._data()
 
@@ -787,7 +787,7 @@ def test_absent_value_is_false_in_a_truth_test(expression: str, value: Any) -> N
     "expression", ["error", "error.code", "output.error.retryable", "a", "a.x", "error and b.x"]
 )
 def test_absent_value_is_false_as_a_guard(expression: str) -> None:
-    assert guard(f"{{{{ {expression} }}}}", ABSENT) is False
+    assert evaluate_guard(f"{{{{ {expression} }}}}", ABSENT) is False
 
 
 @pytest.mark.parametrize(
@@ -803,4 +803,4 @@ def test_absent_value_cannot_be_used(expression: str) -> None:
 )
 def test_name_that_nobody_knows_is_an_error_in_a_guard(expression: str) -> None:
     with pytest.raises(UndefinedError):
-        guard(f"{{{{ {expression} }}}}", ABSENT)
+        evaluate_guard(f"{{{{ {expression} }}}}", ABSENT)

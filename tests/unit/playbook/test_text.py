@@ -5,24 +5,24 @@ import tracemalloc
 import pytest
 
 from noetl.playbook.findings import Code
-from noetl.playbook.text import MAX_BYTES, MAX_NODES, Map, Mark, Seq, plain, read
+from noetl.playbook.text import MAX_BYTES, MAX_NODES, Map, Mark, Seq, read_document, strip_marks
 
 
 def problem(source: str | bytes) -> Code:
-    (found,) = read(source).problems
+    (found,) = read_document(source).problems
     return found.code
 
 
 def test_scalars_follow_yaml_1_2() -> None:
     source = "a: yes\nb: on\nc: 2024-01-01\nd: 0o17\ne: 0x1F\nf: 1e3\ng: ~\nh: True\ni: 12:30\nj: '1'\nk: 1_000\nl: -3\nm: .5"
-    assert plain(read(source).data) == {
+    assert strip_marks(read_document(source).data) == {
         "a": "yes", "b": "on", "c": "2024-01-01", "d": 15, "e": 31, "f": 1000.0, "g": None, "h": True, "i": "12:30",
         "j": "1", "k": "1_000", "l": -3, "m": 0.5,
     }  # fmt: skip
 
 
 def test_keys_values_and_items_know_their_places() -> None:
-    data = read("a: 1\nb:\n  - x\n  - k: |\n      text\n").data
+    data = read_document("a: 1\nb:\n  - x\n  - k: |\n      text\n").data
     assert isinstance(data, Map)
     assert data.marks["b"] == (Mark(2, 1), Mark(3, 3))
     items = data["b"]
@@ -32,7 +32,7 @@ def test_keys_values_and_items_know_their_places() -> None:
 
 
 def test_aliases_are_copies() -> None:
-    data = read("a: &x {n: [1]}\nb: *x\n").data
+    data = read_document("a: &x {n: [1]}\nb: *x\n").data
     assert data["a"] == data["b"]
     data["a"]["n"].append(2)
     assert data["b"] == {"n": [1]}
@@ -69,13 +69,15 @@ def test_refused(source: str | bytes, code: Code) -> None:
 
 
 def test_depth_counts_what_an_alias_stands_for() -> None:
-    assert not read("a: &a " + "[" * 40 + "]" * 40).problems
+    assert not read_document("a: &a " + "[" * 40 + "]" * 40).problems
     nested = "a: &a " + "[" * 30 + "]" * 30 + "\nb: " + "[" * 30 + "*a" + "]" * 30
     assert problem(nested) == Code.YAML_LIMIT
 
 
 def test_several_duplicate_keys_are_all_reported() -> None:
-    assert [found.mark.line for found in read("a: 1\na: 2\nb:\n  c: 1\n  c: 2\n").problems] == [
+    assert [
+        found.mark.line for found in read_document("a: 1\na: 2\nb:\n  c: 1\n  c: 2\n").problems
+    ] == [
         2,
         5,
     ]
@@ -93,7 +95,7 @@ def bomb(width: int, levels: int) -> str:
 def test_attacks_are_refused_in_little_memory(source: str) -> None:
     tracemalloc.start()
     try:
-        found = read(source)
+        found = read_document(source)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -102,11 +104,11 @@ def test_attacks_are_refused_in_little_memory(source: str) -> None:
 
 
 def test_a_million_bytes_and_no_more() -> None:
-    assert not read("a: " + "x" * (MAX_BYTES - 3)).problems
+    assert not read_document("a: " + "x" * (MAX_BYTES - 3)).problems
     assert problem("a: " + "ß" * (MAX_BYTES // 2)) == Code.YAML_LIMIT
     assert problem(b"a" * (MAX_BYTES + 1)) == Code.YAML_LIMIT
 
 
 def test_byte_order_mark_is_no_part_of_the_text() -> None:
-    assert read("\ufeffa: 1").data == {"a": 1}
-    assert read(b"\xef\xbb\xbfa: 1").data == {"a": 1}
+    assert read_document("\ufeffa: 1").data == {"a": 1}
+    assert read_document(b"\xef\xbb\xbfa: 1").data == {"a": 1}

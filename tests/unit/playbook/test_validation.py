@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from typer.testing import CliRunner
 
 from noetl.cli import playbooks
-from noetl.playbook.findings import MOST, Code, Finding
+from noetl.playbook.findings import MAX_FINDINGS, Code, Finding
 from noetl.playbook.model import OutsideTask, PythonTask
 from noetl.playbook.validation import PlaybookInvalid, load, load_or_raise, load_registered
 
@@ -27,7 +27,7 @@ def only(body: str) -> Finding:
 
 def test_smallest_playbook() -> None:
     playbook = load_or_raise(HEAD + "workflow: [{step: start}]")
-    assert playbook.entry == "start"
+    assert playbook.entry_step == "start"
     assert playbook.workflow[0].tool == []
 
 
@@ -78,7 +78,7 @@ def test_everything_is_reported_in_one_pass_and_in_order() -> None:
 def test_findings_are_bounded_and_errors_come_first() -> None:
     steps = "".join(f"  - step: s{n}\n    bad: 1\n" for n in range(150))
     findings = found("workflow:\n" + steps)
-    assert len(findings) == MOST
+    assert len(findings) == MAX_FINDINGS
     assert {finding.severity for finding in findings} == {"error"}
 
 

@@ -14,16 +14,16 @@ from obstore.store import MemoryStore
 
 from noetl.model.errors import BadReference, NotFound
 from noetl.model.ids import ExecutionId, RefId
-from noetl.model.reference import Address, Reference, address
-from noetl.results.cached import BLOCK, Cached
-from noetl.results.objects import Objects
-from noetl.results.pool import Allowance, FilePool
-from noetl.results.staging import Staged, Staging
+from noetl.model.reference import Address, Reference, make_address
+from noetl.results.cached import CACHE_BLOCK_BYTES, CachedTier
+from noetl.results.objects import ObjectTier
+from noetl.results.pool import FilePool, WriteAllowance
+from noetl.results.staging import StagedPayload, Staging
 from tests.stores import cached
 from tests.unit.results.test_files import kinds, parts
 
-PLACE = address("7", "result", "step", "key")
-DATA = os.urandom(10 * BLOCK + 5)
+PLACE = make_address("7", "result", "step", "key")
+DATA = os.urandom(10 * CACHE_BLOCK_BYTES + 5)
 
 
 def to(where: Address = PLACE) -> Reference:
@@ -48,20 +48,22 @@ def far() -> Far:
 
 
 @pytest.fixture
-def tier(far: Far, tmp_path: Path) -> Cached:
-    return cached(Objects(far, "far"), tmp_path / "cache")
+def tier(far: Far, tmp_path: Path) -> CachedTier:
+    return cached(ObjectTier(far, "far"), tmp_path / "cache")
 
 
-def write(tier: Cached, data: bytes, staging: Path | None = None, where: Address = PLACE) -> None:
+def write(
+    tier: CachedTier, data: bytes, staging: Path | None = None, where: Address = PLACE
+) -> None:
     async def run() -> None:
-        async with Staging(staging).draft() as draft:
+        async with Staging(staging).open_draft() as draft:
             draft.write(data)
-            await tier.write(where, draft.staged())
+            await tier.write(where, draft.finish())
 
     asyncio.run(run())
 
 
-def read(tier: Cached, offset: int = 0, length: int = 1 << 30, where: Address = PLACE) -> bytes:
+def read(tier: CachedTier, offset: int = 0, length: int = 1 << 30, where: Address = PLACE) -> bytes:
     source = asyncio.run(tier.open(to(where)))
     try:
         return source.read(offset, length)
@@ -76,22 +78,25 @@ def entries(folder: Path, pool: str = "*") -> list[Path]:
 # ---- what is kept --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_read_is_not_asked_for_again(far: Far, tier: Cached, tmp_path: Path) -> None:
+def test_what_was_read_is_not_asked_for_again(far: Far, tier: CachedTier, tmp_path: Path) -> None:
     write(tier, DATA)
-    assert read(tier, 3 * BLOCK + 7, 10) == DATA[3 * BLOCK + 7 :][:10]
+    assert read(tier, 3 * CACHE_BLOCK_BYTES + 7, 10) == DATA[3 * CACHE_BLOCK_BYTES + 7 :][:10]
     asked = far.asked
     for reader in (
         tier,
-        cached(Objects(far, "far"), tmp_path / "cache"),
+        cached(ObjectTier(far, "far"), tmp_path / "cache"),
     ):  # another process begins with what is there
-        assert read(reader, 3 * BLOCK, BLOCK) == DATA[3 * BLOCK : 4 * BLOCK]
+        assert (
+            read(reader, 3 * CACHE_BLOCK_BYTES, CACHE_BLOCK_BYTES)
+            == DATA[3 * CACHE_BLOCK_BYTES : 4 * CACHE_BLOCK_BYTES]
+        )
     assert far.asked == asked
     assert read(tier) == DATA
     assert read(tier) == DATA
     assert far.asked == asked + 1
 
 
-def test_a_staged_file_stays_as_it_is(far: Far, tier: Cached, tmp_path: Path) -> None:
+def test_a_staged_file_stays_as_it_is(far: Far, tier: CachedTier, tmp_path: Path) -> None:
     write(tier, DATA, tmp_path / "cache" / "staging")
     source = asyncio.run(tier.open(to()))
     assert source.path is not None
@@ -102,7 +107,7 @@ def test_a_staged_file_stays_as_it_is(far: Far, tier: Cached, tmp_path: Path) ->
     assert entries(tmp_path, "staging") == []
 
 
-def test_the_ends_of_files_are_apart_from_the_rest(tier: Cached, tmp_path: Path) -> None:
+def test_the_ends_of_files_are_apart_from_the_rest(tier: CachedTier, tmp_path: Path) -> None:
     write(tier, DATA)
     read(tier)
     blocks = {
@@ -118,7 +123,7 @@ def test_the_ends_of_files_are_apart_from_the_rest(tier: Cached, tmp_path: Path)
 @pytest.mark.parametrize("staged", [True, False])
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
 def test_a_damaged_entry_is_dropped_and_read_from_afar(
-    far: Far, tier: Cached, tmp_path: Path, staged: bool, damage: str
+    far: Far, tier: CachedTier, tmp_path: Path, staged: bool, damage: str
 ) -> None:
     write(tier, DATA, tmp_path / "cache" / "staging" if staged else None)
     assert read(tier) == DATA
@@ -126,14 +131,14 @@ def test_a_damaged_entry_is_dropped_and_read_from_afar(
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes({"flip": content, "cut": content[:-1], "empty": b""}[damage])
-    assert read(tier, 2 * BLOCK, 3) == DATA[2 * BLOCK :][:3]
+    assert read(tier, 2 * CACHE_BLOCK_BYTES, 3) == DATA[2 * CACHE_BLOCK_BYTES :][:3]
     assert read(tier) == DATA
     asked = far.asked
     assert read(tier) == DATA
     assert far.asked == asked
 
 
-def test_deleting_the_cache_costs_time_only(far: Far, tier: Cached, tmp_path: Path) -> None:
+def test_deleting_the_cache_costs_time_only(far: Far, tier: CachedTier, tmp_path: Path) -> None:
     write(tier, DATA, tmp_path / "cache" / "staging")
 
     async def run() -> None:
@@ -150,12 +155,12 @@ def test_deleting_the_cache_costs_time_only(far: Far, tier: Cached, tmp_path: Pa
 
 def test_a_cache_that_cannot_be_written_is_none(far: Far, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a folder")
-    tier = cached(Objects(far, "far"), tmp_path / "cache")
+    tier = cached(ObjectTier(far, "far"), tmp_path / "cache")
     write(tier, DATA, tmp_path / "staging")
     assert read(tier) == DATA
 
 
-def test_what_is_deleted_is_not_read_from_the_cache(tier: Cached, tmp_path: Path) -> None:
+def test_what_is_deleted_is_not_read_from_the_cache(tier: CachedTier, tmp_path: Path) -> None:
     write(tier, DATA, tmp_path / "cache" / "staging")
     read(tier)
     asyncio.run(tier.delete(PLACE))
@@ -168,7 +173,7 @@ def test_what_is_deleted_is_not_read_from_the_cache(tier: Cached, tmp_path: Path
 
 
 def pool(folder: Path, limit: int = 1000, rate: float = 1 << 30) -> FilePool:
-    return FilePool(folder, limit, Allowance(rate, lambda: 0.0))
+    return FilePool(folder, limit, WriteAllowance(rate, lambda: 0.0))
 
 
 def names(folder: Path) -> set[str]:
@@ -201,13 +206,13 @@ def test_an_entry_that_would_push_out_the_rest_is_not_kept(tmp_path: Path) -> No
     kept = pool(tmp_path / "pool")
     kept.add("a", bytes(300))
     (tmp_path / "file").write_bytes(bytes(300))
-    assert not kept.adopt("b", tmp_path / "file", 300)
+    assert not kept.adopt_file("b", tmp_path / "file", 300)
     assert kept.get("a") is None
 
 
 def test_beyond_the_rate_nothing_is_kept_and_nobody_waits(tmp_path: Path) -> None:
     now = 0.0
-    kept = FilePool(tmp_path, 1 << 20, Allowance(1000, lambda: now))
+    kept = FilePool(tmp_path, 1 << 20, WriteAllowance(1000, lambda: now))
     for name in "abc":
         kept.add(name, bytes(400))
     assert names(tmp_path) == {"a", "b"}
@@ -215,7 +220,7 @@ def test_beyond_the_rate_nothing_is_kept_and_nobody_waits(tmp_path: Path) -> Non
     kept.add("c", bytes(400))
     assert names(tmp_path) == {"a", "b", "c"}
     (tmp_path / "file").write_bytes(bytes(9_000))
-    assert kept.adopt("d", tmp_path / "file", 9_000)  # it is on the disk already
+    assert kept.adopt_file("d", tmp_path / "file", 9_000)  # it is on the disk already
 
 
 # ---- places --------------------------------------------------------------------------------------------------------------------
@@ -228,15 +233,15 @@ def test_whatever_an_address_says_it_stays_in_its_execution(
 ) -> None:
     store = MemoryStore()
     mine, forged = (
-        address("8", "result", "step", "key"),
+        make_address("8", "result", "step", "key"),
         Address(ExecutionId(execution), kind, step, key),
     )
     with tempfile.TemporaryDirectory() as folder:
-        tier = cached(Objects(store, "memory"), Path(folder) / "cache")
-        asyncio.run(tier.write(mine, Staged.of(b"mine")))
+        tier = cached(ObjectTier(store, "memory"), Path(folder) / "cache")
+        asyncio.run(tier.write(mine, StagedPayload.from_bytes(b"mine")))
         assert read(tier, where=mine) == b"mine"
         try:
-            asyncio.run(tier.write(forged, Staged.of(b"mine")))
+            asyncio.run(tier.write(forged, StagedPayload.from_bytes(b"mine")))
         except BadReference:
             assert [each["path"] for each in store.list().collect()] == ["8/result/step/key"]
             for act in (lambda: read(tier, where=forged), lambda: asyncio.run(tier.delete(forged))):

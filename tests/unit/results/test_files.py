@@ -14,26 +14,26 @@ from hypothesis import strategies as st
 
 from noetl.model.errors import BadReference, Conflict, CorruptLog, NotFound, StoreUnavailable
 from noetl.model.ids import ExecutionId, RefId
-from noetl.model.reference import Address, Reference, address
-from noetl.results.files import FileStore
-from noetl.results.large import Large
+from noetl.model.reference import Address, Reference, make_address
+from noetl.results.files import FileTier
+from noetl.results.large import LargeStore
 from tests.stores import in_files
 
-PLACE = address("7", "result", "step", "key")
+PLACE = make_address("7", "result", "step", "key")
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where syncing is quick
 ROWS = [{"n": n, "text": "x" * 90} for n in range(30_000)]
 
 
-def put(store: Large, value: Any, where: Address = PLACE) -> Reference:
+def put(store: LargeStore, value: Any, where: Address = PLACE) -> Reference:
     return asyncio.run(store.put(where, value))
 
 
-def resolve(store: Large, reference: Reference) -> Any:
+def resolve(store: LargeStore, reference: Reference) -> Any:
     return asyncio.run(store.resolve(reference))
 
 
-def rows(store: Large, reference: Reference, start: int, stop: int) -> list[Any]:
-    return asyncio.run(store.rows(reference, start, stop))
+def rows(store: LargeStore, reference: Reference, start: int, stop: int) -> list[Any]:
+    return asyncio.run(store.read_rows(reference, start, stop))
 
 
 def everything(root: Path) -> set[str]:
@@ -41,7 +41,7 @@ def everything(root: Path) -> set[str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Large:
+def store(tmp_path: Path) -> LargeStore:
     return in_files(tmp_path / "results")
 
 
@@ -79,7 +79,7 @@ def test_whatever_an_address_says_it_stays_in_its_execution(
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         root = Path(folder) / "results"
         store = in_files(root)
-        put(store, "mine", address("8", "result", "step", "key"))
+        put(store, "mine", make_address("8", "result", "step", "key"))
         forged = Address(ExecutionId(execution), kind, step, key)
         try:
             reference = put(store, "other", forged)
@@ -99,7 +99,7 @@ def test_whatever_an_address_says_it_stays_in_its_execution(
 
 
 @pytest.mark.parametrize("depth", range(4))
-def test_links_are_not_followed(store: Large, tmp_path: Path, depth: int) -> None:
+def test_links_are_not_followed(store: LargeStore, tmp_path: Path, depth: int) -> None:
     reference = put(store, "value")
     path = tmp_path / "results"
     for name in ("7", "result", "step", "key")[: depth + 1]:
@@ -122,7 +122,7 @@ def test_the_root_may_be_a_link(tmp_path: Path) -> None:
     assert resolve(store, put(store, 1)) == 1
 
 
-def test_what_is_not_a_file_is_not_read(store: Large, tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_not_read(store: LargeStore, tmp_path: Path) -> None:
     reference = put(store, "value")
     path = tmp_path / "results/7/result/step/key"
     path.unlink()
@@ -131,13 +131,13 @@ def test_what_is_not_a_file_is_not_read(store: Large, tmp_path: Path) -> None:
         resolve(store, reference)
 
 
-def test_files_are_private(store: Large, tmp_path: Path) -> None:
+def test_files_are_private(store: LargeStore, tmp_path: Path) -> None:
     put(store, "value")
     for path in (tmp_path / "results").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_without_a_root_everything_is_gone(store: Large, tmp_path: Path) -> None:
+def test_without_a_root_everything_is_gone(store: LargeStore, tmp_path: Path) -> None:
     reference = put(store, "value")
     shutil.rmtree(tmp_path / "results")
     with pytest.raises(NotFound):
@@ -145,8 +145,8 @@ def test_without_a_root_everything_is_gone(store: Large, tmp_path: Path) -> None
 
 
 def test_a_root_that_is_not_ours_is_waited_for_and_not_made(tmp_path: Path) -> None:
-    files = FileStore(tmp_path / "mount", ours=False)
-    store = Large(files, files.staging)
+    files = FileTier(tmp_path / "mount", ours=False)
+    store = LargeStore(files, files.staging)
     reference = Reference(ref_id=RefId(""), type="disk", uri=str(PLACE))
     for act in (
         lambda: put(store, "value"),
@@ -163,19 +163,19 @@ def test_a_root_that_is_not_ours_is_waited_for_and_not_made(tmp_path: Path) -> N
         resolve(store, reference)
 
 
-async def listed(files: FileStore) -> list[Any]:
-    return [each async for each in files.listed()]
+async def listed(files: FileTier) -> list[Any]:
+    return [each async for each in files.list_objects()]
 
 
 def test_every_file_is_listed_when_there_are_more_than_one_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noetl.results.files._LISTED", 2)
+    monkeypatch.setattr("noetl.results.files._LIST_PAGE_FILES", 2)
     store = in_files(tmp_path)
-    places = {address("7", "result", "step", f"key{number}") for number in range(7)}
+    places = {make_address("7", "result", "step", f"key{number}") for number in range(7)}
     for place in places:
         put(store, "value", place)
-    found = asyncio.run(listed(FileStore(tmp_path)))
+    found = asyncio.run(listed(FileTier(tmp_path)))
     assert {stored.address for stored in found} == places
 
 
@@ -188,7 +188,7 @@ def test_a_failed_put_says_so_leaves_nothing_and_may_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     store = in_files(tmp_path)
-    put(store, "before", address("7", "result", "step", "other"))
+    put(store, "before", make_address("7", "result", "step", "other"))
 
     def fail(*args: Any, **more: Any) -> None:
         raise OSError(number, os.strerror(number))
@@ -203,8 +203,10 @@ def test_a_failed_put_says_so_leaves_nothing_and_may_be_repeated(
     assert resolve(store, put(store, ROWS)) == ROWS
 
 
-def test_what_a_crash_left_half_written_is_in_nobodys_way(store: Large, tmp_path: Path) -> None:
-    put(store, "value", address("7", "result", "step", "other"))
+def test_what_a_crash_left_half_written_is_in_nobodys_way(
+    store: LargeStore, tmp_path: Path
+) -> None:
+    put(store, "value", make_address("7", "result", "step", "other"))
     folder = tmp_path / "results/7/result/step"
     for number in range(5):
         (folder / f".key.{os.getpid()}-{number}").write_bytes(b"half")
@@ -214,7 +216,7 @@ def test_what_a_crash_left_half_written_is_in_nobodys_way(store: Large, tmp_path
     assert resolve(store, put(store, "value")) == "value"
 
 
-def test_two_who_put_the_same_at_once_both_succeed(store: Large) -> None:
+def test_two_who_put_the_same_at_once_both_succeed(store: LargeStore) -> None:
     async def both() -> list[Reference]:
         return await asyncio.gather(*(store.put(PLACE, ROWS) for _ in range(4)))
 
@@ -222,7 +224,7 @@ def test_two_who_put_the_same_at_once_both_succeed(store: Large) -> None:
     assert all(other == first for other in others)
 
 
-def test_damage_is_found_where_it_is_read(store: Large, tmp_path: Path) -> None:
+def test_damage_is_found_where_it_is_read(store: LargeStore, tmp_path: Path) -> None:
     reference = put(store, ROWS)
     path = tmp_path / "results/7/result/step/key"
     data = bytearray(path.read_bytes())
@@ -237,7 +239,7 @@ def test_damage_is_found_where_it_is_read(store: Large, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 60, 100, 100_000])
-def test_a_file_that_is_too_short_is_corrupt(store: Large, tmp_path: Path, cut: int) -> None:
+def test_a_file_that_is_too_short_is_corrupt(store: LargeStore, tmp_path: Path, cut: int) -> None:
     reference = put(store, ROWS)
     path = tmp_path / "results/7/result/step/key"
     os.truncate(path, path.stat().st_size - cut)
@@ -246,7 +248,7 @@ def test_a_file_that_is_too_short_is_corrupt(store: Large, tmp_path: Path, cut: 
             act()
 
 
-def test_a_damaged_index_is_noticed(store: Large, tmp_path: Path) -> None:
+def test_a_damaged_index_is_noticed(store: LargeStore, tmp_path: Path) -> None:
     reference = put(store, ROWS)
     path = tmp_path / "results/7/result/step/key"
     data = bytearray(path.read_bytes())
@@ -261,7 +263,7 @@ def test_a_damaged_index_is_noticed(store: Large, tmp_path: Path) -> None:
 # ---- rows ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_one_row_costs_one_block(store: Large, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_row_costs_one_block(store: LargeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = put(store, ROWS)
     assert reference.bytes is not None
     assert reference.bytes > 3_000_000

@@ -11,16 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.results.formats import Kinds, ParquetWriter, columns, csv_header, csv_records, csv_rows
-from noetl.results.values import Unfit
+from noetl.results.formats import (
+    ColumnTypes,
+    ParquetWriter,
+    encode_csv_batch,
+    encode_csv_header,
+    encode_csv_records,
+    make_batch,
+)
+from noetl.results.values import UnfitValue
 
 UID = UUID("12345678-1234-5678-1234-567812345678")
 
 
 def kinds(*batches: list[dict[str, Any]]) -> pa.Schema:
-    found = Kinds()
+    found = ColumnTypes()
     for batch in batches:
-        found.see(batch)
+        found.observe_records(batch)
     return found.schema
 
 
@@ -29,7 +36,7 @@ def kept(*batches: list[dict[str, Any]]) -> list[Any]:
     schema, out = kinds(*batches), io.BytesIO()
     file = ParquetWriter(out, schema)
     for batch in batches:
-        file.add(columns(batch, schema))
+        file.add(make_batch(batch, schema))
     file.close()
     rows: list[Any] = pq.read_table(pa.BufferReader(out.getvalue())).to_pylist()
     return rows
@@ -76,18 +83,18 @@ def test_numbers_and_texts_in_one_column_are_refused_by_its_name(
     values: tuple[Any, ...], apart: bool
 ) -> None:
     rows = [{"other": 0, "v": value} for value in values]
-    with pytest.raises(Unfit, match="column 'v'") as refused:
+    with pytest.raises(UnfitValue, match="column 'v'") as refused:
         kinds(*([[row] for row in rows] if apart else [rows]))
     assert (refused.value.column, refused.value.row) == ("v", len(values) - 1)
 
 
 def test_an_integer_that_no_double_is_does_not_become_one() -> None:
     batches = [{"v": 2**60 + 1}], [{"v": 0.5}]
-    with pytest.raises(Unfit, match="column 'v'"):
+    with pytest.raises(UnfitValue, match="column 'v'"):
         kinds([row for batch in batches for row in batch])
-    with pytest.raises(Unfit, match="column 'v'"):
-        columns(batches[0], kinds(*batches))
-    with pytest.raises(Unfit, match="column 'v'"):
+    with pytest.raises(UnfitValue, match="column 'v'"):
+        make_batch(batches[0], kinds(*batches))
+    with pytest.raises(UnfitValue, match="column 'v'"):
         kinds([{"v": 2**64}])
 
 
@@ -117,14 +124,14 @@ CELLS = (
 
 
 def test_cells_of_a_row_set() -> None:
-    assert csv_header(TYPED.schema.names) == b"i,t,q,o,m,f,d,c,z,s,b,u,j,l\n"
-    assert csv_rows(TYPED).decode() == CELLS
-    assert csv_rows(TYPED.slice(0, 0)) == b""
-    assert csv_header(["a,b", ""]) == b'"a,b",""\n'
+    assert encode_csv_header(TYPED.schema.names) == b"i,t,q,o,m,f,d,c,z,s,b,u,j,l\n"
+    assert encode_csv_batch(TYPED).decode() == CELLS
+    assert encode_csv_batch(TYPED.slice(0, 0)) == b""
+    assert encode_csv_header(["a,b", ""]) == b'"a,b",""\n'
 
 
 def test_cells_of_plain_records_are_the_same() -> None:
     row = {"a": 1, "b": "", "c": None, "d": [1, None], "e": {"x": 'y"'}, "f": True, "g": 0.5}
-    text = csv_records([row, {"a": 2}], list(row)).decode()
+    text = encode_csv_records([row, {"a": 2}], list(row)).decode()
     assert text == '1,"",,"[1,null]","{""x"":""y\\""""}",true,0.5\n2,,,,,,\n'
     assert next(csv.reader(io.StringIO(text)))[4] == '{"x":"y\\""}'

@@ -7,14 +7,14 @@ CODE = """
 import asyncio, sys
 from noetl.results import records
 from noetl.results.memory import ResultsMemory
-from noetl.model.reference import address
+from noetl.model.reference import make_address
 import noetl.cli.embedded, noetl.worker.app, noetl.pipeline, noetl.tools.python
 
 async def test():
     store = ResultsMemory()
     for n, value in enumerate(({"i": 1}, [1] * 1000, [{"a": [1]}] * 1000)):
-        assert records.found(value) is None
-        assert await store.resolve(await store.put(address("1", "result", "s", str(n)), value)) == value
+        assert records.find_records(value) is None
+        assert await store.resolve(await store.put(make_address("1", "result", "s", str(n)), value)) == value
 
 asyncio.run(test())
 assert not {"pyarrow", "nats"} & set(sys.modules)

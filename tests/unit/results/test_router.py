@@ -12,20 +12,20 @@ from noetl.model.commands import Command
 from noetl.model.errors import Conflict, NotFound, StoreUnavailable
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.messages import StoredRef
-from noetl.model.reference import Reference, address
+from noetl.model.reference import Reference, make_address
 from noetl.pipeline.data import ResultReader
-from noetl.pipeline.environment import no_manifest
-from noetl.pipeline.failures import Failing
-from noetl.pipeline.patience import TRIES
-from noetl.pipeline.persist import PER_REPORT, ResultWriter
-from noetl.results.cache import ENTRY, Cache
-from noetl.results.kv import LARGEST
-from noetl.results.router import RIDING, ResultRouter, warn_once
-from noetl.results.staging import Staged
+from noetl.pipeline.environment import read_no_manifest
+from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.patience import MAX_TRIES
+from noetl.pipeline.persist import MAX_REPORT_PAYLOAD_BYTES, ResultWriter
+from noetl.results.cache import ENTRY_OVERHEAD_BYTES, MemoryCache
+from noetl.results.kv import MAX_KV_BYTES
+from noetl.results.router import MAX_RIDER_BYTES, ResultRouter, warn_of_older_store
+from noetl.results.staging import StagedPayload
 from tests.stores import in_files
 from tests.waiting import virtually
 
-PLACE = address("7", "result", "step", "key")
+PLACE = make_address("7", "result", "step", "key")
 
 
 class Servers:
@@ -66,16 +66,16 @@ def text(size: int) -> str:
     ("size", "home", "rides"),
     [
         (10, "kv", True),
-        (RIDING, "kv", True),
-        (RIDING + 1, "kv", False),
-        (LARGEST, "kv", False),
-        (LARGEST + 1, "disk", False),
+        (MAX_RIDER_BYTES, "kv", True),
+        (MAX_RIDER_BYTES + 1, "kv", False),
+        (MAX_KV_BYTES, "kv", False),
+        (MAX_KV_BYTES + 1, "disk", False),
     ],
 )
 def test_size_decides(tmp_path: Path, size: int, home: str, rides: bool) -> None:
     servers = Servers()
     router = ResultRouter(servers, in_files(tmp_path))
-    reference, rider = asyncio.run(router.carry(PLACE, text(size), PER_REPORT))
+    reference, rider = asyncio.run(router.carry(PLACE, text(size), MAX_REPORT_PAYLOAD_BYTES))
     assert (reference.type, reference.bytes, rider is not None) == (home, size, rides)
     assert servers.calls == (["put_payload"] if home == "kv" and not rides else [])
     assert asyncio.run(router.resolve(reference)) == text(size)
@@ -97,36 +97,43 @@ def test_a_hint_decides_before_size(
     tmp_path: Path, hint: str | None, setting: str, home: str
 ) -> None:
     router = ResultRouter(Servers(), in_files(tmp_path), tier=setting)
-    reference, rider = asyncio.run(router.carry(PLACE, [1, 2], PER_REPORT, hint))
+    reference, rider = asyncio.run(router.carry(PLACE, [1, 2], MAX_REPORT_PAYLOAD_BYTES, hint))
     assert (reference.type, rider is not None) == (home, home == "kv")
-    assert asyncio.run(router.rows(reference, 1, 2)) == [2]
+    assert asyncio.run(router.read_rows(reference, 1, 2)) == [2]
 
 
 def test_a_hint_of_kv_does_not_make_a_large_payload_small(tmp_path: Path) -> None:
     router = ResultRouter(Servers(), in_files(tmp_path))
-    assert asyncio.run(router.carry(PLACE, text(LARGEST + 1), PER_REPORT, "kv"))[0].type == "disk"
+    assert (
+        asyncio.run(router.carry(PLACE, text(MAX_KV_BYTES + 1), MAX_REPORT_PAYLOAD_BYTES, "kv"))[
+            0
+        ].type
+        == "disk"
+    )
 
 
 def test_object_reads_as_disk_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING")
-    warn_once.cache_clear()
+    warn_of_older_store.cache_clear()
     router = ResultRouter(Servers(), in_files(tmp_path))
-    reference = asyncio.run(router.put(PLACE, text(LARGEST + 1)))
+    reference = asyncio.run(router.put(PLACE, text(MAX_KV_BYTES + 1)))
     for _ in range(3):
         assert asyncio.run(router.resolve(replace(reference, type="object_store"))) == text(
-            LARGEST + 1
+            MAX_KV_BYTES + 1
         )
     assert [record.getMessage() for record in caplog.records] == ["this store reads as disk"]
 
 
-@pytest.mark.parametrize(("size", "home"), [(10, "kv"), (LARGEST + 1, "disk")])
+@pytest.mark.parametrize(("size", "home"), [(10, "kv"), (MAX_KV_BYTES + 1, "disk")])
 def test_bytes_of_any_format_are_stored_and_opened(tmp_path: Path, size: int, home: str) -> None:
     async def run() -> None:
         servers, data = Servers(), bytes(size)
         router = ResultRouter(servers, in_files(tmp_path))
-        reference = await router.put_staged(PLACE, Staged.of(data), rows=3, format="arrow")
+        reference = await router.put_staged(
+            PLACE, StagedPayload.from_bytes(data), rows=3, format="arrow"
+        )
         assert (reference.type, reference.format, reference.rows, reference.bytes) == (
             home,
             "arrow",
@@ -150,7 +157,7 @@ def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> N
         )
         reference = await router.put(PLACE, [1, 2, 3])
         assert await router.resolve(reference) == [1, 2, 3]
-        assert await router.rows(reference, 1, 2) == [2]
+        assert await router.read_rows(reference, 1, 2) == [2]
         assert servers.calls == ["put_payload"]
         for _ in range(3):
             assert await other.resolve(reference) == [1, 2, 3]
@@ -173,12 +180,12 @@ def test_a_rider_is_read_from_memory_while_it_is_held_and_no_longer(tmp_path: Pa
     async def run() -> None:
         servers = Servers()
         router = ResultRouter(servers, in_files(tmp_path), cache=0)
-        reference, rider = await router.carry(PLACE, {"a": 1}, PER_REPORT)
+        reference, rider = await router.carry(PLACE, {"a": 1}, MAX_REPORT_PAYLOAD_BYTES)
         assert rider is not None
         assert await router.resolve(reference) == {"a": 1}
         with pytest.raises(Conflict):
-            await router.carry(PLACE, {"a": 2}, PER_REPORT)
-        again = await router.carry(PLACE, {"a": 1}, PER_REPORT)
+            await router.carry(PLACE, {"a": 2}, MAX_REPORT_PAYLOAD_BYTES)
+        again = await router.carry(PLACE, {"a": 1}, MAX_REPORT_PAYLOAD_BYTES)
         assert again == (reference, rider)
         del rider, again
         gc.collect()
@@ -199,7 +206,7 @@ def persist(store: Any, launch: int = 1) -> ResultWriter:
         step="s",
         activation=ActivationId("a"),
     )
-    return ResultWriter(command, store, ResultReader(store, no_manifest), launch)
+    return ResultWriter(command, store, ResultReader(store, read_no_manifest), launch)
 
 
 def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
@@ -208,17 +215,17 @@ def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
         router = ResultRouter(servers, in_files(tmp_path), cache=0)
         puts = persist(router)
         first, second = (
-            await puts.put("a", {"n": 1}),
-            await puts.put("b", {"n": 2}, parent=RefId("5")),
+            await puts.put_value("a", {"n": 1}),
+            await puts.put_value("b", {"n": 2}, parent=RefId("5")),
         )
         assert await router.resolve(first) == {"n": 1}
         assert servers.calls == []
-        refs = puts.refs()
+        refs = puts.take_references()
         assert [(ref.reference, ref.payload, ref.parent) for ref in refs] == [
             (first, b'{"n":1}', None),
             (second, b'{"n":2}', "5"),
         ]
-        assert puts.refs() == ()
+        assert puts.take_references() == ()
         servers.record(refs)
         assert await ResultRouter(servers, in_files(tmp_path)).resolve(second) == {"n": 2}
 
@@ -230,12 +237,12 @@ def test_a_report_carries_so_much_and_no_more(tmp_path: Path) -> None:
         servers = Servers()
         puts = persist(ResultRouter(servers, in_files(tmp_path)))
         for number in range(6):
-            await puts.put(f"t{number}", text(60_000))
-        riding = [ref.payload for ref in puts.refs() if ref.payload is not None]
+            await puts.put_value(f"t{number}", text(60_000))
+        riding = [ref.payload for ref in puts.take_references() if ref.payload is not None]
         assert sum(map(len, riding)) == 240_000
         assert servers.calls == ["put_payload"] * 2
-        await puts.put("next", text(60_000))
-        assert puts.refs()[0].payload is not None
+        await puts.put_value("next", text(60_000))
+        assert puts.take_references()[0].payload is not None
 
     asyncio.run(run())
 
@@ -244,8 +251,8 @@ def test_a_command_that_is_begun_again_puts_everything_before_its_report(tmp_pat
     async def run() -> None:
         servers = Servers()
         puts = persist(ResultRouter(servers, in_files(tmp_path)), launch=2)
-        reference = await puts.put("t", 1)
-        assert [ref.payload for ref in puts.refs()] == [None]
+        reference = await puts.put_value("t", 1)
+        assert [ref.payload for ref in puts.take_references()] == [None]
         assert await ResultRouter(servers, in_files(tmp_path)).resolve(reference) == 1
 
     asyncio.run(run())
@@ -253,11 +260,11 @@ def test_a_command_that_is_begun_again_puts_everything_before_its_report(tmp_pat
 
 def test_a_put_through_the_servers_is_repeated_for_a_while(tmp_path: Path) -> None:
     async def run() -> None:
-        await persist(ResultRouter(Servers(failures=TRIES - 1), in_files(tmp_path))).put(
+        await persist(ResultRouter(Servers(failures=MAX_TRIES - 1), in_files(tmp_path))).put_value(
             "t", text(100_000)
         )
-        with pytest.raises(Failing) as failing:
-            await persist(ResultRouter(Servers(failures=TRIES), in_files(tmp_path))).put(
+        with pytest.raises(TaskFailed) as failing:
+            await persist(ResultRouter(Servers(failures=MAX_TRIES), in_files(tmp_path))).put_value(
                 "t", text(100_000)
             )
         assert failing.value.final
@@ -273,7 +280,7 @@ def test_a_put_through_the_servers_is_repeated_for_a_while(tmp_path: Path) -> No
 
 
 def test_the_cache_is_bounded_by_bytes_and_forgets_what_was_not_used() -> None:
-    cache = Cache(5 * (100 + ENTRY))
+    cache = MemoryCache(5 * (100 + ENTRY_OVERHEAD_BYTES))
     for number in range(5):
         cache.add(str(number), b"x" * 100, "sum")
     assert cache.get("0") == (b"x" * 100, "sum")
@@ -285,13 +292,13 @@ def test_the_cache_is_bounded_by_bytes_and_forgets_what_was_not_used() -> None:
         "4",
         "5",
     ]
-    assert cache.bytes == 5 * (100 + ENTRY)
+    assert cache.bytes == 5 * (100 + ENTRY_OVERHEAD_BYTES)
     cache.add("5", b"z", "sum")
-    assert cache.bytes == 4 * (100 + ENTRY) + 1 + ENTRY
+    assert cache.bytes == 4 * (100 + ENTRY_OVERHEAD_BYTES) + 1 + ENTRY_OVERHEAD_BYTES
 
 
 def test_the_cache_does_not_keep_what_would_push_out_the_rest() -> None:
-    cache = Cache(8_000)
+    cache = MemoryCache(8_000)
     cache.add("a", b"x" * 2_000, "sum")
     assert cache.get("a") is None
     assert cache.bytes == 0

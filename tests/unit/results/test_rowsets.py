@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from noetl.model.errors import CorruptLog
 from noetl.results import rowsets
-from noetl.results.rowsets import Footers, Reader, Writer
+from noetl.results.rowsets import FooterCache, RowSetReader, RowSetWriter
 from noetl.results.sources import MemorySource
 from noetl.results.staging import Staging
-from noetl.results.tables import EncodedTable, Head, Tables, TooManyRows
+from noetl.results.tables import EncodedTable, TableOptions, TooManyRows, ValueHead
 
 URI = "noetl://execution/1/result/s/k"
 
@@ -37,20 +37,20 @@ class Watched(MemorySource):
 
 
 def written(
-    batches: Iterator[pa.RecordBatch], schema: pa.Schema, head: Head | None = None
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, head: ValueHead | None = None
 ) -> EncodedTable:
-    writer = Writer(schema, Tables(), head)
+    writer = RowSetWriter(schema, TableOptions(), head)
     for batch in batches:
         writer.write(batch)
-    return writer.done()
+    return writer.finish()
 
 
 def source(table: EncodedTable) -> Watched:
-    return Watched(b"".join(table.staged.parts()))
+    return Watched(b"".join(table.staged.read_parts()))
 
 
-def reader(table: EncodedTable) -> Reader:
-    return rowsets.read(source(table), URI)
+def reader(table: EncodedTable) -> RowSetReader:
+    return rowsets.open_rowset_reader(source(table), URI)
 
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("noise", pa.binary())])
@@ -137,29 +137,29 @@ TYPES: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
 @pytest.mark.parametrize("name", TYPES)
 def test_types_survive(name: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if large:
-        monkeypatch.setattr(rowsets, "LARGEST_IN_MEMORY", 0)
+        monkeypatch.setattr(rowsets, "MAX_IN_MEMORY_BYTES", 0)
     kind, values, seen = TYPES[name]
     schema = pa.schema([("c", kind)])
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], schema=schema)
     table = written(iter([batch]), schema)
     assert table.format == ("parquet" if large else "arrow")
     found = reader(table)
-    assert found.rows(0, 2) == [{"c": value} for value in seen]
+    assert found.read_rows(0, 2) == [{"c": value} for value in seen]
     assert (
-        found.value()
+        found.read_value()
         == table.value()
-        == {"rows": found.rows(0, 2), "row_count": 2, "columns": ["c"]}
+        == {"rows": found.read_rows(0, 2), "row_count": 2, "columns": ["c"]}
     )
     again = written(found.batches(), found.schema)
     assert reader(again).schema == found.schema
-    assert reader(again).rows(0, 2) == found.rows(0, 2)
+    assert reader(again).read_rows(0, 2) == found.read_rows(0, 2)
 
 
 def test_a_number_of_unknown_precision_is_text_that_says_so() -> None:
-    schema = pa.schema([pa.field("n", pa.string(), metadata=rowsets.NUMERIC)])
+    schema = pa.schema([pa.field("n", pa.string(), metadata=rowsets.NUMERIC_METADATA)])
     batch = pa.RecordBatch.from_arrays([["1.5", "7", "NaN", "1e-30", None]], schema=schema)
     found = reader(written(iter([batch]), schema))
-    assert [row["n"] for row in found.rows(0, 5)] == [1.5, 7, "NaN", 1e-30, None]
+    assert [row["n"] for row in found.read_rows(0, 5)] == [1.5, 7, "NaN", 1e-30, None]
 
 
 def test_what_python_cannot_count_is_text() -> None:
@@ -167,7 +167,7 @@ def test_what_python_cannot_count_is_text() -> None:
     batch = pa.RecordBatch.from_arrays(
         [pa.array([2**31 - 1], pa.int32()).view(pa.date32())], schema=schema
     )
-    assert isinstance(reader(written(iter([batch]), schema)).rows(0, 1)[0]["d"], str)
+    assert isinstance(reader(written(iter([batch]), schema)).read_rows(0, 1)[0]["d"], str)
 
 
 def test_no_rows_have_columns_still() -> None:
@@ -177,8 +177,10 @@ def test_no_rows_have_columns_still() -> None:
 
 
 def test_a_list_has_no_head_and_an_answer_keeps_its_own() -> None:
-    assert written(numbered(2), SCHEMA, Head()).value()[1]["id"] == 1
-    found = written(numbered(1), SCHEMA, Head("data", {"status_code": 200, "data": None})).value()
+    assert written(numbered(2), SCHEMA, ValueHead()).value()[1]["id"] == 1
+    found = written(
+        numbered(1), SCHEMA, ValueHead("data", {"status_code": 200, "data": None})
+    ).value()
     assert found == {"status_code": 200, "data": [{"id": 0, "name": "n0", "noise": ""}]}
 
 
@@ -188,12 +190,15 @@ def test_one_row_of_many_costs_one_group(size: int) -> None:
     table = written(numbered(count, size, noise=200), SCHEMA)
     assert table.format == "parquet"
     assert table.staged.size > 8 << 20
-    watched, footers = source(table), Footers()
-    assert rowsets.read(watched, URI, footers).count == count
+    watched, footers = source(table), FooterCache()
+    assert rowsets.open_rowset_reader(watched, URI, footers).count == count
     watched.taken = 0
     for row in (0, 77_777, count - 1):
         watched.taken = 0
-        assert rowsets.read(watched, URI, footers).rows(row, row + 1)[0]["id"] == row
+        assert (
+            rowsets.open_rowset_reader(watched, URI, footers).read_rows(row, row + 1)[0]["id"]
+            == row
+        )
         assert watched.taken < 2 << 20
 
 
@@ -207,20 +212,20 @@ def test_rows_of_very_different_sizes_are_never_held_together() -> None:
             yield pa.RecordBatch.from_arrays([[str(n) * 1_000_000]], schema=schema)
 
     table = written(batches(), schema)
-    footer = rowsets.read(source(table), URI).footer  # type: ignore[attr-defined]
+    footer = rowsets.open_rowset_reader(source(table), URI).footer  # type: ignore[attr-defined]
     sizes = [footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)]
-    assert max(sizes) <= 2 * rowsets.RAW
-    assert reader(table).rows(5_000_039, 5_000_041) == [{"t": "39" * 1_000_000}]
+    assert max(sizes) <= 2 * rowsets.MAX_RAW_GROUP_BYTES
+    assert reader(table).read_rows(5_000_039, 5_000_041) == [{"t": "39" * 1_000_000}]
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=6), st.integers(0, 2_000), st.integers(0, 2_000))
 def test_any_slice_of_any_batches(sizes: list[int], start: int, stop: int) -> None:
     batches = list(numbered(sum(sizes), 100, noise=8))
-    rows = [row for batch in batches for row in rowsets.as_rows(batch)]
+    rows = [row for batch in batches for row in rowsets.list_rows(batch)]
     table = written(iter(batches), SCHEMA)
     assert table.rows == len(rows)
-    assert reader(table).rows(start, stop) == rows[start:stop]
+    assert reader(table).read_rows(start, stop) == rows[start:stop]
     assert [
         n for batch in reader(table).batches(start, stop, ["id"]) for n in batch["id"].to_pylist()
     ] == [row["id"] for row in rows[start:stop]]
@@ -228,31 +233,31 @@ def test_any_slice_of_any_batches(sizes: list[int], start: int, stop: int) -> No
 
 def test_a_page_that_is_not_what_was_written_is_found() -> None:
     table = written(numbered(60_000, noise=200), SCHEMA)
-    data = bytearray(b"".join(table.staged.parts()))
+    data = bytearray(b"".join(table.staged.read_parts()))
     data[len(data) // 2] ^= 1
-    found = rowsets.read(MemorySource(bytes(data)), URI)
-    assert found.rows(0, 1)
+    found = rowsets.open_rowset_reader(MemorySource(bytes(data)), URI)
+    assert found.read_rows(0, 1)
     with pytest.raises(CorruptLog):
-        found.value()
+        found.read_value()
     with pytest.raises(CorruptLog):
-        found.check(table.staged.sha256)
+        found.verify_sha256(table.staged.sha256)
     for torn in (bytes(data[:-10]), b"PAR1", b"\xff\xff\xff\xff1"):
         with pytest.raises(CorruptLog):
-            rowsets.read(MemorySource(torn), URI)
+            rowsets.open_rowset_reader(MemorySource(torn), URI)
 
 
 def test_what_is_written_waits_in_a_file_and_leaves_with_it(tmp_path: Path) -> None:
     for end in ("discard", "close"):
-        writer = Writer(SCHEMA, Tables(Staging(tmp_path)))
+        writer = RowSetWriter(SCHEMA, TableOptions(Staging(tmp_path)))
         for batch in numbered(60_000, noise=200):
             writer.write(batch)
         assert list(tmp_path.iterdir())
-        writer.discard() if end == "discard" else writer.done().close()
+        writer.discard() if end == "discard" else writer.finish().close()
         assert not list(tmp_path.iterdir())
 
 
 def test_too_many_rows_are_no_value() -> None:
-    table = written(numbered(rowsets.MOST_ROWS + 1, 50_000), SCHEMA)
+    table = written(numbered(rowsets.MAX_LOADED_ROWS + 1, 50_000), SCHEMA)
     with pytest.raises(TooManyRows):
         table.value()
 
@@ -261,7 +266,7 @@ def test_secrets_are_taken_out_of_every_batch() -> None:
     def clean(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.set_column(1, SCHEMA.field(1), pa.array(["***"] * batch.num_rows, pa.string()))
 
-    writer = Writer(SCHEMA, Tables(clean=clean))
+    writer = RowSetWriter(SCHEMA, TableOptions(clean=clean))
     for batch in numbered(20, 10):
         writer.write(batch)
-    assert {row["name"] for row in writer.done().value()["rows"]} == {"***"}
+    assert {row["name"] for row in writer.finish().value()["rows"]} == {"***"}

@@ -8,13 +8,15 @@ import pytest
 
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
-from noetl.model.reference import Address, address
-from noetl.results.files import FileStore
-from noetl.results.staging import Staged
-from noetl.results.sweeping import TOGETHER, Swept, sweep
+from noetl.model.reference import Address, make_address
+from noetl.results.files import FileTier
+from noetl.results.staging import StagedPayload
+from noetl.results.sweeping import MAX_ASKED_ADDRESSES, SweepCounts, sweep_orphans
 
 PLACES = [
-    address(str(number), "result", "step", f"k{key}") for number in (7, 8, 9) for key in range(4)
+    make_address(str(number), "result", "step", f"k{key}")
+    for number in (7, 8, 9)
+    for key in range(4)
 ]
 
 
@@ -33,26 +35,28 @@ class Servers:
         )
 
 
-def filled(root: Path, places: list[Address]) -> FileStore:
+def filled(root: Path, places: list[Address]) -> FileTier:
     async def run() -> None:
         for where in places:
-            await files.write(where, Staged.of(b"four"))
+            await files.write(where, StagedPayload.from_bytes(b"four"))
 
-    files = FileStore(root)
+    files = FileTier(root)
     asyncio.run(run())
     return files
 
 
-def left(files: FileStore) -> set[Address]:
+def left(files: FileTier) -> set[Address]:
     async def run() -> set[Address]:
-        return {each.address async for each in files.listed()}
+        return {each.address async for each in files.list_objects()}
 
     return asyncio.run(run())
 
 
 def test_what_the_servers_do_not_know_goes(tmp_path: Path) -> None:
     files, servers = filled(tmp_path, PLACES), Servers(PLACES[::2], ended=("7", "8"))
-    assert asyncio.run(sweep(files, servers.orphans, 1e12)) == Swept(looked=12, deleted=4, bytes=16)
+    assert asyncio.run(sweep_orphans(files, servers.orphans, 1e12)) == SweepCounts(
+        looked=12, deleted=4, bytes=16
+    )
     assert left(files) == set(PLACES[::2]) | set(PLACES[8:])
     assert sorted(servers.asked) == [("7", 4), ("8", 4), ("9", 4)]
 
@@ -61,22 +65,26 @@ def test_what_is_young_is_not_asked_about(tmp_path: Path) -> None:
     files, servers = filled(tmp_path, PLACES), Servers([])
     for where in PLACES[:3]:
         os.utime(tmp_path / where.execution_id / where.kind / where.step / where.key, (1000, 1000))
-    assert asyncio.run(sweep(files, servers.orphans, 2000)).deleted == 3
+    assert asyncio.run(sweep_orphans(files, servers.orphans, 2000)).deleted == 3
     assert left(files) == set(PLACES[3:])
     assert servers.asked == [("7", 3)]
 
 
 def test_many_of_one_execution_are_asked_about_in_parts(tmp_path: Path) -> None:
-    places = [address("7", "result", "step", f"k{key}") for key in range(TOGETHER + 3)]
+    places = [
+        make_address("7", "result", "step", f"k{key}") for key in range(MAX_ASKED_ADDRESSES + 3)
+    ]
     files, servers = filled(tmp_path, places), Servers(places)
-    assert asyncio.run(sweep(files, servers.orphans, 1e12)) == Swept(looked=len(places))
-    assert servers.asked == [("7", TOGETHER), ("7", 3)]
+    assert asyncio.run(sweep_orphans(files, servers.orphans, 1e12)) == SweepCounts(
+        looked=len(places)
+    )
+    assert servers.asked == [("7", MAX_ASKED_ADDRESSES), ("7", 3)]
 
 
 def test_many_executions_are_asked_about_each(tmp_path: Path) -> None:
-    places = [address(str(number), "result", "step", "key") for number in range(1, 60)]
+    places = [make_address(str(number), "result", "step", "key") for number in range(1, 60)]
     servers = Servers([], ended=tuple(map(str, range(1, 60))))
-    assert asyncio.run(sweep(filled(tmp_path, places), servers.orphans, 1e12)).deleted == 59
+    assert asyncio.run(sweep_orphans(filled(tmp_path, places), servers.orphans, 1e12)).deleted == 59
 
 
 def test_without_an_answer_nothing_goes(tmp_path: Path) -> None:
@@ -85,5 +93,5 @@ def test_without_an_answer_nothing_goes(tmp_path: Path) -> None:
 
     files = filled(tmp_path, PLACES)
     with pytest.raises(StoreUnavailable):
-        asyncio.run(sweep(files, away, 1e12))
+        asyncio.run(sweep_orphans(files, away, 1e12))
     assert left(files) == set(PLACES)

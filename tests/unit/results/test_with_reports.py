@@ -15,14 +15,14 @@ from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, Terminal
 from noetl.model.ids import ExecutionId, RefId
-from noetl.model.reference import Reference, address
+from noetl.model.reference import Reference, make_address
 from noetl.pipeline.data import ResultReader
 from noetl.results.router import ResultRouter
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.tools.noop import Noop
 from noetl.tools.registry import Registry
-from noetl.twins import shard_rows
+from noetl.twins import make_shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from tests.stores import in_files
 from tests.unit.pipeline.bench import Scripted
@@ -64,7 +64,7 @@ class Watched(Server):
 
 
 def make_server() -> tuple[Watched, LogMemory, CatalogMemory]:
-    settings, rows, catalog = ServerSettings(name="s"), shard_rows(16), CatalogMemory()
+    settings, rows, catalog = ServerSettings(name="s"), make_shard_rows(16), CatalogMemory()
     log = LogMemory(MemoryDatabase(rows, Clock()))
     return (
         Watched(log, LeasesMemory(rows, Clock()), BusMemory(), catalog, Clock(), settings),
@@ -140,7 +140,7 @@ def test_a_command_that_has_ended_holds_no_data(tmp_path: Path) -> None:
 
 def test_a_server_takes_only_a_payload_that_matches_its_reference() -> None:
     server, _, _ = make_server()
-    uri = str(address("7", "result", "step", "key"))
+    uri = str(make_address("7", "result", "step", "key"))
     with pytest.raises(InvalidInput, match="checksum"):
         asyncio.run(
             server.put_payload(

@@ -18,7 +18,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.messages import Report, StoredRef
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
-from noetl.twins import shard_rows
+from noetl.twins import make_shard_rows
 
 SHARDS = 4
 OK = Envelope(status="ok")
@@ -89,7 +89,7 @@ class Node:
 
     async def own(self) -> list[int]:
         await self.server.keeper.run_once()
-        return self.server.shards.owned()
+        return self.server.shards.list_owned()
 
     async def drain(self) -> None:
         """Everything that waits in inboxes and timers of this server."""
@@ -99,15 +99,15 @@ class Node:
                 return
 
     async def project(self) -> None:
-        self.server.projector.changed(range(SHARDS))
+        self.server.projector.mark_changed(range(SHARDS))
         while (await self.server.projector.run_once()).done:
-            self.server.projector.changed(range(SHARDS))
+            self.server.projector.mark_changed(range(SHARDS))
 
 
 class House:
     def __init__(self) -> None:
         self.clock = Clock()
-        rows = shard_rows(SHARDS)
+        rows = make_shard_rows(SHARDS)
         self.database = MemoryDatabase(rows, self.clock)
         self.log = LogMemory(self.database)
         self.leases = LeasesMemory(rows, self.clock)

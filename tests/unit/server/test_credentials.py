@@ -10,9 +10,9 @@ import pytest
 
 from noetl.catalog.memory import VaultMemory
 from noetl.model.errors import InvalidInput, NotFound
-from noetl.model.identity import LOCAL, WORKER, Identity
+from noetl.model.identity import LOCAL_IDENTITY, WORKER_IDENTITY, Identity
 from noetl.model.ids import Tenant
-from noetl.server.services.credentials import LARGEST, CredentialService
+from noetl.server.services.credentials import MAX_CREDENTIAL_BYTES, CredentialService
 from noetl.server.services.keys import KeyFile
 from noetl.server.services.sealing import CredentialUnreadable
 
@@ -33,15 +33,15 @@ def test_a_credential_is_stored_listed_replaced_and_deleted(tmp_path: Path) -> N
     async def live() -> None:
         vault = VaultMemory(Clock())
         here = service(tmp_path, vault)
-        assert (await here.add(LOCAL, "db", "postgres", SECRET)).created
-        assert await here.reveal(WORKER, "db") == SECRET
-        (row,) = await here.stored(LOCAL)
+        assert (await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)).created
+        assert await here.reveal(WORKER_IDENTITY, "db") == SECRET
+        (row,) = await here.list_sealed(LOCAL_IDENTITY)
         assert b"canary" not in row.data
-        assert not (await here.add(LOCAL, "db", "bearer", {"token": "t"})).created
-        assert await here.reveal(WORKER, "db") == {"token": "t"}
-        assert await service(tmp_path, vault).reveal(WORKER, "db") == {"token": "t"}
-        await here.delete(LOCAL, "db")
-        for gone in (here.reveal(WORKER, "db"), here.delete(LOCAL, "db")):
+        assert not (await here.add(LOCAL_IDENTITY, "db", "bearer", {"token": "t"})).created
+        assert await here.reveal(WORKER_IDENTITY, "db") == {"token": "t"}
+        assert await service(tmp_path, vault).reveal(WORKER_IDENTITY, "db") == {"token": "t"}
+        await here.delete(LOCAL_IDENTITY, "db")
+        for gone in (here.reveal(WORKER_IDENTITY, "db"), here.delete(LOCAL_IDENTITY, "db")):
             with pytest.raises(NotFound) as refused:
                 await gone
             assert "noetl credential add db" in (refused.value.hint or "")
@@ -52,13 +52,13 @@ def test_a_credential_is_stored_listed_replaced_and_deleted(tmp_path: Path) -> N
 def test_a_credential_belongs_to_a_tenant(tmp_path: Path) -> None:
     async def live() -> None:
         here = service(tmp_path)
-        await here.add(LOCAL, "db", "postgres", SECRET)
+        await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)
         with pytest.raises(NotFound):
             await here.reveal(STRANGER, "db")
         with pytest.raises(NotFound):
             await here.delete(STRANGER, "db")
-        assert await here.stored(STRANGER) == []
-        assert await here.reveal(WORKER, "db") == SECRET
+        assert await here.list_sealed(STRANGER) == []
+        assert await here.reveal(WORKER_IDENTITY, "db") == SECRET
 
     asyncio.run(live())
 
@@ -87,8 +87,8 @@ def test_a_credential_belongs_to_a_tenant(tmp_path: Path) -> None:
 def test_a_kind_takes_its_fields(tmp_path: Path, kind: str, data: dict[str, Any]) -> None:
     async def live() -> None:
         here = service(tmp_path)
-        await here.add(LOCAL, "x", kind, data)
-        assert await here.reveal(WORKER, "x") == data
+        await here.add(LOCAL_IDENTITY, "x", kind, data)
+        assert await here.reveal(WORKER_IDENTITY, "x") == data
 
     asyncio.run(live())
 
@@ -120,7 +120,7 @@ def test_a_kind_takes_its_fields(tmp_path: Path, kind: str, data: dict[str, Any]
         ("x", "postgre", {"dsn": "canary"}, "no kind 'postgre'.*did you mean postgres"),
         ("x", "zzz", {"dsn": "canary"}, "no kind 'zzz'.*generic takes any fields"),
         ("x", "generic", {}, "has no fields"),
-        ("x", "generic", {"value": "canary" * LARGEST}, "at most"),
+        ("x", "generic", {"value": "canary" * MAX_CREDENTIAL_BYTES}, "at most"),
         ("a/b", "generic", {"a": "canary"}, "cannot be the name"),
         ("", "generic", {"a": "canary"}, "cannot be the name"),
         ("-x", "generic", {"a": "canary"}, "cannot be the name"),
@@ -131,7 +131,7 @@ def test_what_a_kind_does_not_take_is_refused_without_repeating_it(
     tmp_path: Path, name: str, kind: str, data: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
-        asyncio.run(service(tmp_path).add(LOCAL, name, kind, data))
+        asyncio.run(service(tmp_path).add(LOCAL_IDENTITY, name, kind, data))
     said = f"{refused.value} {refused.value.hint}"
     assert re.search(words, said), said
     assert "canary" not in said
@@ -142,18 +142,18 @@ def test_rows_cannot_be_swapped_and_kinds_cannot_be_changed(tmp_path: Path) -> N
     async def live() -> None:
         vault = VaultMemory(Clock())
         here = service(tmp_path, vault)
-        await here.add(LOCAL, "prod", "postgres", SECRET)
-        test = (await here.add(LOCAL, "test", "postgres", {"dsn": "d"})).row
-        prod = await vault.find(LOCAL.tenant, "prod")
+        await here.add(LOCAL_IDENTITY, "prod", "postgres", SECRET)
+        test = (await here.add(LOCAL_IDENTITY, "test", "postgres", {"dsn": "d"})).row
+        prod = await vault.find(LOCAL_IDENTITY.tenant, "prod")
         assert prod is not None
-        await vault.put(LOCAL.tenant, "test", prod.kind, prod.data)
-        await vault.put(LOCAL.tenant, "prod", "generic", prod.data)
+        await vault.put(LOCAL_IDENTITY.tenant, "test", prod.kind, prod.data)
+        await vault.put(LOCAL_IDENTITY.tenant, "prod", "generic", prod.data)
         await vault.put(STRANGER.tenant, "prod", prod.kind, prod.data)
-        for who, name in ((WORKER, "test"), (WORKER, "prod"), (STRANGER, "prod")):
+        for who, name in ((WORKER_IDENTITY, "test"), (WORKER_IDENTITY, "prod"), (STRANGER, "prod")):
             with pytest.raises(CredentialUnreadable, match="belongs to another"):
                 await here.reveal(who, name)
-        await vault.put(LOCAL.tenant, "test", test.kind, test.data)
-        assert await here.reveal(WORKER, "test") == {"dsn": "d"}
+        await vault.put(LOCAL_IDENTITY.tenant, "test", test.kind, test.data)
+        assert await here.reveal(WORKER_IDENTITY, "test") == {"dsn": "d"}
 
     asyncio.run(live())
 
@@ -163,26 +163,26 @@ def test_without_its_key_a_credential_is_not_opened_and_no_second_key_is_made(
 ) -> None:
     async def live() -> None:
         vault = VaultMemory(Clock())
-        await service(tmp_path / "one", vault).add(LOCAL, "db", "postgres", SECRET)
+        await service(tmp_path / "one", vault).add(LOCAL_IDENTITY, "db", "postgres", SECRET)
         other = service(tmp_path / "two", vault)
-        assert await other.foreign(LOCAL) == ["db"]
+        assert await other.list_unreadable(LOCAL_IDENTITY) == ["db"]
         with pytest.raises(CredentialUnreadable, match=r"credentials\.key is not there") as refused:
-            await other.reveal(WORKER, "db")
+            await other.reveal(WORKER_IDENTITY, "db")
         assert "copy the key file" in (refused.value.hint or "")
         with pytest.raises(CredentialUnreadable, match="'db' was sealed with the key"):
-            await other.add(LOCAL, "more", "bearer", {"token": "t"})
+            await other.add(LOCAL_IDENTITY, "more", "bearer", {"token": "t"})
         assert not (tmp_path / "two").exists()
 
-        KeyFile(tmp_path / "two").newest()
+        KeyFile(tmp_path / "two").get_sealing_key()
         with pytest.raises(
             CredentialUnreadable, match=r"was sealed with the key .*, and .*credentials\.key has"
         ):
-            await other.reveal(WORKER, "db")
+            await other.reveal(WORKER_IDENTITY, "db")
         await other.add(
-            LOCAL, "db", "postgres", SECRET
+            LOCAL_IDENTITY, "db", "postgres", SECRET
         )  # the key is lost: stored again, it can be opened
-        assert await other.reveal(WORKER, "db") == SECRET
-        assert await other.foreign(LOCAL) == []
+        assert await other.reveal(WORKER_IDENTITY, "db") == SECRET
+        assert await other.list_unreadable(LOCAL_IDENTITY) == []
 
     asyncio.run(live())
 
@@ -190,13 +190,13 @@ def test_without_its_key_a_credential_is_not_opened_and_no_second_key_is_made(
 def test_a_new_key_seals_and_the_old_one_still_opens(tmp_path: Path) -> None:
     async def live() -> None:
         here, file = service(tmp_path), tmp_path / "credentials.key"
-        await here.add(LOCAL, "db", "postgres", SECRET)
+        await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)
         old = file.read_text()
         file.write_text(base64.b64encode(b"n" * 32).decode() + "\n" + old)
-        assert await here.reveal(WORKER, "db") == SECRET
-        await here.add(LOCAL, "db", "postgres", SECRET)
+        assert await here.reveal(WORKER_IDENTITY, "db") == SECRET
+        await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)
         file.write_text(file.read_text().removesuffix(old))
-        assert await here.reveal(WORKER, "db") == SECRET
+        assert await here.reveal(WORKER_IDENTITY, "db") == SECRET
 
     asyncio.run(live())
 
@@ -205,9 +205,9 @@ def test_a_row_that_is_not_ours_is_foreign(tmp_path: Path) -> None:
     async def live() -> None:
         vault = VaultMemory(Clock())
         here = service(tmp_path, vault)
-        row = (await here.add(LOCAL, "db", "postgres", SECRET)).row
-        await vault.put(LOCAL.tenant, "db", row.kind, b"plain text")
+        row = (await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)).row
+        await vault.put(LOCAL_IDENTITY.tenant, "db", row.kind, b"plain text")
         with pytest.raises(CredentialUnreadable, match=r"'db' was sealed with the key \?"):
-            await here.reveal(WORKER, "db")
+            await here.reveal(WORKER_IDENTITY, "db")
 
     asyncio.run(live())

@@ -33,7 +33,7 @@ async def test_an_execution_runs_to_its_end() -> None:
         id_ = await home.begun(node)
         await finish(node, id_)
         assert (await home.types(id_))[-1] == "playbook.completed"
-        assert await home.log.live(node.server.shards.of(id_)) == []
+        assert await home.log.live(node.server.shards.find_shard(id_)) == []
         assert await home.log.inbox(list(range(SHARDS)), 10) == []
 
 
@@ -126,13 +126,13 @@ async def test_why_nothing_can_be_written_is_known_until_something_is() -> None:
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        assert node.server.dispatcher.trouble() is None
+        assert node.server.dispatcher.get_write_error() is None
         full = StoreUnavailable("no space left")
         node.log.fail("append", full, done=False)
         await exchange(node, ended(one))
-        assert node.server.dispatcher.trouble() is full
+        assert node.server.dispatcher.get_write_error() is full
         await exchange(node, ended(one))
-        assert node.server.dispatcher.trouble() is None
+        assert node.server.dispatcher.get_write_error() is None
 
 
 async def test_a_command_handed_off_with_an_unknown_outcome_is_sent_all_the_same() -> None:
@@ -156,9 +156,9 @@ async def test_a_report_to_a_server_that_lost_the_shard_is_accepted_for_the_new_
         home.clock.time += 7_000_000
         home.database.leased[one.command_id].lease_until += 60_000_000
         new = await home.node("new")
-        assert new.server.shards.owned() == list(range(SHARDS))
+        assert new.server.shards.list_owned() == list(range(SHARDS))
         assert statuses((await exchange(old, ended(one))).acks) == ["ok"]
-        assert not old.server.shards.owns(old.server.shards.of(id_))
+        assert not old.server.shards.owns(old.server.shards.find_shard(id_))
         assert "command.completed" not in await home.types(id_)
         await new.drain()
         await finish(new, id_)
@@ -223,9 +223,9 @@ async def test_dropping_every_state_changes_nothing() -> None:
         node = await home.node()
         id_ = await home.begun(node)
         one = await claim(node)
-        node.server.states.forget_all(node.server.states.kept())
+        node.server.states.forget_all(node.server.states.list_cached())
         assert statuses((await exchange(node, ended(one))).acks) == ["ok"]
-        node.server.states.forget_all(node.server.states.kept())
+        node.server.states.forget_all(node.server.states.list_cached())
         await finish(node, id_)
         assert (await home.types(id_))[-1] == "playbook.completed"
 
@@ -313,13 +313,13 @@ async def test_an_event_that_does_not_fold_sets_its_execution_aside() -> None:
         stray = CallDone(step="nowhere", activation=ActivationId("nothing"), result=OK)
         part = ExecutionPart(
             execution_id=id_,
-            shard=node.server.shards.of(id_),
+            shard=node.server.shards.find_shard(id_),
             tenant=DEFAULT_TENANT,
             after=await home.log.last_seq(id_),
             events=(stray,),
         )
         await home.log.append(
-            AppendBatch(epochs=node.server.shards.epochs(), parts=(part,), lease=1)
+            AppendBatch(epochs=node.server.shards.copy_epochs(), parts=(part,), lease=1)
         )
         await node.server.requests.signal(id_, "go", "s")
         other = await home.begun(node)
@@ -424,5 +424,5 @@ async def test_a_command_is_handed_off_with_the_lease_that_the_server_is_told_to
         await home.begun(node)
         (one,) = (await waiting).commands
         home.clock.time += 59_000_000
-        assert await home.log.expire(10) == 0
+        assert await home.log.expire_leases(10) == 0
         assert await home.log.command_status(one.command_id) == ("leased", 1)

@@ -24,7 +24,7 @@ async def test_a_command_whose_reply_was_lost_is_sent_again_as_the_same_attempt(
         assert (await exchange(node)).commands == (one,)
         assert (await exchange(node, holds=(one,))).commands == ()
         home.clock.time += 5_000_000  # it was sent with a full lease
-        assert await home.log.expire(10) == 0
+        assert await home.log.expire_leases(10) == 0
 
 
 async def test_a_command_being_reported_is_not_sent_again() -> None:

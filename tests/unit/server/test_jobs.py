@@ -6,7 +6,7 @@ import pytest
 
 from noetl.leases.memory import LeasesMemory
 from noetl.server.clock import StoreClock
-from noetl.server.duties.jobs import EVERY, LakeJobDuty
+from noetl.server.duties.jobs import JOB_INTERVAL_US, LakeJobDuty
 from noetl.server.settings import ServerSettings
 from noetl.server.shards import OwnedShards, ShardKeeper
 from noetl.twins import ShardRow
@@ -47,7 +47,7 @@ def test_one_of_two_servers_runs_it_and_again_when_the_time_has_come() -> None:
         one, two = await servers.job("one"), await servers.job("two")
         done = [(await each.run_once()).done for each in (one, two, one)]
         assert done == [1, 0, 0]
-        servers.clock.at += EVERY
+        servers.clock.at += JOB_INTERVAL_US
         three = await servers.job("three")
         assert (await three.run_once()).done == 1
         return servers.ran

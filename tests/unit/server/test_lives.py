@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from noetl.bus.port import commands
-from noetl.model.envelope import failed
+from noetl.bus.port import make_commands_subject
+from noetl.model.envelope import make_failed_envelope
 from noetl.model.errors import Conflict, Failure, InvalidInput, NotFound
 from noetl.model.events import (
     ChildRequest,
@@ -48,7 +48,7 @@ async def test_a_child_runs_and_its_parent_goes_on() -> None:
         await home.catalog.register("child", CHAIN)
         id_ = await parked(home, node, ChildRequest(path="child", workload={"a": 2}))
         (child,) = set(home.database.pinned) - {id_}
-        pinned = await home.log.pinned(child)
+        pinned = await home.log.read_pinned(child)
         assert pinned is not None
         assert pinned.workload == {"a": 2}
         await finish(node, id_)
@@ -186,7 +186,7 @@ async def test_a_retry_runs_only_what_had_not_finished() -> None:
         two = await claim(node)
         with pytest.raises(Conflict):
             await node.server.requests.retry(id_, "r")
-        result = failed(Failure(code="E", message="no"))
+        result = make_failed_envelope(Failure(code="E", message="no"))
         await exchange(
             node, told(two, CommandFailed(command_id=two.command_id, attempt=1, result=result))
         )
@@ -255,7 +255,7 @@ async def test_servers_hear_of_a_command_that_is_queued_again() -> None:
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        hints = home.bus.subscribe(commands(one.pool))
+        hints = home.bus.subscribe(make_commands_subject(one.pool))
         await exchange(node, told(one, CommandReturned(command_id=one.command_id, attempt=1)))
         async with asyncio.timeout(1):
-            assert await anext(hints) == commands(one.pool)
+            assert await anext(hints) == make_commands_subject(one.pool)

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from noetl.engine.state import decode
-from noetl.leases.port import Claimed
+from noetl.engine.state import decode_execution
+from noetl.leases.port import ClaimedShard
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
 from noetl.server.duties.loop import Counts, DutyLoop
 from noetl.server.node import Server
@@ -16,9 +16,9 @@ from tests.unit.server.house import CHAIN, SHARDS, claim, ended, exchange, finis
 async def test_servers_share_the_shards_and_a_newcomer_gets_its_part() -> None:
     async with house() as home:
         one = await home.node("one")
-        assert one.server.shards.owned() == [0, 1, 2, 3]
+        assert one.server.shards.list_owned() == [0, 1, 2, 3]
         two = await home.node("two")
-        assert two.server.shards.owned() == []
+        assert two.server.shards.list_owned() == []
         assert await one.own() == [0, 1]
         assert await two.own() == [2, 3]
         three = await home.node("three")
@@ -40,21 +40,21 @@ async def test_shards_of_a_server_that_is_gone_are_taken_over() -> None:
 async def test_a_claim_whose_reply_was_lost_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async with house() as home:
         node = await home.node()
-        for shard in node.server.shards.owned():
+        for shard in node.server.shards.list_owned():
             node.server.shards.drop(shard)
-        await home.leases.release(1, [0, 1, 2, 3])
+        await home.leases.release_shards(1, [0, 1, 2, 3])
         real = home.leases.claim
 
-        async def claimed(runtime_id: int, limit: int) -> list[Claimed]:
+        async def claimed(runtime_id: int, limit: int) -> list[ClaimedShard]:
             await real(runtime_id, limit)
             raise OutcomeUnknown("reply lost")
 
         monkeypatch.setattr(home.leases, "claim", claimed)
         with pytest.raises(OutcomeUnknown):
             await node.own()
-        assert node.server.shards.owned() == []
+        assert node.server.shards.list_owned() == []
         assert await node.own() == [0, 1, 2, 3]
-        assert set(node.server.shards.epochs().values()) == {2}
+        assert set(node.server.shards.copy_epochs().values()) == {2}
 
 
 async def test_what_one_server_began_another_finishes() -> None:
@@ -106,8 +106,8 @@ async def test_projections_follow_the_log_and_hold_the_folded_state() -> None:
         node.server.states.forget(id_)
         loaded = await node.server.states.read(id_)
         assert loaded is not None
-        assert loaded.state == decode(row.state)
-        shard = node.server.shards.of(id_)
+        assert loaded.state == decode_execution(row.state)
+        shard = node.server.shards.find_shard(id_)
         assert await home.log.checkpoint(shard) == row.last_seq
 
 
@@ -145,7 +145,7 @@ async def test_the_next_owner_projects_what_the_last_one_had_not() -> None:
         home.clock.time += 6_000_000
         two = await home.node("two")
         await one.server.projector.run_once()  # fenced
-        assert not one.server.shards.owns(one.server.shards.of(id_))
+        assert not one.server.shards.owns(one.server.shards.find_shard(id_))
         assert await home.log.projection(id_) is None
         await two.server.projector.run_once()
         assert await home.log.projection(id_) is not None
@@ -167,7 +167,7 @@ async def test_a_duty_survives_whatever_it_raises() -> None:
                 raise StoreUnavailable("down")
             if self.runs == 2:
                 raise ZeroDivisionError
-            return Counts(1, left=self.runs < 5)
+            return Counts(1, has_more=self.runs < 5)
 
     duty = Stubborn()
     loop = DutyLoop(duty, 0.001)
@@ -197,8 +197,8 @@ async def test_a_whole_server_runs_by_itself() -> None:
             (command,) = (await exchange(node, free=1, wait=5)).commands  # type: ignore[arg-type]
             assert statuses((await exchange(node, ended(command))).acks) == ["ok"]  # type: ignore[arg-type]
         assert (await home.types(id_))[-1] == "playbook.completed"
-        assert await server.playbook(command.playbook) == CHAIN
+        assert await server.fetch_playbook(command.playbook) == CHAIN
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert all(owner.runtime_id is None for owner in await home.leases.owners())
+        assert all(owner.runtime_id is None for owner in await home.leases.list_owners())

@@ -8,7 +8,7 @@ from msgspec import structs
 from noetl.log.port import Projection
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.services import rows as kept_rows
-from noetl.server.services.rows import FRESH, LARGEST, RowService
+from noetl.server.services.rows import MAX_CACHED_ROW_BYTES, OWNERSHIP_TTL_S, RowCache
 from noetl.server.shards import OwnedShards
 
 ONE = ExecutionId("1")
@@ -28,44 +28,44 @@ ENDED = structs.replace(RUNNING, status="completed", last_seq=9, ended_at=3)
 def owner(seconds_ago: float = 0.0) -> OwnedShards:
     shards = OwnedShards(4)
     shards.adopt(2, 1)
-    shards.confirmed = asyncio.get_running_loop().time() - seconds_ago
+    shards.confirmed_at = asyncio.get_running_loop().time() - seconds_ago
     return shards
 
 
 async def test_what_was_written_is_given_while_the_shard_is_ours() -> None:
-    rows = RowService(owner())
-    rows.written([RUNNING])
+    rows = RowCache(owner())
+    rows.cache_written([RUNNING])
     assert rows.get(ONE) == RUNNING
     assert rows.get(ExecutionId("2")) is None
 
 
 async def test_what_runs_is_not_given_when_nobody_knows_whose_the_shard_is() -> None:
-    rows = RowService(owner(seconds_ago=FRESH + 0.1))
-    rows.written([RUNNING])
+    rows = RowCache(owner(seconds_ago=OWNERSHIP_TTL_S + 0.1))
+    rows.cache_written([RUNNING])
     assert rows.get(ONE) is None
 
 
 async def test_what_has_ended_is_given_whosever_the_shard_is() -> None:
-    rows = RowService(OwnedShards(4))
-    rows.read(RUNNING)
+    rows = RowCache(OwnedShards(4))
+    rows.cache_final(RUNNING)
     assert rows.get(ONE) is None
-    rows.read(ENDED)
+    rows.cache_final(ENDED)
     assert rows.get(ONE) == ENDED
 
 
 async def test_what_is_written_to_a_shard_that_was_lost_meanwhile_is_not_kept() -> None:
     shards = owner()
-    rows = RowService(shards)
+    rows = RowCache(shards)
     shards.drop(2)
-    rows.written([RUNNING])
+    rows.cache_written([RUNNING])
     assert rows.get(ONE) is None
 
 
 @pytest.mark.parametrize("comes", [True, False])
 async def test_a_shard_that_comes_or_goes_takes_its_rows_along(comes: bool) -> None:
     shards = owner()
-    rows = RowService(shards)
-    rows.written([RUNNING, structs.replace(RUNNING, execution_id=ExecutionId("3"), shard=1)])
+    rows = RowCache(shards)
+    rows.cache_written([RUNNING, structs.replace(RUNNING, execution_id=ExecutionId("3"), shard=1)])
     if comes:
         shards.adopt(2, 7)
     else:
@@ -74,22 +74,22 @@ async def test_a_shard_that_comes_or_goes_takes_its_rows_along(comes: bool) -> N
 
 
 async def test_an_older_row_never_replaces_a_newer_one() -> None:
-    rows = RowService(owner())
-    rows.written([ENDED])
-    rows.written([RUNNING])
+    rows = RowCache(owner())
+    rows.cache_written([ENDED])
+    rows.cache_written([RUNNING])
     assert rows.get(ONE) == ENDED
 
 
 async def test_few_rows_and_few_bytes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_rows, "KEPT", 3)
-    monkeypatch.setattr(kept_rows, "KEPT_BYTES", 100)
-    rows = RowService(owner())
+    monkeypatch.setattr(kept_rows, "MAX_CACHED_ROWS", 3)
+    monkeypatch.setattr(kept_rows, "MAX_CACHED_STATE_BYTES", 100)
+    rows = RowCache(owner())
     many = [
         structs.replace(RUNNING, execution_id=ExecutionId(str(n)), state=b"x" * 40)
         for n in range(1, 6)
     ]
-    rows.written(many)
+    rows.cache_written(many)
     assert [rows.get(row.execution_id) for row in many] == [None, None, None, *many[3:]]
-    rows.written([structs.replace(RUNNING, state=b"x" * (LARGEST + 1))])
+    rows.cache_written([structs.replace(RUNNING, state=b"x" * (MAX_CACHED_ROW_BYTES + 1))])
     assert rows.get(ONE) is None
     assert rows._bytes == 80

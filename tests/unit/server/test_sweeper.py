@@ -4,7 +4,7 @@ import asyncio
 
 from noetl.log.port import Projection, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
-from noetl.server.duties.sweeper import EXECUTIONS
+from noetl.server.duties.sweeper import MAX_SWEPT_EXECUTIONS
 from tests.unit.server.house import SHARDS, House
 
 
@@ -12,9 +12,9 @@ def test_the_sweeper_goes_on_while_executions_wait_to_be_judged() -> None:
     async def run() -> None:
         house = House()
         node = await house.node(grace=0)
-        for number in range(1, EXECUTIONS + 2):
+        for number in range(1, MAX_SWEPT_EXECUTIONS + 2):
             await ended(house, ExecutionId(str(number)))
-        assert [(await node.server.sweeper.run_once()).left for _ in range(3)] == [
+        assert [(await node.server.sweeper.run_once()).has_more for _ in range(3)] == [
             True,
             False,
             False,

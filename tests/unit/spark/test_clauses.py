@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.spark.clauses import clause, parts
+from noetl.spark.clauses import list_row_ranges, make_clause
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = pa.table({
@@ -47,10 +47,12 @@ def footer(tmp_path: Path) -> Any:
 def test_groups_that_cannot_have_a_row_are_left_out(
     footer: Any, column: str, compared: Any, values: list[Any], expected: list[tuple[int, int]]
 ) -> None:
-    made = clause(ROWS.schema, column, compared, values)
+    made = make_clause(ROWS.schema, column, compared, values)
     assert made is not None
-    assert list(parts(footer, [made], 1 << 30)) == expected
-    kept = [row[column] for batch in ROWS.to_batches() for row in made.kept(batch).to_pylist()]
+    assert list(list_row_ranges(footer, [made], 1 << 30)) == expected
+    kept = [
+        row[column] for batch in ROWS.to_batches() for row in made.keep_matching(batch).to_pylist()
+    ]
     inside = [
         row[column]
         for first, last in expected
@@ -66,13 +68,13 @@ def test_groups_that_cannot_have_a_row_are_left_out(
 def test_nothing_is_said_where_spark_may_mean_something_else(
     column: str, values: list[Any]
 ) -> None:
-    assert clause(ROWS.schema, column, "equal", values) is None
+    assert make_clause(ROWS.schema, column, "equal", values) is None
 
 
 def test_parts_are_of_about_one_size_and_cover_everything(footer: Any) -> None:
     group = footer.row_group(0).total_byte_size
-    found = list(parts(footer, [], 3 * group + group // 2))
+    found = list(list_row_ranges(footer, [], 3 * group + group // 2))
     assert found[0] == (0, 30)
     assert [first for first, _ in found[1:]] == [last for _, last in found[:-1]]
     assert found[-1][1] == 100
-    assert list(parts(footer, [], 1)) == [(n, n + 10) for n in range(0, 100, 10)]
+    assert list(list_row_ranges(footer, [], 1)) == [(n, n + 10) for n in range(0, 100, 10)]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from noetl.spark.commits import HIDDEN_FOLDER, CommitTarget, data_files, settle
-from noetl.spark.errors import Broken
-from noetl.spark.paths import check_output
+from noetl.spark.commits import HIDDEN_FOLDER, CommitTarget, finish_pending_commits, list_data_files
+from noetl.spark.errors import LocatedError
+from noetl.spark.paths import check_output_path
 
 KEY, OTHER = "a" * 32, "b" * 32
 ANSWER = {"columns": ["n"], "rows": 2}
@@ -27,7 +27,7 @@ AFTER = {
 
 def seen(folder: Path) -> list[tuple[str, str]]:
     """What readers see."""
-    return sorted((path.parent.name, path.read_text()) for path in data_files(folder))
+    return sorted((path.parent.name, path.read_text()) for path in list_data_files(folder))
 
 
 def filled(folder: Path) -> Path:
@@ -61,7 +61,7 @@ def _commit(folder: Path, mode: str, fatal: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     target = CommitTarget(folder, KEY, mode, "parquet", ["day"])
-    staging = target.staging("session")
+    staging = target.make_staging("session")
     for name in ("day=b/part-00000-x.parquet", "day=c/part-00001-x.parquet"):
         path = staging / name
         path.parent.mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_a_commit_that_is_killed_anywhere_is_nothing_or_all(tmp_path: Path, mode
             ("day=b", "new"),
             ("day=c", "new"),
         }  # the old rows, or all of the new
-        settle(folder)
+        finish_pending_commits(folder)
         states.add(
             "before"
             if seen(folder) == before
@@ -93,7 +93,7 @@ def test_a_commit_that_is_killed_anywhere_is_nothing_or_all(tmp_path: Path, mode
             else "neither"
         )
         is_recorded = (
-            CommitTarget(folder, OTHER, mode, "parquet", ["day"]).recorded_schema()
+            CommitTarget(folder, OTHER, mode, "parquet", ["day"]).read_recorded_schema()
             == SCHEMA_OF_ROWS
         )
         assert is_recorded == (seen(folder) != before)
@@ -106,17 +106,17 @@ def test_a_commit_that_is_killed_anywhere_is_nothing_or_all(tmp_path: Path, mode
 def test_columns_are_compared_again_before_the_commit(tmp_path: Path) -> None:
     """Others may have written since: nothing moves when their columns are other ones."""
     target = CommitTarget(tmp_path, KEY, "append", "parquet")
-    staging = target.staging("session")
+    staging = target.make_staging("session")
     staging.mkdir()
     (staging / "part-00000-x.parquet").write_text("new")
 
     def refuse() -> None:
-        raise Broken("output", ValueError("other columns"))
+        raise LocatedError("output", ValueError("other columns"))
 
-    with pytest.raises(Broken):
+    with pytest.raises(LocatedError):
         target.commit(staging, ANSWER, SCHEMA_OF_ROWS, refuse)
     assert seen(tmp_path) == []
-    assert target.recorded() is None
+    assert target.find_recorded_answer() is None
 
 
 def test_the_next_writer_finishes_what_another_has_committed(tmp_path: Path) -> None:
@@ -131,9 +131,9 @@ def test_the_next_writer_finishes_what_another_has_committed(tmp_path: Path) -> 
     }
     (folder / HIDDEN_FOLDER / "aaaaaaaaaaaaaaaa.pending").write_text(json.dumps(record))
     other = CommitTarget(folder, OTHER, "append", "parquet", ["day"])
-    assert other.recorded() is None
+    assert other.find_recorded_answer() is None
     assert seen(folder) == [("day=b", "old"), ("day=c", "new")]
-    assert CommitTarget(folder, KEY, "append", "parquet", ["day"]).recorded() == ANSWER
+    assert CommitTarget(folder, KEY, "append", "parquet", ["day"]).find_recorded_answer() == ANSWER
 
 
 def test_what_was_committed_and_has_vanished_is_said(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_what_was_committed_and_has_vanished_is_said(tmp_path: Path) -> None:
         "answer": ANSWER,
     }
     (hidden / "a.pending").write_text(json.dumps(record))
-    with pytest.raises(Broken) as raised:
-        settle(tmp_path)
+    with pytest.raises(LocatedError) as raised:
+        finish_pending_commits(tmp_path)
     assert "was committed to this folder and is gone" in str(raised.value.error)
 
 
@@ -190,23 +190,23 @@ def test_folders_that_hold_more_than_rows_are_refused(path: str, tmp_path: Path)
     full = os.path.abspath(os.path.expanduser(path.format(**own)))
     for spelling in (full, f"file://{full}", f"{full}/"):
         with pytest.raises(Exception, match="output: "):
-            check_output(spelling, own.values())
+            check_output_path(spelling, own.values())
 
 
 def test_a_link_does_not_hide_such_a_folder(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/")
     with pytest.raises(Exception, match="holds much besides"):
-        check_output(str(tmp_path / "link"), [])
+        check_output_path(str(tmp_path / "link"), [])
 
 
 @pytest.mark.parametrize(
     "path", ["/data/lake", "{tmp}/lake", "s3a://bucket/lake", "hdfs://name/lake"]
 )
 def test_other_folders_may_be_written(path: str, tmp_path: Path) -> None:
-    check_output(path.format(tmp=tmp_path), [tmp_path / "home"])
+    check_output_path(path.format(tmp=tmp_path), [tmp_path / "home"])
 
 
 @pytest.mark.parametrize("path", ["s3a://bucket", "s3a://bucket/", "hdfs:///"])
 def test_a_whole_store_is_refused(path: str) -> None:
     with pytest.raises(Exception, match="is a whole store"):
-        check_output(path, [])
+        check_output_path(path, [])

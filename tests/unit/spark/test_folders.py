@@ -14,7 +14,7 @@ DIES = """
 import os, signal
 from pathlib import Path
 from noetl.spark import folders
-with folders.passing(Path({parent!r})) as folder:
+with folders.make_temporary_folder(Path({parent!r})) as folder:
     (folder / "input.parquet").write_text("rows")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -24,11 +24,11 @@ def test_what_a_killed_process_leaves_is_swept_and_what_lives_is_not(tmp_path: P
     killed = subprocess.run([sys.executable, "-c", DIES.format(parent=str(tmp_path))], check=False)
     assert killed.returncode < 0
     (left,) = tmp_path.iterdir()
-    assert folders.sweep(tmp_path) == 0  # it may be one that its maker is about to lock
-    with folders.passing(tmp_path) as folder:
+    assert folders.sweep_folders(tmp_path) == 0  # it may be one that its maker is about to lock
+    with folders.make_temporary_folder(tmp_path) as folder:
         for each in (left, folder):
             os.utime(each, (0, 0))
-        assert folders.sweep(tmp_path) == 1
+        assert folders.sweep_folders(tmp_path) == 1
         assert list(tmp_path.iterdir()) == [folder]
     assert list(tmp_path.iterdir()) == []
 
@@ -38,5 +38,5 @@ def test_a_file_of_a_task_that_was_not_committed_is_in_no_manifest(tmp_path: Pat
     for folder in (tmp_path / "__noetl_day=1", late):
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"x": [1]}), folder / "part-00000-a.parquet")
-    (found,) = writing._files(tmp_path)
+    (found,) = writing._describe_files(tmp_path)
     assert Path(found["path"]).parent == tmp_path / "__noetl_day=1"

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from noetl.spark.idle import EVERY, PATIENCE, Idle
+from noetl.spark.idle import DAEMON_IDLE_S, SWEEP_INTERVAL_S, IdleDaemons
 
 WAITS = "import sys; print(flush=True); sys.stdin.read()"
 FORKS = "import subprocess; child = subprocess.Popen(['cat']); print(flush=True); child.wait()"
@@ -36,12 +36,12 @@ def test_what_has_forked_nothing_for_a_while_is_ended(ending: ExitStack) -> None
     idle = started(ending, WAITS, "pyspark.daemon")
     other = started(ending, WAITS, "something")
     busy = started(ending, FORKS, "pyspark.daemon")
-    sweeps = Idle(os.getpid())
+    sweeps = IdleDaemons(os.getpid())
 
-    begin = 10 * EVERY
-    assert sweeps.sweep(begin) == []
-    assert sweeps.sweep(begin + PATIENCE - EVERY) == []
-    assert sweeps.sweep(begin + PATIENCE) == [idle.pid]
+    begin = 10 * SWEEP_INTERVAL_S
+    assert sweeps.end_idle(begin) == []
+    assert sweeps.end_idle(begin + DAEMON_IDLE_S - SWEEP_INTERVAL_S) == []
+    assert sweeps.end_idle(begin + DAEMON_IDLE_S) == [idle.pid]
     assert idle.wait(10) < 0
     assert other.poll() is None
     assert busy.poll() is None
@@ -50,7 +50,7 @@ def test_what_has_forked_nothing_for_a_while_is_ended(ending: ExitStack) -> None
 @pytest.mark.skipif(sys.platform != "linux", reason="where processes can be looked at")
 def test_looks_are_far_between(ending: ExitStack) -> None:
     started(ending, WAITS, "pyspark.daemon")
-    sweeps = Idle(os.getpid())
-    assert sweeps.sweep(PATIENCE) == []
-    assert sweeps.sweep(2 * PATIENCE - 1) == []
-    assert sweeps.sweep(2 * PATIENCE) == []  # a moment after the last one
+    sweeps = IdleDaemons(os.getpid())
+    assert sweeps.end_idle(DAEMON_IDLE_S) == []
+    assert sweeps.end_idle(2 * DAEMON_IDLE_S - 1) == []
+    assert sweeps.end_idle(2 * DAEMON_IDLE_S) == []  # a moment after the last one

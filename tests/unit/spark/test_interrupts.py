@@ -9,7 +9,7 @@ import pytest
 
 from noetl.spark.inline import InlinePython
 from noetl.spark.interrupts import run_interruptible
-from noetl.tools.port import silent
+from noetl.tools.port import discard_log
 from tests.waiting import comes
 
 FOREVER = """
@@ -87,6 +87,8 @@ def test_an_error_of_the_function_reaches_its_caller() -> None:
     ("code", "file"), [(FOREVER, "begun"), (CATCHES_ALL, "caught")], ids=["endless", "catches all"]
 )
 def test_code_of_a_task_ends_with_its_caller(tmp_path: Any, code: str, file: str) -> None:
-    work = InlinePython().run_many({"code": code}, [{"folder": str(tmp_path)}], lambda nth: silent)
+    work = InlinePython().run_many(
+        {"code": code}, [{"folder": str(tmp_path)}], lambda nth: discard_log
+    )
     asyncio.run(_cancel_when((tmp_path / "begun").exists, work))
     assert (tmp_path / file).exists()

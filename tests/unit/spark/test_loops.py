@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.cli.language import load_or_raise
+from noetl.cli.language import check_playbook_or_raise
 from noetl.model.codec import encode
 from noetl.model.commands import Command, Scope
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
-from noetl.pipeline.spread import plan_of
+from noetl.pipeline.spread import make_portable_plan
 from noetl.playbook.plan import compile_plan
-from noetl.spark.entry import row_schema
+from noetl.spark.entry import choose_row_schema
 from noetl.spark.inline import InlinePython
-from noetl.spark.loops import MOST_SHARDS, LoopDivision, cut
-from noetl.spark.task import shards
+from noetl.spark.loops import MAX_SHARDS, LoopDivision, divide_loop
+from noetl.spark.task import run_numbered_shards
 from noetl.tools.python import Python
 from tests.play import workflow
 from tests.unit.tools.calls import call, closing
@@ -37,13 +37,13 @@ from tests.unit.tools.calls import run as play
         (1_000, 90, None, True, LoopDivision(90, 12, 250)),
         (1_000, None, 100, False, LoopDivision(63, 16, 25)),
         (1_000, None, 2, False, LoopDivision(500, 2, 1)),  # no more at once than the loop allows
-        (100_000_000, 10, None, True, LoopDivision(100_000, MOST_SHARDS, 250)),
+        (100_000_000, 10, None, True, LoopDivision(100_000, MAX_SHARDS, 250)),
     ],
 )
 def test_how_a_loop_is_divided(
     size: int, chunk: int | None, window: int | None, cheap: bool, expected: LoopDivision
 ) -> None:
-    found = cut(size, chunk, window, cheap=cheap, cores=4)
+    found = divide_loop(size, chunk, window, cheap=cheap, cores=4)
     assert found == expected
     assert found.chunk * found.shards >= size > found.chunk * (found.shards - 1)
 
@@ -59,7 +59,7 @@ def test_how_a_loop_is_divided(
 def test_a_window_holds_on_a_cluster_of_any_size(
     window: int | None, expected: LoopDivision
 ) -> None:
-    found = cut(1_000_000, None, window, cheap=False, cores=4, here=False)
+    found = divide_loop(1_000_000, None, window, cheap=False, cores=4, here=False)
     assert found == expected
     assert window is None or found.shards * found.together <= window
 
@@ -105,7 +105,9 @@ def run_shards(
     tmp_path: Path, steps: str, parts: int = 3
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of all shards of a collection of twelve, and what the tasks say of them."""
-    plan = compile_plan(load_or_raise(workflow(steps, workload={"rows": []}), "test"), "hash")
+    plan = compile_plan(
+        check_playbook_or_raise(workflow(steps, workload={"rows": []}), "test"), "hash"
+    )
     command = Command(
         command_id=CommandId("c"), execution_id=ExecutionId("1"), playbook="hash", step="each", kind="chunk", size=12,
         activation=ActivationId("a"), scope=Scope(results={"factor": Envelope(status="ok")}),
@@ -113,7 +115,7 @@ def run_shards(
     (tmp_path / "told").mkdir()
     pq.write_table(pa.table({"n": range(12)}), tmp_path / "in.parquet", row_group_size=5)
     given = {
-        "plan": pickle.dumps(plan_of(plan, "each")),
+        "plan": pickle.dumps(make_portable_plan(plan, "each")),
         "command": encode(command),
         "known": encode({"factor": {"value": 10}}),
     }
@@ -125,11 +127,11 @@ def run_shards(
     numbers = pa.RecordBatch.from_pydict({"id": range(parts)})
     found = [
         json.loads(text)
-        for batch in shards(work, [numbers])
+        for batch in run_numbered_shards(work, [numbers])
         for text in batch.column("told").to_pylist()
     ]
     tables = [pq.read_table(each["file"]["path"]) for each in found]
-    assert all(table.schema.equals(row_schema(work)) for table in tables)
+    assert all(table.schema.equals(choose_row_schema(work)) for table in tables)
     assert [json.loads((tmp_path / "told" / str(n)).read_text()) for n in range(parts)] == [
         f["items"] for f in found
     ]

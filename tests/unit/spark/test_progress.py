@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from noetl.spark.progress import BETWEEN, ProgressMetrics, progress
+from noetl.spark.progress import SPARK_PROGRESS_INTERVAL_S, ProgressMetrics, describe_progress
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Stage:
     ],
 )
 def test_progress_is_told_in_a_few_words(stages: list[Stage], said: str) -> None:
-    assert progress(stages) == said
+    assert describe_progress(stages) == said
 
 
 def test_a_line_now_and_then_and_the_sums_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,11 +36,11 @@ def test_a_line_now_and_then_and_the_sums_at_the_end(monkeypatch: pytest.MonkeyP
     metrics = ProgressMetrics(said.append)
     for over in range(4):
         metrics([Stage(4, over, 10)], 1, "op", False)
-        now[0] += BETWEEN / 2
+        now[0] += SPARK_PROGRESS_INTERVAL_S / 2
     metrics(None, 0, "op", False)
     metrics([Stage(4, 4, 10)], 0, "op", True)
     assert said == ["0/4 tasks, 10 B read", "2/4 tasks, 10 B read"]
-    assert metrics.told() == {"stages": 1, "tasks": 4, "bytes_read": 10, "operation": "op"}
+    assert metrics.make_sums() == {"stages": 1, "tasks": 4, "bytes_read": 10, "operation": "op"}
 
 
 def test_whoever_is_told_may_be_gone() -> None:

@@ -6,15 +6,15 @@ from uuid import uuid4
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.spark.profiles import SparkUnavailable, shown
-from noetl.spark.reaching import version_at
+from noetl.spark.profiles import SparkUnavailable, hide_token
+from noetl.spark.reaching import read_server_version
 
 
 def test_a_server_that_is_not_there_is_said_at_once() -> None:
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(SparkUnavailable, match="does not answer"):
-            version_at(f"sc://127.0.0.1:{taken.getsockname()[1]}", str(uuid4()))
+            read_server_version(f"sc://127.0.0.1:{taken.getsockname()[1]}", str(uuid4()))
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ def test_a_server_that_is_not_there_is_said_at_once() -> None:
 )
 def test_what_is_no_address_is_said_without_its_token(url: str) -> None:
     with pytest.raises(InvalidInput, match="not an address") as refused:
-        version_at(url, str(uuid4()))
-    assert "secret" not in f"{refused.value}{shown(url)}"
+        read_server_version(url, str(uuid4()))
+    assert "secret" not in f"{refused.value}{hide_token(url)}"

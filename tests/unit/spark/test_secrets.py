@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from noetl.model.ids import ExecutionId
-from noetl.pipeline.failures import Failing
-from noetl.pipeline.keychain import Handle, Keychain, KeychainLookup
+from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.keychain import Keychain, KeychainLookup, SecretHandle
 from noetl.pipeline.redaction import Redactor
 from noetl.playbook.model import KeychainEntry
-from noetl.spark.secrets import AskedKeychain, RedactedStdout, answering
-from noetl.spark.tickets import issued
+from noetl.spark.secrets import RedactedStdout, TicketKeychain, make_secret_answerer
+from noetl.spark.tickets import issue_ticket
 from noetl.tools.credentials import MemoryCredentials
 from noetl.tools.port import Call, CallIdentity
 
@@ -40,33 +40,33 @@ class Counted(MemoryCredentials):
         return await super().get(name)
 
 
-def in_a_task(use: Callable[[AskedKeychain], Awaitable[None]]) -> Counter[str]:
+def in_a_task(use: Callable[[TicketKeychain], Awaitable[None]]) -> Counter[str]:
     """With the keychain of a task; what its worker was asked for."""
     credentials = Counted()
     ours = Keychain(ENTRIES, credentials, step="each")
     call = Call(
         config={}, input={}, key="k", identity=CallIdentity(ExecutionId("1"), "each", "loop"),
-        secret=ours.secret_of, credential=ours.entry,
+        secret=ours.resolve_guarded, credential=ours.resolve_entry,
     )  # fmt: skip
 
     async def asked() -> None:
-        async with issued(answering(call)) as ticket:
-            await use(AskedKeychain(ticket, ENTRIES, None, Redactor(), "each"))
+        async with issue_ticket(make_secret_answerer(call)) as ticket:
+            await use(TicketKeychain(ticket, ENTRIES, None, Redactor(), "each"))
 
     asyncio.run(asked())
     return credentials.asked
 
 
 def test_entries_credentials_and_handles_are_those_of_the_worker() -> None:
-    async def use(chain: AskedKeychain) -> None:
-        assert (await chain.auth("api"))["token"] == TOKEN
-        assert await chain.auth("pg") == {"user": "u", "password": "tiger-lily"}
+    async def use(chain: TicketKeychain) -> None:
+        assert (await chain.resolve_auth("api"))["token"] == TOKEN
+        assert await chain.resolve_auth("pg") == {"user": "u", "password": "tiger-lily"}
         await chain.load(KeychainLookup("fixed"))
-        assert chain.member("fixed") == {"host": "example", "token": TOKEN}
-        await chain.load(Handle("pg", None))
-        assert chain.secret("pg", None)["user"] == "u"
+        assert chain.read_member("fixed") == {"host": "example", "token": TOKEN}
+        await chain.load(SecretHandle("pg", None))
+        assert chain.get_secret("pg", None)["user"] == "u"
         assert (
-            chain.redactor.text(f"{TOKEN} tiger-lily example")
+            chain.redactor.redact_text(f"{TOKEN} tiger-lily example")
             == "***api.token*** ***pg.password*** example"
         )
 
@@ -74,17 +74,17 @@ def test_entries_credentials_and_handles_are_those_of_the_worker() -> None:
 
 
 def test_items_side_by_side_ask_once() -> None:
-    async def use(chain: AskedKeychain) -> None:
-        await asyncio.gather(*(chain.auth("pg") for _ in range(20)))
+    async def use(chain: TicketKeychain) -> None:
+        await asyncio.gather(*(chain.resolve_auth("pg") for _ in range(20)))
 
     assert in_a_task(use) == {"pg": 1}
 
 
 @pytest.mark.parametrize("name", ["lost", "nobodys"])
 def test_what_is_missing_is_a_failure_of_the_item(name: str) -> None:
-    async def use(chain: AskedKeychain) -> None:
-        with pytest.raises(Failing) as failing:
-            await chain.auth(name)
+    async def use(chain: TicketKeychain) -> None:
+        with pytest.raises(TaskFailed) as failing:
+            await chain.resolve_auth(name)
         assert failing.value.failure.code == "CREDENTIAL_MISSING"
         assert "there is no credential 'nobodys'" in failing.value.failure.message
 
@@ -92,9 +92,9 @@ def test_what_is_missing_is_a_failure_of_the_item(name: str) -> None:
 
 
 def test_a_worker_that_is_gone_is_a_failure_that_may_be_tried_again() -> None:
-    chain = AskedKeychain(f"127.0.0.1:1:{'A' * 43}=", ENTRIES, None, Redactor(), "each")
-    with pytest.raises(Failing) as failing:
-        asyncio.run(chain.auth("pg"))
+    chain = TicketKeychain(f"127.0.0.1:1:{'A' * 43}=", ENTRIES, None, Redactor(), "each")
+    with pytest.raises(TaskFailed) as failing:
+        asyncio.run(chain.resolve_auth("pg"))
     assert (failing.value.failure.code, failing.value.failure.retryable) == (
         "CREDENTIAL_UNAVAILABLE",
         True,
@@ -103,6 +103,6 @@ def test_a_worker_that_is_gone_is_a_failure_that_may_be_tried_again() -> None:
 
 def test_prints_hide_what_the_task_knows() -> None:
     redactor, out = Redactor(), io.StringIO()
-    redactor.credential("api", {"token": TOKEN})
+    redactor.register_credential("api", {"token": TOKEN})
     print("the token is", TOKEN, file=RedactedStdout(out, redactor))
     assert out.getvalue() == "the token is ***api.token***\n"

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.playbook.templates import render_marked
-from noetl.spark.statements import SparkStatement, expressions, statements
+from noetl.spark.statements import SparkStatement, parse_spark_expressions, parse_spark_sql
 from noetl.tools.sql import SqlError
 
 HOSTILE = "x' or \"1\" = `1` \\' -- ; drop table users /*"
 
 
 def read(template: str, **names: Any) -> list[tuple[str, list[Any]]]:
-    found = statements(*render_marked(template, names))
+    found = parse_spark_sql(*render_marked(template, names))
     return [(" ".join(each.text.split()), list(each.values.values())) for each in found]
 
 
@@ -72,15 +72,15 @@ def test_what_cannot_be_a_parameter_is_refused(template: str, value: Any, code: 
     ),
 )
 def test_no_value_becomes_text(value: str, template: str) -> None:
-    (one,) = statements(*render_marked(template, {"x": value}))
-    plain = statements(*render_marked(template, {"x": "plain"}))[0]
+    (one,) = parse_spark_sql(*render_marked(template, {"x": value}))
+    plain = parse_spark_sql(*render_marked(template, {"x": "plain"}))[0]
     assert one.text == plain.text
     assert list(one.values.values()) in ([value], [])
 
 
 def test_nothing_is_no_statement() -> None:
-    assert statements(" ; -- nothing\n ;") == []
-    assert statements("select 1") == [SparkStatement("select 1", {})]
+    assert parse_spark_sql(" ; -- nothing\n ;") == []
+    assert parse_spark_sql("select 1") == [SparkStatement("select 1", {})]
 
 
 def test_a_hint_is_no_comment() -> None:
@@ -123,5 +123,5 @@ def test_a_value_that_would_be_a_name_is_refused(template: str) -> None:
 
 
 def test_an_expression_may_begin_with_a_value() -> None:
-    [found] = expressions(*render_marked("{{ x }} < total", {"x": 1}))
+    [found] = parse_spark_expressions(*render_marked("{{ x }} < total", {"x": 1}))
     assert (found.text, found.values) == (":noetl_1  < total", {"noetl_1": 1})

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from noetl.model.errors import Failure, StoreUnavailable
-from noetl.spark.profiles import profile
-from noetl.spark.tickets import LOOPBACK, TicketRefused, ask, facing, issued
+from noetl.spark.profiles import parse_profile
+from noetl.spark.tickets import LOOPBACK, TicketRefused, ask_ticket, find_own_host, issue_ticket
 
 
 async def answer(question: dict[str, Any]) -> Any:
@@ -25,33 +25,33 @@ async def answer(question: dict[str, Any]) -> Any:
 
 def test_whoever_has_a_ticket_is_answered_until_the_command_ends() -> None:
     async def asked() -> str:
-        async with issued(answer) as ticket:
-            told = await asyncio.to_thread(ask, ticket, name="pg", n=1)
+        async with issue_ticket(answer) as ticket:
+            told = await asyncio.to_thread(ask_ticket, ticket, name="pg", n=1)
             assert told == {"password": "xyzzy", "asked": {"name": "pg", "n": 1}}
             with pytest.raises(TicketRefused, match="there is none") as refused:
-                await asyncio.to_thread(ask, ticket, name="another")
+                await asyncio.to_thread(ask_ticket, ticket, name="another")
             assert (refused.value.failure.code, refused.value.failure.kind) == (
                 "CREDENTIAL_MISSING",
                 "auth",
             )
             with pytest.raises(TicketRefused, match="the store is away") as refused:
-                await asyncio.to_thread(ask, ticket, name="away")
+                await asyncio.to_thread(ask_ticket, ticket, name="away")
             assert refused.value.failure.retryable
             assert "xyzzy" not in ticket
         return ticket
 
     ticket = asyncio.run(asked())
     with pytest.raises(OSError, match="refused"):
-        ask(ticket, name="pg")
+        ask_ticket(ticket, name="pg")
 
 
 def test_nobody_else_is_answered() -> None:
     async def asked() -> None:
-        async with issued(answer) as ticket:
+        async with issue_ticket(answer) as ticket:
             host, port, _ = ticket.rsplit(":", 2)
             forged = f"{host}:{port}:{base64.urlsafe_b64encode(os.urandom(32)).decode()}"
             with pytest.raises(ConnectionError):
-                await asyncio.to_thread(ask, forged, name="pg")
+                await asyncio.to_thread(ask_ticket, forged, name="pg")
             for noise in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, b"\0\0\0\4abcd"):
                 assert await asyncio.to_thread(_sent, host, int(port), noise) == b""
 
@@ -69,7 +69,7 @@ def test_nothing_passes_in_clear() -> None:
     seen = bytearray()
 
     async def asked() -> None:
-        async with issued(answer) as ticket:
+        async with issue_ticket(answer) as ticket:
             host, port, key = ticket.rsplit(":", 2)
 
             async def between(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -84,7 +84,7 @@ def test_nothing_passes_in_clear() -> None:
 
             server = await asyncio.start_server(between, LOOPBACK, 0)
             through = f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}:{key}"
-            assert (await asyncio.to_thread(ask, through, name="pg"))["password"] == "xyzzy"
+            assert (await asyncio.to_thread(ask_ticket, through, name="pg"))["password"] == "xyzzy"
             server.close()
 
     asyncio.run(asked())
@@ -97,4 +97,4 @@ def test_nothing_passes_in_clear() -> None:
     "where", ["local", "sc://localhost:15002/;token=x", "cluster:spark://127.0.0.1:7077"]
 )
 def test_executors_of_this_machine_are_met_on_loopback(where: str) -> None:
-    assert facing(profile(where)) == LOOPBACK
+    assert find_own_host(parse_profile(where)) == LOOPBACK

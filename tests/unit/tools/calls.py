@@ -6,7 +6,7 @@ from typing import Any
 
 from noetl.model.ids import ExecutionId
 from noetl.playbook.expressions import WORKER_LIMITS
-from noetl.playbook.templates import Marked, render_marked, render_value
+from noetl.playbook.templates import MarkedValue, render_marked, render_value
 from noetl.results.tables import EncodedTable
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Rows, Success, Tool
 
@@ -28,7 +28,7 @@ class Scope:
     async def rows(self, template: Any) -> Any:
         return template if isinstance(template, Rows) else render_value(template, self._names)
 
-    async def marked(self, template: str) -> tuple[str, list[Marked]]:
+    async def marked(self, template: str) -> tuple[str, list[MarkedValue]]:
         return render_marked(template, self._names, limits=WORKER_LIMITS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.http import Http, credentials, kind_of, retry_after
+from noetl.tools.http import Http, classify_status, make_auth_headers, parse_retry_after
 from noetl.tools.port import Outcome
 from tests.unit.tools.calls import call, closing, failure, run, value
 
@@ -158,7 +158,7 @@ def test_an_answer_is_decoded_by_what_it_says_it_is(path: str, data: Any) -> Non
     ],
 )  # fmt: skip
 def test_anything_but_2xx_is_a_failure_of_a_kind(status: int, kind: str, retryable: bool) -> None:
-    assert kind_of(status) == (kind, retryable)
+    assert classify_status(status) == (kind, retryable)
     found, server = outcome(f"/status/{status}?token=x")
     error = failure(found)
     assert (error.code, error.kind, error.retryable, error.http_status) == (
@@ -319,7 +319,7 @@ def test_a_header_of_the_author_wins() -> None:
 
 def test_a_credential_without_anything_to_show_is_refused() -> None:
     assert failure(outcome("/json", auth={"host": "x"})[0]).code == "AUTH_INVALID"
-    assert credentials(None) == {}
+    assert make_auth_headers(None) == {}
 
 
 def test_the_workers_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +328,7 @@ def test_the_workers_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:
-    assert retry_after("3.5") == 3.5
-    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
-    assert (retry_after("Wed, 21 Oct 2099 07:28:00 GMT") or 0) > 1_000_000
-    assert retry_after("soon") is None
+    assert parse_retry_after("3.5") == 3.5
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert (parse_retry_after("Wed, 21 Oct 2099 07:28:00 GMT") or 0) > 1_000_000
+    assert parse_retry_after("soon") is None

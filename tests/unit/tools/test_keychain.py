@@ -14,15 +14,20 @@ from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure, InvalidInput, NotFound
 from noetl.model.ids import CommandId
-from noetl.pipeline.failures import Failing
+from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.keychain import Keychain
-from noetl.pipeline.redaction import Clean, Redactor
+from noetl.pipeline.redaction import RedactingFilter, Redactor
 from noetl.playbook.expressions import NeedsData
 from noetl.playbook.model import KeychainEntry
 from noetl.playbook.templates import render_value
-from noetl.tools.credentials import EnvCredentials, FirstOf, MemoryCredentials, from_environment
-from noetl.tools.managers import Managers, SecretFiles
-from noetl.tools.oauth import Tokens
+from noetl.tools.credentials import (
+    ChainedCredentials,
+    EnvCredentials,
+    MemoryCredentials,
+    read_variable,
+)
+from noetl.tools.managers import SecretFiles, SecretManagers
+from noetl.tools.oauth import TokenCache
 from noetl.tools.port import Failed, Success
 from tests.api.process import Api
 
@@ -53,7 +58,7 @@ class SlowCredentials(MemoryCredentials):
 
 
 def refused(chain: Keychain, template: str) -> str:
-    with pytest.raises(Failing) as failing:
+    with pytest.raises(TaskFailed) as failing:
         rendered(chain, template)
     return failing.value.failure.code
 
@@ -71,7 +76,9 @@ def test_credentials_of_the_environment() -> None:
     )
     assert asyncio.run(known.get("my-db")) == {"user": "u"}
     assert asyncio.run(known.get("key")) == {"value": "k"}
-    assert asyncio.run(FirstOf([MemoryCredentials(), known]).get("key")) == {"value": "k"}
+    assert asyncio.run(ChainedCredentials([MemoryCredentials(), known]).get("key")) == {
+        "value": "k"
+    }
     with pytest.raises(NotFound):
         asyncio.run(known.get("other"))
     with pytest.raises(InvalidInput):
@@ -79,11 +86,11 @@ def test_credentials_of_the_environment() -> None:
 
 
 def test_the_workers_settings_are_not_for_playbooks() -> None:
-    assert from_environment("API_KEY", {"API_KEY": "k"}) == "k"
+    assert read_variable("API_KEY", {"API_KEY": "k"}) == "k"
     with pytest.raises(InvalidInput):
-        from_environment("NOETL_DB_URL", {"NOETL_DB_URL": "x"})
+        read_variable("NOETL_DB_URL", {"NOETL_DB_URL": "x"})
     with pytest.raises(NotFound):
-        from_environment("API_KEY", {})
+        read_variable("API_KEY", {})
 
 
 # ---- the keychain ------------------------------------------------------------------------------------------------------
@@ -134,12 +141,12 @@ def test_auth_is_an_entry_a_credential_or_a_map() -> None:
     chain = keychain(
         {"name": "e", "kind": "static", "map": {"token": "t"}}, stored={"password": "p"}
     )
-    assert asyncio.run(chain.auth("e")) == {"token": "t"}
-    assert asyncio.run(chain.auth("stored")) == {"password": "p"}
-    assert asyncio.run(chain.auth({"token": "x"})) == {"token": "x"}
-    assert asyncio.run(chain.auth(None)) is None
-    with pytest.raises(Failing):
-        asyncio.run(chain.auth("nobody"))
+    assert asyncio.run(chain.resolve_auth("e")) == {"token": "t"}
+    assert asyncio.run(chain.resolve_auth("stored")) == {"password": "p"}
+    assert asyncio.run(chain.resolve_auth({"token": "x"})) == {"token": "x"}
+    assert asyncio.run(chain.resolve_auth(None)) is None
+    with pytest.raises(TaskFailed):
+        asyncio.run(chain.resolve_auth("nobody"))
 
 
 def test_the_whole_keychain_is_never_a_value() -> None:
@@ -152,7 +159,7 @@ def test_the_whole_keychain_is_never_a_value() -> None:
 
 def redactor() -> Redactor:
     made = Redactor()
-    made.credential(
+    made.register_credential(
         "db", {"host": "localhost", "user": "ann", "password": SECRET, "port": 5432, "pin": "1234"}
     )
     return made
@@ -166,7 +173,7 @@ def redactor() -> Redactor:
     ],
 )  # fmt: skip
 def test_a_secret_is_found_in_its_forms(shown: str) -> None:
-    cleaned = redactor().text(f"before {shown} after")
+    cleaned = redactor().redact_text(f"before {shown} after")
     assert "***db" in cleaned
     assert not any(
         part in cleaned for part in (SECRET, "lily", base64.b64encode(SECRET.encode()).decode()[:8])
@@ -175,38 +182,38 @@ def test_a_secret_is_found_in_its_forms(shown: str) -> None:
 
 def test_a_secret_that_is_a_key_is_found_too() -> None:
     value = {"a": [{SECRET: 1, "b": 2}]}
-    assert redactor().value(value, payload=True) == {"a": [{"***db.password***": 1, "b": 2}]}
+    assert redactor().redact_value(value, payload=True) == {"a": [{"***db.password***": 1, "b": 2}]}
     event = e.CommandCompleted(
         command_id=CommandId("c"),
         attempt=1,
         result=Envelope(status="ok", context=value),
         set={"ctx.z": value},
     )
-    found = redactor().struct(event)
+    found = redactor().redact_event_fields(event)
     assert found.set == {"ctx.z": {"a": [{"***db.password***": 1, "b": 2}]}}
     assert found.result.context == found.set["ctx.z"]
 
 
 def test_what_is_not_secret_stays() -> None:
-    assert redactor().text("ann at localhost:5432") == "ann at localhost:5432"
-    assert redactor().value({"user": "ann", "n": 5432}) == {"user": "ann", "n": 5432}
+    assert redactor().redact_text("ann at localhost:5432") == "ann at localhost:5432"
+    assert redactor().redact_value({"user": "ann", "n": 5432}) == {"user": "ann", "n": 5432}
 
 
 def test_a_short_secret_does_not_damage_data() -> None:
-    assert redactor().value(["1234"], payload=True) == ["1234"]
-    assert redactor().text("pin 1234") == "pin ***db.pin***"
+    assert redactor().redact_value(["1234"], payload=True) == ["1234"]
+    assert redactor().redact_text("pin 1234") == "pin ***db.pin***"
 
 
 def test_outcomes_and_logs_are_cleaned() -> None:
     cleaner, lines = redactor(), []
-    failed = cleaner.outcome(
+    failed = cleaner.redact_outcome(
         Failed(
             Failure(code="X", message=f"no {SECRET}", detail={"a": [SECRET]}),
             {"http": {"u": SECRET}},
         )
     )
-    done = cleaner.outcome(Success({"rows": [{"a": SECRET}]}, {"py": 1}))
-    cleaner.log(lambda *line: lines.append(line))("stdout", f"<{SECRET}>")
+    done = cleaner.redact_outcome(Success({"rows": [{"a": SECRET}]}, {"py": 1}))
+    cleaner.redact_log(lambda *line: lines.append(line))("stdout", f"<{SECRET}>")
     assert SECRET not in repr((failed, done, lines))
     assert isinstance(done, Success)
     assert done.value == {"rows": [{"a": "***db.password***"}]}
@@ -214,13 +221,13 @@ def test_outcomes_and_logs_are_cleaned() -> None:
 
 def test_an_event_keeps_what_makes_it_that_event() -> None:
     cleaner = Redactor()
-    cleaner.secret("x", "load_orders")
+    cleaner.register_secret("x", "load_orders")
     event = e.TaskDone(
         command_id=CommandId("load_orders"), attempt=1, task="load_orders", run=1, goto=1, step="load_orders",
         result=Envelope(status="ok", context={"said": "load_orders", "uri": "noetl://execution/1/result/load_orders/k"}),
         set={"ctx.a": {"task": "load_orders"}},
     )  # fmt: skip
-    clean = cleaner.struct(event)
+    clean = cleaner.redact_event_fields(event)
     assert (clean.command_id, clean.task, clean.step, clean.key) == (
         "load_orders",
         "load_orders",
@@ -236,7 +243,7 @@ def test_an_event_keeps_what_makes_it_that_event() -> None:
 
 def test_log_records_are_cleaned(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("noetl.test_keychain")
-    logger.addFilter(Clean(redactor()))
+    logger.addFilter(RedactingFilter(redactor()))
     with caplog.at_level("INFO"):
         try:
             raise ValueError(SECRET)
@@ -253,14 +260,14 @@ TOKEN = "{{ keychain.crm.token }}"
 
 
 def by_oauth(
-    url: str, tokens: Tokens | None = None, fields: dict[str, Any] | None = None, **more: Any
+    url: str, tokens: TokenCache | None = None, fields: dict[str, Any] | None = None, **more: Any
 ) -> Keychain:
     entry = KeychainEntry(name="crm", kind="oauth2", credential="client", url=url, **more)
     return Keychain([entry], MemoryCredentials({"client": fields or CLIENT}), tokens=tokens)
 
 
 def test_a_token_is_asked_for_once_and_kept_while_it_lasts(api: Api) -> None:
-    tokens, url = Tokens(), f"{api.url}/oauth/600/token"
+    tokens, url = TokenCache(), f"{api.url}/oauth/600/token"
     first = rendered(by_oauth(url, tokens, scope="read"), TOKEN)
     assert first.startswith("corpus-secret-client_credentials-read-")
     assert rendered(by_oauth(url, tokens, scope="read"), "{{ keychain.crm.value }}") == first
@@ -272,7 +279,7 @@ def test_a_token_is_asked_for_once_and_kept_while_it_lasts(api: Api) -> None:
 def test_a_token_that_ends_soon_is_asked_for_again(
     api: Api, lasts: int, more: dict[str, Any]
 ) -> None:
-    tokens, url = Tokens(), f"{api.url}/oauth/{lasts}/token"
+    tokens, url = TokenCache(), f"{api.url}/oauth/{lasts}/token"
     assert rendered(by_oauth(url, tokens, **more), TOKEN) != rendered(
         by_oauth(url, tokens, **more), TOKEN
     )
@@ -288,7 +295,7 @@ def test_a_token_that_is_refused_says_why_and_no_secret(api: Api) -> None:
     chain = by_oauth(
         f"{api.url}/oauth/600/token", fields={"client_id": "me", "client_secret": "another-one"}
     )
-    with pytest.raises(Failing) as failing:
+    with pytest.raises(TaskFailed) as failing:
         rendered(chain, TOKEN)
     failure = failing.value.failure
     assert (failure.code, failure.retryable) == ("CREDENTIAL_INVALID", False)
@@ -305,7 +312,8 @@ def test_a_token_that_is_refused_says_why_and_no_secret(api: Api) -> None:
 
 def managed(known: dict[str, Any], **entry: Any) -> Keychain:
     return Keychain(
-        [KeychainEntry(name="vault", kind="secret_manager", **entry)], managers=Managers(known)
+        [KeychainEntry(name="vault", kind="secret_manager", **entry)],
+        managers=SecretManagers(known),
     )
 
 
@@ -316,7 +324,7 @@ def test_a_secret_manager_is_asked_by_the_names_of_the_map(tmp_path: Path) -> No
     files = SecretFiles({"NOETL_SECRETS_DIR": str(tmp_path)})
     chain = managed({"file": files}, map={"password": "db/password"})
     assert rendered(chain, "{{ keychain.vault.password }}") == "tiger lily"
-    assert "tiger lily" not in chain.redactor.text("it is tiger lily")
+    assert "tiger lily" not in chain.redactor.redact_text("it is tiger lily")
     assert (
         rendered(managed({"file": files}, credential="db/password"), "{{ keychain.vault.value }}")
         == "tiger lily"
@@ -339,6 +347,6 @@ def test_items_that_ask_for_an_entry_at_the_same_time_all_get_it() -> None:
     chain = Keychain([entry], SlowCredentials({"tokens": {"token": SECRET}}))
 
     async def asked() -> list[Any]:
-        return await asyncio.gather(*(chain.auth("api") for _ in range(3)))
+        return await asyncio.gather(*(chain.resolve_auth("api") for _ in range(3)))
 
     assert [fields["token"] for fields in asyncio.run(asked())] == [SECRET] * 3

@@ -9,9 +9,9 @@ from noetl.playbook.model import NoopTask, WorkbookCall
 from noetl.tools.noop import Noop
 from noetl.tools.playbook import PlaybookTool
 from noetl.tools.port import Call, CallIdentity, Failed, Suspend, Tool
-from noetl.tools.registry import Registry, default
+from noetl.tools.registry import Registry, make_registry
 from noetl.tools.wait import Wait
-from noetl.tools.workbook import called
+from noetl.tools.workbook import resolve_workbook_call
 
 
 def outcome(tool: Tool, config: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
@@ -56,16 +56,16 @@ def test_a_child_is_asked_for() -> None:
 
 def test_workbook_calls_are_followed_but_not_in_circles() -> None:
     call = WorkbookCall(name="t", task="a", input={"x": 1})
-    found = called(call, {"a": NoopTask(name="a", input={"x": 0, "y": 2})})
+    found = resolve_workbook_call(call, {"a": NoopTask(name="a", input={"x": 0, "y": 2})})
     assert not isinstance(found, Failure)
     assert (found.name, found.kind, found.input) == ("t", "noop", {"x": 1, "y": 2})
-    missing = called(call, {})
+    missing = resolve_workbook_call(call, {})
     assert isinstance(missing, Failure)
-    circle = called(call, {"a": WorkbookCall(name="a", task="a")})
+    circle = resolve_workbook_call(call, {"a": WorkbookCall(name="a", task="a")})
     assert isinstance(circle, Failure)
     assert circle.code == "WORKBOOK_CYCLE"
 
 
 def test_the_registry_knows_the_built_in_kinds_and_takes_others() -> None:
-    assert {"noop", "python", "wait", "playbook"} <= set(default().kinds)
+    assert {"noop", "python", "wait", "playbook"} <= set(make_registry().kinds)
     assert Registry([Noop()]).get("python") is None

@@ -215,9 +215,9 @@ def test_the_first_call_of_a_program_is_known_to_take_its_time() -> None:
 
 def test_cheap_calls_are_not_divided_among_children() -> None:
     async def test(tool: Python) -> list[Outcome]:
-        pool = tool._pool_here()
+        pool = tool._ensure_pool()
         pool.start()
-        pool.took(Program(PID), 1.0)
+        pool.record_duration(Program(PID), 1.0)
         return list(await asyncio.gather(*(code(tool, PID) for _ in range(20))))
 
     # the first finds nobody waiting and goes alone, the others share the next message

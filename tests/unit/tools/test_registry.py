@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from noetl.playbook.model import BUILT_IN
+from noetl.playbook.model import BUILT_IN_TASKS
 from noetl.playbook.plan import compile_plan
 from noetl.playbook.validation import load, load_or_raise
 from noetl.tools import registry
@@ -29,8 +29,8 @@ def test_a_tool_is_imported_when_it_is_first_used() -> None:
     code = """
 import sys
 import threading
-from noetl.tools.registry import default
-tools = default()
+from noetl.tools.registry import make_registry
+tools = make_registry()
 assert {"http", "postgres", "duckdb", "shell", "python", "secrets"} <= set(tools.kinds)
 heavy = {"httpx", "psycopg", "duckdb", "pyarrow"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
@@ -41,8 +41,8 @@ assert tools.get("postgres").kind == "postgres" and tools.get("postgres") is too
 
 
 def test_every_kind_is_one_of_the_language() -> None:
-    made = registry.built_in()
-    assert set(made) <= set(BUILT_IN)
+    made = registry.make_factories()
+    assert set(made) <= set(BUILT_IN_TASKS)
     assert {kind: make().kind for kind, make in made.items()} == {kind: kind for kind in made}
 
 
@@ -69,15 +69,17 @@ def test_tools_are_started_and_closed_with_the_worker() -> None:
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the example's package were installed."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
-    point = EntryPoint("checksum", "noetl_checksum:Checksum", registry.GROUP)
+    point = EntryPoint("checksum", "noetl_checksum:Checksum", registry.ENTRY_POINT_GROUP)
     monkeypatch.setattr(
-        registry, "entry_points", lambda group: [point] if group == registry.GROUP else []
+        registry,
+        "entry_points",
+        lambda group: [point] if group == registry.ENTRY_POINT_GROUP else [],
     )
 
 
 @pytest.mark.usefixtures("installed")
 def test_a_tool_from_outside_comes_by_entry_point(tmp_path: Path) -> None:
-    tool = registry.default().get("checksum")
+    tool = registry.make_registry().get("checksum")
     assert tool is not None
     file = tmp_path / "f"
     file.write_bytes(b"abc")
@@ -94,13 +96,13 @@ def test_a_tool_from_outside_comes_by_entry_point(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("installed")
 def test_its_fields_are_checked_and_its_playbook_runs() -> None:
     text = (EXAMPLE / "playbook.yml").read_text()
-    kinds = registry.models(registry.outside())
+    kinds = registry.list_config_models(registry.load_entry_point_tools())
     assert load(text, kinds=kinds).findings == []
     wrong = load(text.replace("algorithm: sha256", "algoritm: sha256"), kinds=kinds)
     assert any("algoritm" in str(finding) for finding in wrong.findings)
 
     plan = compile_plan(load_or_raise(text, kinds=kinds), "hash")
-    bench = Bench(more=registry.outside())
+    bench = Bench(more=registry.load_entry_point_tools())
     event: Any = run(
         bench.execute(plan, "sum", workload={"file": __file__})
     )  # in real time: it has a thread
@@ -111,7 +113,7 @@ def test_keys_that_are_equal_in_json_are_refused_of_a_tool_from_outside() -> Non
     tool = Scripted(lambda call: {"found": {1: "a", "1": "b"}}, kind="lookup")
     head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: outside}\nworkflow:\n"
     text = head + "- {step: s, tool: {kind: lookup}}\n"
-    plan = compile_plan(load_or_raise(text, kinds=registry.models([tool])), "hash")
+    plan = compile_plan(load_or_raise(text, kinds=registry.list_config_models([tool])), "hash")
     error = Bench(more=[tool]).run(plan).result.error
     assert error.code == "RESULT_NOT_JSON"
     assert "result['found'] has the keys 1 and '1', which are equal in JSON" in error.message
@@ -178,12 +180,12 @@ def test_a_tool_is_made_in_a_thread_of_its_own_when_it_is_loaded() -> None:
 
     async def loaded() -> Registry:
         registry = Registry(later={"noop": make})
-        assert registry.lacks("noop")
+        assert registry.is_unloaded("noop")
         await registry.load("noop")
         return registry
 
     registry = asyncio.run(loaded())
-    assert not registry.lacks("noop")
+    assert not registry.is_unloaded("noop")
     assert isinstance(registry.get("noop"), Noop)
     assert len(made_by) == 1
     assert made_by[0] != threading.main_thread().name
@@ -201,14 +203,14 @@ def test_what_cannot_be_made_says_so_when_it_is_asked_for() -> None:
 
 AFTER_LOADING = """
 import asyncio, sys
-from noetl.tools.registry import default
+from noetl.tools.registry import make_registry
 
 async def main():
-    registry = default()
+    registry = make_registry()
     await registry.load("postgres")
-    from noetl.tools.postgres_types import columns
+    from noetl.tools.postgres_types import make_conversions
     known = set(sys.modules)
-    columns(["n"], [(23, -1)], [[1, 2]])[0].array([1, 2])
+    make_conversions(["n"], [(23, -1)], [[1, 2]])[0].make_array([1, 2])
     print(sorted(set(sys.modules) - known))
 
 asyncio.run(main())

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noetl.tools.port import Outcome
-from noetl.tools.shell import Shell, referenced
+from noetl.tools.shell import Shell, replace_markers
 from tests.unit.tools.calls import call, closing, failure, run, value
 
 
@@ -107,10 +107,10 @@ def test_any_text_comes_back_unchanged(texts: list[str]) -> None:
 @given(st.text(alphabet="'\"`$(){}\\# \nab", max_size=30))
 def test_no_surroundings_make_a_value_code(around: str) -> None:
     """Whatever the script looks like, the value is not in it."""
-    from noetl.playbook.templates import Marked
+    from noetl.playbook.templates import MarkedValue
 
-    made, env = referenced(
-        f"{around}\ue0000\ue000{around}", [Marked("\ue0000\ue000", "$(evil)", "value")]
+    made, env = replace_markers(
+        f"{around}\ue0000\ue000{around}", [MarkedValue("\ue0000\ue000", "$(evil)", "value")]
     )
     assert "evil" not in made
     assert env == {"NOETL_VALUE_1": "$(evil)"}

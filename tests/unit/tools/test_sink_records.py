@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 
 from noetl.tools.sink import SinkTool
-from noetl.tools.sinks.records import BATCH, SinkColumn, SinkError, SinkTable, batches, name_parts
+from noetl.tools.sinks.records import (
+    SINK_BATCH_ROWS,
+    SinkColumn,
+    SinkError,
+    SinkTable,
+    read_record_batches,
+    split_table_name,
+)
 from tests.unit.tools.calls import call, failure
 
 
 def taken(value: Any) -> list[Any]:
     async def take() -> list[Any]:
-        return [batch async for batch in batches(value)]
+        return [batch async for batch in read_record_batches(value)]
 
     return asyncio.run(take())
 
@@ -51,8 +58,12 @@ def test_what_data_stands_for(value: Any, rows: list[Any]) -> None:
 
 
 def test_many_rows_come_in_batches_and_stored_ones_are_not_read_at_once() -> None:
-    assert [len(batch) for batch in taken([ROW] * (BATCH + 1))] == [BATCH, 1]
-    assert [len(batch) for batch in taken(Counted(2 * BATCH + 5))] == [BATCH, BATCH, 5]
+    assert [len(batch) for batch in taken([ROW] * (SINK_BATCH_ROWS + 1))] == [SINK_BATCH_ROWS, 1]
+    assert [len(batch) for batch in taken(Counted(2 * SINK_BATCH_ROWS + 5))] == [
+        SINK_BATCH_ROWS,
+        SINK_BATCH_ROWS,
+        5,
+    ]
 
 
 @pytest.mark.parametrize("value", [5, "text", [ROW, 5], [[ROW]]])
@@ -80,22 +91,22 @@ def test_what_is_no_record_is_named(value: Any) -> None:
     ],
 )
 def test_values_as_a_database_reads_them(column: SinkColumn, value: Any, text: str | None) -> None:
-    assert column.text(value) == text
+    assert column.format_value(value) == text
 
 
 def test_a_table_knows_its_columns_and_its_key() -> None:
     table = SinkTable("t", {name: SinkColumn(name, "text") for name in ("a", "b")})
-    assert [column.name for column in table.used([{"b": 1}, {"a": 2}], 0, ())] == ["b", "a"]
+    assert [column.name for column in table.find_columns([{"b": 1}, {"a": 2}], 0, ())] == ["b", "a"]
     with pytest.raises(SinkError, match=r"t has no column 'c', which rows\[11\] has; it has a, b"):
-        table.used([{"a": 1}, {"c": 2}], 10, ())
+        table.find_columns([{"a": 1}, {"c": 2}], 10, ())
     with pytest.raises(
         SinkError, match=r"rows\[1\] has no value for 'a', which is part of the key"
     ):
-        table.used([{"a": 1}, {"a": None}], 0, ["a"])
+        table.find_columns([{"a": 1}, {"a": None}], 0, ["a"])
     with pytest.raises(SinkError, match=r"rows\[0\] is an empty map"):
-        table.used([{}], 0, ())
+        table.find_columns([{}], 0, ())
     with pytest.raises(SinkError, match=r"t\.a: rows\[3\] holds the character zero"):
-        table.texts([{"a": "\0"}], [table.columns["a"]], 3)
+        table.format_rows([{"a": "\0"}], [table.columns["a"]], 3)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +119,7 @@ def test_a_table_knows_its_columns_and_its_key() -> None:
     ],
 )
 def test_names_of_tables(written: str, parts: list[str]) -> None:
-    assert name_parts(written) == parts
+    assert split_table_name(written) == parts
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.playbook.sqltext import inside, tokens
+from noetl.playbook.sqltext import tokenize_sql, unquote_token
 from noetl.playbook.templates import render_marked
 from noetl.results.values import to_json
-from noetl.tools.postgres import literal
-from noetl.tools.sql import SqlError, column_names, statements
+from noetl.tools.postgres import format_postgres_literal
+from noetl.tools.sql import SqlError, make_unique_names, parse_statements
 
 
 def sent(template: str, params: dict[str, Any] | None = None, **scope: Any) -> list[str]:
     text, marks = render_marked(template, scope)
-    found = statements(text, marks, params)
-    return [" ".join(statement.written(literal).split()) for statement in found]
+    found = parse_statements(text, marks, params)
+    return [
+        " ".join(statement.format_literals(format_postgres_literal).split()) for statement in found
+    ]
 
 
 def one(template: str, params: dict[str, Any] | None = None, **scope: Any) -> str:
@@ -98,11 +100,13 @@ def test_a_value_becomes_a_literal(template: str, query: str) -> None:
 )  # fmt: skip
 def test_a_value_in_a_body_is_a_literal_of_that_body(template: str, body: str) -> None:
     text, marks = render_marked(template, {"x": "O'B $$ $a$", "p": "5%"})
-    [found] = statements(text, marks)
+    [found] = parse_statements(text, marks)
     [literal_of_body] = [
-        token for token in tokens(found.written(literal)) if token.kind == "literal"
+        token
+        for token in tokenize_sql(found.format_literals(format_postgres_literal))
+        if token.kind == "literal"
     ]
-    assert inside(literal_of_body) == body
+    assert unquote_token(literal_of_body) == body
 
 
 def test_quotes_doubled_by_hand_are_not_stored() -> None:
@@ -120,17 +124,22 @@ def test_quotes_doubled_by_hand_are_not_stored() -> None:
 def test_a_secret_is_a_parameter() -> None:
     template = "SELECT '{{ keychain.k.v }}', {{ x }}; CREATE ROLE r PASSWORD '{{ keychain.k.v }}'"
     text, marks = render_marked(template, {"keychain": {"k": {"v": "hush"}}, "x": "a"})
-    select, create = statements(text, marks)
-    assert select.bound(literal) == ("SELECT  $1 ,  'a' ", ["hush"])
-    assert create.written(literal).strip() == "CREATE ROLE r PASSWORD 'hush'"
+    select, create = parse_statements(text, marks)
+    assert select.format_bound(format_postgres_literal) == ("SELECT  $1 ,  'a' ", ["hush"])
+    assert (
+        create.format_literals(format_postgres_literal).strip() == "CREATE ROLE r PASSWORD 'hush'"
+    )
 
 
 def test_an_error_shows_the_line_that_the_author_wrote() -> None:
     template = "select 1;\nselect '{{ x }}',\n  {{ x }}, nam from t"
     text, marks = render_marked(template, {"x": "a value that is long"})
-    [_, select] = statements(text, marks)
-    position = select.written(literal).index("nam") + 1
-    assert select.excerpt(position, literal) == "LINE 3:   {{ x }}, nam from t\n" + " " * 19 + "^"
+    [_, select] = parse_statements(text, marks)
+    position = select.format_literals(format_postgres_literal).index("nam") + 1
+    assert (
+        select.format_excerpt(position, format_postgres_literal)
+        == "LINE 3:   {{ x }}, nam from t\n" + " " * 19 + "^"
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +160,10 @@ def test_an_error_shows_the_line_that_the_author_wrote() -> None:
     ],
 )
 def test_statements_are_told_apart(text: str, expected: list[str]) -> None:
-    assert [statement.written(literal).strip() for statement in statements(text)] == expected
+    assert [
+        statement.format_literals(format_postgres_literal).strip()
+        for statement in parse_statements(text)
+    ] == expected
 
 
 @pytest.mark.parametrize(
@@ -199,38 +211,43 @@ def test_no_text_leaves_its_place(x: str, place: str) -> None:
     if "\0" in x or (place == '"{{ x }}"' and not x):
         return
     text, marks = render_marked(f"SELECT {place}; SELECT 2", {"x": x})
-    first, second = statements(text, marks)
-    assert second.written(literal).strip() == "SELECT 2"
-    [select, found] = [token for token in tokens(first.written(literal)) if token.kind != "comment"]
+    first, second = parse_statements(text, marks)
+    assert second.format_literals(format_postgres_literal).strip() == "SELECT 2"
+    [select, found] = [
+        token
+        for token in tokenize_sql(first.format_literals(format_postgres_literal))
+        if token.kind != "comment"
+    ]
     assert select.text == "SELECT"
     assert found.kind in ("literal", "name", "number", "escaped")
     if place in ("{{ x }}", "'{{ x }}'", '"{{ x }}"'):
-        assert inside(found) == x
+        assert unquote_token(found) == x
 
 
 @given(st.text(alphabet="'$ab;%\\ \n", max_size=20))
 def test_no_text_leaves_the_body_it_stands_in(x: str) -> None:
     template = "DO $a$ BEGIN IF '{{ x }}' <> {{ x }} THEN PERFORM 1; END IF; END $a$; SELECT 2"
     text, marks = render_marked(template, {"x": x})
-    do, select = statements(text, marks)
-    assert select.written(literal).strip() == "SELECT 2"
-    [_, body] = tokens(do.written(literal))
-    values = [token for token in tokens(inside(body)) if token.kind == "literal"]
-    assert [inside(value) for value in values] == [x, x]
+    do, select = parse_statements(text, marks)
+    assert select.format_literals(format_postgres_literal).strip() == "SELECT 2"
+    [_, body] = tokenize_sql(do.format_literals(format_postgres_literal))
+    values = [token for token in tokenize_sql(unquote_token(body)) if token.kind == "literal"]
+    assert [unquote_token(value) for value in values] == [x, x]
 
 
 @given(st.text(alphabet="'\"$a;-/*\\E \n\r", max_size=60))
 def test_any_text_is_split_once_and_for_all_or_refused(text: str) -> None:
     try:
-        found = statements(text)
+        found = parse_statements(text)
     except SqlError:
         return
     for statement in found:
-        assert [again.parts for again in statements(statement.written(literal))] == [
-            statement.parts
-        ]
+        assert [
+            again.parts
+            for again in parse_statements(statement.format_literals(format_postgres_literal))
+        ] == [statement.parts]
     if ";" not in text and found:
-        assert [statement.written(literal) for statement in found] == [text]
+        assert [statement.format_literals(format_postgres_literal) for statement in found] == [text]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +257,7 @@ def test_reading_takes_time_in_proportion(piece: str) -> None:
     def took(count: int) -> float:
         text, began = piece * count, time.process_time()
         with suppress(SqlError):
-            statements(text)
+            parse_statements(text)
         return time.process_time() - began
 
     assert min(took(8_000) for _ in range(3)) < 20 * min(took(2_000) for _ in range(3)) + 0.1
@@ -272,4 +289,4 @@ def test_values_become_json(value: Any, expected: Any) -> None:
 
 
 def test_columns_of_one_name_keep_their_values() -> None:
-    assert column_names(["a", "b", "a", "a"]) == ["a", "b", "a_2", "a_3"]
+    assert make_unique_names(["a", "b", "a", "a"]) == ["a", "b", "a_2", "a_3"]

@@ -22,14 +22,17 @@ def at(text: str, zone: str = "UTC") -> int:
 
 def told(expression: str, after: str, count: int, zone: str = BERLIN) -> list[str]:
     rule = Cron(expression, zone)
-    return [calendar.local(rule, slot) for slot in calendar.upcoming(rule, at(after, zone), count)]
+    return [
+        calendar.format_local_time(rule, slot)
+        for slot in calendar.list_upcoming_slots(rule, at(after, zone), count)
+    ]
 
 
 def test_an_interval_goes_on_from_where_it_was_made() -> None:
     rule = Every(15_000_000, anchor=7)
-    assert calendar.upcoming(rule, 7, 3) == [15_000_007, 30_000_007, 45_000_007]
-    assert calendar.following(rule, 15_000_006) == 15_000_007
-    assert calendar.following(rule, 15_000_007) == 30_000_007
+    assert calendar.list_upcoming_slots(rule, 7, 3) == [15_000_007, 30_000_007, 45_000_007]
+    assert calendar.find_next_slot(rule, 15_000_006) == 15_000_007
+    assert calendar.find_next_slot(rule, 15_000_007) == 30_000_007
 
 
 def test_cron_means_the_clock_of_its_zone() -> None:
@@ -87,7 +90,7 @@ def test_every_hour_is_every_real_hour_where_clocks_change() -> None:
 )
 def test_a_rule_that_cannot_be_is_refused_in_words(rule: Cron | Every, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
-        calendar.check(rule)
+        calendar.check_rule(rule)
 
 
 RULES = st.one_of(
@@ -107,13 +110,15 @@ def test_slots_are_the_same_wherever_one_begins_and_the_last_one_is_found(
     rule: Cron | Every, begin: int, seconds: int
 ) -> None:
     until = begin + seconds * 1_000_000
-    whole = list(takewhile(lambda slot: slot <= until, islice(calendar.slots(rule, begin), 300)))
+    whole = list(
+        takewhile(lambda slot: slot <= until, islice(calendar.iterate_slots(rule, begin), 300))
+    )
     assert whole == sorted(set(whole))
     if not whole:
         return
     by_steps, slot = [], begin
     for _ in whole:
-        slot = calendar.following(rule, slot)
+        slot = calendar.find_next_slot(rule, slot)
         by_steps.append(slot)
     assert by_steps == whole
-    assert calendar.last(rule, whole[0], whole[-1]) == whole[-1]
+    assert calendar.find_last_slot(rule, whole[0], whole[-1]) == whole[-1]

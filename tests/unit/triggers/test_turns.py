@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from noetl.model.ids import DEFAULT_TENANT
-from noetl.triggers.port import Due, Every, Schedule
-from noetl.triggers.turns import MOST, turn
+from noetl.triggers.port import DueSchedule, Every, Schedule
+from noetl.triggers.turns import MAX_TURN_SLOTS, decide_turn
 
 MINUTE = 60_000_000
 
@@ -21,7 +21,7 @@ def schedule(**fields: Any) -> Schedule:
 
 
 def at(row: Schedule, minute: float, *, busy: bool = False) -> tuple[list[float], Schedule]:
-    made = turn(Due(row, round(minute * MINUTE), busy))
+    made = decide_turn(DueSchedule(row, round(minute * MINUTE), busy))
     return [slot / MINUTE for slot in made.starts], made.after
 
 
@@ -48,7 +48,7 @@ def test_a_slot_that_is_hardly_late_was_not_missed(catch_up: str) -> None:
 
 def test_many_missed_slots_are_run_a_few_at_a_time() -> None:
     begun, after = at(schedule(catch_up="all"), 10_000)
-    assert (len(begun), after.next_at) == (MOST, (10 + MOST) * MINUTE)
+    assert (len(begun), after.next_at) == (MAX_TURN_SLOTS, (10 + MAX_TURN_SLOTS) * MINUTE)
 
 
 def test_a_slot_is_skipped_while_the_one_before_runs() -> None:
@@ -75,13 +75,13 @@ def test_a_slot_waits_while_the_one_before_runs_and_slots_keep_their_order() -> 
 def test_no_slot_is_lost_when_no_more_can_wait() -> None:
     row = schedule(overlap="queue", catch_up="all")
     _, full = at(row, 10_000, busy=True)
-    assert (len(full.waiting), full.next_at) == (MOST, (10 + MOST) * MINUTE)
-    assert turn(Due(full, 10_000 * MINUTE, True)).after == full
+    assert (len(full.waiting), full.next_at) == (MAX_TURN_SLOTS, (10 + MAX_TURN_SLOTS) * MINUTE)
+    assert decide_turn(DueSchedule(full, 10_000 * MINUTE, True)).after == full
     begun, seen = list[float](), full
-    for _ in range(3 * MOST):
+    for _ in range(3 * MAX_TURN_SLOTS):
         started, seen = at(seen, 10_000)
         begun += started
-    assert begun == [10 + number for number in range(3 * MOST)]
+    assert begun == [10 + number for number in range(3 * MAX_TURN_SLOTS)]
 
 
 def test_side_by_side_is_side_by_side() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from noetl.model.errors import NotFound, Unavailable, Unreached
-from noetl.worker.credentials import KEPT_FOR, MOST, StoredCredentials
+from noetl.worker.credentials import CACHE_TTL_S, MAX_CACHED_CREDENTIALS, StoredCredentials
 from tests.unit.pipeline.bench import virtually
 
 
@@ -18,7 +18,7 @@ class Desk:
         self.asked: list[str] = []
         self.down = False
 
-    async def credential(self, name: str) -> dict[str, Any]:
+    async def read_credential(self, name: str) -> dict[str, Any]:
         self.asked.append(name)
         if self.down:
             raise Unavailable("no server")
@@ -39,7 +39,7 @@ def test_a_credential_is_asked_for_once_in_a_while() -> None:
         found["password"] = "spoilt by a caller"
         assert await credentials.get("db") == {"password": "old"}
         desk.known["db"] = {"password": "new"}
-        await asyncio.sleep(KEPT_FOR - 0.1)
+        await asyncio.sleep(CACHE_TTL_S - 0.1)
         assert await credentials.get("db") == {"password": "old"}
         await asyncio.sleep(0.1)
         assert await credentials.get("db") == {"password": "new"}
@@ -60,7 +60,7 @@ def test_one_that_is_missing_is_asked_for_again_and_the_answer_says_what_to_do()
         desk.known["my-db"] = {"a": 1}
         assert await credentials.get("my-db") == {"a": 1}
         desk.down = True
-        await asyncio.sleep(KEPT_FOR)
+        await asyncio.sleep(CACHE_TTL_S)
         with pytest.raises(Unavailable):
             await credentials.get("my-db")
 
@@ -70,14 +70,14 @@ def test_one_that_is_missing_is_asked_for_again_and_the_answer_says_what_to_do()
 def test_a_server_that_starts_again_is_waited_for() -> None:
     async def live() -> None:
         desk = Desk(db={"password": "p"})
-        asked = desk.credential
+        asked = desk.read_credential
 
         async def away(name: str) -> dict[str, Any]:
             if asyncio.get_running_loop().time() < 30:
                 raise Unreached("no server")
             return await asked(name)
 
-        desk.credential = away  # type: ignore[method-assign]
+        desk.read_credential = away  # type: ignore[method-assign]
         credentials = stored(desk)
         assert await credentials.get("db") == {"password": "p"}
         assert await credentials.get("db") == {"password": "p"}
@@ -88,13 +88,15 @@ def test_a_server_that_starts_again_is_waited_for() -> None:
 
 def test_only_so_many_are_kept_and_none_longer_than_its_time() -> None:
     async def live() -> None:
-        desk = Desk(**{f"c{number}": {"n": number} for number in range(MOST + 20)})
+        desk = Desk(
+            **{f"c{number}": {"n": number} for number in range(MAX_CACHED_CREDENTIALS + 20)}
+        )
         credentials = stored(desk)
         for name in desk.known:
             await credentials.get(name)
-        assert len(credentials._kept) == MOST
-        await asyncio.sleep(KEPT_FOR)
+        assert len(credentials._cache) == MAX_CACHED_CREDENTIALS
+        await asyncio.sleep(CACHE_TTL_S)
         await credentials.get("c0")
-        assert list(credentials._kept) == ["c0"]
+        assert list(credentials._cache) == ["c0"]
 
     virtually(live())

@@ -12,10 +12,10 @@ from noetl.model.errors import InvalidInput, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
-from noetl.model.steplogs import Line, decode, made_by, part_key
-from noetl.results.encoding import checksum, ref_id_of
+from noetl.model.steplogs import Line, decode, make_log_part_key, parse_log_part_key
+from noetl.results.encoding import compute_payload_checksum, derive_ref_id
 from noetl.tools.port import Call
-from noetl.tools.python_pool import LINE_LIMIT, StreamLines
+from noetl.tools.python_pool import MAX_LINE_BYTES, StreamLines
 from noetl.worker import logs
 from noetl.worker.logs import StepLogs
 from tests.unit.pipeline.bench import Clock, virtually
@@ -83,7 +83,10 @@ def test_lines_are_numbered_per_attempt_and_stored_in_order() -> None:
     shelf = Shelf()
 
     def printing(made: StepLogs) -> None:
-        one, two = made.of(issue(number=1), 1), made.of(issue(number=2, attempt=3), 1)
+        one, two = (
+            made.open_attempt(issue(number=1), 1),
+            made.open_attempt(issue(number=2, attempt=3), 1),
+        )
         for number in range(3):
             one("a", number)("stdout", f"one {number}")
             two("b")("stderr", f"two {number}")
@@ -96,19 +99,25 @@ def test_lines_are_numbered_per_attempt_and_stored_in_order() -> None:
         (number + 1, "a", number, "stdout", f"one {number}") for number in range(3)
     ]
     where = parse_uri(second.reference.uri)
-    assert (where.kind, where.step, made_by(where.key)) == ("log", "s", made_by("c2-3-0"))
-    assert second.reference.ref_id == ref_id_of(second.reference.uri)
-    assert second.reference.sha256 == checksum(second.payload or b"")
+    assert (where.kind, where.step, parse_log_part_key(where.key)) == (
+        "log",
+        "s",
+        parse_log_part_key("c2-3-0"),
+    )
+    assert second.reference.ref_id == derive_ref_id(second.reference.uri)
+    assert second.reference.sha256 == compute_payload_checksum(second.payload or b"")
 
 
 def test_a_key_says_whose_part_it_is_and_an_attempt_begun_again_has_other_keys() -> None:
-    keys = {part_key("c1", 2, launch, part) for launch in (1, 2) for part in (0, 1)}
+    keys = {make_log_part_key("c1", 2, launch, part) for launch in (1, 2) for part in (0, 1)}
     assert len(keys) == 4
-    assert {(made.command_id, made.attempt, made.part) for made in map(made_by, keys) if made} == {
+    assert {
+        (made.command_id, made.attempt, made.part) for made in map(parse_log_part_key, keys) if made
+    } == {
         ("c1", 2, 0),
         ("c1", 2, 1),
     }
-    assert made_by("nonsense") is None
+    assert parse_log_part_key("nonsense") is None
 
 
 def test_what_gathers_while_a_call_is_under_way_goes_with_the_next() -> None:
@@ -118,7 +127,7 @@ def test_what_gathers_while_a_call_is_under_way_goes_with_the_next() -> None:
         shelf.busy = asyncio.Event()
         made = StepLogs(shelf, Clock())  # type: ignore[arg-type]
         running = asyncio.ensure_future(made.run())
-        write = made.of(issue(), 1)("t")
+        write = made.open_attempt(issue(), 1)("t")
         write("stdout", "0")
         await until(lambda: len(shelf.calls) == 1)
         for number in range(1, 100):
@@ -137,21 +146,24 @@ def test_what_gathers_while_a_call_is_under_way_goes_with_the_next() -> None:
 
 
 def test_a_long_line_is_cut_and_says_by_how_much() -> None:
-    assert logs.cut("x" * logs.LINE) == "x" * logs.LINE
-    assert logs.cut("x" * (logs.LINE + 7)) == "x" * logs.LINE + "… (7 characters more)"
+    assert logs.cut_line("x" * logs.MAX_LINE_CHARS) == "x" * logs.MAX_LINE_CHARS
+    assert (
+        logs.cut_line("x" * (logs.MAX_LINE_CHARS + 7))
+        == "x" * logs.MAX_LINE_CHARS + "… (7 characters more)"
+    )
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 def test_a_line_without_an_end_does_not_fill_the_memory(size: int) -> None:
     told: list[str] = []
     lines = StreamLines("stdout", lambda stream, line: told.append(line))
-    data = b"a\n\n" + b"x" * (LINE_LIMIT + 10) + b"\nlast"
+    data = b"a\n\n" + b"x" * (MAX_LINE_BYTES + 10) + b"\nlast"
     for start in range(0, len(data), size):
         lines.add(data[start : start + size])
-        assert len(lines._line) <= LINE_LIMIT
+        assert len(lines._line) <= MAX_LINE_BYTES
     lines.end()
     lines.end()
-    assert told == ["a", "", "x" * LINE_LIMIT, "(10 bytes of this line left out)", "last"]
+    assert told == ["a", "", "x" * MAX_LINE_BYTES, "(10 bytes of this line left out)", "last"]
 
 
 @pytest.mark.parametrize("size", [1_000, 1 << 22])
@@ -177,7 +189,7 @@ def test_of_an_attempt_that_prints_too_much_the_beginning_and_the_end_are_kept_a
     count = 3_000
 
     def printing(made: StepLogs) -> None:
-        attempt = made.of(issue(), 1)
+        attempt = made.open_attempt(issue(), 1)
         for number in range(count):
             attempt("t")("stdout", f"{number:04}{line}")
         attempt.close()
@@ -193,10 +205,10 @@ def test_of_an_attempt_that_prints_too_much_the_beginning_and_the_end_are_kept_a
     dropped = count - len(before) - len(after)
     assert marker.line == f"({dropped} lines, {dropped * 1_004} bytes left out)"
     assert [each.seq for each in lines] == sorted({each.seq for each in lines})
-    assert len(before) * 1_004 > 0.9 * logs.ATTEMPT
-    assert len(after) * 1_004 > 0.9 * logs.LAST
-    assert made.room == logs.UNSENT
-    assert max(len(part.payload or b"") for part in shelf.parts.values()) < 2 * logs.PART
+    assert len(before) * 1_004 > 0.9 * logs.MAX_ATTEMPT_BYTES
+    assert len(after) * 1_004 > 0.9 * logs.MAX_POSTPONED_BYTES
+    assert made.free_bytes == logs.MAX_UNSENT_BYTES
+    assert max(len(part.payload or b"") for part in shelf.parts.values()) < 2 * logs.MAX_PART_BYTES
 
 
 def test_while_no_server_takes_them_memory_is_bounded_and_what_was_left_out_is_said_once_they_do() -> (
@@ -206,18 +218,18 @@ def test_while_no_server_takes_them_memory_is_bounded_and_what_was_left_out_is_s
 
     async def scene() -> StepLogs:
         made = StepLogs(shelf, Clock())  # type: ignore[arg-type]
-        attempts = [made.of(issue(number=number), 1) for number in range(20)]
+        attempts = [made.open_attempt(issue(number=number), 1) for number in range(20)]
         for _ in range(900):
             for attempt in attempts:
                 attempt("t")("stdout", "x" * 1_000)
-        assert -logs.LINE <= made.room <= logs.PART
+        assert -logs.MAX_LINE_CHARS <= made.free_bytes <= logs.MAX_PART_BYTES
         shelf.fails = [Unavailable("away")] * 5
         running = asyncio.ensure_future(made.run())
-        await until(lambda: made.room == logs.UNSENT)
+        await until(lambda: made.free_bytes == logs.MAX_UNSENT_BYTES)
         for attempt in attempts:
             attempt("t")("stdout", "again")
             attempt.close()
-        await until(lambda: made.room == logs.UNSENT)
+        await until(lambda: made.free_bytes == logs.MAX_UNSENT_BYTES)
         running.cancel()
         return made
 
@@ -239,7 +251,9 @@ def test_a_part_is_sent_until_it_is_stored_less_often_while_nobody_takes_it() ->
 
     async def scene() -> float:
         await sent(
-            shelf, lambda made: made.of(issue(), 1)("t")("stdout", "hi"), lambda: bool(shelf.parts)
+            shelf,
+            lambda made: made.open_attempt(issue(), 1)("t")("stdout", "hi"),
+            lambda: bool(shelf.parts),
         )
         return asyncio.get_running_loop().time()
 
@@ -255,11 +269,11 @@ def test_what_will_never_be_taken_is_not_sent_again() -> None:
     made = virtually(
         sent(
             shelf,
-            lambda made: made.of(issue(), 1)("t")("stdout", "hi"),
+            lambda made: made.open_attempt(issue(), 1)("t")("stdout", "hi"),
             lambda: bool(shelf.calls) and not shelf.fails,
         )
     )
-    assert (made.room, shelf.parts) == (logs.UNSENT, {})
+    assert (made.free_bytes, shelf.parts) == (logs.MAX_UNSENT_BYTES, {})
 
 
 def test_the_lines_of_a_short_step_go_with_the_exchange_that_reports_its_end() -> None:
@@ -305,7 +319,7 @@ def test_a_step_is_as_quick_and_as_well_without_anyone_who_takes_its_log() -> No
         await working(hired(desk, does), lambda: bool(desk.of(e.CommandCompleted)))
         return asyncio.get_running_loop().time()
 
-    assert virtually(scene()) < 2.1 + logs.FAREWELL  # virtual seconds
+    assert virtually(scene()) < 2.1 + logs.CLOSE_TIMEOUT_S  # virtual seconds
     assert desk.parts == {}
 
 
@@ -322,7 +336,7 @@ def test_lines_are_there_while_their_step_runs_and_nothing_is_lost_in_an_orderly
         worker = hired(desk, does)
         task = asyncio.ensure_future(worker.run())
         await until(lambda: bool(desk.parts))
-        await until(lambda: len(desk.lines()) == 2 or bool(worker._logs._open))
+        await until(lambda: len(desk.lines()) == 2 or bool(worker._logs._open_attempts))
         worker.hand_back()
         await task
 
@@ -346,12 +360,12 @@ def test_secrets_are_taken_out_before_a_line_is_cut() -> None:
 
     def does(call: Call) -> Any:
         call.log("stdout", f"the word is {secret}")
-        call.log("stdout", "x" * (logs.LINE - 10) + secret)
+        call.log("stdout", "x" * (logs.MAX_LINE_CHARS - 10) + secret)
 
     worker = hired(desk, does)
-    worker._env.redactor.secret("word", secret)
+    worker._env.redactor.register_secret("word", secret)
     virtually(working(worker, lambda: bool(desk.events)))
     plain, long = texts(desk.lines())
     assert plain == "the word is ***word***"
-    assert long.startswith("x" * (logs.LINE - 10) + "***word**")
+    assert long.startswith("x" * (logs.MAX_LINE_CHARS - 10) + "***word**")
     assert not any(secret[:6] in line for line in (plain, long))

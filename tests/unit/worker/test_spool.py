@@ -53,12 +53,12 @@ def test_a_crash_in_the_middle_of_a_write_leaves_nothing(tmp_path: Path) -> None
     def crash(name: str) -> None:
         raise Crash(name)
 
-    faults.install(crash)
+    faults.install_fault_hook(crash)
     try:
         with pytest.raises(Crash):
             asyncio.run(FileSpool(tmp_path).add(report(0)))
     finally:
-        faults.install(None)
+        faults.install_fault_hook(None)
     assert loaded(tmp_path) == []
     asyncio.run(FileSpool(tmp_path).add(report(0)))
     assert loaded(tmp_path) == ["c0"]
@@ -67,4 +67,4 @@ def test_a_crash_in_the_middle_of_a_write_leaves_nothing(tmp_path: Path) -> None
 def test_it_is_bounded(tmp_path: Path) -> None:
     spool = FileSpool(tmp_path, capacity=2)
     asyncio.run(spool.add(report(0)))
-    assert spool.room == 1
+    assert spool.free_places == 1

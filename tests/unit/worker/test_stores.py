@@ -10,15 +10,15 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.model.reference import address
-from noetl.results.large import Large
-from noetl.results.rowsets import Writer
-from noetl.results.tables import EncodedTable, Tables
-from noetl.settings import Storage
-from noetl.worker.stores import large
+from noetl.model.reference import make_address
+from noetl.results.large import LargeStore
+from noetl.results.rowsets import RowSetWriter
+from noetl.results.tables import EncodedTable, TableOptions
+from noetl.settings import StorageSettings
+from noetl.worker.stores import open_large_results
 from tests.waiting import PATIENCE, look_again
 
-PLACE = address("7", "result", "step", "key")
+PLACE = make_address("7", "result", "step", "key")
 ROWS = [{"n": n} for n in range(1000)]
 
 
@@ -26,9 +26,9 @@ def kept(home: Path, **settings: Any) -> list[str]:
     """The files there are once a result was stored, and read again."""
 
     async def run() -> None:
-        store = large(home, Storage(**settings), lambda: 0.0)
+        store = open_large_results(home, StorageSettings(**settings), lambda: 0.0)
         reference = await store.put(PLACE, ROWS)
-        assert await store.rows(reference, 3, 5) == ROWS[3:5]
+        assert await store.read_rows(reference, 3, 5) == ROWS[3:5]
 
     asyncio.run(run())
     return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
@@ -52,9 +52,9 @@ def test_rows_that_come_only_once_wait_for_a_directory_that_is_not_there(
     caplog.set_level(logging.WARNING)  # whatever a command that ran in this process has set
 
     async def run() -> None:
-        store = large(
+        store = open_large_results(
             tmp_path,
-            Storage(storage_cloud_tier=f"file://{far}", storage_patience_sec=60.0),
+            StorageSettings(storage_cloud_tier=f"file://{far}", storage_patience_sec=60.0),
             lambda: 0.0,
         )
         table = in_a_file(store)
@@ -64,17 +64,17 @@ def test_rows_that_come_only_once_wait_for_a_directory_that_is_not_there(
         far.mkdir()
         reference = await putting
         table.close()
-        assert (await store.rows(reference, 3, 4))[0]["n"] == 3
+        assert (await store.read_rows(reference, 3, 4))[0]["n"] == 3
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [far / "7/result/step/key"]
 
 
-def in_a_file(store: Large) -> EncodedTable:
+def in_a_file(store: LargeStore) -> EncodedTable:
     """Too many rows for memory."""
     schema = pa.schema([("n", pa.int64()), ("noise", pa.binary())])
     noise = [sha512(b"%d" % n).digest() for n in range(30_000)]
-    table = Writer(schema, Tables(store.staging)).all(
+    table = RowSetWriter(schema, TableOptions(store.staging)).write_all(
         [pa.record_batch([range(len(noise)), noise], schema=schema)]
     )
     assert table.staged.path is not None
@@ -111,4 +111,4 @@ def test_what_cannot_be_meant_is_said_at_once(
     tmp_path: Path, settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
-        large(tmp_path, Storage(**settings), lambda: 0.0)
+        open_large_results(tmp_path, StorageSettings(**settings), lambda: 0.0)

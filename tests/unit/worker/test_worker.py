@@ -66,11 +66,11 @@ class Desk:
             self.events.append(report.event)
         return Ack(report.command_id, report.key, status, code=code or None)  # type: ignore[arg-type]  # what the test says
 
-    async def playbook(self, content: str) -> str:
+    async def fetch_playbook(self, content: str) -> str:
         self.fetched += 1
         return TEXT
 
-    async def manifest(self, manifest: str) -> list[AddPart]:
+    async def list_manifest_parts(self, manifest: str) -> list[AddPart]:
         return []
 
     def of(self, kind: type) -> list[Any]:
@@ -174,11 +174,11 @@ def test_what_was_fetched_ahead_goes_back_when_those_before_it_take_long() -> No
         worker = hired(desk, slower)
         task = asyncio.ensure_future(worker.run())
         await until(
-            lambda: bool(desk.of(e.CommandReturned)) and len(worker.holds) == 2
+            lambda: bool(desk.of(e.CommandReturned)) and len(worker.held_leases) == 2
         )  # those that run
         back = len(desk.of(e.CommandReturned))
         await asyncio.sleep(30)
-        assert len(worker.holds) == 2
+        assert len(worker.held_leases) == 2
         assert len(desk.of(e.CommandReturned)) == back  # nothing was fetched ahead again
         task.cancel()
         await asyncio.wait([task])
@@ -192,13 +192,13 @@ def test_what_waits_for_room_is_stopped_and_drained_like_the_rest() -> None:
     async def play() -> None:
         worker = hired(desk, lambda call: asyncio.sleep(0.01))
         task = asyncio.ensure_future(worker.run())
-        await until(lambda: len(worker.holds) > 5)
-        waiting = worker.holds[-1]
+        await until(lambda: len(worker.held_leases) > 5)
+        waiting = worker.held_leases[-1]
         desk.stop = [waiting]
-        await until(lambda: waiting not in worker.holds)
+        await until(lambda: waiting not in worker.held_leases)
         worker.hand_back()
         await task
-        assert worker.holds == ()
+        assert worker.held_leases == ()
 
     virtually(play())
     assert len(desk.of(e.CommandReturned)) > 0
@@ -281,7 +281,7 @@ def test_a_tool_is_stopped_when_its_lease_cannot_be_renewed_and_may_be_given_aga
         worker = hired(desk, does)
         task = asyncio.ensure_future(worker.run())
         await until(lambda: bool(stopped))
-        assert worker.holds == ()
+        assert worker.held_leases == ()
         desk.down = False
         desk.queue.append(issue())  # leased to it and not listed: the same attempt again
         await until(lambda: bool(desk.of(e.CommandCompleted)))
@@ -336,7 +336,7 @@ def test_command_that_is_stopped_before_its_task_begins_says_so() -> None:
         desk = TwoRepliesAtOnce(issue(number=1), issue(number=2))
         worker = hired(desk, lambda call: asyncio.sleep(3))
         await working(worker, lambda: bool(desk.of(e.CommandCompleted)))
-        assert worker.holds == ()
+        assert worker.held_leases == ()
         assert [event.command_id for event in desk.of(e.CommandCancelled)] == ["c2"]
 
     virtually(scene())
@@ -368,7 +368,9 @@ def test_a_stale_answer_stops_the_tool_and_nothing_more_is_said_of_it() -> None:
     async def scene() -> None:
         worker = hired(desk, lambda call: tasks.append(call.identity.task))
         task = asyncio.ensure_future(worker.run())
-        await until(lambda: tasks == ["a"] and not worker.holds and bool(desk.requests[-1].free))
+        await until(
+            lambda: tasks == ["a"] and not worker.held_leases and bool(desk.requests[-1].free)
+        )
         desk.queue.append(issue(number=2))
         await until(lambda: bool(desk.events))
         worker.drain()
@@ -389,7 +391,7 @@ def test_while_an_ending_is_not_heard_nothing_is_claimed_and_it_outlives_the_wor
     async def scene() -> None:
         worker = hired(desk, does, spool)
         task = asyncio.ensure_future(worker.run())
-        await until(lambda: spool.room < 1_024)
+        await until(lambda: spool.free_places < 1_024)
         asked = [request.free for request in desk.requests if request.held]
         assert asked[-1] == 0 or desk.requests[-1].reports
         task.cancel()
@@ -404,7 +406,7 @@ def test_while_an_ending_is_not_heard_nothing_is_claimed_and_it_outlives_the_wor
 
     virtually(scene())
     assert [event.command_id for event in desk.events] == ["c1", "c2"]
-    assert spool.room == 1_024
+    assert spool.free_places == 1_024
 
 
 def test_a_command_sent_twice_runs_once() -> None:
@@ -499,7 +501,7 @@ def test_draining_finishes_what_is_held() -> None:
     async def scene() -> None:
         worker = hired(desk, lambda call: asyncio.sleep(3))
         task = asyncio.ensure_future(worker.run())
-        await until(lambda: bool(worker.holds))
+        await until(lambda: bool(worker.held_leases))
         desk.queue.append(issue(number=2))
         worker.drain()
         await task
@@ -519,7 +521,7 @@ def test_draining_waits_for_what_runs_and_not_for_a_server_that_is_gone() -> Non
     async def scene() -> None:
         worker = hired(desk, lasting, spool)
         task = asyncio.ensure_future(worker.run())
-        await until(lambda: bool(worker.holds))
+        await until(lambda: bool(worker.held_leases))
         desk.gone = True
         worker.drain()
         await task
@@ -571,10 +573,10 @@ def test_what_cannot_be_finished_is_stopped_and_handed_back() -> None:
     async def scene() -> None:
         worker = hired(desk, does)
         task = asyncio.ensure_future(worker.run())
-        await until(lambda: bool(worker.holds))
+        await until(lambda: bool(worker.held_leases))
         worker.hand_back()
         await task
-        assert worker.holds == ()
+        assert worker.held_leases == ()
 
     virtually(scene())
     assert stopped == ["task_0"]

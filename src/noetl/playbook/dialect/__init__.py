@@ -16,9 +16,9 @@ from noetl.playbook.dialect import (
     tasks,
     v1,
 )
-from noetl.playbook.dialect.editor import Editor, Node, maps, text_of
+from noetl.playbook.dialect.editor import Editor, Node, get_text_member, list_maps
 from noetl.playbook.dialect.shorthand import expand
-from noetl.playbook.dialect.shorthand import tasks as listed
+from noetl.playbook.dialect.shorthand import expand_tasks as listed
 from noetl.playbook.model import API_VERSION
 
 __all__ = ["Editor", "expand", "rewrite"]
@@ -30,38 +30,38 @@ def rewrite(document: Node, editor: Editor) -> None:
     """Rewrite the document in place. Every rewrite is reported as a note with its position."""
     version = document.get("apiVersion")
     if version in _VERSIONS:
-        editor.note(document, "apiVersion", f"`apiVersion: {version}` is now `{API_VERSION}`")
+        editor.add_note(document, "apiVersion", f"`apiVersion: {version}` is now `{API_VERSION}`")
         editor.put(document, "apiVersion", API_VERSION, document, "apiVersion")
     ordered = "steps" in document or version in ("v1", "noetl.io/v1")
-    tasks.alias(document, "steps", "workflow", editor)
-    v1.metadata(document, editor)
-    older.tags(document, editor)
-    for entry in maps(document.get("workbook")):
-        v1.workbook(entry, editor)
+    tasks.rename_older_key(document, "steps", "workflow", editor)
+    v1.move_metadata(document, editor)
+    older.rewrite_tags(document, editor)
+    for entry in list_maps(document.get("workbook")):
+        v1.rewrite_workbook_task(entry, editor)
         if isinstance(entry.get("tool"), dict):
             tasks.rewrite(entry["tool"], editor)
-    for step in maps(document.get("workflow")):
-        editor.step = text_of(step, "step")
+    for step in list_maps(document.get("workflow")):
+        editor.step = get_text_member(step, "step")
         v1.rewrite(step, editor)
     editor.step = None
     if ordered:
         v1.imply_order(document, editor)
-    for step in maps(document.get("workflow")):
-        editor.step = text_of(step, "step")
-        _step(step, document, editor)
+    for step in list_maps(document.get("workflow")):
+        editor.step = get_text_member(step, "step")
+        _rewrite_step(step, document, editor)
     editor.step = None
     bare_names.rewrite(document, editor)
 
 
-def _step(step: Node, document: Node, editor: Editor) -> None:
+def _rewrite_step(step: Node, document: Node, editor: Editor) -> None:
     tasks.rewrite_all(step, editor)
-    older.step_output(step, editor)
+    older.move_step_output(step, editor)
     if isinstance(step.get("loop"), dict):
         loops.rewrite(step["loop"], editor)
-    tasks.assignments(step, editor)
+    tasks.rewrite_assignments(step, editor)
     routers.rewrite(step, editor)
-    v1.admission(step, editor)
+    v1.rewrite_admission(step, editor)
     if "retry" in step:
         retries.rewrite(step, listed(step, editor), editor)
-    sinks.to_step(step, editor)
+    sinks.rewrite_step_sink(step, editor)
     cases.rewrite(step, document, editor)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl.playbook.findings import Code, Finding, Severity
-from noetl.playbook.respelling import Respelled
-from noetl.playbook.text import START, Map, Mark, Seq
+from noetl.playbook.respelling import RespelledText
+from noetl.playbook.text import START_MARK, Map, Mark, Seq
 
 Node = dict[str, Any]
 Nodes = list[Any]
@@ -26,7 +26,7 @@ class Editor:
 
     # ---- methods that `convert` overrides for data with comments ----
 
-    def mark(self, node: Any, key: str | int | None = None) -> Mark:
+    def get_mark(self, node: Any, key: str | int | None = None) -> Mark:
         """The position of the key (of a mapping), of the item (of a sequence) or of the node itself."""
         if isinstance(node, Map):
             if isinstance(key, str) and key in node.marks:
@@ -36,22 +36,22 @@ class Editor:
             if isinstance(key, int) and key < len(node.marks):
                 return node.marks[key]
             return node.mark
-        return START
+        return START_MARK
 
-    def value_mark(self, node: Any, key: str | int) -> Mark:
+    def get_value_mark(self, node: Any, key: str | int) -> Mark:
         if isinstance(node, Map) and isinstance(key, str) and key in node.marks:
             return node.marks[key][1]
-        return self.mark(node, key)
+        return self.get_mark(node, key)
 
-    def map(self, origin: Any, key: str | int | None = None) -> Node:
-        return Map(self.mark(origin, key))
+    def make_map(self, origin: Any, key: str | int | None = None) -> Node:
+        return Map(self.get_mark(origin, key))
 
-    def seq(self, origin: Any, key: str | int | None = None) -> Nodes:
-        return Seq(self.mark(origin, key))
+    def make_seq(self, origin: Any, key: str | int | None = None) -> Nodes:
+        return Seq(self.get_mark(origin, key))
 
-    def _carry(self, source: Any, key: str | int, target: Node, name: str) -> None:
+    def _carry_mark(self, source: Any, key: str | int, target: Node, name: str) -> None:
         if isinstance(target, Map):
-            target.marks[name] = (self.mark(source, key), self.value_mark(source, key))
+            target.marks[name] = (self.get_mark(source, key), self.get_value_mark(source, key))
 
     def _reorder(self, node: Node, keys: list[str]) -> None:
         items = {key: node[key] for key in keys}
@@ -61,16 +61,16 @@ class Editor:
     def append(self, target: Nodes, value: Any, source: Any, key: str | int | None = None) -> None:
         target.append(value)
         if isinstance(target, Seq):
-            target.marks.append(self.mark(source, key))
+            target.marks.append(self.get_mark(source, key))
 
     def insert(
         self, target: Nodes, index: int, value: Any, source: Any, key: str | int | None = None
     ) -> None:
         target.insert(index, value)
         if isinstance(target, Seq):
-            target.marks.insert(index, self.mark(source, key))
+            target.marks.insert(index, self.get_mark(source, key))
 
-    def respell(self, node: Any, key: str | int, changed: Respelled) -> None:
+    def respell_template(self, node: Any, key: str | int, changed: RespelledText) -> None:
         """Replace the template at `node[key]` by one with other spellings of its names."""
         node[key] = changed.text
 
@@ -79,7 +79,7 @@ class Editor:
     def put(self, target: Node, name: str, value: Any, source: Any, key: str | int) -> None:
         """Set `name`. It gets the position of `source[key]`."""
         target[name] = value
-        self._carry(source, key, target, name)
+        self._carry_mark(source, key, target, name)
 
     def move(self, source: Node, key: str, target: Node, name: str | None = None) -> None:
         value = source[key]
@@ -96,7 +96,7 @@ class Editor:
         del node[old]
         self._reorder(node, keys)
 
-    def below(self, node: Node, *path: str, origin: str | None = None) -> Node:
+    def ensure_map(self, node: Node, *path: str, origin: str | None = None) -> Node:
         """Return the mapping at `path` below `node`; create it if it is missing.
 
         `origin` names the key that caused it.
@@ -104,24 +104,26 @@ class Editor:
         for name in path:
             if node.get(name) is None:
                 position_key = name if origin is None else origin
-                self.put(node, name, self.map(node, origin), node, position_key)
+                self.put(node, name, self.make_map(node, origin), node, position_key)
             if not isinstance(node[name], dict):
-                self.fault(node, name, Code.BAD_TYPE, f"`{name}` must be a mapping")
-                return self.map(node, name)  # it is never used: the playbook is invalid
+                self.add_error(node, name, Code.BAD_TYPE, f"`{name}` must be a mapping")
+                return self.make_map(node, name)  # it is never used: the playbook is invalid
             node = node[name]
         return node
 
     # ---- findings ----
 
-    def note(self, node: Any, key: str | int | None, message: str, hint: str | None = None) -> None:
-        self.report(node, key, Code.OLD_SPELLING, message, hint, "note")
+    def add_note(
+        self, node: Any, key: str | int | None, message: str, hint: str | None = None
+    ) -> None:
+        self.add_finding(node, key, Code.OLD_SPELLING, message, hint, "note")
 
-    def fault(
+    def add_error(
         self, node: Any, key: str | int | None, code: Code, message: str, hint: str | None = None
     ) -> None:
-        self.report(node, key, code, message, hint, "error")
+        self.add_finding(node, key, code, message, hint, "error")
 
-    def report(
+    def add_finding(
         self,
         node: Any,
         key: str | int | None,
@@ -130,13 +132,13 @@ class Editor:
         hint: str | None,
         severity: Severity,
     ) -> None:
-        mark = self.mark(node, key)
+        mark = self.get_mark(node, key)
         self.findings.append(
             Finding(self.file, mark.line, mark.column, self.step, code, message, hint, severity)
         )
 
 
-def maps(value: Any) -> list[Node]:
+def list_maps(value: Any) -> list[Node]:
     """The mappings among the items of a sequence."""
     if not isinstance(value, list):
         return []
@@ -157,7 +159,7 @@ def as_list(value: Any) -> Nodes:
     return [value]
 
 
-def policy_rules(spec: Any) -> Any:
+def get_policy_rules(spec: Any) -> Any:
     """The policy rules in a task's `spec`: `policy: {rules: …}`, or `policy` itself."""
     policy = get_member(spec, "policy")
     if isinstance(policy, dict):
@@ -165,7 +167,7 @@ def policy_rules(spec: Any) -> Any:
     return policy
 
 
-def text_of(node: Mapping[str, Any], key: str) -> str | None:
+def get_text_member(node: Mapping[str, Any], key: str) -> str | None:
     """The member of a mapping if it is text."""
     value = node.get(key)
     return value if isinstance(value, str) else None

@@ -8,12 +8,12 @@ from typing import Any
 
 from noetl.playbook.dialect.editor import Editor, Node
 from noetl.playbook.findings import Code
-from noetl.playbook.model import BUILT_IN, Task, TaskSpec
+from noetl.playbook.model import BUILT_IN_TASKS, Task, TaskSpec
 
-_HINTS = frozenset({"store", "format", "scope", "ttl", "partition_by"})
+_STORAGE_HINTS = frozenset({"store", "format", "scope", "ttl", "partition_by"})
 
 
-def tags(document: Node, editor: Editor) -> None:
+def rewrite_tags(document: Node, editor: Editor) -> None:
     """`metadata.tags: [a, b]` becomes labels."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or "tags" not in metadata:
@@ -21,33 +21,33 @@ def tags(document: Node, editor: Editor) -> None:
     given = metadata["tags"]
     names = given.split(",") if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        editor.fault(
+        editor.add_error(
             metadata, "tags", Code.BAD_TYPE, "`tags` is a list of words", "labels: {team: data}"
         )
         del metadata["tags"]
         return
-    editor.note(metadata, "tags", '`metadata.tags: [a]` is now `metadata.labels: {a: "true"}`')
-    labels = editor.below(metadata, "labels", origin="tags")
+    editor.add_note(metadata, "tags", '`metadata.tags: [a]` is now `metadata.labels: {a: "true"}`')
+    labels = editor.ensure_map(metadata, "labels", origin="tags")
     for name in names:
         if name.strip() and name.strip() not in labels:
             editor.put(labels, name.strip(), "true", metadata, "tags")
     del metadata["tags"]
 
 
-def task_fields(task: Node, editor: Editor) -> None:
+def move_task_fields(task: Node, editor: Editor) -> None:
     """Move fields of the task out of its `spec`: `spec: {url: …}`, `spec: {code: …}`."""
     spec = task.get("spec")
-    model = BUILT_IN.get(str(task.get("kind")), Task)
+    model = BUILT_IN_TASKS.get(str(task.get("kind")), Task)
     if isinstance(spec, dict):
         fields = model.model_fields.keys() - TaskSpec.model_fields.keys() - {"kind", "name"}
         for key in [key for key in spec if key in fields and key not in task]:
-            editor.note(spec, key, f"`{key}` stands in the task itself, not below `spec`")
+            editor.add_note(spec, key, f"`{key}` stands in the task itself, not below `spec`")
             editor.move(spec, key, task)
         if not spec:
             del task["spec"]
 
 
-def libraries(task: Node, editor: Editor) -> None:
+def rewrite_libraries(task: Node, editor: Editor) -> None:
     """`libs: {np: numpy}` of a python task becomes imports at the top of its code."""
     if task.get("kind") != "python" or "libs" not in task:
         return
@@ -56,11 +56,13 @@ def libraries(task: Node, editor: Editor) -> None:
         modules = {name: name for name in modules}
     if modules and not _are_importable(modules):
         message = "`libs` maps names to modules, as in `libs: {np: numpy}`"
-        editor.fault(task, "libs", Code.BAD_TYPE, message, "write the imports at the top of `code`")
+        editor.add_error(
+            task, "libs", Code.BAD_TYPE, message, "write the imports at the top of `code`"
+        )
         del task["libs"]
         return
     if modules and not isinstance(task.get("code"), str):
-        editor.fault(
+        editor.add_error(
             task,
             "libs",
             Code.BAD_VALUE,
@@ -69,21 +71,21 @@ def libraries(task: Node, editor: Editor) -> None:
         )
         del task["libs"]
         return
-    editor.note(
+    editor.add_note(
         task, "libs", "`libs: {np: numpy}` is now `import numpy as np` at the top of `code`"
     )
     if modules:
-        editor.put(task, "code", _imports(modules) + task["code"], task, "code")
+        editor.put(task, "code", _make_imports(modules) + task["code"], task, "code")
     del task["libs"]
 
 
 def _are_importable(modules: Any) -> bool:
     if not isinstance(modules, dict):
         return False
-    return all(_importable(name, module) for name, module in modules.items())
+    return all(_is_importable(name, module) for name, module in modules.items())
 
 
-def _importable(*names: Any) -> bool:
+def _is_importable(*names: Any) -> bool:
     for name in names:
         if not isinstance(name, str):
             return False
@@ -92,7 +94,7 @@ def _importable(*names: Any) -> bool:
     return True
 
 
-def _imports(modules: dict[str, str]) -> str:
+def _make_imports(modules: dict[str, str]) -> str:
     lines: list[str] = []
     for name, module in modules.items():
         if name == module:
@@ -102,7 +104,7 @@ def _imports(modules: dict[str, str]) -> str:
     return "".join(lines)
 
 
-def connection_pool(task: Node, editor: Editor) -> None:
+def drop_connection_pool(task: Node, editor: Editor) -> None:
     """`pool` of a postgres task was the size of its connection pool. Workers share connections, so
     it has no effect and is removed.
     """
@@ -110,7 +112,7 @@ def connection_pool(task: Node, editor: Editor) -> None:
         return
     if isinstance(task["pool"], str):
         message = "`pool` of a postgres task sized its connections, and takes no text"
-        editor.fault(
+        editor.add_error(
             task,
             "pool",
             Code.BAD_VALUE,
@@ -119,7 +121,7 @@ def connection_pool(task: Node, editor: Editor) -> None:
         )
         del task["pool"]
         return
-    editor.note(
+    editor.add_note(
         task,
         "pool",
         "`pool` of a postgres task is not needed: a worker shares its connections; remove it",
@@ -127,45 +129,47 @@ def connection_pool(task: Node, editor: Editor) -> None:
     del task["pool"]
 
 
-def artifact_action(task: Node, editor: Editor) -> None:
+def drop_artifact_action(task: Node, editor: Editor) -> None:
     """Remove `action`. `action: get` comes with `ref`, `action: put` with `data` or `value`; today
     the field alone says it.
     """
     if task.get("kind") != "artifact" or "action" not in task:
         return
     action = task["action"]
-    field = _given(task, "put", "data", "value")
+    field = _find_given_field(task, "put", "data", "value")
     if action in ("get", "fetch", "read") and "ref" in task:
-        editor.note(task, "action", "`action: get` is not needed: `ref` says it; remove it")
+        editor.add_note(task, "action", "`action: get` is not needed: `ref` says it; remove it")
     elif action in ("put", "store", "write") and field is not None:
-        editor.note(task, "action", f"`action: put` with `{field}` is now `put: …`")
+        editor.add_note(task, "action", f"`action: put` with `{field}` is now `put: …`")
         if field != "put":
             editor.rename(task, field, "put")
     else:
         message = f"`action: {action}` of an artifact is not known"
-        editor.fault(task, "action", Code.BAD_VALUE, message, "`ref: …` reads, `put: …` stores")
+        editor.add_error(task, "action", Code.BAD_VALUE, message, "`ref: …` reads, `put: …` stores")
     del task["action"]
 
 
-def _given(task: Node, *names: str) -> str | None:
+def _find_given_field(task: Node, *names: str) -> str | None:
     return next((name for name in names if name in task), None)
 
 
-def step_output(step: Node, editor: Editor) -> None:
+def move_step_output(step: Node, editor: Editor) -> None:
     """Move storage hints in `output` of a step to its last task."""
     if "output" not in step:
         return
-    last = _last_task(step.get("tool"))
+    last = _find_last_task(step.get("tool"))
     if last is None or "output" in last or not _are_hints(step["output"]):
         message = "`output` belongs to a task, where it says how its result is stored"
-        editor.fault(step, "output", Code.UNKNOWN_KEY, message, "tool: {…, output: {store: disk}}")
+        editor.add_error(
+            step, "output", Code.UNKNOWN_KEY, message, "tool: {…, output: {store: disk}}"
+        )
         del step["output"]
         return
-    editor.note(step, "output", "`output` of a step is now `output` of its last task")
+    editor.add_note(step, "output", "`output` of a step is now `output` of its last task")
     editor.move(step, "output", last)
 
 
-def _last_task(tool: Any) -> Node | None:
+def _find_last_task(tool: Any) -> Node | None:
     if isinstance(tool, list) and tool:
         tool = tool[-1]
     if isinstance(tool, dict):
@@ -174,4 +178,4 @@ def _last_task(tool: Any) -> Node | None:
 
 
 def _are_hints(output: Any) -> bool:
-    return isinstance(output, dict) and not set(output) - _HINTS
+    return isinstance(output, dict) and not set(output) - _STORAGE_HINTS

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from noetl.playbook.dialect import guards, sinks
-from noetl.playbook.dialect.editor import Editor, Node, Nodes, maps, policy_rules
+from noetl.playbook.dialect.editor import Editor, Node, Nodes, get_policy_rules, list_maps
 from noetl.playbook.findings import Code
 from noetl.playbook.model import DEFAULT_ATTEMPTS
 
-_ACTION = {
+_ACTION_KEYS = {
     "max_attempts": "attempts",
     "initial_delay": "delay",
     "interval": "delay",
@@ -20,7 +20,7 @@ _ACTION = {
     "backoff_strategy": "backoff",
     "max_retries": "attempts",
 }
-_PAGE = {
+_PAGE_KEYS = {
     "attempts": "max_attempts",
     "max_pages": "max_attempts",
     "max_iterations": "max_attempts",
@@ -28,8 +28,8 @@ _PAGE = {
     "interval": "delay",
     "while": "when",
 }
-_PAGING = ("next_call", "collect", "per_iteration")
-_GUARDS = ("when", "retry_when", "while")
+_PAGING_KEYS = ("next_call", "collect", "per_iteration")
+_GUARD_KEYS = ("when", "retry_when", "while")
 _OF_ANSWER = re.compile(r"\b(response|result)\b(?!\.status_code)|\boutput\.data\b")
 _OF_ERROR = re.compile(r"\berror\b(?! is not defined)|\bcall\.error\b|\bstatus_code\b")
 
@@ -38,19 +38,19 @@ def rewrite(holder: Node, listed: Nodes, editor: Editor) -> None:
     """`holder.retry` becomes policy rules and a paginator of the tasks in `listed`."""
     retry = holder["retry"]
     if isinstance(retry, dict) and ("on_error" in retry or "on_success" in retry):
-        _by_outcome(retry, listed, editor)
+        _rewrite_outcomes(retry, listed, editor)
     elif isinstance(retry, int) and not isinstance(retry, bool):
-        action = editor.map(holder, "retry")
+        action = editor.make_map(holder, "retry")
         editor.put(action, "max_attempts", retry, holder, "retry")
-        again_after_error(action, guards.TRUE, listed, editor)
+        retry_after_error(action, guards.TRUE_GUARD, listed, editor)
     elif isinstance(retry, dict):
-        _one(retry, listed, editor)
+        _rewrite_rule(retry, listed, editor)
     elif isinstance(retry, list):
         for index, rule in enumerate(retry):
             if isinstance(rule, dict):
-                _one(rule, listed, editor)
+                _rewrite_rule(rule, listed, editor)
             else:
-                editor.fault(
+                editor.add_error(
                     retry,
                     index,
                     Code.BAD_TYPE,
@@ -59,7 +59,7 @@ def rewrite(holder: Node, listed: Nodes, editor: Editor) -> None:
                 )
     else:
         hint = "retry: 3, or retry: [{when: …, then: {max_attempts: 3, initial_delay: 1s}}]"
-        editor.fault(
+        editor.add_error(
             holder,
             "retry",
             Code.BAD_TYPE,
@@ -68,7 +68,7 @@ def rewrite(holder: Node, listed: Nodes, editor: Editor) -> None:
         )
         del holder["retry"]
         return
-    editor.note(
+    editor.add_note(
         holder,
         "retry",
         "`retry` is now `spec.policy.rules` (errors) and `spec.paginate` (answers) of a task",
@@ -76,9 +76,9 @@ def rewrite(holder: Node, listed: Nodes, editor: Editor) -> None:
     del holder["retry"]
 
 
-def _by_outcome(retry: Node, listed: Nodes, editor: Editor) -> None:
+def _rewrite_outcomes(retry: Node, listed: Nodes, editor: Editor) -> None:
     for outcome in [key for key in retry if key not in ("on_error", "on_success")]:
-        editor.fault(
+        editor.add_error(
             retry,
             outcome,
             Code.UNKNOWN_KEY,
@@ -87,23 +87,23 @@ def _by_outcome(retry: Node, listed: Nodes, editor: Editor) -> None:
         )
     for outcome in ("on_error", "on_success"):
         if outcome in retry and not isinstance(retry[outcome], dict):
-            editor.fault(
+            editor.add_error(
                 retry, outcome, Code.BAD_TYPE, f"`{outcome}` must be a mapping", "{max_attempts: 3}"
             )
     if isinstance(retry.get("on_error"), dict):
         action = retry["on_error"]
-        again_after_error(action, _own_guard(action, editor), listed, editor)
+        retry_after_error(action, _take_guard(action, editor), listed, editor)
     if isinstance(retry.get("on_success"), dict):
-        paginate(retry["on_success"], _own_guard(retry["on_success"], editor), listed, editor)
+        add_paginator(retry["on_success"], _take_guard(retry["on_success"], editor), listed, editor)
 
 
-def _one(rule: Node, listed: Nodes, editor: Editor) -> None:
+def _rewrite_rule(rule: Node, listed: Nodes, editor: Editor) -> None:
     action = rule
     if isinstance(rule.get("then"), dict):
         action = rule["then"]
-    expression = _own_guard(rule, editor)
+    expression = _take_guard(rule, editor)
     for key in [key for key in rule if action is not rule and key != "then"]:
-        editor.fault(
+        editor.add_error(
             rule,
             key,
             Code.UNKNOWN_KEY,
@@ -111,17 +111,17 @@ def _one(rule: Node, listed: Nodes, editor: Editor) -> None:
             "a rule has `when` and `then`",
         )
     if concerns_answer(action, expression):
-        paginate(action, expression, listed, editor)
+        add_paginator(action, expression, listed, editor)
     else:
-        again_after_error(action, expression, listed, editor)
+        retry_after_error(action, expression, listed, editor)
 
 
-def _own_guard(rule: Node, editor: Editor) -> str:
-    for name in _GUARDS:
+def _take_guard(rule: Node, editor: Editor) -> str:
+    for name in _GUARD_KEYS:
         if name in rule:
-            expression = guards.expression(rule[name])
+            expression = guards.parse_guard(rule[name])
             if expression is None:
-                editor.fault(
+                editor.add_error(
                     rule,
                     name,
                     Code.BAD_GUARD,
@@ -129,18 +129,18 @@ def _own_guard(rule: Node, editor: Editor) -> str:
                     'write "{{ … }}"',
                 )
             del rule[name]
-            return expression or guards.TRUE
-    return guards.TRUE
+            return expression or guards.TRUE_GUARD
+    return guards.TRUE_GUARD
 
 
 def concerns_answer(action: Node, expression: str) -> bool:
-    if any(name in action for name in _PAGING):
+    if any(name in action for name in _PAGING_KEYS):
         return True
     return bool(_OF_ANSWER.search(expression)) and not _OF_ERROR.search(expression)
 
 
-def again_after_error(action: Node, expression: str, listed: Nodes, editor: Editor) -> None:
-    for old, new in _ACTION.items():
+def retry_after_error(action: Node, expression: str, listed: Nodes, editor: Editor) -> None:
+    for old, new in _ACTION_KEYS.items():
         if old in action and new not in action:
             editor.rename(action, old, new)
     backoff = action.get("backoff")
@@ -148,26 +148,26 @@ def again_after_error(action: Node, expression: str, listed: Nodes, editor: Edit
         editor.rename(action, "backoff", "multiplier")
     if "multiplier" in action and "backoff" not in action:
         editor.put(action, "backoff", "exponential", action, "multiplier")
-    meaning = dict.fromkeys(guards.EVENTS.values(), guards.TRUE)
-    condition = guards.without_events(expression, meaning)
-    add_rule(listed, guards.all_of(guards.FAILED, condition), "retry", action, editor)
+    meaning = dict.fromkeys(guards.EVENTS.values(), guards.TRUE_GUARD)
+    condition = guards.replace_events(expression, meaning)
+    add_rule(listed, guards.join_all(guards.FAILED_GUARD, condition), "retry", action, editor)
 
 
-def while_a_try_is_left(rule: Node, editor: Editor) -> None:
+def limit_retry(rule: Node, editor: Editor) -> None:
     """Add to a retry's guard that an attempt is left, so that the rules after it act when none is."""
-    guard = guards.expression(rule.get("when"))
+    guard = guards.parse_guard(rule.get("when"))
     given = rule["then"].get("attempts", DEFAULT_ATTEMPTS)
     attempts: str | None = str(given)
     if isinstance(given, str) and "{{" in given:
-        attempts = guards.expression(given)
+        attempts = guards.parse_guard(given)
     if guard is not None and attempts is not None:
-        condition = guards.all_of(guard, f"_attempt < {attempts}")
-        editor.put(rule, "when", guards.guard(condition), rule, "then")
+        condition = guards.join_all(guard, f"_attempt < {attempts}")
+        editor.put(rule, "when", guards.make_guard(condition), rule, "then")
 
 
-def rules_of(task: Node) -> Nodes:
+def list_policy_rules(task: Node) -> Nodes:
     """The policy rules of a task, in either spelling."""
-    rules = policy_rules(task.get("spec"))
+    rules = get_policy_rules(task.get("spec"))
     if isinstance(rules, list):
         return rules
     return []
@@ -176,57 +176,59 @@ def rules_of(task: Node) -> Nodes:
 def add_rule(listed: Nodes, expression: str, do: str, action: Node, editor: Editor) -> None:
     """Add the same policy rule at the end of every task's policy."""
     first = next(iter(action), None)
-    for task in maps(listed):
-        then = editor.map(action)
+    for task in list_maps(listed):
+        then = editor.make_map(action)
         editor.put(then, "do", do, action, first or "do")
         for key in action:
             editor.put(then, key, copy.deepcopy(action[key]), action, key)
-        rule = editor.map(action)
-        editor.put(rule, "when", guards.guard(expression), action, first or "when")
+        rule = editor.make_map(action)
+        editor.put(rule, "when", guards.make_guard(expression), action, first or "when")
         editor.put(rule, "then", then, action, first or "then")
-        editor.append(_rules(task, action, editor), rule, action)
+        editor.append(_ensure_rules(task, action, editor), rule, action)
 
 
-def _rules(task: Node, origin: Node, editor: Editor) -> Nodes:
-    spec = editor.below(task, "spec", origin="kind")
+def _ensure_rules(task: Node, origin: Node, editor: Editor) -> Nodes:
+    spec = editor.ensure_map(task, "spec", origin="kind")
     rules: Nodes
     if isinstance(spec.get("policy"), list):
         rules = spec["policy"]
         return rules
-    policy = editor.below(spec, "policy", origin=None)
+    policy = editor.ensure_map(spec, "policy", origin=None)
     if not isinstance(policy.get("rules"), list):
-        editor.put(policy, "rules", editor.seq(origin), policy, "rules")
+        editor.put(policy, "rules", editor.make_seq(origin), policy, "rules")
     rules = policy["rules"]
     return rules
 
 
-def paginate(page: Node, expression: str, listed: Nodes, editor: Editor) -> None:
+def add_paginator(page: Node, expression: str, listed: Nodes, editor: Editor) -> None:
     """Make the rule the paginator of the last http task, or of the last task if none is http."""
-    for old, new in _PAGE.items():
+    for old, new in _PAGE_KEYS.items():
         if old in page and new not in page:
             editor.rename(page, old, new)
-    _collect(page, editor)
-    _page_sink(page, editor)
-    meaning = dict.fromkeys(guards.EVENTS.values(), guards.TRUE)
-    guard = guards.guard(guards.without_events(expression, meaning))
+    _rewrite_collect(page, editor)
+    _rewrite_page_sink(page, editor)
+    meaning = dict.fromkeys(guards.EVENTS.values(), guards.TRUE_GUARD)
+    guard = guards.make_guard(guards.replace_events(expression, meaning))
     editor.put(page, "when", guard, page, next(iter(page), "when"))
-    tasks = maps(listed)
+    tasks = list_maps(listed)
     candidates = [task for task in tasks if task.get("kind") == "http"] or tasks
     if not candidates:
-        editor.fault(page, None, Code.OLD_FORM, "a pagination needs a tool that is called again")
+        editor.add_error(
+            page, None, Code.OLD_FORM, "a pagination needs a tool that is called again"
+        )
         return
-    spec = editor.below(candidates[-1], "spec", origin="kind")
+    spec = editor.ensure_map(candidates[-1], "spec", origin="kind")
     if "paginate" in spec:
         message = "a task has one pagination rule"
-        editor.fault(page, "when", Code.OLD_FORM, message, "combine the rules with `or`")
+        editor.add_error(page, "when", Code.OLD_FORM, message, "combine the rules with `or`")
         return
     editor.put(spec, "paginate", page, page, "when")
 
 
-def _collect(page: Node, editor: Editor) -> None:
+def _rewrite_collect(page: Node, editor: Editor) -> None:
     collect = page.get("collect")
     if isinstance(collect, str):
-        node = editor.map(page, "collect")
+        node = editor.make_map(page, "collect")
         editor.put(node, "strategy", collect, page, "collect")
         editor.put(page, "collect", node, page, "collect")
     elif isinstance(collect, dict):
@@ -238,7 +240,7 @@ def _collect(page: Node, editor: Editor) -> None:
             editor.put(collect, "into", into.split(".", 1)[1], collect, "into")
 
 
-def _page_sink(page: Node, editor: Editor) -> None:
+def _rewrite_page_sink(page: Node, editor: Editor) -> None:
     per_page = page.get("per_iteration")
     if not isinstance(per_page, dict):
         return
@@ -247,5 +249,5 @@ def _page_sink(page: Node, editor: Editor) -> None:
         editor.move(per_page, "sink", page)
     for key in list(per_page):
         message = f"unknown key `{key}` in per_iteration"
-        editor.fault(per_page, key, Code.UNKNOWN_KEY, message, "per_iteration: {sink: …}")
+        editor.add_error(per_page, key, Code.UNKNOWN_KEY, message, "per_iteration: {sink: …}")
     del page["per_iteration"]

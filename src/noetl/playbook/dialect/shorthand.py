@@ -8,12 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from noetl.playbook.dialect import guards
-from noetl.playbook.dialect.editor import Editor, Node, Nodes, get_member, maps, text_of
+from noetl.playbook.dialect.editor import (
+    Editor,
+    Node,
+    Nodes,
+    get_member,
+    get_text_member,
+    list_maps,
+)
 from noetl.playbook.findings import Code
-from noetl.playbook.model import BUILT_IN, Task
+from noetl.playbook.model import BUILT_IN_TASKS, Task
 
 # Kinds of which the single tool spells this field `name`.
-NAMED_OTHERWISE = {
+NAME_FIELDS = {
     "workbook": "task",
     "secrets": "secret",
 }
@@ -21,24 +28,24 @@ LABELLED_FIELDS = frozenset({"kind", "name", "tool", "type"})
 
 
 def expand(document: Node, editor: Editor) -> None:
-    for task in maps(document.get("workbook")):
-        _workbook_tool(task, editor)
-    for step in maps(document.get("workflow")):
-        editor.step = text_of(step, "step")
+    for task in list_maps(document.get("workbook")):
+        _expand_workbook_tool(task, editor)
+    for step in list_maps(document.get("workflow")):
+        editor.step = get_text_member(step, "step")
         if "tool" not in step and step.get("input"):
-            _noop(step, editor)
+            _add_noop(step, editor)
         if "tool" in step:
-            for task in maps(tasks(step, editor)):
+            for task in list_maps(expand_tasks(step, editor)):
                 spell_out_task(task, editor)
         if "next" in step:
-            arcs(step, editor)
-            _router_mode(step, editor)
-        admit(step, editor)
-        _event_names(step)
+            expand_arcs(step, editor)
+            _expand_router_mode(step, editor)
+        expand_admit(step, editor)
+        _rename_events(step)
     editor.step = None
 
 
-def _workbook_tool(entry: Node, editor: Editor) -> None:
+def _expand_workbook_tool(entry: Node, editor: Editor) -> None:
     tool = entry.get("tool")
     if not isinstance(tool, dict):
         return
@@ -48,16 +55,16 @@ def _workbook_tool(entry: Node, editor: Editor) -> None:
     spell_out_task(tool, editor)
 
 
-def tasks(step: Node, editor: Editor) -> Nodes:
+def expand_tasks(step: Node, editor: Editor) -> Nodes:
     """The step's `tool` as a list of named tasks. Items that are no tasks stay; the model refuses them."""
     tool = step.get("tool")
     if isinstance(tool, list):
         _name_all(tool, editor)
         return tool
     origin = "tool" if "tool" in step else "step"
-    listed = editor.seq(step, origin)
+    listed = editor.make_seq(step, origin)
     if isinstance(tool, dict):
-        task = unlabel(tool, editor)
+        task = unlabel_task(tool, editor)
         if task is None:
             task = tool
             _take_name(task, editor)
@@ -69,9 +76,9 @@ def tasks(step: Node, editor: Editor) -> Nodes:
     return listed
 
 
-def _noop(step: Node, editor: Editor) -> None:
+def _add_noop(step: Node, editor: Editor) -> None:
     """Add a noop to a step with an input and no tool. Its value is the input."""
-    task = editor.map(step, "input")
+    task = editor.make_map(step, "input")
     editor.put(task, "kind", "noop", step, "input")
     editor.put(step, "tool", task, step, "input")
 
@@ -80,10 +87,10 @@ def _name_all(listed: Nodes, editor: Editor) -> None:
     for index, item in enumerate(listed):
         if not isinstance(item, dict):
             continue
-        labelled = unlabel(item, editor)
+        labelled = unlabel_task(item, editor)
         if labelled is not None:
             listed[index] = item = labelled
-        field = NAMED_OTHERWISE.get(str(item.get("kind")))
+        field = NAME_FIELDS.get(str(item.get("kind")))
         if field is not None and field not in item and isinstance(item.get("name"), str):
             editor.put(item, field, item["name"], item, "name")
         if item.get("name") is None:
@@ -91,7 +98,7 @@ def _name_all(listed: Nodes, editor: Editor) -> None:
             editor.put(item, "name", f"task_{index}", item, origin)
 
 
-def unlabel(item: Node, editor: Editor) -> Node | None:
+def unlabel_task(item: Node, editor: Editor) -> Node | None:
     """The task of `label: {kind: …}`; None if the mapping is no labelled task."""
     if len(item) != 1:
         return None
@@ -101,14 +108,14 @@ def unlabel(item: Node, editor: Editor) -> Node | None:
     _take_name(body, editor)
     if "name" in body:
         message = f"the task has two names: the label `{label}` and `name: {body['name']}`"
-        editor.fault(body, "name", Code.DUPLICATE_KEY, message, "keep the label")
+        editor.add_error(body, "name", Code.DUPLICATE_KEY, message, "keep the label")
     editor.put(body, "name", label, item, label)
     return body
 
 
 def _take_name(task: Node, editor: Editor) -> None:
     """Rename `name` of a single tool to the field of its kind, if it has one."""
-    field = NAMED_OTHERWISE.get(str(task.get("kind")))
+    field = NAME_FIELDS.get(str(task.get("kind")))
     if field is not None and field not in task and "name" in task:
         editor.rename(task, "name", field)
 
@@ -118,26 +125,26 @@ def spell_out_task(task: Node, editor: Editor) -> None:
     if isinstance(spec, dict):
         if isinstance(spec.get("policy"), list):
             _wrap_rules(spec, "policy", editor)
-        for rule in maps(get_member(spec.get("policy"), "rules")):
+        for rule in list_maps(get_member(spec.get("policy"), "rules")):
             spell_out_else(rule, editor)
-    _outside_options(task, editor)
+    _collect_options(task, editor)
 
 
 def _wrap_rules(node: Node, key: str, editor: Editor) -> None:
     """`key: […]` becomes `key: {rules: […]}`."""
-    wrapped = editor.map(node, key)
+    wrapped = editor.make_map(node, key)
     editor.put(wrapped, "rules", node[key], node, key)
     editor.put(node, key, wrapped, node, key)
 
 
-def _outside_options(task: Node, editor: Editor) -> None:
+def _collect_options(task: Node, editor: Editor) -> None:
     """Collect the fields of a kind that comes by entry point under `options`."""
     kind = task.get("kind")
-    if isinstance(kind, str) and kind in BUILT_IN:
+    if isinstance(kind, str) and kind in BUILT_IN_TASKS:
         return
     own = [key for key in task if key not in Task.model_fields and key != "options"]
     if own:
-        options = editor.below(task, "options", origin=own[0])
+        options = editor.ensure_map(task, "options", origin=own[0])
         for key in own:
             editor.move(task, key, options)
 
@@ -154,79 +161,79 @@ def spell_out_else(rule: Node, editor: Editor) -> None:
     del rule["else"]
 
 
-def arcs(step: Node, editor: Editor) -> Nodes:
+def expand_arcs(step: Node, editor: Editor) -> Nodes:
     """The step's arcs as a list of mappings inside `next: {arcs: …}`."""
-    router = _router(step, editor)
+    router = _ensure_router(step, editor)
     if router.get("arcs") is None:
-        editor.put(router, "arcs", editor.seq(step, "next"), step, "next")
+        editor.put(router, "arcs", editor.make_seq(step, "next"), step, "next")
     listed: Any = router["arcs"]
     if isinstance(listed, str) or (isinstance(listed, dict) and "step" in listed):
-        single = editor.seq(router, "arcs")
+        single = editor.make_seq(router, "arcs")
         editor.append(single, listed, router, "arcs")
         editor.put(router, "arcs", single, router, "arcs")
         listed = single
     if not isinstance(listed, list):
-        return editor.seq(step, "next")
+        return editor.make_seq(step, "next")
     for index, arc in enumerate(listed):
         if isinstance(arc, str):
-            listed[index] = _arc(arc, listed, index, editor)
+            listed[index] = _make_arc(arc, listed, index, editor)
     return listed
 
 
-def _router(step: Node, editor: Editor) -> Node:
+def _ensure_router(step: Node, editor: Editor) -> Node:
     """The step's `next` as a mapping with `arcs`; it is created if it is missing."""
     router: Any = step.get("next")
     if router is None:
         origin = "next" if "next" in step else "step"
-        created = editor.map(step, origin)
-        editor.put(created, "arcs", editor.seq(step, origin), step, origin)
+        created = editor.make_map(step, origin)
+        editor.put(created, "arcs", editor.make_seq(step, origin), step, origin)
         editor.put(step, "next", created, step, origin)
         return created
     if isinstance(router, dict) and "step" not in router:
         return router
     if not isinstance(router, list):
-        router = _one(router, step, editor)
-    wrapped = editor.map(step, "next")
+        router = _make_list_of_one(router, step, editor)
+    wrapped = editor.make_map(step, "next")
     editor.put(wrapped, "arcs", router, step, "next")
     editor.put(step, "next", wrapped, step, "next")
     return wrapped
 
 
-def _one(target: Any, step: Node, editor: Editor) -> Nodes:
-    listed = editor.seq(step, "next")
+def _make_list_of_one(target: Any, step: Node, editor: Editor) -> Nodes:
+    listed = editor.make_seq(step, "next")
     editor.append(listed, target, step, "next")
     return listed
 
 
-def _arc(target: str, origin: Any, key: str | int, editor: Editor) -> Node:
-    arc = editor.map(origin, key)
+def _make_arc(target: str, origin: Any, key: str | int, editor: Editor) -> Node:
+    arc = editor.make_map(origin, key)
     editor.put(arc, "step", target, origin, key)
     return arc
 
 
-def _router_mode(step: Node, editor: Editor) -> None:
+def _expand_router_mode(step: Node, editor: Editor) -> None:
     spec = get_member(step["next"], "spec")
     if isinstance(spec, dict) and spec.get("mode") == "all":
         editor.put(spec, "mode", "inclusive", spec, "mode")
 
 
-def _event_names(step: Node) -> None:
+def _rename_events(step: Node) -> None:
     """Use one name for each event in `event.name`."""
-    _each_text(step, guards.in_words_of_the_log)
+    _change_texts(step, guards.use_first_event_names)
 
 
-def _each_text(node: Any, change: Callable[[str], str]) -> None:
+def _change_texts(node: Any, change: Callable[[str], str]) -> None:
     """Change every text in place where a template may stand."""
     keys = node if isinstance(node, dict) else range(len(node))
     for key in keys:
         value = node[key]
         if isinstance(value, dict | list):
-            _each_text(value, change)
+            _change_texts(value, change)
         elif isinstance(value, str) and "event." in value and key != "code":
             node[key] = change(value)
 
 
-def admit(step: Node, editor: Editor) -> None:
+def expand_admit(step: Node, editor: Editor) -> None:
     """`admit: […]` becomes `admit: {rules: […]}`. A bare guard stays as it is."""
     policy = get_member(step.get("spec"), "policy")
     if not isinstance(policy, dict):
@@ -237,19 +244,19 @@ def admit(step: Node, editor: Editor) -> None:
     if not isinstance(given, dict):
         return
     if "else" in given and isinstance(given.get("rules"), list):
-        last = editor.map(given, "else")
+        last = editor.make_map(given, "else")
         editor.move(given, "else", last)
         editor.append(given["rules"], last, given, "rules")
-    for rule in maps(given.get("rules")):
+    for rule in list_maps(given.get("rules")):
         if "when" in rule and "else" in rule:
-            _admit_else(given["rules"], rule, editor)
+            _split_admit_else(given["rules"], rule, editor)
         spell_out_else(rule, editor)
 
 
-def _admit_else(rules: Nodes, rule: Node, editor: Editor) -> None:
+def _split_admit_else(rules: Nodes, rule: Node, editor: Editor) -> None:
     """`{when, then, else}` in one rule becomes two rules."""
     at = next(index for index, item in enumerate(rules) if item is rule)
-    last = editor.map(rule, "else")
+    last = editor.make_map(rule, "else")
     editor.put(last, "else", rule["else"], rule, "else")
     del rule["else"]
     spell_out_else(last, editor)

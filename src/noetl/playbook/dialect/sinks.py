@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from noetl.playbook.dialect.editor import Editor, Node, Nodes, maps
-from noetl.playbook.dialect.shorthand import tasks
+from noetl.playbook.dialect.editor import Editor, Node, Nodes, list_maps
+from noetl.playbook.dialect.shorthand import expand_tasks
 from noetl.playbook.findings import Code
 
 _STATEMENTS = ("query", "command", "sql", "commands", "statement", "code")
@@ -32,7 +32,7 @@ def rewrite(sink: Node, editor: Editor) -> None:
     for name in _STATEMENTS:
         if name in target:
             message = f"a sink writes its data to a table, file or address; it has no `{name}`"
-            editor.fault(
+            editor.add_error(
                 target,
                 name,
                 Code.OLD_FORM,
@@ -56,23 +56,25 @@ def _gather_target(sink: Node, editor: Editor) -> None:
         return
     keys = [key for key in sink if key not in _DATA]
     first = next(iter(keys), None)
-    target = editor.map(sink, first)
+    target = editor.make_map(sink, first)
     for key in keys:
         editor.move(sink, key, target)
     editor.put(sink, "target", target, sink, first or "data")
 
 
-def to_step(step: Node, editor: Editor) -> None:
+def rewrite_step_sink(step: Node, editor: Editor) -> None:
     """Rewrite a step's own `sink` (or v1 `save`)."""
     for name in ("save", "sink"):
         if name not in step:
             continue
-        editor.note(step, name, f"`{name}` is now a task of kind `sink` at the end of the pipeline")
-        listed = tasks(step, editor)
-        for sink in _each(step[name]):
+        editor.add_note(
+            step, name, f"`{name}` is now a task of kind `sink` at the end of the pipeline"
+        )
+        listed = expand_tasks(step, editor)
+        for sink in _list_sinks(step[name]):
             append_task(listed, sink, step, name, editor)
-        if not _well_formed(step[name]):
-            editor.fault(
+        if not _is_well_formed(step[name]):
+            editor.add_error(
                 step,
                 name,
                 Code.BAD_TYPE,
@@ -82,24 +84,24 @@ def to_step(step: Node, editor: Editor) -> None:
         del step[name]
 
 
-def _well_formed(given: Any) -> bool:
+def _is_well_formed(given: Any) -> bool:
     if isinstance(given, dict):
         return True
-    found = maps(given)
+    found = list_maps(given)
     return bool(found) and len(found) == len(given)
 
 
-def _each(given: Any) -> list[Node]:
+def _list_sinks(given: Any) -> list[Node]:
     if isinstance(given, dict):
         return [given]
-    return maps(given)
+    return list_maps(given)
 
 
 def append_task(listed: Nodes, sink: Node, origin: Any, key: str | int, editor: Editor) -> Node:
     """Append the sink as a named task at the end of `listed`."""
     rewrite(sink, editor)
-    task = editor.map(origin, key)
-    editor.put(task, "name", fresh_name(listed, "sink"), origin, key)
+    task = editor.make_map(origin, key)
+    editor.put(task, "name", find_free_name(listed, "sink"), origin, key)
     editor.put(task, "kind", "sink", origin, key)
     for name in ("target", "data"):
         if name in sink:
@@ -110,7 +112,7 @@ def append_task(listed: Nodes, sink: Node, origin: Any, key: str | int, editor: 
     return task
 
 
-def fresh_name(listed: Nodes, stem: str) -> str:
-    used_names = {task.get("name") for task in maps(listed)}
+def find_free_name(listed: Nodes, stem: str) -> str:
+    used_names = {task.get("name") for task in list_maps(listed)}
     numbered = [f"{stem}_{index}" for index in range(1, len(used_names) + 1)]
     return next(name for name in [stem, *numbered] if name not in used_names)

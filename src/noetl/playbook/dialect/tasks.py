@@ -3,8 +3,8 @@
 from typing import Any
 
 from noetl.playbook.dialect import older, retries, sinks
-from noetl.playbook.dialect.editor import Editor, Node, get_member, maps, policy_rules
-from noetl.playbook.dialect.shorthand import unlabel
+from noetl.playbook.dialect.editor import Editor, Node, get_member, get_policy_rules, list_maps
+from noetl.playbook.dialect.shorthand import unlabel_task
 from noetl.playbook.findings import Code
 
 KINDS = {"result_fetch": "artifact", "resolve": "artifact"}
@@ -33,99 +33,99 @@ def rewrite_all(step: Node, editor: Editor) -> None:
     """
     tool: Any = step.get("tool")
     if isinstance(tool, dict):
-        _label(step, "tool", editor)
+        _rewrite_label(step, "tool", editor)
         rewrite(step["tool"], editor)
     elif isinstance(tool, list):
         for index, item in enumerate(tool):
             if isinstance(item, dict):
-                _label(tool, index, editor)
+                _rewrite_label(tool, index, editor)
                 rewrite(tool[index], editor)
 
 
-def _label(holder: Any, key: Any, editor: Editor) -> None:
+def _rewrite_label(holder: Any, key: Any, editor: Editor) -> None:
     item = holder[key]
     if len(item) == 1:
         ((label, body),) = item.items()
         if isinstance(body, dict) and label not in _TOOL and not _TOOL.isdisjoint(body):
-            alias(body, "type", "kind", editor)
-            editor.note(item, label, f"the label `{label}:` is written `name: {label}`")
-            named = unlabel(item, editor)
+            rename_older_key(body, "type", "kind", editor)
+            editor.add_note(item, label, f"the label `{label}:` is written `name: {label}`")
+            named = unlabel_task(item, editor)
             if named is not None:
                 holder[key] = named
 
 
 def rewrite(task: Node, editor: Editor) -> None:
     if isinstance(task.get("tool"), dict):
-        _unwrap(task, editor)
+        _unwrap_tool(task, editor)
     for old, new in COMMON.items():
-        alias(task, old, new, editor)
+        rename_older_key(task, old, new, editor)
     kind = task.get("kind")
     if isinstance(kind, str) and kind in KINDS:
-        editor.note(task, "kind", f"the kind `{kind}` is now `{KINDS[kind]}`")
+        editor.add_note(task, "kind", f"the kind `{kind}` is now `{KINDS[kind]}`")
         editor.put(task, "kind", KINDS[kind], task, "kind")
-    older.artifact_action(task, editor)
+    older.drop_artifact_action(task, editor)
     renamed_fields = FIELDS.get(str(task.get("kind")), {})
-    for node in maps([task, task.get("spec")]):
+    for node in list_maps([task, task.get("spec")]):
         for old, new in renamed_fields.items():
-            alias(node, old, new, editor)
-    older.task_fields(task, editor)
-    older.libraries(task, editor)
-    older.connection_pool(task, editor)
+            rename_older_key(node, old, new, editor)
+    older.move_task_fields(task, editor)
+    older.rewrite_libraries(task, editor)
+    older.drop_connection_pool(task, editor)
     if "policy" in task:
-        editor.note(task, "policy", "`policy` of a task stands under `spec`")
-        editor.move(task, "policy", editor.below(task, "spec", origin="policy"))
-    assignments(task, editor)
-    _rule_assignments(task, editor)
+        editor.add_note(task, "policy", "`policy` of a task stands under `spec`")
+        editor.move(task, "policy", editor.ensure_map(task, "spec", origin="policy"))
+    rewrite_assignments(task, editor)
+    _rewrite_rule_assignments(task, editor)
     if "retry" in task:
         retries.rewrite(task, [task], editor)
-    _paginated_sink(task, editor)
+    _rewrite_paginated_sink(task, editor)
 
 
-def _unwrap(task: Node, editor: Editor) -> None:
+def _unwrap_tool(task: Node, editor: Editor) -> None:
     """Rewrite `- name: x, tool: {kind: …}` in a list of tasks."""
     inner = task["tool"]
     if set(task) - {"name", "tool"} or not isinstance(inner, dict):
         return
-    editor.note(task, "tool", "a task holds its `kind` directly, without `tool`")
+    editor.add_note(task, "tool", "a task holds its `kind` directly, without `tool`")
     del task["tool"]
     for key in list(inner):
         editor.move(inner, key, task)
 
 
-def alias(node: Node, old: str, new: str, editor: Editor) -> None:
+def rename_older_key(node: Node, old: str, new: str, editor: Editor) -> None:
     if old not in node:
         return
     if new in node:
         message = f"`{old}` is an older spelling of `{new}`, and both are here"
-        editor.fault(node, old, Code.DUPLICATE_KEY, message, f"keep `{new}`")
+        editor.add_error(node, old, Code.DUPLICATE_KEY, message, f"keep `{new}`")
         del node[old]
         return
-    editor.note(node, old, f"`{old}` is now `{new}`")
+    editor.add_note(node, old, f"`{old}` is now `{new}`")
     editor.rename(node, old, new)
 
 
-def assignments(node: Node, editor: Editor) -> None:
+def rewrite_assignments(node: Node, editor: Editor) -> None:
     """`vars: {x: …}` and `set: {vars.x: …}` become `set: {ctx.x: …}`."""
     if isinstance(node.get("vars"), dict):
-        editor.note(node, "vars", "`vars: {x: …}` is now `set: {ctx.x: …}`")
+        editor.add_note(node, "vars", "`vars: {x: …}` is now `set: {ctx.x: …}`")
         variables = node["vars"]
         if "set" not in node:
             editor.rename(node, "vars", "set")
         else:
             del node["vars"]
-        target = editor.below(node, "set")
+        target = editor.ensure_map(node, "set")
         for name in list(variables):
-            _assign(variables, name, target, editor)
+            _move_variable(variables, name, target, editor)
     given: Any = node.get("set")
     if not isinstance(given, dict):
         return
     for name in list(given):
         if name.startswith("vars."):
-            editor.note(given, name, f"`{name}` is now `ctx.{name[5:]}`")
+            editor.add_note(given, name, f"`{name}` is now `ctx.{name[5:]}`")
             editor.rename(given, name, f"ctx.{name[5:]}")
 
 
-def _assign(variables: Node, name: str, target: Node, editor: Editor) -> None:
+def _move_variable(variables: Node, name: str, target: Node, editor: Editor) -> None:
     key = name
     if not name.startswith(("ctx.", "iter.", "step.")):
         key = f"ctx.{name.removeprefix('vars.')}"
@@ -133,7 +133,7 @@ def _assign(variables: Node, name: str, target: Node, editor: Editor) -> None:
         if key != name:
             editor.rename(target, name, key)
     elif key in target or key.removeprefix("ctx.") in target:
-        editor.fault(
+        editor.add_error(
             variables,
             name,
             Code.DUPLICATE_KEY,
@@ -144,14 +144,14 @@ def _assign(variables: Node, name: str, target: Node, editor: Editor) -> None:
         editor.move(variables, name, target, key)
 
 
-def _rule_assignments(task: Node, editor: Editor) -> None:
-    for rule in maps(policy_rules(task.get("spec"))):
+def _rewrite_rule_assignments(task: Node, editor: Editor) -> None:
+    for rule in list_maps(get_policy_rules(task.get("spec"))):
         branch = rule.get("then", rule.get("else"))
         if isinstance(branch, dict):
-            assignments(branch, editor)
+            rewrite_assignments(branch, editor)
 
 
-def _paginated_sink(task: Node, editor: Editor) -> None:
+def _rewrite_paginated_sink(task: Node, editor: Editor) -> None:
     page = get_member(task.get("spec"), "paginate")
     sink = get_member(page, "sink")
     if isinstance(sink, dict):

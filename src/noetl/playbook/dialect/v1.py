@@ -6,11 +6,11 @@ from itertools import pairwise
 from typing import Any
 
 from noetl.playbook.dialect import guards
-from noetl.playbook.dialect.editor import Editor, Node, maps, text_of
-from noetl.playbook.dialect.shorthand import arcs, tasks
-from noetl.playbook.dialect.tasks import alias
+from noetl.playbook.dialect.editor import Editor, Node, get_text_member, list_maps
+from noetl.playbook.dialect.shorthand import expand_arcs, expand_tasks
+from noetl.playbook.dialect.tasks import rename_older_key
 from noetl.playbook.findings import Code
-from noetl.playbook.model import BUILT_IN
+from noetl.playbook.model import BUILT_IN_TASKS
 
 _OF_STEP = {
     "step",
@@ -37,44 +37,44 @@ _OF_STEP_TASK = ("save", "sink", "vars", "retry")  # keys of an iterator's task 
 
 
 def rewrite(step: Node, editor: Editor) -> None:
-    alias(step, "description", "desc", editor)
+    rename_older_key(step, "description", "desc", editor)
     has_name = isinstance(step.get("name"), str)
     if "step" not in step and has_name and step.get("type") != "workbook":
-        alias(step, "name", "step", editor)
-    if isinstance(step.get("tool"), str) and step["tool"] in BUILT_IN:
+        rename_older_key(step, "name", "step", editor)
+    if isinstance(step.get("tool"), str) and step["tool"] in BUILT_IN_TASKS:
         editor.rename(step, "tool", "type")
     kind = step.get("type")
     if isinstance(kind, str) and "tool" not in step:
         if kind == "iterator":
-            _iterator(step, editor)
+            _rewrite_iterator(step, editor)
         else:
-            _typed(step, editor)
+            _rewrite_typed_step(step, editor)
     for old in ("args", "with"):
-        alias(step, old, "input", editor)
+        rename_older_key(step, old, "input", editor)
 
 
-def _typed(step: Node, editor: Editor) -> None:
-    editor.note(
+def _rewrite_typed_step(step: Node, editor: Editor) -> None:
+    editor.add_note(
         step, "type", f"`type: {step['type']}` on a step is now `tool: {{kind: {step['type']}}}`"
     )
-    tool = editor.map(step, "type")
+    tool = editor.make_map(step, "type")
     editor.move(step, "type", tool, "kind")
     for key in [key for key in step if key not in _OF_STEP and key not in ("args", "with")]:
         editor.move(step, key, tool)
     editor.put(step, "tool", tool, tool, "kind")
 
 
-def _iterator(step: Node, editor: Editor) -> None:
-    editor.note(step, "type", "a step of type `iterator` is now a step with `loop`")
+def _rewrite_iterator(step: Node, editor: Editor) -> None:
+    editor.add_note(step, "type", "a step of type `iterator` is now a step with `loop`")
     if "loop" in step:
-        editor.fault(
+        editor.add_error(
             step,
             "loop",
             Code.DUPLICATE_KEY,
             "an iterator step has no `loop` of its own",
             "keep one of them",
         )
-    loop = editor.map(step, "type")
+    loop = editor.make_map(step, "type")
     for name in _OF_ITERATOR:
         if name in step:
             editor.move(step, name, loop)
@@ -82,7 +82,7 @@ def _iterator(step: Node, editor: Editor) -> None:
     del step["type"]
     task = step.get("task")
     if not isinstance(task, dict):
-        editor.fault(
+        editor.add_error(
             step,
             "task",
             Code.MISSING_FIELD,
@@ -93,7 +93,7 @@ def _iterator(step: Node, editor: Editor) -> None:
     kind = task.get("type", task.get("kind"))
     if kind == "iterator" or "loop" in task:
         message = "an iterator inside an iterator has no equivalent in one step"
-        editor.fault(
+        editor.add_error(
             step, "task", Code.OLD_FORM, message, "put the inner loop into a child playbook"
         )
         del step["task"]
@@ -106,14 +106,14 @@ def _iterator(step: Node, editor: Editor) -> None:
     editor.rename(step, "task", "tool")
 
 
-def admission(step: Node, editor: Editor) -> None:
+def rewrite_admission(step: Node, editor: Editor) -> None:
     """Rewrite `pass` and `when` of a v1 step. A skipped step goes on to its next step."""
     for name in ("pass", "when"):
         if name not in step:
             continue
-        expression = guards.expression(step[name])
+        expression = guards.parse_guard(step[name])
         if expression is None:
-            editor.fault(
+            editor.add_error(
                 step,
                 name,
                 Code.BAD_GUARD,
@@ -121,40 +121,40 @@ def admission(step: Node, editor: Editor) -> None:
                 'write "{{ … }}"',
             )
         else:
-            editor.note(step, name, f"`{name}` on a step is now `spec.policy.admit`")
+            editor.add_note(step, name, f"`{name}` on a step is now `spec.policy.admit`")
             if name == "pass":
-                expression = guards.none_of(expression)
+                expression = guards.exclude_all(expression)
             _skip_unless(step, name, expression, editor)
         del step[name]
 
 
 def _skip_unless(step: Node, origin: str, expression: str, editor: Editor) -> None:
-    if expression in ("not (false)", guards.TRUE):
+    if expression in ("not (false)", guards.TRUE_GUARD):
         return
-    onward = _onward(step, editor)
+    onward = _find_onward_step(step, editor)
     if onward is None:
         _guard_tasks(step, origin, expression, editor)
         return
-    rules = editor.seq(step, origin)
+    rules = editor.make_seq(step, origin)
     if expression not in ("not (true)", "false"):
-        allowing = _admit_rule(step, origin, guards.guard(expression), None, editor)
+        allowing = _make_admit_rule(step, origin, guards.make_guard(expression), None, editor)
         editor.append(rules, allowing, step, origin)
-    refusing = _admit_rule(step, origin, True, onward, editor)
+    refusing = _make_admit_rule(step, origin, True, onward, editor)
     editor.append(rules, refusing, step, origin)
-    admit = editor.below(step, "spec", "policy", "admit", origin=origin)
+    admit = editor.ensure_map(step, "spec", "policy", "admit", origin=origin)
     if "rules" in admit:
         message = f"`{origin}` and `spec.policy.admit` both decide about the step"
-        editor.fault(step, origin, Code.DUPLICATE_KEY, message, "keep one of them")
+        editor.add_error(step, origin, Code.DUPLICATE_KEY, message, "keep one of them")
     editor.put(admit, "rules", rules, step, origin)
 
 
-def _admit_rule(
+def _make_admit_rule(
     step: Node, origin: str, when: str | bool, onward: str | None, editor: Editor
 ) -> Node:
     """A rule that allows the step if `onward` is None. Else it refuses the step, and the branch
     goes on at `onward`; an empty name ends the branch.
     """
-    rule, then = editor.map(step, origin), editor.map(step, origin)
+    rule, then = editor.make_map(step, origin), editor.make_map(step, origin)
     editor.put(rule, "when", when, step, origin)
     editor.put(then, "allow", onward is None, step, origin)
     if onward:
@@ -163,31 +163,31 @@ def _admit_rule(
     return rule
 
 
-def _onward(step: Node, editor: Editor) -> str | None:
+def _find_onward_step(step: Node, editor: Editor) -> str | None:
     """The only step that follows; an empty name if none does, None if there is a choice."""
     if "case" in step:
         return None
     if step.get("next") is None:
         return ""
-    listed = arcs(step, editor)
+    listed = expand_arcs(step, editor)
     if len(listed) != 1 or not isinstance(listed[0], dict) or "when" in listed[0]:
         return None
-    return text_of(listed[0], "step")
+    return get_text_member(listed[0], "step")
 
 
 def _guard_tasks(step: Node, origin: str, expression: str, editor: Editor) -> None:
-    for task in maps(tasks(step, editor)):
-        spec = editor.below(task, "spec", origin="kind")
-        editor.put(spec, "when", guards.guard(expression), step, origin)
+    for task in list_maps(expand_tasks(step, editor)):
+        spec = editor.ensure_map(task, "spec", origin="kind")
+        editor.put(spec, "when", guards.make_guard(expression), step, origin)
 
 
 def imply_order(document: Node, editor: Editor) -> None:
     """In v1, steps without any `next` run in the order of the document."""
-    steps: list[Node] = maps(document.get("workflow"))
+    steps: list[Node] = list_maps(document.get("workflow"))
     named_steps = [step for step in steps if isinstance(step.get("step"), str)]
     if len(named_steps) < 2 or any("next" in step or "case" in step for step in steps):
         return
-    editor.note(
+    editor.add_note(
         document,
         "workflow",
         "steps in implied order: every step now names the one that follows in `next`",
@@ -196,20 +196,20 @@ def imply_order(document: Node, editor: Editor) -> None:
         editor.put(step, "next", following["step"], step, "step")
 
 
-def workbook(entry: Node, editor: Editor) -> None:
+def rewrite_workbook_task(entry: Node, editor: Editor) -> None:
     if "type" in entry and "tool" not in entry:
-        editor.note(entry, "type", "`type` of a workbook task is now `tool: {kind: …}`")
-        tool = editor.map(entry, "type")
+        editor.add_note(entry, "type", "`type` of a workbook task is now `tool: {kind: …}`")
+        tool = editor.make_map(entry, "type")
         editor.move(entry, "type", tool, "kind")
         for key in [key for key in entry if key not in ("name", "desc", "description")]:
             editor.move(entry, key, tool)
-        alias(entry, "description", "desc", editor)
+        rename_older_key(entry, "description", "desc", editor)
         editor.put(entry, "tool", tool, tool, "kind")
 
 
-def metadata(document: Node, editor: Editor) -> None:
+def move_metadata(document: Node, editor: Editor) -> None:
     for name in ("name", "path", "version", "description"):
         if name in document:
-            editor.note(document, name, f"`{name}` stands under `metadata`")
-            below: Any = editor.below(document, "metadata", origin=name)
+            editor.add_note(document, name, f"`{name}` stands under `metadata`")
+            below: Any = editor.ensure_map(document, "metadata", origin=name)
             editor.move(document, name, below)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from noetl.model.errors import InvalidInput
 from noetl.playbook import dialect, text
 from noetl.playbook.dialect.editor import Editor
-from noetl.playbook.findings import Code, Finding, in_order
+from noetl.playbook.findings import Code, Finding, sort_findings
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import code, names, overwrites, references, shape, spark, sql, values
 from noetl.playbook.validation.shape import AnyKind, Kinds
-from noetl.playbook.validation.world import World
+from noetl.playbook.validation.world import DocumentFacts
 
 __all__ = ["Kinds", "LoadedPlaybook", "PlaybookInvalid", "load", "load_or_raise", "load_registered"]
 
@@ -58,8 +58,8 @@ def load(
     `kinds` has the tool kinds beyond the built-in ones, and their config models.
     """
     editor = Editor(file)
-    playbook = _read(source, editor, {} if kinds is None else kinds)
-    findings = in_order(editor.findings)
+    playbook = _read_playbook(source, editor, {} if kinds is None else kinds)
+    findings = sort_findings(editor.findings)
     if any(finding.severity == "error" for finding in findings):
         playbook = None
     return LoadedPlaybook(playbook, findings, source_hash(source))
@@ -81,9 +81,9 @@ def load_registered(source: str | bytes, *, file: str = "<text>") -> Playbook:
     only a playbook that cannot be read is refused.
     """
     editor = Editor(file)
-    playbook = _read(source, editor, AnyKind())
+    playbook = _read_playbook(source, editor, AnyKind())
     if playbook is None:
-        raise PlaybookInvalid(in_order(editor.findings))
+        raise PlaybookInvalid(sort_findings(editor.findings))
     return playbook
 
 
@@ -94,8 +94,8 @@ def source_hash(source: str | bytes) -> str:
     return hashlib.sha256(source).hexdigest()
 
 
-def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
-    document = text.read(source)
+def _read_playbook(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
+    document = text.read_document(source)
     for problem in document.problems:
         at = problem.mark
         finding = Finding(
@@ -104,7 +104,7 @@ def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
         editor.findings.append(finding)
     if not isinstance(document.data, text.Map):
         if not document.problems:
-            editor.fault(
+            editor.add_error(
                 document.data,
                 None,
                 Code.BAD_TYPE,
@@ -116,7 +116,7 @@ def _read(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
     dialect.expand(document.data, editor)
     sql.blank_comments(document.data)
     playbook = shape.parse(document.data, editor, kinds)
-    world = World(document.data, document.lines)
+    world = DocumentFacts(document.data, document.lines)
     for check in (
         references.check,
         names.check,

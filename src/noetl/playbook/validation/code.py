@@ -7,9 +7,9 @@ from typing import Any
 
 from noetl.playbook.dialect.editor import Editor, Node
 from noetl.playbook.findings import Code, Finding
-from noetl.playbook.validation.names import within
-from noetl.playbook.validation.shape import every_task
-from noetl.playbook.validation.world import World, child, text
+from noetl.playbook.validation.names import locate_within
+from noetl.playbook.validation.shape import iterate_tasks
+from noetl.playbook.validation.world import DocumentFacts, get_child, get_text
 
 ALLOWED_CONF = re.compile(
     r"spark\.sql\.(?!extensions$|catalog\.|warehouse\.|hive\.|sources\.(commitProtocolClass|outputCommitterClass)"
@@ -19,24 +19,24 @@ ALLOWED_CONF = re.compile(
 _TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{%")
 
 
-def check(world: World, editor: Editor) -> None:
-    for step, task in every_task(world.document):
+def check(world: DocumentFacts, editor: Editor) -> None:
+    for step, task in iterate_tasks(world.document):
         editor.step = step
-        if task.get("kind") in ("python", "spark") and text(task, "code") is not None:
-            _python(task, world, editor)
+        if task.get("kind") in ("python", "spark") and get_text(task, "code") is not None:
+            _check_python(task, world, editor)
         if task.get("kind") == "spark":
-            _conf(task, editor)
+            _check_conf(task, editor)
     editor.step = None
 
 
-def _python(task: Node, world: World, editor: Editor) -> None:
+def _check_python(task: Node, world: DocumentFacts, editor: Editor) -> None:
     source = task["code"]
-    mark = editor.value_mark(task, "code")
+    mark = editor.get_value_mark(task, "code")
     template = _TEMPLATE.search(source)
     problem = syntax_problem(source)
     if problem is not None:
         line, column, message = problem
-        at = within(mark, world.lines, line, column)
+        at = locate_within(mark, world.lines, line, column)
         hint = None
         if template is not None:
             hint = "`{{ }}` is not rendered in code: use `input`"
@@ -48,7 +48,7 @@ def _python(task: Node, world: World, editor: Editor) -> None:
     elif template is not None:
         start = template.start()
         line = source.count("\n", 0, start) + 1
-        at = within(mark, world.lines, line, start - source.rfind("\n", 0, start))
+        at = locate_within(mark, world.lines, line, start - source.rfind("\n", 0, start))
         message = "`{{ }}` in code is not rendered"
         hint = 'pass the value: `input: {x: "{{ … }}"}`, then use `x` in the code'
         finding = Finding(
@@ -73,7 +73,7 @@ def syntax_problem(source: str) -> tuple[int, int, str] | None:
             warnings.simplefilter("ignore")
             module = ast.parse(source)
             if not _imports_all(module):
-                compile(_wrapped(module), "<code>", "exec", dont_inherit=True)
+                compile(_wrap_in_function(module), "<code>", "exec", dont_inherit=True)
     except SyntaxError as exc:
         return exc.lineno or 1, exc.offset or 1, exc.msg
     except (ValueError, RecursionError, MemoryError) as exc:
@@ -87,7 +87,7 @@ def _imports_all(module: ast.Module) -> bool:
     return any(alias.name == "*" for node in imports for alias in node.names)
 
 
-def _wrapped(module: ast.Module) -> ast.Module:
+def _wrap_in_function(module: ast.Module) -> ast.Module:
     """The code as the body of an async function, which may return and await."""
     future: list[ast.stmt] = []
     body: list[ast.stmt] = []
@@ -113,12 +113,12 @@ def _wrapped(module: ast.Module) -> ast.Module:
     return ast.fix_missing_locations(wrapped)
 
 
-def _conf(task: Node, editor: Editor) -> None:
-    conf = child(task, "conf")
+def _check_conf(task: Node, editor: Editor) -> None:
+    conf = get_child(task, "conf")
     for key in conf:
         if not ALLOWED_CONF.fullmatch(key):
             message = f"`{key}` may not be changed by a playbook"
             hint = "allowed: spark.sql.* (except extensions, catalogs and committers), spark.default.parallelism"
-            editor.fault(
+            editor.add_error(
                 conf, key, Code.FORBIDDEN_CONF, message, f"{hint}; the rest belongs to the profile"
             )

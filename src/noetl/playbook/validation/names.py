@@ -7,36 +7,37 @@ from typing import Any
 
 from noetl.playbook import selections, templates
 from noetl.playbook.dialect import guards
-from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.dialect.editor import Editor, Node, list_maps
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Finding, Severity
 from noetl.playbook.functions import GLOBALS
 from noetl.playbook.scopes import (
-    ACTIVATION,
+    ACTIVATION_NAMES,
     ENV_PREFIX,
-    ITERATION,
-    OUTCOME,
-    PIPELINE,
-    At,
+    LOOP_ITEM_NAMES,
+    OUTCOME_NAMES,
+    PIPELINE_NAMES,
     LoopKind,
+    ScopePlace,
     StepNames,
-    Visible,
-    names_at,
+    VisibleNames,
+    list_names_at,
 )
 from noetl.playbook.text import Mark
-from noetl.playbook.validation.world import World, child, tasks_of, text
+from noetl.playbook.validation.world import DocumentFacts, get_child, get_text, list_tasks
 
 TemplatePath = tuple[str | int, ...]  # a name and its members: ("ctx", "total")
 NOT_RENDERED = frozenset({"code", "name", "kind", "desc", "provenance", "set"})
-WORDS = frozenset({"true", "false", "yes", "no", "1", "0"})
+BOOLEAN_WORDS = frozenset({"true", "false", "yes", "no", "1", "0"})
 
-_ELSEWHERE = {
+_HINTS_BY_NAME = {
     **dict.fromkeys(
-        OUTCOME, "it exists once a task has finished: in policies, `set`, arcs and later tasks"
+        OUTCOME_NAMES,
+        "it exists once a task has finished: in policies, `set`, arcs and later tasks",
     ),
-    **dict.fromkeys(PIPELINE, "it exists inside a pipeline only"),
-    **dict.fromkeys(ITERATION, "it exists inside a loop only"),
-    **dict.fromkeys(ACTIVATION, "it belongs to a step"),
+    **dict.fromkeys(PIPELINE_NAMES, "it exists inside a pipeline only"),
+    **dict.fromkeys(LOOP_ITEM_NAMES, "it exists inside a loop only"),
+    **dict.fromkeys(ACTIVATION_NAMES, "it belongs to a step"),
     **{name: f"it is a function: write {name}()" for name in GLOBALS},
     "ctx": "it belongs to a running execution: steps and arcs can read it",
     "keychain": "it is resolved on the worker: use it in a task's fields",
@@ -53,7 +54,7 @@ class TemplatePlace:
 
     holder: Any
     key: str | int
-    visible: Visible
+    visible: VisibleNames
     own: frozenset[str]
     guard: bool = False
 
@@ -62,122 +63,128 @@ class TemplatePlace:
         return self.visible.roots | self.own
 
 
-def check(world: World, editor: Editor) -> None:
+def check(world: DocumentFacts, editor: Editor) -> None:
     for place in _document_places(world):
-        _check(place, world, editor)
+        _check_place(place, world, editor)
     for step in world.steps:
-        editor.step = text(step, "step")
+        editor.step = get_text(step, "step")
         for place in _step_places(step, world):
-            _check(place, world, editor)
+            _check_place(place, world, editor)
     editor.step = None
 
 
 # ---- places and scopes ----
 
 
-def _document_places(world: World) -> Iterator[TemplatePlace]:
+def _document_places(world: DocumentFacts) -> Iterator[TemplatePlace]:
     document = world.document
-    defaults = child(document, "workload")
+    defaults = get_child(document, "workload")
     for number, key in enumerate(defaults):
         keys_above = frozenset(list(defaults)[:number])
-        yield TemplatePlace(defaults, key, names_at(At.WORKLOAD), keys_above)
-    for entry in maps(document.get("keychain")):
-        own = frozenset(world.workload)
-        yield from _all(entry, names_at(At.KEYCHAIN), own, leaving=("name", "kind"))
-    for entry in maps(document.get("workbook")):
-        visible, own = _of_callers(entry, world)
-        yield from _task_places(child(entry, "tool"), visible, visible, visible, own)
+        yield TemplatePlace(defaults, key, list_names_at(ScopePlace.WORKLOAD), keys_above)
+    for entry in list_maps(document.get("keychain")):
+        own = frozenset(world.workload_keys)
+        yield from _member_places(
+            entry, list_names_at(ScopePlace.KEYCHAIN), own, leaving=("name", "kind")
+        )
+    for entry in list_maps(document.get("workbook")):
+        visible, own = _find_caller_names(entry, world)
+        yield from _task_places(get_child(entry, "tool"), visible, visible, visible, own)
 
 
-def _of_callers(entry: Node, world: World) -> tuple[Visible, frozenset[str]]:
+def _find_caller_names(entry: Node, world: DocumentFacts) -> tuple[VisibleNames, frozenset[str]]:
     """The names a workbook task may use: those that every step that calls it has.
 
     If no step calls it, all names that any step could have.
     """
-    name = text(entry, "name")
+    name = get_text(entry, "name")
     callers: list[Node] = []
     for step in world.steps:
-        if any(_calls(task, name) for task in tasks_of(step)):
+        if any(_calls_task(task, name) for task in list_tasks(step)):
             callers.append(step)
     if not callers:
         loop = StepNames(LoopKind.COLLECTION)
-        visible = replace(names_at(At.JUDGED, loop), members={})
-        return visible, world.everywhere | set(world.iterators)
-    scopes: list[Visible] = []
+        visible = replace(list_names_at(ScopePlace.JUDGED, loop), members={})
+        return visible, world.shared_names | set(world.iterator_names)
+    scopes: list[VisibleNames] = []
     for step in callers:
-        names_of_step = _step_names(step, world, _results(step))
-        scopes.append(names_at(At.JUDGED, names_of_step))
+        names_of_step = _make_step_names(step, world, _list_result_names(step))
+        scopes.append(list_names_at(ScopePlace.JUDGED, names_of_step))
     roots = frozenset.intersection(*(scope.roots for scope in scopes))
     members: dict[str, frozenset[str]] = {}
     for scope in scopes:
         for root, names in scope.members.items():
             if root != "results":
                 members[root] = members.get(root, frozenset()) | names
-    return Visible(roots, members), world.everywhere
+    return VisibleNames(roots, members), world.shared_names
 
 
-def _calls(task: Node, name: str | None) -> bool:
-    return task.get("kind") == "workbook" and text(task, "task") == name
+def _calls_task(task: Node, name: str | None) -> bool:
+    return task.get("kind") == "workbook" and get_text(task, "task") == name
 
 
-def _step_places(step: Node, world: World) -> Iterator[TemplatePlace]:
-    own = world.everywhere
-    scratch = StepNames(scratch=world.scratch)
-    before = names_at(At.BEFORE, scratch)
+def _step_places(step: Node, world: DocumentFacts) -> Iterator[TemplatePlace]:
+    own = world.shared_names
+    scratch = StepNames(scratch=world.scratch_names)
+    before = list_names_at(ScopePlace.BEFORE, scratch)
     loop = step.get("loop")
     if isinstance(loop, dict):
-        yield from _all(loop, before, own, leaving=("iterator", "spec", "cursor"))
-        claim = names_at(At.CLAIM, scratch)
-        yield from _all(child(loop, "cursor"), claim, own, leaving=("kind",))
-    for rule in maps(child(step, "spec", "policy", "admit").get("rules")):
-        yield from _guarded(rule, before, own)
-    spec = child(step, "spec")
+        yield from _member_places(loop, before, own, leaving=("iterator", "spec", "cursor"))
+        claim = list_names_at(ScopePlace.CLAIM, scratch)
+        yield from _member_places(get_child(loop, "cursor"), claim, own, leaving=("kind",))
+    for rule in list_maps(get_child(step, "spec", "policy", "admit").get("rules")):
+        yield from _guard_places(rule, before, own)
+    spec = get_child(step, "spec")
     if "pool" in spec:
-        yield TemplatePlace(spec, "pool", before, frozenset(world.workload))
+        yield TemplatePlace(spec, "pool", before, frozenset(world.workload_keys))
     yield from _pipeline_places(step, world)
-    after = names_at(At.AFTER, _step_names(step, world, frozenset()))
-    yield from _all(child(step, "set"), after, own)
-    for arc in maps(child(step, "next").get("arcs")):
-        yield from _guarded(arc, after, own)
-        yield from _all(arc, after, own, leaving=("step", "when"))
+    after = list_names_at(ScopePlace.AFTER, _make_step_names(step, world, frozenset()))
+    yield from _member_places(get_child(step, "set"), after, own)
+    for arc in list_maps(get_child(step, "next").get("arcs")):
+        yield from _guard_places(arc, after, own)
+        yield from _member_places(arc, after, own, leaving=("step", "when"))
 
 
-def _pipeline_places(step: Node, world: World) -> Iterator[TemplatePlace]:
+def _pipeline_places(step: Node, world: DocumentFacts) -> Iterator[TemplatePlace]:
     """A task sees the results of the tasks before it; of all tasks if the pipeline jumps back."""
-    own = world.everywhere
+    own = world.shared_names
     jumps_back = _jumps_back(step)
     earlier: frozenset[str] = frozenset()
     if jumps_back:
-        earlier = _results(step)
-    first = names_at(At.CALL, _step_names(step, world, earlier, outcome=jumps_back))
-    yield from _all(child(step, "input"), first, own)
-    for task in tasks_of(step):
-        call_names = _step_names(step, world, earlier, outcome=jumps_back or bool(earlier))
-        call = names_at(At.CALL, call_names)
-        stored = names_at(At.PAGE_SINK, call_names)
-        earlier |= _result_of(task)
-        judged = names_at(At.JUDGED, _step_names(step, world, earlier))
+        earlier = _list_result_names(step)
+    first = list_names_at(
+        ScopePlace.CALL, _make_step_names(step, world, earlier, outcome=jumps_back)
+    )
+    yield from _member_places(get_child(step, "input"), first, own)
+    for task in list_tasks(step):
+        call_names = _make_step_names(step, world, earlier, outcome=jumps_back or bool(earlier))
+        call = list_names_at(ScopePlace.CALL, call_names)
+        stored = list_names_at(ScopePlace.PAGE_SINK, call_names)
+        earlier |= _get_result_name(task)
+        judged = list_names_at(ScopePlace.JUDGED, _make_step_names(step, world, earlier))
         yield from _task_places(task, call, judged, stored, own)
 
 
-def _step_names(
-    step: Node, world: World, results: frozenset[str], *, outcome: bool = True
+def _make_step_names(
+    step: Node, world: DocumentFacts, results: frozenset[str], *, outcome: bool = True
 ) -> StepNames:
     loop = step.get("loop")
     if not isinstance(loop, dict):
-        return StepNames(tasks=results, outcome=outcome, scratch=world.scratch)
+        return StepNames(tasks=results, outcome=outcome, scratch=world.scratch_names)
     kind = LoopKind.CURSOR if "cursor" in loop else LoopKind.COLLECTION
-    return StepNames(kind, text(loop, "iterator") or "item", results, outcome, world.scratch)
+    return StepNames(
+        kind, get_text(loop, "iterator") or "item", results, outcome, world.scratch_names
+    )
 
 
-def _results(step: Node) -> frozenset[str]:
+def _list_result_names(step: Node) -> frozenset[str]:
     """The names of the tasks that have a result."""
-    return frozenset().union(*map(_result_of, tasks_of(step)))
+    return frozenset().union(*map(_get_result_name, list_tasks(step)))
 
 
-def _result_of(task: Node) -> frozenset[str]:
+def _get_result_name(task: Node) -> frozenset[str]:
     """The name of the task if it has a result. After a sink, the stored value stays the last value."""
-    name = text(task, "name")
+    name = get_text(task, "name")
     if name is None or _is_sink(task):
         return frozenset()
     return frozenset({name})
@@ -189,44 +196,46 @@ def _is_sink(task: Node) -> bool:
 
 def _jumps_back(step: Node) -> bool:
     seen = {"previous"}
-    for task in tasks_of(step):
-        seen.add(text(task, "name") or "")
-        for rule in maps(child(task, "spec", "policy").get("rules")):
-            then = child(rule, "then")
-            if _jumps(then) and then.get("to") in seen:
+    for task in list_tasks(step):
+        seen.add(get_text(task, "name") or "")
+        for rule in list_maps(get_child(task, "spec", "policy").get("rules")):
+            then = get_child(rule, "then")
+            if _is_jump(then) and then.get("to") in seen:
                 return True
     return False
 
 
-def _jumps(then: Node) -> bool:
+def _is_jump(then: Node) -> bool:
     return then.get("do") == "jump" or then.get("exhausted") == "jump"
 
 
 def _task_places(
-    task: Node, call: Visible, judged: Visible, stored: Visible, own: frozenset[str]
+    task: Node, call: VisibleNames, judged: VisibleNames, stored: VisibleNames, own: frozenset[str]
 ) -> Iterator[TemplatePlace]:
     """The places of a task. `stored` is what the sink of a page sees."""
-    yield from _all(task, call, own, leaving=(*NOT_RENDERED, "spec"))
-    yield from _all(child(task, "provenance"), call, own)
-    yield from _all(child(task, "set"), judged, own)
-    spec = child(task, "spec")
-    yield from _guarded(spec, call, own)
-    for rule in maps(child(spec, "policy").get("rules")):
-        yield from _guarded(rule, judged, own)
-        yield from _all(child(rule, "then"), judged, own, leaving=("do", "to"))
-    page = child(spec, "paginate")
-    yield from _guarded(page, judged, own)
-    yield from _all(page, judged, own, leaving=("when", "sink"))
-    yield from _all(child(page, "sink"), stored, own)
+    yield from _member_places(task, call, own, leaving=(*NOT_RENDERED, "spec"))
+    yield from _member_places(get_child(task, "provenance"), call, own)
+    yield from _member_places(get_child(task, "set"), judged, own)
+    spec = get_child(task, "spec")
+    yield from _guard_places(spec, call, own)
+    for rule in list_maps(get_child(spec, "policy").get("rules")):
+        yield from _guard_places(rule, judged, own)
+        yield from _member_places(get_child(rule, "then"), judged, own, leaving=("do", "to"))
+    page = get_child(spec, "paginate")
+    yield from _guard_places(page, judged, own)
+    yield from _member_places(page, judged, own, leaving=("when", "sink"))
+    yield from _member_places(get_child(page, "sink"), stored, own)
 
 
-def _guarded(node: Node, visible: Visible, own: frozenset[str]) -> Iterator[TemplatePlace]:
+def _guard_places(
+    node: Node, visible: VisibleNames, own: frozenset[str]
+) -> Iterator[TemplatePlace]:
     if "when" in node:
         yield TemplatePlace(node, "when", visible, own, guard=True)
 
 
-def _all(
-    node: Node, visible: Visible, own: frozenset[str], leaving: tuple[str, ...] = ()
+def _member_places(
+    node: Node, visible: VisibleNames, own: frozenset[str], leaving: tuple[str, ...] = ()
 ) -> Iterator[TemplatePlace]:
     for key in node:
         if key not in leaving:
@@ -236,16 +245,16 @@ def _all(
 # ---- one place ----
 
 
-def _check(place: TemplatePlace, world: World, editor: Editor) -> None:
+def _check_place(place: TemplatePlace, world: DocumentFacts, editor: Editor) -> None:
     value = place.holder[place.key]
     if place.guard:
         _check_guard(place, value, editor)
-    for holder, key, source in _texts(place.holder, place.key):
+    for holder, key, source in _iterate_texts(place.holder, place.key):
         text_place = TemplatePlace(holder, key, place.visible, place.own)
         TemplateCheck(text_place, source, world, editor).run()
 
 
-def _texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
+def _iterate_texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
     """Yield every text at and below a place, including the keys of mappings."""
     value = holder[key]
     if isinstance(value, str):
@@ -254,32 +263,32 @@ def _texts(holder: Any, key: str | int) -> Iterator[tuple[Any, str | int, str]]:
         for name in value:
             if "{{" in name:
                 yield value, name, name
-            yield from _texts(value, name)
+            yield from _iterate_texts(value, name)
     elif isinstance(value, list):
         for index in range(len(value)):
-            yield from _texts(value, index)
+            yield from _iterate_texts(value, index)
 
 
 def _check_guard(place: TemplatePlace, value: Any, editor: Editor) -> None:
-    if not isinstance(value, str) or "{%" in value or value.strip().lower() in WORDS:
+    if not isinstance(value, str) or "{%" in value or value.strip().lower() in BOOLEAN_WORDS:
         return
     if "{{" not in value:
         message = f"`when: {value[:60]}` is plain text, which is always true"
         hint = f'write "{{{{ {value[:60].strip()} }}}}"'
-        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, hint)
-    elif guards.expression(value) is None:
+        editor.add_error(place.holder, place.key, Code.BAD_GUARD, message, hint)
+    elif guards.parse_guard(value) is None:
         message = (
             f"`when: {value[:60]}` has text around its braces, so it is text, which is always true"
         )
         without_braces = re.sub(r"\{\{[-+]?\s*|\s*[-+]?\}\}", "", value).strip()
         hint = f'write "{{{{ {without_braces[:80]} }}}}"'
-        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, hint)
+        editor.add_error(place.holder, place.key, Code.BAD_GUARD, message, hint)
     elif guards.has_second_name(value) and re.search(r"\bevent\b", value):
         message = (
             "`step.done` and `step.failed` are understood only directly beside `event.name ==`"
         )
         hint = "write call.done for step.done, call.error for step.failed"
-        editor.fault(place.holder, place.key, Code.BAD_GUARD, message, hint)
+        editor.add_error(place.holder, place.key, Code.BAD_GUARD, message, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +297,7 @@ class TemplateCheck:
 
     place: TemplatePlace
     source: str
-    world: World
+    world: DocumentFacts
     editor: Editor
 
     def run(self) -> None:
@@ -300,17 +309,17 @@ class TemplateCheck:
             return
         if template.is_literal:
             return
-        if "loop_index" in selections.names(template) and "loop_index" not in self.place.own:
+        if "loop_index" in selections.find_names(template) and "loop_index" not in self.place.own:
             message = "`loop_index` is now `loop.index`"
             at = self._locate_name("loop_index")
             self._add_finding(at, Code.OLD_SPELLING, message, None, "note")
-        for name in selections.never(template, self.place.names):
+        for name in selections.find_undefined_names(template, self.place.names):
             self._report_unknown(name)
-        for path in sorted(selections.used_paths(template), key=str):
+        for path in sorted(selections.find_required_paths(template), key=str):
             self._check_used_path(path)
-        for path in sorted(selections.asked_paths(template), key=str):
+        for path in sorted(selections.find_tested_paths(template), key=str):
             self._check_asked_path(path)
-        for path in sorted(selections.paths(template), key=str):
+        for path in sorted(selections.find_paths(template), key=str):
             self._check_state_path(path)
 
     def _report_unknown(self, name: str) -> None:
@@ -324,20 +333,20 @@ class TemplateCheck:
         world = self.world
         root, name = str(path[0]), path[1]
         at = self._locate_name(f"{root}.{name}")
-        if root == "keychain" and name not in world.keychain:
+        if root == "keychain" and name not in world.keychain_entries:
             message = f"the keychain has no entry `{name}`"
-            hint = _meant(name, world.keychain) or "add an entry to `keychain`"
+            hint = _suggest_name(name, world.keychain_entries) or "add an entry to `keychain`"
             self._add_finding(at, Code.UNKNOWN_KEYCHAIN, message, hint, "error")
         known = self.place.visible.members.get(root)
         if known is not None and root not in world.known_steps and name not in known:
             message = f"`{root}.{name}` can never exist here"
             members = ", ".join(sorted(known)) or "nothing"
-            hint = _meant(name, known) or f"`{root}` has {members} here"
+            hint = _suggest_name(name, known) or f"`{root}` has {members} here"
             self._add_finding(at, Code.UNKNOWN_NAME, message, hint, "error")
-        if root in ("ctx", "vars") and name not in world.assigned:
+        if root in ("ctx", "vars") and name not in world.assigned_names:
             message = f"nothing sets `ctx.{name}`"
             example = f"set it before, for example `set: {{ctx.{name}: …}}`"
-            hint = _meant(name, world.assigned) or example
+            hint = _suggest_name(name, world.assigned_names) or example
             self._add_finding(at, Code.NEVER_SET, message, hint, "warning")
 
     def _check_asked_path(self, path: TemplatePath) -> None:
@@ -348,12 +357,12 @@ class TemplateCheck:
         """
         name, hint = str(path[0]), None
         if name not in self.place.names:
-            hint = _meant(name, self.place.names)
+            hint = _suggest_name(name, self.place.names)
         elif len(path) > 1 and isinstance(path[1], str):
             known = _known_members(name, self.place, self.world)
             name = f"{name}.{path[1]}"
             if path[1] not in known:
-                hint = _meant(path[1], known)
+                hint = _suggest_name(path[1], known)
         if hint is not None:
             message = f"nothing in this playbook defines `{name}`"
             at = self._locate_name(name)
@@ -369,7 +378,7 @@ class TemplateCheck:
         name = path[1]
         if self.world.hides_state or name in self.world.assigned_state:
             return
-        hint = _meant(str(name), self.world.assigned_state)
+        hint = _suggest_name(str(name), self.world.assigned_state)
         if hint is not None:
             message = f"this playbook sets no `state.{name}`"
             at = self._locate_name(f"state.{name}")
@@ -383,8 +392,8 @@ class TemplateCheck:
         return self._locate(line, column)
 
     def _locate(self, line: int, column: int) -> Mark:
-        mark = self.editor.value_mark(self.place.holder, self.place.key)
-        return within(mark, self.world.lines, line, column)
+        mark = self.editor.get_value_mark(self.place.holder, self.place.key)
+        return locate_within(mark, self.world.lines, line, column)
 
     def _add_finding(
         self, at: Mark, code: Code, message: str, hint: str | None, severity: Severity
@@ -394,43 +403,43 @@ class TemplateCheck:
         self.editor.findings.append(finding)
 
 
-def _hint_for_unknown(name: str, place: TemplatePlace, world: World) -> str:
-    if name in _ELSEWHERE:
-        return _ELSEWHERE[name]
-    if name in world.assigned and "ctx" in place.names:
+def _hint_for_unknown(name: str, place: TemplatePlace, world: DocumentFacts) -> str:
+    if name in _HINTS_BY_NAME:
+        return _HINTS_BY_NAME[name]
+    if name in world.assigned_names and "ctx" in place.names:
         return f"it is set in ctx: write ctx.{name}"
-    hint = _meant(name, place.names)
+    hint = _suggest_name(name, place.names)
     if hint is not None:
         return hint
-    if name in world.iterators:
+    if name in world.iterator_names:
         return "it is the iterator of another step"
-    if name in world.workload:
+    if name in world.workload_keys:
         return "a default may use the keys above it: move that key up"
     return f"declare `{name}` under workload, or write workload.{name}"
 
 
-def _meant(name: str, known: Iterable[str]) -> str | None:
+def _suggest_name(name: str, known: Iterable[str]) -> str | None:
     close = selections.suggest(name, known)
     if not close:
         return None
     return f"did you mean `{close}`?"
 
 
-def _known_members(root: str, place: TemplatePlace, world: World) -> frozenset[str]:
+def _known_members(root: str, place: TemplatePlace, world: DocumentFacts) -> frozenset[str]:
     """The members of a root; empty if the playbook alone does not define them."""
     if root in world.known_steps:
         return frozenset()
     if root in ("ctx", "vars"):
-        return frozenset(world.assigned)
+        return frozenset(world.assigned_names)
     return place.visible.members.get(root, frozenset())
 
 
-def within(mark: Mark, lines: list[str], line: int, column: int) -> Mark:
+def locate_within(mark: Mark, lines: list[str], line: int, column: int) -> Mark:
     """The position in the file of a position inside a text that starts at `mark`."""
     if mark.style == "|":
-        return Mark(mark.line + line, _indent(lines, mark.line) + column)
+        return Mark(mark.line + line, _find_indent(lines, mark.line) + column)
     if mark.style == ">":
-        return Mark(mark.line + 1, _indent(lines, mark.line) + 1)
+        return Mark(mark.line + 1, _find_indent(lines, mark.line) + 1)
     if line > 1 or mark.line > len(lines):
         return mark
     is_quoted = mark.style in ("'", '"')
@@ -440,6 +449,6 @@ def within(mark: Mark, lines: list[str], line: int, column: int) -> Mark:
     return Mark(mark.line, at)
 
 
-def _indent(lines: list[str], after: int) -> int:
+def _find_indent(lines: list[str], after: int) -> int:
     body = next((line for line in lines[after:] if line.strip()), "")
     return len(body) - len(body.lstrip(" "))

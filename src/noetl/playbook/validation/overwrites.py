@@ -10,24 +10,30 @@ from collections.abc import Iterator
 from typing import Any
 
 from noetl.playbook import selections
-from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.dialect.editor import Editor, Node, list_maps
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Severity
 from noetl.playbook.functions import NOT_REPEATABLE
-from noetl.playbook.scopes import IDENTITY, ITERATION
-from noetl.playbook.validation.world import World, child, named, tasks_of, text
+from noetl.playbook.scopes import IDENTITY_NAMES, LOOP_ITEM_NAMES
+from noetl.playbook.validation.world import (
+    DocumentFacts,
+    get_child,
+    get_literal,
+    get_text,
+    list_tasks,
+)
 
-_REPLACING = ("replace", "overwrite")
-_DYNAMIC = "partitionoverwritemode"
+_REPLACING_MODES = ("replace", "overwrite")
+_DYNAMIC_OPTION = "partitionoverwritemode"
 
 
-def check(world: World, editor: Editor) -> None:
+def check(world: DocumentFacts, editor: Editor) -> None:
     for step in world.steps:
-        editor.step = text(step, "step")
-        fixed = _fixed_names(step, world)
+        editor.step = get_text(step, "step")
+        fixed = _list_fixed_names(step, world)
         _check_first_task(step, editor)
-        for task in tasks_of(step):
-            _check_pages(task, fixed | _item_names(step), editor)
+        for task in list_tasks(step):
+            _check_pages(task, fixed | _list_item_names(step), editor)
             if _has_items(step):
                 _check_items(step, task, fixed, editor)
     editor.step = None
@@ -37,24 +43,24 @@ def _check_first_task(step: Node, editor: Editor) -> None:
     """A sink without `data` stores the value of the task before it. The first task has no task
     before it.
     """
-    for task in tasks_of(step)[:1]:
-        if named(task.get("kind")) == "sink" and task.get("data") is None:
+    for task in list_tasks(step)[:1]:
+        if get_literal(task.get("kind")) == "sink" and task.get("data") is None:
             message = "no task comes before this sink, so it has nothing to store: it needs `data`"
-            editor.fault(task, "kind", Code.MISSING_FIELD, message, 'data: "{{ load.rows }}"')
+            editor.add_error(task, "kind", Code.MISSING_FIELD, message, 'data: "{{ load.rows }}"')
 
 
-def _fixed_names(step: Node, world: World) -> frozenset[str]:
+def _list_fixed_names(step: Node, world: DocumentFacts) -> frozenset[str]:
     """Names with one value for all items of a loop."""
-    own = {text(task, "name") or "" for task in tasks_of(step)}
-    own.add(text(step, "step") or "")
-    return (world.everywhere | IDENTITY | {"workload"}) - own - _item_names(step)
+    own = {get_text(task, "name") or "" for task in list_tasks(step)}
+    own.add(get_text(step, "step") or "")
+    return (world.shared_names | IDENTITY_NAMES | {"workload"}) - own - _list_item_names(step)
 
 
-def _item_names(step: Node) -> frozenset[str]:
+def _list_item_names(step: Node) -> frozenset[str]:
     """Names with one value for all pages of an item."""
     if not isinstance(step.get("loop"), dict):
         return frozenset()
-    return ITERATION | {"iter", text(step["loop"], "iterator") or "item"}
+    return LOOP_ITEM_NAMES | {"iter", get_text(step["loop"], "iterator") or "item"}
 
 
 def _has_items(step: Node) -> bool:
@@ -70,59 +76,59 @@ def _has_items(step: Node) -> bool:
 
 
 def _check_pages(task: Node, fixed: frozenset[str], editor: Editor) -> None:
-    if not child(task, "spec", "paginate", "next_call"):
+    if not get_child(task, "spec", "paginate", "next_call"):
         return  # it polls: the last answer is the one that counts
-    target = child(task, "spec", "paginate", "sink", "target")
-    if named(target.get("mode")) in _REPLACING and not _differs(target, fixed):
+    target = get_child(task, "spec", "paginate", "sink", "target")
+    if get_literal(target.get("mode")) in _REPLACING_MODES and not _may_differ(target, fixed):
         message = (
             "every page replaces what the page before it wrote: only the last page would be left"
         )
         hint = "mode: insert adds the rows of each page; mode: upsert with a key may be repeated"
-        editor.fault(target, "mode", Code.LAST_WRITE_WINS, message, hint)
+        editor.add_error(target, "mode", Code.LAST_WRITE_WINS, message, hint)
 
 
 # ---- items ----
 
 
 def _check_items(step: Node, task: Node, fixed: frozenset[str], editor: Editor) -> None:
-    if _differs(child(task, "spec").get("when"), fixed):
+    if _may_differ(get_child(task, "spec").get("when"), fixed):
         return
-    target = _replaced(task)
-    if not target or _differs(target, fixed) or _is_dynamic(task, target):
+    target = _find_replaced_target(task)
+    if not target or _may_differ(target, fixed) or _is_dynamic(task, target):
         return
     is_doubtful = bool(target.get("partition_by")) or _may_leave(step)
     severity: Severity = "warning" if is_doubtful else "error"
     message = "every item of the loop replaces what the item before it wrote: only the last item would be left"
     place = "table" if target.get("table") else "path"
-    iterator = text(step["loop"], "iterator") or "item"
+    iterator = get_text(step["loop"], "iterator") or "item"
     hint = f"use {{{{ {iterator} }}}} or {{{{ loop.index }}}} in `{place}`, add rows (mode: append), or write after the loop"
     key = "mode" if "mode" in target else place
-    editor.report(target, key, Code.LAST_WRITE_WINS, message, hint, severity)
+    editor.add_finding(target, key, Code.LAST_WRITE_WINS, message, hint, severity)
 
 
-def _replaced(task: Node) -> Node:
+def _find_replaced_target(task: Node) -> Node:
     """The target that the task replaces as a whole; empty if it adds to its target."""
     kind = task.get("kind")
-    target = child(task, "target" if kind in ("sink", "transfer") else "output")
+    target = get_child(task, "target" if kind in ("sink", "transfer") else "output")
     mode = target.get("mode")
     if mode is None:
         is_replaced = kind == "spark" and bool(target.get("path"))
     else:
-        is_replaced = named(mode) in _REPLACING
+        is_replaced = get_literal(mode) in _REPLACING_MODES
     return target if is_replaced else {}
 
 
 def _is_dynamic(task: Node, target: Node) -> bool:
     """Whether an option or a setting says which partitions Spark replaces."""
-    options = [*child(target, "options"), *child(task, "conf")]
-    return any(str(name).lower().endswith(_DYNAMIC) for name in options)
+    options = [*get_child(target, "options"), *get_child(task, "conf")]
+    return any(str(name).lower().endswith(_DYNAMIC_OPTION) for name in options)
 
 
 def _may_leave(step: Node) -> bool:
     """Whether an item may end before its write."""
-    for task in tasks_of(step):
-        for rule in maps(child(task, "spec", "policy").get("rules")):
-            then = child(rule, "then")
+    for task in list_tasks(step):
+        for rule in list_maps(get_child(task, "spec", "policy").get("rules")):
+            then = get_child(rule, "then")
             if "break" in (then.get("do"), then.get("exhausted")):
                 return True
     return False
@@ -131,27 +137,27 @@ def _may_leave(step: Node) -> bool:
 # ---- templates ----
 
 
-def _differs(value: Any, fixed: frozenset[str]) -> bool:
+def _may_differ(value: Any, fixed: frozenset[str]) -> bool:
     """Whether a template in the value may have another result each time."""
-    return any(_may_change(source, fixed) for source in _texts(value))
+    return any(_may_change(source, fixed) for source in _iterate_texts(value))
 
 
 def _may_change(source: str, fixed: frozenset[str]) -> bool:
     if "{{" not in source and "{%" not in source:
         return False
     try:
-        names = selections.names(source)
+        names = selections.find_names(source)
     except TemplateError:
         return True  # it does not parse, which is reported elsewhere
     return bool(names - fixed) or any(f"{name}(" in source for name in NOT_REPEATABLE)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _iterate_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for member in value.values():
-            yield from _texts(member)
+            yield from _iterate_texts(member)
     elif isinstance(value, list):
         for item in value:
-            yield from _texts(item)
+            yield from _iterate_texts(item)

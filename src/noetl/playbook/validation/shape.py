@@ -9,11 +9,11 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from noetl.playbook.dialect.editor import Editor, maps
+from noetl.playbook.dialect.editor import Editor, list_maps
 from noetl.playbook.findings import Code
-from noetl.playbook.model import BUILT_IN, Model, OutsideTask, Playbook, Task
-from noetl.playbook.text import Map, Mark, Seq, plain
-from noetl.playbook.validation.world import text
+from noetl.playbook.model import BUILT_IN_TASKS, Model, OutsideTask, Playbook, Task
+from noetl.playbook.text import Map, Mark, Seq, strip_marks
+from noetl.playbook.validation.world import get_text
 
 Kinds = Mapping[str, type[BaseModel] | None]
 Path = tuple[str | int, ...]
@@ -55,9 +55,9 @@ _BOUNDS = {
     "less_than_equal": ("le", "at most"),
     "less_than": ("lt", "less than"),
 }
-_OUTSIDE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
+_KIND_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 # Keys of other workflow tools, and NoETL's key with the same meaning.
-_RENAMED = {
+_EQUIVALENT_KEYS = {
     "name": "step",
     "id": "step",
     "condition": "when",
@@ -67,7 +67,7 @@ _LOOP_HINT = "write `loop: {in: …, iterator: item}`"
 _BEFORE_HINT = "write `next` in the step that runs before: `next: [this_step]`"
 _WHEN_HINT = "write the condition in the arc that leads here, `next: [{step: …, when: …}]`, or `spec: {policy: {admit: …}}`"
 # Keys of other workflow tools on a step that have no equivalent key, and what to write instead.
-_OTHERWISE = {
+_REPLACEMENT_HINTS = {
     "depends_on": _BEFORE_HINT,
     "needs": _BEFORE_HINT,
     "on_error": 'write `next: [{step: …, when: "{{ error is defined }}"}]`',
@@ -87,44 +87,44 @@ def parse(document: Map, editor: Editor, kinds: Kinds) -> Playbook | None:
     """The model of a document with all short and old forms spelled out; None if findings say why
     not.
     """
-    _outside_kinds(document, editor, kinds)
+    _check_outside_kinds(document, editor, kinds)
     try:
-        return Playbook.model_validate(plain(document))
+        return Playbook.model_validate(strip_marks(document))
     except ValidationError as exc:
-        _report(document, exc.errors(include_url=False), editor)
+        _report_errors(document, exc.errors(include_url=False), editor)
         return None
 
 
-def suggestion(name: str, known: Iterable[str]) -> str | None:
+def find_similar_name(name: str, known: Iterable[str]) -> str | None:
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return next(iter(close), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    close = suggestion(name, known)
+    close = find_similar_name(name, known)
     if not close:
         return None
     return f"did you mean `{close}`?"
 
 
-def _report(document: Map, errors: list[ErrorDetails], editor: Editor) -> None:
+def _report_errors(document: Map, errors: list[ErrorDetails], editor: Editor) -> None:
     """Report one finding per place; the alternatives of a union are one place."""
     by_place: dict[Path, list[ErrorDetails]] = {}
     for error in errors:
-        path = _path(document, error["loc"], error["type"])
+        path = _find_document_path(document, error["loc"], error["type"])
         by_place.setdefault(path, []).append(error)
     for path, group in by_place.items():
         has_error_below = any(other[: len(path)] == path != other for other in by_place)
         if has_error_below and len(group[0]["loc"]) > len(path):
             continue  # another alternative of the union got further
-        editor.step = _step_at(document, path)
-        code, message, hint = _explain(document, path, _most_telling(group), group)
-        parent, key = _parent(document, path, missing=group[0]["type"] == "missing")
-        editor.report(parent, key, code, message, hint, "error")
+        editor.step = _find_step_at(document, path)
+        code, message, hint = _explain_error(document, path, _choose_error(group), group)
+        parent, key = _find_parent(document, path, missing=group[0]["type"] == "missing")
+        editor.add_finding(parent, key, code, message, hint, "error")
     editor.step = None
 
 
-def _most_telling(group: list[ErrorDetails]) -> ErrorDetails:
+def _choose_error(group: list[ErrorDetails]) -> ErrorDetails:
     for wanted in ("value_error", "extra_forbidden", "missing"):
         for error in group:
             if error["type"] == wanted:
@@ -134,7 +134,7 @@ def _most_telling(group: list[ErrorDetails]) -> ErrorDetails:
     return group[0]
 
 
-def _path(document: Any, loc: tuple[int | str, ...], kind: str) -> Path:
+def _find_document_path(document: Any, loc: tuple[int | str, ...], kind: str) -> Path:
     """The location without the names of union alternatives, which are not in the document."""
     path: list[str | int] = []
     node = document
@@ -150,45 +150,45 @@ def _path(document: Any, loc: tuple[int | str, ...], kind: str) -> Path:
     return tuple(path)
 
 
-def _parent(document: Any, path: Path, missing: bool) -> tuple[Any, str | int | None]:
-    node = _node_at(document, path[:-1])
+def _find_parent(document: Any, path: Path, missing: bool) -> tuple[Any, str | int | None]:
+    node = _get_node_at(document, path[:-1])
     if not path or (missing and isinstance(node, dict)):
-        return _holder(document, path[:-1])
+        return _find_holder(document, path[:-1])
     return node, path[-1]
 
 
-def _holder(document: Any, path: Path) -> tuple[Any, str | int | None]:
+def _find_holder(document: Any, path: Path) -> tuple[Any, str | int | None]:
     """A missing field is reported at its mapping: at the key, or at the first key of a list item."""
     if not path:
         return document, None
-    return _node_at(document, path[:-1]), path[-1]
+    return _get_node_at(document, path[:-1]), path[-1]
 
 
-def _step_at(document: Any, path: Path) -> str | None:
+def _find_step_at(document: Any, path: Path) -> str | None:
     if len(path) < 2 or path[0] != "workflow" or not isinstance(path[1], int):
         return None
-    return text(document["workflow"][path[1]], "step")
+    return get_text(document["workflow"][path[1]], "step")
 
 
-def _explain(
+def _explain_error(
     document: Any, path: Path, error: ErrorDetails, group: list[ErrorDetails]
 ) -> tuple[Code, str, str | None]:
     kind, context = error["type"], error.get("ctx", {})
-    where = _where(path)
+    where = _name_place(path)
     if kind == "extra_forbidden":
-        return _unknown_key(document, path)
+        return _explain_unknown_key(document, path)
     if kind == "missing":
-        message = f"{where} is missing{_of(document, path)}"
-        return Code.MISSING_FIELD, message, _needed(document, path)
+        message = f"{where} is missing{_name_kind(document, path)}"
+        return Code.MISSING_FIELD, message, _hint_for_missing(document, path)
     if kind == "value_error":
         message = str(context.get("error", error["msg"])).removeprefix("Value error, ")
         if "duration" in message and "wait takes" not in message:
             return Code.BAD_DURATION, message, None
         return Code.BAD_VALUE, message, None
     if kind == "literal_error":
-        return _not_one_of(where, error)
+        return _explain_wrong_choice(where, error)
     if kind in ("string_pattern_mismatch", "string_too_long"):
-        message = f"{error['input']!r} is not a name{_of(document, path)}"
+        message = f"{error['input']!r} is not a name{_name_kind(document, path)}"
         hint = "letters, digits, `_` and `-`, at most 128; a letter or `_` first"
         return Code.BAD_NAME, message, hint
     if kind in _BOUNDS:
@@ -198,11 +198,11 @@ def _explain(
     if kind == "too_short":
         return Code.BAD_VALUE, f"{where} must not be empty", None
     if kind in _TYPES:
-        return _wrong_type(path, where, error["input"], group)
+        return _explain_wrong_type(path, where, error["input"], group)
     return Code.BAD_VALUE, f"{where}: {error['msg']}", None
 
 
-def _where(path: Path) -> str:
+def _name_place(path: Path) -> str:
     """The nearest key of a path, in backquotes."""
     if not path:
         return "the playbook"
@@ -212,24 +212,24 @@ def _where(path: Path) -> str:
     return f"`{keys[-1]}`"
 
 
-def _wrong_type(
+def _explain_wrong_type(
     path: Path, where: str, value: Any, group: list[ErrorDetails]
 ) -> tuple[Code, str, str | None]:
     if path[-3:-1] == ("next", "arcs"):
         hint = "`next: done`, or `next: [{step: done, when: …}]`"
-        return Code.BAD_TYPE, f"`next` must name a step, not {_shown(value)}", hint
+        return Code.BAD_TYPE, f"`next` must name a step, not {_describe_value(value)}", hint
     types_wanted = [_TYPES[item["type"]] for item in group if item["type"] in _TYPES]
     wanted = list(dict.fromkeys(types_wanted))
     if path[-1:] == ("tool",):
         wanted = ["a task (a mapping with `kind`)", "a list of tasks"]
-    message = f"{where} must be {' or '.join(wanted)}, not {_shown(value)}"
+    message = f"{where} must be {' or '.join(wanted)}, not {_describe_value(value)}"
     return Code.BAD_TYPE, message, None
 
 
-def _not_one_of(where: str, error: ErrorDetails) -> tuple[Code, str, str | None]:
+def _explain_wrong_choice(where: str, error: ErrorDetails) -> tuple[Code, str, str | None]:
     expected = str(error.get("ctx", {}).get("expected", ""))
     given = error["input"]
-    message = f"{where} must be {expected}, not {_shown(given)}"
+    message = f"{where} must be {expected}, not {_describe_value(given)}"
     hint = None
     if isinstance(given, str):
         parts = expected.replace(" or ", ", ").split(", ")
@@ -237,7 +237,7 @@ def _not_one_of(where: str, error: ErrorDetails) -> tuple[Code, str, str | None]
     return Code.BAD_VALUE, message, hint or _CHOICES.get(where)
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
@@ -247,10 +247,10 @@ def _shown(value: Any) -> str:
     return repr(value)[:60]
 
 
-def _needed(document: Any, path: Path) -> str | None:
+def _hint_for_missing(document: Any, path: Path) -> str | None:
     name = str(path[-1])
-    keys = _keys(_node_at(document, path[:-1]))
-    written = suggestion(name, [key for key in keys if key not in Task.model_fields])
+    keys = _iterate_written_keys(_get_node_at(document, path[:-1]))
+    written = find_similar_name(name, [key for key in keys if key not in Task.model_fields])
     if written is not None:
         return f"did you mean `{name}:` where it says `{written}:`?"
     return {
@@ -261,7 +261,7 @@ def _needed(document: Any, path: Path) -> str | None:
     }.get(name)
 
 
-def _keys(node: Any) -> Iterator[str]:
+def _iterate_written_keys(node: Any) -> Iterator[str]:
     """The keys of a mapping as they were written.
 
     The keys of a task without a kind are under `options`, those of a labelled task one level deeper.
@@ -278,25 +278,25 @@ def _keys(node: Any) -> Iterator[str]:
                 yield from inner
 
 
-def _of(document: Any, path: Path) -> str:
+def _name_kind(document: Any, path: Path) -> str:
     """` in http` if the mapping at the path's end is a task of that kind."""
-    kind = text(_node_at(document, path[:-1]), "kind")
+    kind = get_text(_get_node_at(document, path[:-1]), "kind")
     if kind is None or len(path) < 2 or "metadata" in path:
         return ""
     return f" in {kind}"
 
 
-def _unknown_key(document: Any, path: Path) -> tuple[Code, str, str | None]:
+def _explain_unknown_key(document: Any, path: Path) -> tuple[Code, str, str | None]:
     key = str(path[-1])
-    message = f"unknown key `{key}`{_of(document, path)}"
-    known = _fields_at(document, path[:-1])
-    written = _written_keys(_node_at(document, path[:-1]))
+    message = f"unknown key `{key}`{_name_kind(document, path)}"
+    known = _list_fields_at(document, path[:-1])
+    written = _list_written_keys(_get_node_at(document, path[:-1]))
     free = [name for name in known if name not in written]
-    renamed = _RENAMED.get(key)
+    renamed = _EQUIVALENT_KEYS.get(key)
     if renamed in free:
         return Code.UNKNOWN_KEY, message, f"did you mean `{renamed}`?"
-    if key in _OTHERWISE and _is_step(path[:-1]):
-        return Code.UNKNOWN_KEY, message, _OTHERWISE[key]
+    if key in _REPLACEMENT_HINTS and _is_step(path[:-1]):
+        return Code.UNKNOWN_KEY, message, _REPLACEMENT_HINTS[key]
     hint = did_you_mean(key, free)
     if hint is None and known:
         hint = f"known here: {', '.join(sorted(known))}"
@@ -307,14 +307,14 @@ def _is_step(path: Path) -> bool:
     return len(path) == 2 and path[0] == "workflow"
 
 
-def _node_at(document: Any, path: Path) -> Any:
+def _get_node_at(document: Any, path: Path) -> Any:
     node = document
     for part in path:
         node = node[part]
     return node
 
 
-def _written_keys(node: Any) -> frozenset[str]:
+def _list_written_keys(node: Any) -> frozenset[str]:
     """The keys that the author wrote, by their old and new names.
 
     A key that a short form stands for does not count: it has the position of the key that caused
@@ -333,17 +333,17 @@ def _written_keys(node: Any) -> frozenset[str]:
     return firsts | renamed
 
 
-def _fields_at(document: Any, path: Path) -> list[str]:
+def _list_fields_at(document: Any, path: Path) -> list[str]:
     """The keys that the model has at a path of the document."""
     models: list[type[Model]] = [Playbook]
     node: Any = document
     for part in path:
         node = node[part]
         if isinstance(part, str):
-            annotations = [_field(model, part) for model in models]
-            models = [inner for annotation in annotations for inner in _models_in(annotation)]
+            annotations = [_find_field(model, part) for model in models]
+            models = [inner for annotation in annotations for inner in _find_models(annotation)]
         if isinstance(node, dict) and any(issubclass(model, Task) for model in models):
-            models = [BUILT_IN.get(str(node.get("kind")), OutsideTask)]
+            models = [BUILT_IN_TASKS.get(str(node.get("kind")), OutsideTask)]
     names: dict[str, None] = {}
     for model in models:
         for name, field in model.model_fields.items():
@@ -351,60 +351,62 @@ def _fields_at(document: Any, path: Path) -> list[str]:
     return list(names)
 
 
-def _field(model: type[Model], key: str) -> Any:
+def _find_field(model: type[Model], key: str) -> Any:
     for name, field in model.model_fields.items():
         if key in (name, field.alias):
             return field.annotation
     return None
 
 
-def _models_in(annotation: Any) -> list[type[Model]]:
+def _find_models(annotation: Any) -> list[type[Model]]:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return [annotation] if issubclass(annotation, Model) else []
     if hasattr(annotation, "__metadata__"):
-        return _models_in(get_args(annotation)[0])
+        return _find_models(get_args(annotation)[0])
     if get_origin(annotation) not in (Union, types.UnionType, list):
         return []
     models: list[type[Model]] = []
     for part in get_args(annotation):
-        models += _models_in(part)
+        models += _find_models(part)
     return models
 
 
-def _outside_kinds(document: Map, editor: Editor, kinds: Kinds) -> None:
+def _check_outside_kinds(document: Map, editor: Editor, kinds: Kinds) -> None:
     """Kinds must be known. A kind that comes by entry point checks its options by its own model."""
-    for step, task in every_task(document):
+    for step, task in iterate_tasks(document):
         kind = task.get("kind")
-        if not isinstance(kind, str) or kind in BUILT_IN:
+        if not isinstance(kind, str) or kind in BUILT_IN_TASKS:
             continue
         editor.step = step
         if kind not in kinds:
-            _unknown_kind(task, kind, [*BUILT_IN, *kinds], editor)
+            _report_unknown_kind(task, kind, [*BUILT_IN_TASKS, *kinds], editor)
             continue
         model = kinds[kind]
         if model is not None:
-            _own_model(task, model, editor)
+            _check_own_model(task, model, editor)
     editor.step = None
 
 
-def _unknown_kind(task: Any, kind: str, known: list[str], editor: Editor) -> None:
+def _report_unknown_kind(task: Any, kind: str, known: list[str], editor: Editor) -> None:
     """A kind that resembles a known one is misspelled. Any other name may come with a package that
     is installed on the workers.
     """
-    place = Seq(editor.value_mark(task, "kind"))
+    place = Seq(editor.get_value_mark(task, "kind"))
     meant = did_you_mean(kind, known)
     names = f"known kinds: {', '.join(sorted(known))}"
-    if meant or not _OUTSIDE.fullmatch(kind):
-        editor.fault(place, None, Code.UNKNOWN_KIND, f"unknown kind `{kind}`", meant or names)
+    if meant or not _KIND_NAME.fullmatch(kind):
+        editor.add_error(place, None, Code.UNKNOWN_KIND, f"unknown kind `{kind}`", meant or names)
     else:
         hint = f"install the package that brings it, here and where workers run; {names}"
-        editor.report(place, None, Code.UNKNOWN_KIND, f"no tool `{kind}` here", hint, "warning")
+        editor.add_finding(
+            place, None, Code.UNKNOWN_KIND, f"no tool `{kind}` here", hint, "warning"
+        )
 
 
-def _own_model(task: Any, model: type[BaseModel], editor: Editor) -> None:
+def _check_own_model(task: Any, model: type[BaseModel], editor: Editor) -> None:
     options = task.get("options", {})
     try:
-        model.model_validate(plain(options))
+        model.model_validate(strip_marks(options))
     except ValidationError as exc:
         for error in exc.errors(include_url=False):
             key = next((part for part in error["loc"] if isinstance(part, str)), None)
@@ -413,17 +415,17 @@ def _own_model(task: Any, model: type[BaseModel], editor: Editor) -> None:
             )
             message = f"`{key}` of {task['kind']}: {error['msg']}"
             if key in options:
-                editor.report(options, key, code, message, None, "error")
+                editor.add_finding(options, key, code, message, None, "error")
             else:
-                editor.report(task, "kind", code, message, None, "error")
+                editor.add_finding(task, "kind", code, message, None, "error")
 
 
-def every_task(document: Any) -> Iterable[tuple[str | None, Any]]:
+def iterate_tasks(document: Any) -> Iterable[tuple[str | None, Any]]:
     """(step, task) of every task in the document; the step is None for the workbook."""
-    for step in maps(document.get("workflow")):
-        name = text(step, "step")
-        for task in maps(step.get("tool")):
+    for step in list_maps(document.get("workflow")):
+        name = get_text(step, "step")
+        for task in list_maps(step.get("tool")):
             yield name, task
-    for entry in maps(document.get("workbook")):
+    for entry in list_maps(document.get("workbook")):
         if isinstance(entry.get("tool"), dict):
             yield None, entry["tool"]

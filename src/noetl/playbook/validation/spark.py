@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from noetl.playbook.dialect.editor import Editor, Node, maps
+from noetl.playbook.dialect.editor import Editor, Node, list_maps
 from noetl.playbook.findings import Code
-from noetl.playbook.validation.shape import did_you_mean, every_task
-from noetl.playbook.validation.world import World, child, named
+from noetl.playbook.validation.shape import did_you_mean, iterate_tasks
+from noetl.playbook.validation.world import DocumentFacts, get_child, get_literal
 
-INPUT = (
+INPUT_KEYS = (
     "kind",
     "auth",
     "query",
@@ -25,9 +25,9 @@ INPUT = (
     "options",
     "partition",
 )
-PARTITION = ("column", "count")
-EXPECTATION = ("sql", "name", "on_fail")
-ON_FAIL = ("fail", "drop", "warn")
+PARTITION_KEYS = ("column", "count")
+EXPECTATION_KEYS = ("sql", "name", "on_fail")
+ON_FAIL_CHOICES = ("fail", "drop", "warn")
 _SOURCES = ("path", "table", "query")
 _KIND = "postgres"  # the only kind of inputs and outputs
 _SESSION = "spark"
@@ -44,80 +44,88 @@ TABLE_MODES = (
 )
 
 
-def check(world: World, editor: Editor) -> None:
-    for step, task in every_task(world.document):
+def check(world: DocumentFacts, editor: Editor) -> None:
+    for step, task in iterate_tasks(world.document):
         if task.get("kind") == "spark":
             editor.step = step
-            _inputs(child(task, "inputs"), editor)
-            _output(child(task, "output"), editor)
-            for expectation in maps(task.get("expect")):
-                _expectation(expectation, editor)
+            _check_inputs(get_child(task, "inputs"), editor)
+            _check_output(get_child(task, "output"), editor)
+            for expectation in list_maps(task.get("expect")):
+                _check_expectation(expectation, editor)
     editor.step = None
 
 
-def _expectation(node: Node, editor: Editor) -> None:
+def _check_expectation(node: Node, editor: Editor) -> None:
     for key in node:
-        if key not in EXPECTATION:
-            hint = did_you_mean(key, EXPECTATION) or f"known here: {', '.join(EXPECTATION)}"
-            editor.fault(node, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in `expect`", hint)
+        if key not in EXPECTATION_KEYS:
+            hint = (
+                did_you_mean(key, EXPECTATION_KEYS) or f"known here: {', '.join(EXPECTATION_KEYS)}"
+            )
+            editor.add_error(node, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in `expect`", hint)
     if not isinstance(node.get("sql"), str):
         message = "an expectation needs `sql`: a condition that every row meets"
-        editor.fault(node, None, Code.MISSING_FIELD, message)
-    choices = f"one of {', '.join(ON_FAIL)}"
+        editor.add_error(node, None, Code.MISSING_FIELD, message)
+    choices = f"one of {', '.join(ON_FAIL_CHOICES)}"
     given = node.get("on_fail", "fail")
-    if named(given) is None and isinstance(given, str):
-        editor.fault(node, "on_fail", Code.BAD_VALUE, "`on_fail` cannot be computed", choices)
-    elif given not in ON_FAIL:
-        hint = did_you_mean(str(given), ON_FAIL) or choices
-        editor.fault(node, "on_fail", Code.BAD_VALUE, f"`on_fail: {given}` is not known", hint)
+    if get_literal(given) is None and isinstance(given, str):
+        editor.add_error(node, "on_fail", Code.BAD_VALUE, "`on_fail` cannot be computed", choices)
+    elif given not in ON_FAIL_CHOICES:
+        hint = did_you_mean(str(given), ON_FAIL_CHOICES) or choices
+        editor.add_error(node, "on_fail", Code.BAD_VALUE, f"`on_fail: {given}` is not known", hint)
 
 
-def _inputs(inputs: Node, editor: Editor) -> None:
+def _check_inputs(inputs: Node, editor: Editor) -> None:
     for name, given in inputs.items():
         if not name.isidentifier():
             message = f"input `{name}`: its name must be one that SQL and Python take"
-            editor.fault(inputs, name, Code.BAD_NAME, message, "letters, digits and _")
+            editor.add_error(inputs, name, Code.BAD_NAME, message, "letters, digits and _")
         elif name == _SESSION:
             message = "`spark` is the session; no input has its name"
-            editor.fault(inputs, name, Code.BAD_NAME, message, "name it otherwise")
+            editor.add_error(inputs, name, Code.BAD_NAME, message, "name it otherwise")
         if isinstance(given, dict):
-            _described(inputs, name, given, editor)
+            _check_described_input(inputs, name, given, editor)
 
 
-def _described(inputs: Node, name: str, given: Node, editor: Editor) -> None:
-    unknown = [key for key in given if key not in INPUT]
+def _check_described_input(inputs: Node, name: str, given: Node, editor: Editor) -> None:
+    unknown = [key for key in given if key not in INPUT_KEYS]
     for key in unknown:
-        known = f"known here: {', '.join(INPUT)}; data comes by a template"
-        hint = did_you_mean(key, INPUT) or known
-        editor.fault(given, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in input `{name}`", hint)
-    _partition(given, name, editor)
-    _kind(given, f"input `{name}`", "without a kind: `path`, or `table` of Spark's catalog", editor)
+        known = f"known here: {', '.join(INPUT_KEYS)}; data comes by a template"
+        hint = did_you_mean(key, INPUT_KEYS) or known
+        editor.add_error(
+            given, key, Code.UNKNOWN_KEY, f"unknown key `{key}` in input `{name}`", hint
+        )
+    _check_partition(given, name, editor)
+    _check_kind(
+        given, f"input `{name}`", "without a kind: `path`, or `table` of Spark's catalog", editor
+    )
     sources = [key for key in _SOURCES if key in given]
     if len(sources) != 1 and not unknown:
         found = ", ".join(sources) or "none"
         message = f"input `{name}` has exactly one of path, table, query; found {found}"
-        editor.fault(inputs, name, Code.BAD_VALUE, message)
+        editor.add_error(inputs, name, Code.BAD_VALUE, message)
     elif sources == ["query"] and "kind" not in given:
         message = f"the query of input `{name}` needs `kind: {_KIND}`"
-        editor.fault(inputs, name, Code.MISSING_FIELD, message)
+        editor.add_error(inputs, name, Code.MISSING_FIELD, message)
     elif sources == ["path"] and "kind" in given:
         message = f"input `{name}`: `kind` has no effect on a path"
-        editor.fault(given, "kind", Code.IGNORED_FIELD, message, "`format` says what its files are")
+        editor.add_error(
+            given, "kind", Code.IGNORED_FIELD, message, "`format` says what its files are"
+        )
 
 
-def _partition(given: Node, name: str, editor: Editor) -> None:
+def _check_partition(given: Node, name: str, editor: Editor) -> None:
     if "partition" not in given:
         return
-    partition = child(given, "partition")
+    partition = get_child(given, "partition")
     count = partition.get("count")
-    is_count = isinstance(count, str) or _positive(count)
-    if set(partition) != set(PARTITION) or not is_count:
+    is_count = isinstance(count, str) or _is_positive(count)
+    if set(partition) != set(PARTITION_KEYS) or not is_count:
         message = f"`partition` of input `{name}` says `column` and `count`, a number of parts"
         hint = "partition: {column: id, count: 8}"
-        editor.fault(given, "partition", Code.BAD_VALUE, message, hint)
+        editor.add_error(given, "partition", Code.BAD_VALUE, message, hint)
 
 
-def _positive(count: object) -> bool:
+def _is_positive(count: object) -> bool:
     return isinstance(count, int) and not isinstance(count, bool) and count > 0
 
 
@@ -129,40 +137,40 @@ class OutputProblem:
     hint: str | None = None
 
 
-def _output(output: Node, editor: Editor) -> None:
-    _kind(output, "`output`", "without a kind: `path` with a `format`", editor)
+def _check_output(output: Node, editor: Editor) -> None:
+    _check_kind(output, "`output`", "without a kind: `path` with a `format`", editor)
     if output.get("table") and "kind" not in output:
         message = f"`output: {{table: …}}` needs `kind: {_KIND}`"
-        editor.fault(output, "table", Code.MISSING_FIELD, message)
+        editor.add_error(output, "table", Code.MISSING_FIELD, message)
         return
-    if named(output.get("kind")) not in (_KIND, None):
+    if get_literal(output.get("kind")) not in (_KIND, None):
         return
-    problem = output_problem(output)
+    problem = find_output_problem(output)
     if problem is None or problem.code == Code.UPSERT_WITHOUT_KEY:
         return  # `values.py` reports a missing key, for every kind of tool
     key = problem.key if problem.key in output else next(iter(output))
-    editor.fault(output, key, problem.code, f"`output`: {problem.message}", problem.hint)
+    editor.add_error(output, key, problem.code, f"`output`: {problem.message}", problem.hint)
 
 
-def output_problem(output: Mapping[str, Any]) -> OutputProblem | None:
+def find_output_problem(output: Mapping[str, Any]) -> OutputProblem | None:
     """Why these fields cannot be written together; None if they can, or if a template decides."""
     kind = output.get("kind")
-    if kind not in (None, _KIND) and named(kind) is not None:
+    if kind not in (None, _KIND) and get_literal(kind) is not None:
         message = f"unknown kind {kind!r}: the only one is {_KIND}"
         return OutputProblem("kind", Code.UNKNOWN_KIND, message)
     if output.get("path") and kind is not None:
         hint = "a step writes to one place: leave one of them out"
         return OutputProblem("path", Code.BAD_VALUE, "`path` and `kind` name two places", hint)
     if not output.get("path") and kind is None:
-        return _without_place(output)
+        return _find_ignored_field(output)
     if output.get("path"):
-        return _mode_problem(output, PATH_MODES, "a path")
+        return _find_mode_problem(output, PATH_MODES, "a path")
     if not output.get("table"):
         return OutputProblem("table", Code.MISSING_FIELD, f"kind {_KIND} needs `table`")
-    return _mode_problem(output, TABLE_MODES, "a table")
+    return _find_mode_problem(output, TABLE_MODES, "a table")
 
 
-def _without_place(output: Mapping[str, Any]) -> OutputProblem | None:
+def _find_ignored_field(output: Mapping[str, Any]) -> OutputProblem | None:
     """Without a place, the rows are the step's result, which is always new."""
     for key in ("mode", "key", "options"):
         if output.get(key):
@@ -172,11 +180,11 @@ def _without_place(output: Mapping[str, Any]) -> OutputProblem | None:
     return None
 
 
-def _mode_problem(
+def _find_mode_problem(
     output: Mapping[str, Any], modes: tuple[str, ...], place: str
 ) -> OutputProblem | None:
     mode = output.get("mode")
-    if mode is not None and named(mode) is None:
+    if mode is not None and get_literal(mode) is None:
         return None
     if mode is not None and mode not in modes:
         hint = did_you_mean(str(mode), modes)
@@ -201,8 +209,8 @@ def _mode_problem(
     return None
 
 
-def _kind(node: Node, where: str, otherwise: str, editor: Editor) -> None:
-    kind = named(node.get("kind"))
+def _check_kind(node: Node, where: str, otherwise: str, editor: Editor) -> None:
+    kind = get_literal(node.get("kind"))
     if kind is not None and kind != _KIND:
         message = f"unknown kind `{kind}` in {where}: the only one is {_KIND}"
-        editor.fault(node, "kind", Code.UNKNOWN_KIND, message, otherwise)
+        editor.add_error(node, "kind", Code.UNKNOWN_KIND, message, otherwise)

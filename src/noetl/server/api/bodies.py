@@ -15,20 +15,20 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.datastructures import QueryParams
 from starlette.responses import Response
 
-from noetl.model.duplicate_keys import first_duplicate_key
+from noetl.model.duplicate_keys import find_duplicate_key
 
-DEEPEST = 64
-LONGEST_NUMBER = 400  # digits
-MOST_UNKNOWN = 20  # unknown keys that are reported one by one
+MAX_JSON_DEPTH = 64
+MAX_NUMBER_DIGITS = 400  # digits
+MAX_LISTED_UNKNOWN_KEYS = 20  # unknown keys that are reported one by one
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-_NUMBER = re.compile(rb"[0-9]{%d}" % LONGEST_NUMBER)
+_NUMBER = re.compile(rb"[0-9]{%d}" % MAX_NUMBER_DIGITS)
 _LONG_DIGITS = re.compile(rb"[0-9]{19}")
 _INTEGER = re.compile(rb"(?<![0-9.eE+-])-?[0-9]{19,}(?![0-9.eE])")
-SMALLEST = -(2**63)  # the range of integers that the parser keeps exact
-LARGEST = 2**64 - 1
+MIN_EXACT_INTEGER = -(2**63)  # the range of integers that the parser keeps exact
+MAX_EXACT_INTEGER = 2**64 - 1
 
 
 class RequestBody(BaseModel):
@@ -40,10 +40,10 @@ class RequestBody(BaseModel):
     @classmethod
     def refuse_many_unknown_keys(cls, given: Any) -> Any:
         """Report many unknown keys as one error: one per key would make the answer very large."""
-        if isinstance(given, dict) and len(given) > MOST_UNKNOWN + len(cls.model_fields):
+        if isinstance(given, dict) and len(given) > MAX_LISTED_UNKNOWN_KEYS + len(cls.model_fields):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             unknown = [key for key in given if key not in known]
-            if len(unknown) > MOST_UNKNOWN:
+            if len(unknown) > MAX_LISTED_UNKNOWN_KEYS:
                 raise ValueError(
                     f"{len(unknown)} unknown keys, {str(unknown[0])[:60]!r} among them"
                 )
@@ -60,22 +60,22 @@ class DeletedView(View):
     name: str
 
 
-def depth(data: bytes) -> int:
+def measure_depth(data: bytes) -> int:
     """The nesting depth of brackets outside strings; counts up to one more than is allowed.
 
     The parser reports brackets that do not match.
     """
-    if data.count(b"[") + data.count(b"{") <= DEEPEST:
+    if data.count(b"[") + data.count(b"{") <= MAX_JSON_DEPTH:
         return 0
     brackets = _STRING.sub(b"", data).translate(_ONE_KIND, _NOT_BRACKETS)
-    for level in range(1, DEEPEST + 1):
+    for level in range(1, MAX_JSON_DEPTH + 1):
         outer = brackets.replace(b"[]", b"")
         if not outer:
             return level
         if len(outer) == len(brackets):  # brackets that do not match
-            return DEEPEST + 1 if brackets.count(b"[") > DEEPEST else level
+            return MAX_JSON_DEPTH + 1 if brackets.count(b"[") > MAX_JSON_DEPTH else level
         brackets = outer
-    return DEEPEST + 1
+    return MAX_JSON_DEPTH + 1
 
 
 def has_nul(data: bytes) -> bool:
@@ -83,40 +83,42 @@ def has_nul(data: bytes) -> bool:
     return b"\\u0000" in data and _NUL.search(data) is not None
 
 
-def decode(data: bytes) -> Any:
+def decode_strict_json(data: bytes) -> Any:
     """Parse strict JSON: UTF-8, no NaN, no duplicate keys, no integers of more than 64 bits.
 
     The parser would turn such an integer into a float of another value.
     """
-    if depth(data) > DEEPEST:
-        raise _bad(f"nested more than {DEEPEST} deep")
+    if measure_depth(data) > MAX_JSON_DEPTH:
+        raise _make_json_error(f"nested more than {MAX_JSON_DEPTH} deep")
     if has_nul(data):
-        raise _bad("a NUL character in a text: a database refuses it")
+        raise _make_json_error("a NUL character in a text: a database refuses it")
     if _NUMBER.search(data):
-        raise _bad(f"a number of more than {LONGEST_NUMBER} digits")
-    integer = _too_large(data)
+        raise _make_json_error(f"a number of more than {MAX_NUMBER_DIGITS} digits")
+    integer = _find_large_integer(data)
     if integer is not None:
-        raise _bad(f"{integer[:40]} does not fit into 64 bits; send it as text")
+        raise _make_json_error(f"{integer[:40]} does not fit into 64 bits; send it as text")
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise _bad(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+        raise _make_json_error(
+            f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+        ) from error
     if _has_duplicate_key(data, value):
-        raise _bad(
-            f"the key {str(first_duplicate_key(data))[:60]!r} stands twice in one object; keep one of them"
+        raise _make_json_error(
+            f"the key {str(find_duplicate_key(data))[:60]!r} stands twice in one object; keep one of them"
         )
     return value
 
 
 def _has_duplicate_key(data: bytes, value: Any) -> bool:
     """Whether the text has more keys (colons outside strings) than the parsed value."""
-    pairs = _pairs(value)
+    pairs = _count_keys(value)
     if data.count(b":") == pairs:
         return False
     return _STRING.sub(b"", data).count(b":") != pairs
 
 
-def _pairs(value: Any) -> int:
+def _count_keys(value: Any) -> int:
     """The number of keys of all objects in the value."""
     count = 0
     pending = [value]
@@ -130,18 +132,18 @@ def _pairs(value: Any) -> int:
     return count
 
 
-def _too_large(data: bytes) -> str | None:
+def _find_large_integer(data: bytes) -> str | None:
     """The first integer outside strings that does not fit into 64 bits, if there is one."""
     if _LONG_DIGITS.search(data) is None:
         return None
     without_strings = _STRING.sub(b"", data)
     for digits in _INTEGER.findall(without_strings):
-        if not SMALLEST <= int(digits) <= LARGEST:
+        if not MIN_EXACT_INTEGER <= int(digits) <= MAX_EXACT_INTEGER:
             return str(digits, "ascii")
     return None
 
 
-def _bad(why: str) -> RequestValidationError:
+def _make_json_error(why: str) -> RequestValidationError:
     return RequestValidationError([{"type": "json_invalid", "loc": ("body",), "msg": why}])
 
 
@@ -150,7 +152,7 @@ class StrictRequest(Request):
 
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
-            self._json = decode(await self.body())
+            self._json = decode_strict_json(await self.body())
         return self._json
 
 
@@ -196,7 +198,7 @@ def _check_parameters(parameters: QueryParams, known: frozenset[str]) -> None:
             )
 
 
-def router(tag: str, route_class: type[APIRoute] = StrictRoute) -> APIRouter:
+def make_router(tag: str, route_class: type[APIRoute] = StrictRoute) -> APIRouter:
     return APIRouter(route_class=route_class, tags=[tag], responses=PROBLEMS)
 
 

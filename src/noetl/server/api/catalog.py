@@ -9,10 +9,10 @@ from pydantic import Field, ValidationError
 from noetl.catalog.port import CatalogEntry
 from noetl.model.errors import InvalidInput
 from noetl.playbook.findings import Finding
-from noetl.server.api.bodies import Limit, RequestBody, View, decode, router
+from noetl.server.api.bodies import Limit, RequestBody, View, decode_strict_json, make_router
 from noetl.server.api.depends import Has, Who
 
-routes = router("catalog")
+routes = make_router("catalog")
 
 EXAMPLE = """\
 apiVersion: noetl.io/v2
@@ -94,13 +94,13 @@ async def register_playbook(
     path: Annotated[str | None, Query(max_length=200, description="for a text/yaml body")] = None,
 ) -> RegisteredView:
     """Validate and store a playbook: 201 for a new version, 200 if the latest has this text."""
-    registration = await _registration(request, path)
+    registration = await _read_registration(request, path)
     registered = await has.catalog.register(who, registration.content, registration.path)
     response.status_code = 201 if registered.created else 200
     return RegisteredView(
-        **_entry(registered.entry),
+        **_describe_entry(registered.entry),
         created=registered.created,
-        findings=[_finding(finding) for finding in registered.findings],
+        findings=[_make_finding_view(finding) for finding in registered.findings],
     )
 
 
@@ -113,8 +113,8 @@ async def list_playbooks(
     limit: Limit = 100,
 ) -> EntriesView:
     """The latest version of every playbook, sorted by path."""
-    entries = await has.catalog.latest(who, prefix, after, limit)
-    views = [EntryView(**_entry(entry)) for entry in entries]
+    entries = await has.catalog.list_latest(who, prefix, after, limit)
+    views = [EntryView(**_describe_entry(entry)) for entry in entries]
     following = entries[-1].path if len(entries) == limit else None
     return EntriesView(playbooks=views, next=following)
 
@@ -130,14 +130,14 @@ async def get_playbook(
 ) -> PlaybookView:
     """The latest version, or the one that is named."""
     entry = await has.catalog.get(who, path, version)
-    return PlaybookView(**_entry(entry), content=entry.text)
+    return PlaybookView(**_describe_entry(entry), content=entry.text)
 
 
 @routes.get("/api/catalog/hashes/{hash}")
 async def get_playbook_by_hash(hash: str, has: Has, who: Who) -> PlaybookView:
     """The playbook text with this hash, to which executions are pinned."""
-    entry = await has.catalog.by_hash(who, hash)
-    return PlaybookView(**_entry(entry), content=entry.text)
+    entry = await has.catalog.get_by_hash(who, hash)
+    return PlaybookView(**_describe_entry(entry), content=entry.text)
 
 
 @routes.get("/api/catalog/versions/{path:path}")
@@ -151,9 +151,9 @@ async def list_versions(
     limit: Limit = 50,
 ) -> VersionsView:
     """The versions of a playbook, newest first."""
-    entries = await has.catalog.versions(who, path, before, limit)
+    entries = await has.catalog.list_playbook_versions(who, path, before, limit)
     has_more = len(entries) == limit and entries[-1].version > 1
-    views = [EntryView(**_entry(entry)) for entry in entries]
+    views = [EntryView(**_describe_entry(entry)) for entry in entries]
     return VersionsView(versions=views, next=entries[-1].version if has_more else None)
 
 
@@ -166,7 +166,7 @@ async def diff_playbook(
     newer: Annotated[int | None, Query(ge=1, le=1 << 31, description="default: the latest")] = None,
 ) -> DifferenceView:
     """Two versions of a playbook, compared line by line."""
-    difference = await has.catalog.diff(who, path, older, newer)
+    difference = await has.catalog.diff_versions(who, path, older, newer)
     return DifferenceView(
         path=path,
         older=difference.older.version,
@@ -175,7 +175,7 @@ async def diff_playbook(
     )
 
 
-async def _registration(request: Request, path: str | None) -> Registration:
+async def _read_registration(request: Request, path: str | None) -> Registration:
     """Read the body as JSON or YAML.
 
     Other types are refused: without a preflight, a browser cannot send these two to another site.
@@ -185,7 +185,7 @@ async def _registration(request: Request, path: str | None) -> Registration:
     body = await request.body()
     if kind == "application/json":
         try:
-            return Registration.model_validate(decode(body))
+            return Registration.model_validate(decode_strict_json(body))
         except ValidationError as error:
             raise RequestValidationError(error.errors()) from error
     if kind in ("text/yaml", "application/yaml", "application/x-yaml", "text/x-yaml"):
@@ -199,9 +199,9 @@ async def _registration(request: Request, path: str | None) -> Registration:
     )
 
 
-def _entry(entry: CatalogEntry) -> dict[str, Any]:
+def _describe_entry(entry: CatalogEntry) -> dict[str, Any]:
     return {"path": entry.path, "version": entry.version, "hash": entry.hash}
 
 
-def _finding(finding: Finding) -> FindingView:
+def _make_finding_view(finding: Finding) -> FindingView:
     return FindingView.model_validate(finding.to_dict())

@@ -2,16 +2,16 @@
 
 import re
 
-RESULT = "/api/executions/{execution_id}/result/{step}"
+RESULT_ROUTE = "/api/executions/{execution_id}/result/{step}"
 # A pattern of a command, and its route; {0} stands for the first group of the pattern.
-ROUTES = (
+COMMAND_ROUTES = (
     (r"noetl exec list\b", "GET /api/executions"),
     (r"noetl exec explain (\d+) ([\w-]+)", "GET /api/executions/{0}/explain/{1}"),
     (r"noetl exec retry (\d+)", "POST /api/executions/{0}/retry"),
     (r"noetl exec rerun (\d+)", "POST /api/executions/{0}/rerun"),
-    (r"noetl result show\b", f"GET {RESULT}"),
-    (r"noetl result pin\b", f"POST {RESULT}/pin"),
-    (r"--format (\w+)", f"GET {RESULT}/data?format={{0}}"),
+    (r"noetl result show\b", f"GET {RESULT_ROUTE}"),
+    (r"noetl result pin\b", f"POST {RESULT_ROUTE}/pin"),
+    (r"--format (\w+)", f"GET {RESULT_ROUTE}/data?format={{0}}"),
     (r"noetl catalog list\b", "GET /api/catalog"),
     (r"noetl catalog register\b", "POST /api/catalog/register"),
     (r"noetl credential delete ([\w.-]+)", "DELETE /api/credentials/{0}"),
@@ -21,16 +21,16 @@ ROUTES = (
 )
 
 
-def routes(hint: str | None) -> list[str]:
+def find_routes(hint: str | None) -> list[str]:
     """The routes for the commands of the hint, in the order of the commands."""
     found: list[tuple[int, str]] = []
-    for command, route in ROUTES:
+    for command, route in COMMAND_ROUTES:
         for match in re.finditer(command, hint or ""):
-            found.append((match.start(), _filled(route, match)))
+            found.append((match.start(), _fill_route(route, match)))
     return [route for _, route in sorted(found)]
 
 
-def _filled(route: str, match: re.Match[str]) -> str:
+def _fill_route(route: str, match: re.Match[str]) -> str:
     for number, value in enumerate(match.groups()):
         route = route.replace(f"{{{number}}}", value)
     return route

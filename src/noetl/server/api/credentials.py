@@ -6,11 +6,11 @@ from fastapi import Path, Response
 from pydantic import Field
 
 from noetl.server.api import shapes
-from noetl.server.api.bodies import DeletedView, RequestBody, View, router
+from noetl.server.api.bodies import DeletedView, RequestBody, View, make_router
 from noetl.server.api.depends import Has, Who
 from noetl.server.services.credentials import KINDS
 
-routes = router("credentials")
+routes = make_router("credentials")
 
 Name = Annotated[
     str, Path(max_length=100, description="of a stored credential", examples=["warehouse"])
@@ -49,14 +49,14 @@ async def add_credential(body: CredentialBody, response: Response, has: Has, who
     """Store a credential, encrypted (201); one of the same name is replaced (200)."""
     added = await has.credentials.add(who, body.name, body.kind, body.data)
     response.status_code = 201 if added.created else 200
-    return AddedView(**shapes.credential(added.row), created=added.created)
+    return AddedView(**shapes.dump_credential(added.row), created=added.created)
 
 
 @routes.get("/api/credentials")
 async def list_credentials(has: Has, who: Who) -> CredentialsView:
     """Names and kinds of all credentials, sorted by name."""
-    rows = await has.credentials.stored(who)
-    views = [CredentialView(**shapes.credential(row)) for row in rows]
+    rows = await has.credentials.list_sealed(who)
+    views = [CredentialView(**shapes.dump_credential(row)) for row in rows]
     return CredentialsView(credentials=views)
 
 

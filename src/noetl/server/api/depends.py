@@ -8,26 +8,26 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from noetl.model.identity import LOCAL, Identity
+from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import Micros
 from noetl.server.services.all import Services
 
 
-async def services(request: Request) -> Services:
+async def get_services(request: Request) -> Services:
     all_services: Services = request.app.state.services
     return all_services
 
 
-async def identity() -> Identity:
+async def get_identity() -> Identity:
     """The built-in identity, until there is a login."""
-    return LOCAL
+    return LOCAL_IDENTITY
 
 
-async def now() -> Micros:
+async def get_request_time() -> Micros:
     """The time of the request, for parameters that are relative to it."""
     return time.time_ns() // 1_000
 
 
-Has = Annotated[Services, Depends(services)]
-Who = Annotated[Identity, Depends(identity)]
-Now = Annotated[Micros, Depends(now)]
+Has = Annotated[Services, Depends(get_services)]
+Who = Annotated[Identity, Depends(get_identity)]
+Now = Annotated[Micros, Depends(get_request_time)]

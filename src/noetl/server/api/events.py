@@ -7,13 +7,13 @@ from fastapi import Query
 from pydantic import Field
 
 from noetl.model.ids import ExecutionId
-from noetl.server.api.bodies import Key, RequestBody, View, router
+from noetl.server.api.bodies import Key, RequestBody, View, make_router
 from noetl.server.api.depends import Has, Who
-from noetl.server.api.executions import ID
-from noetl.server.services.requests import Asked, Fate
-from noetl.server.services.signals import MOST, Outside
+from noetl.server.api.executions import EXAMPLE_ID
+from noetl.server.services.requests import RequestOutcome, RequestStatus
+from noetl.server.services.signals import MAX_BATCH_SIGNALS, OutsideSignal
 
-routes = router("events")
+routes = make_router("events")
 
 OfExecution = Annotated[str, Query(pattern=r"^[1-9][0-9]{0,18}$", description="execution id")]
 OfRequest = Annotated[
@@ -27,25 +27,25 @@ class OutsideEvent(RequestBody):
 
 
 class EventBody(OutsideEvent):
-    execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[ID])
+    execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[EXAMPLE_ID])
 
 
 class BatchBody(RequestBody):
-    execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[ID])
-    events: list[OutsideEvent] = Field(min_length=1, max_length=MOST)
+    execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[EXAMPLE_ID])
+    events: list[OutsideEvent] = Field(min_length=1, max_length=MAX_BATCH_SIGNALS)
 
 
 class TakenView(View):
     execution_id: str
     request: str = Field(description="its key: send it as Idempotency-Key to repeat")
-    status: Fate
+    status: RequestStatus
     status_url: str
 
 
 class EventStatusView(View):
     execution_id: str
     request: str
-    status: Fate = Field(
+    status: RequestStatus = Field(
         description="accepted: not recorded yet; refused: unknown, or the execution did not take it"
     )
     seq: int | None
@@ -54,7 +54,7 @@ class EventStatusView(View):
 class BatchStatusView(View):
     execution_id: str
     request: str
-    status: Fate
+    status: RequestStatus
     count: int
     recorded: int
     accepted: int
@@ -64,9 +64,9 @@ class BatchStatusView(View):
 @routes.post("/api/events", status_code=202)
 async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> TakenView:
     """Send an event from outside to an execution. It becomes a signal of its name."""
-    event = Outside(body.name, body.payload)
+    event = OutsideSignal(body.name, body.payload)
     outcome = await has.signals.send(who, ExecutionId(body.execution_id), event, key)
-    return _taken(outcome, f"/api/events/status?execution_id={outcome.execution_id}")
+    return _make_taken_view(outcome, f"/api/events/status?execution_id={outcome.execution_id}")
 
 
 @routes.post("/api/events/batch", status_code=202)
@@ -74,10 +74,10 @@ async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> T
     """Send several events, in order, to one execution. All are checked before the first is
     accepted. The log gets one `signal.received` for each event and none for the batch; `status_url`
     tells the status of the batch."""
-    events = [Outside(event.name, event.payload) for event in body.events]
+    events = [OutsideSignal(event.name, event.payload) for event in body.events]
     outcome = await has.signals.send_batch(who, ExecutionId(body.execution_id), events, key)
     url = f"/api/events/batch/status?execution_id={outcome.execution_id}&count={len(events)}"
-    return _taken(outcome, url)
+    return _make_taken_view(outcome, url)
 
 
 @routes.get("/api/events/status")
@@ -85,7 +85,7 @@ async def get_event_status(
     execution_id: OfExecution, request: OfRequest, has: Has, who: Who
 ) -> EventStatusView:
     """The status of an event from outside."""
-    outcome = await has.signals.status(who, ExecutionId(execution_id), request)
+    outcome = await has.signals.read_signal_status(who, ExecutionId(execution_id), request)
     return EventStatusView(
         execution_id=outcome.execution_id,
         request=outcome.request,
@@ -98,12 +98,12 @@ async def get_event_status(
 async def get_batch_status(
     execution_id: OfExecution,
     request: OfRequest,
-    count: Annotated[int, Query(ge=1, le=MOST, description="events in the batch")],
+    count: Annotated[int, Query(ge=1, le=MAX_BATCH_SIGNALS, description="events in the batch")],
     has: Has,
     who: Who,
 ) -> BatchStatusView:
     """The status of a batch, and how many of its events are recorded, accepted and refused."""
-    batch = await has.signals.batch_status(who, ExecutionId(execution_id), request, count)
+    batch = await has.signals.read_batch_status(who, ExecutionId(execution_id), request, count)
     return BatchStatusView(
         execution_id=batch.execution_id,
         request=batch.request,
@@ -115,7 +115,7 @@ async def get_batch_status(
     )
 
 
-def _taken(outcome: Asked, url: str) -> TakenView:
+def _make_taken_view(outcome: RequestOutcome, url: str) -> TakenView:
     return TakenView(
         execution_id=outcome.execution_id,
         request=outcome.request,

@@ -7,7 +7,7 @@ import msgspec
 from fastapi import Path, Query, Response
 from pydantic import Field, model_validator
 
-from noetl.log.port import Recorded
+from noetl.log.port import RecordedEvent
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.api import shapes
@@ -24,18 +24,18 @@ from noetl.server.api.bodies import (
     RequestBody,
     Since,
     View,
-    router,
+    make_router,
 )
 from noetl.server.api.depends import Has, Now, Who
 from noetl.server.requests import RepeatWish
 from noetl.server.services.all import Services
-from noetl.server.services.executions import Started, wanted_executions
-from noetl.server.services.requests import Asked, Fate
-from noetl.server.services.signals import Outside
+from noetl.server.services.executions import StartedExecution, make_execution_filter
+from noetl.server.services.requests import RequestOutcome, RequestStatus
+from noetl.server.services.signals import OutsideSignal
 
-routes = router("executions")
+routes = make_router("executions")
 
-ID = "724551830122291200"
+EXAMPLE_ID = "724551830122291200"
 Before = Annotated[
     str | None,
     Query(
@@ -58,7 +58,7 @@ class Execute(RequestBody):
     )
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> "Execute":
+    def _check_one_of_both(self) -> "Execute":
         if (self.path is None) == (self.playbook is None):
             raise ValueError("give either path or playbook")
         return self
@@ -68,7 +68,7 @@ Wait = Annotated[bool, Query(description="answer when it has begun, or after a s
 
 
 class StartedView(View):
-    execution_id: str = Field(examples=[ID])
+    execution_id: str = Field(examples=[EXAMPLE_ID])
     created: bool | None = Field(
         default=None, description="false: the Idempotency-Key had started it before"
     )
@@ -79,7 +79,7 @@ class StartedView(View):
 
 
 class ExecutionView(View):
-    execution_id: str = Field(examples=[ID])
+    execution_id: str = Field(examples=[EXAMPLE_ID])
     path: str = Field(examples=["examples/hello"])
     status: str = Field(
         examples=["running"],
@@ -123,7 +123,7 @@ class StepView(View):
 
 
 class ChildView(View):
-    execution_id: str = Field(examples=[ID])
+    execution_id: str = Field(examples=[EXAMPLE_ID])
     path: str
     status: str
     recovered: int = Field(description="failures that it handled")
@@ -145,7 +145,7 @@ class CauseView(View):
     response (`data`)."""
 
     execution_id: str = Field(
-        examples=[ID], description="this execution, or a child somewhere below it"
+        examples=[EXAMPLE_ID], description="this execution, or a child somewhere below it"
     )
     path: str
     step: str | None
@@ -184,7 +184,7 @@ class StateUseView(View):
 
 class DetailedView(ExecutionView):
     by: str | None = Field(
-        examples=[f"execution:{ID}"],
+        examples=[f"execution:{EXAMPLE_ID}"],
         description="who started it: a user, an execution, a schedule or a hook",
     )
     version: int | None
@@ -244,11 +244,11 @@ class ExplanationView(View):
 
 
 class AskedView(View):
-    execution_id: str = Field(examples=[ID])
+    execution_id: str = Field(examples=[EXAMPLE_ID])
     request: str = Field(
         description="its key; a repeat with it as Idempotency-Key has no further effect"
     )
-    status: Fate
+    status: RequestStatus
     seq: int | None = Field(description="where it stands in the log, when it was recorded in time")
     reason: str | None = Field(default=None, description="why it was refused")
 
@@ -286,7 +286,7 @@ class EnteredView(View):
 
 
 class RepeatView(View):
-    execution_id: str = Field(examples=[ID])
+    execution_id: str = Field(examples=[EXAMPLE_ID])
     how: Literal["retry", "rerun"]
     path: str
     version: int | None = Field(description="the version that would run")
@@ -314,11 +314,11 @@ class SignalBody(RequestBody):
     payload: Any = None
 
 
-def started_view(started: Started) -> StartedView:
+def make_started_view(started: StartedExecution) -> StartedView:
     return StartedView(execution_id=started.execution_id, created=started.created, seq=started.seq)
 
 
-def asked_view(outcome: Asked) -> AskedView:
+def make_asked_view(outcome: RequestOutcome) -> AskedView:
     return AskedView(
         execution_id=outcome.execution_id,
         request=outcome.request,
@@ -354,7 +354,7 @@ async def start_execution(
         key=key,
         wait=wait,
     )
-    return started_view(started)
+    return make_started_view(started)
 
 
 @routes.post("/api/executions/{execution_id}/retry", status_code=202)
@@ -369,9 +369,9 @@ async def retry_execution(
     """Start an execution that takes over what the ended one finished, and runs the rest. A
     completed execution is retried from its loops with failed items (`best_effort`): these items run
     again, and the steps after the loop."""
-    wish = _retry(body)
+    wish = _make_retry_wish(body)
     started = await has.executions.repeat(who, ExecutionId(execution_id), wish, key, wait=wait)
-    return started_view(started)
+    return make_started_view(started)
 
 
 @routes.post("/api/executions/{execution_id}/rerun", status_code=202)
@@ -385,9 +385,9 @@ async def rerun_execution(
 ) -> StartedView:
     """Run the same playbook and workload from the beginning, or from a step with the results of the
     steps before it."""
-    wish = _rerun(body)
+    wish = _make_rerun_wish(body)
     started = await has.executions.repeat(who, ExecutionId(execution_id), wish, key, wait=wait)
-    return started_view(started)
+    return make_started_view(started)
 
 
 @routes.post("/api/executions/{execution_id}/retry/preview")
@@ -395,7 +395,7 @@ async def preview_retry(
     execution_id: Id, has: Has, who: Who, body: RetryBody | None = None
 ) -> RepeatView:
     """What a retry would do, with the same errors. Nothing is started."""
-    preview = await has.executions.preview(who, ExecutionId(execution_id), _retry(body))
+    preview = await has.executions.preview(who, ExecutionId(execution_id), _make_retry_wish(body))
     return RepeatView(**preview)
 
 
@@ -404,16 +404,16 @@ async def preview_rerun(
     execution_id: Id, has: Has, who: Who, body: RerunBody | None = None
 ) -> RepeatView:
     """What a rerun would do, with the same errors. Nothing is started."""
-    preview = await has.executions.preview(who, ExecutionId(execution_id), _rerun(body))
+    preview = await has.executions.preview(who, ExecutionId(execution_id), _make_rerun_wish(body))
     return RepeatView(**preview)
 
 
-def _retry(body: RetryBody | None) -> RepeatWish:
+def _make_retry_wish(body: RetryBody | None) -> RepeatWish:
     body = body or RetryBody()
     return RepeatWish("retry", body.version, None, body.payload)
 
 
-def _rerun(body: RerunBody | None) -> RepeatWish:
+def _make_rerun_wish(body: RerunBody | None) -> RepeatWish:
     body = body or RerunBody()
     return RepeatWish("rerun", body.version, body.from_step, body.payload)
 
@@ -425,25 +425,25 @@ def _rerun(body: RerunBody | None) -> RepeatWish:
 async def cancel_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
     """Cancel an execution: it issues no more commands, and its running commands are stopped. 409 if
     it has ended."""
-    return asked_view(await has.executions.cancel(who, ExecutionId(execution_id), key))
+    return make_asked_view(await has.executions.cancel(who, ExecutionId(execution_id), key))
 
 
 @routes.post("/api/executions/{execution_id}/pause", status_code=202)
 async def pause_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
     """Pause an execution: its running commands go on, and new commands are held back."""
-    return asked_view(await has.executions.pause(who, ExecutionId(execution_id), key))
+    return make_asked_view(await has.executions.pause(who, ExecutionId(execution_id), key))
 
 
 @routes.post("/api/executions/{execution_id}/resume", status_code=202)
 async def resume_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
     """Resume a paused execution."""
-    return asked_view(await has.executions.resume(who, ExecutionId(execution_id), key))
+    return make_asked_view(await has.executions.resume(who, ExecutionId(execution_id), key))
 
 
 @routes.post("/api/executions/{execution_id}/release", status_code=202)
 async def release_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
     """Release a quarantined execution, so that it goes on."""
-    return asked_view(await has.executions.release(who, ExecutionId(execution_id), key))
+    return make_asked_view(await has.executions.release(who, ExecutionId(execution_id), key))
 
 
 @routes.post("/api/executions/{execution_id}/signals/{name}", status_code=202)
@@ -458,8 +458,10 @@ async def signal_execution(
     """Send a signal of at most 8 KB. Signals of one name are kept in order until a `wait` consumes
     them."""
     payload = None if body is None else body.payload
-    outcome = await has.signals.send(who, ExecutionId(execution_id), Outside(name, payload), key)
-    return asked_view(outcome)
+    outcome = await has.signals.send(
+        who, ExecutionId(execution_id), OutsideSignal(name, payload), key
+    )
+    return make_asked_view(outcome)
 
 
 # -- reading --
@@ -482,9 +484,9 @@ async def list_executions(
     min_seq: MinSeq = None,
 ) -> ExecutionsView:
     """Executions, newest first. `next` is the `before` of the next page."""
-    wanted = wanted_executions(now, status, path, parent, since, roots)
-    rows = await has.executions.page(who, wanted, _id(before), limit, min_seq)
-    views = [ExecutionView(**shapes.execution(row)) for row in rows]
+    wanted = make_execution_filter(now, status, path, parent, since, roots)
+    rows = await has.executions.list_page(who, wanted, _parse_execution_id(before), limit, min_seq)
+    views = [ExecutionView(**shapes.dump_execution(row)) for row in rows]
     following = rows[-1].execution_id if len(rows) == limit else None
     return ExecutionsView(executions=views, next=following)
 
@@ -492,21 +494,21 @@ async def list_executions(
 @routes.get("/api/executions/{execution_id}", response_model=DetailedView)
 async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> Response:
     """One execution in detail, as its projection has it."""
-    return _json(await detailed(has, who, execution_id, min_seq))
+    return _make_json_response(await read_detailed(has, who, execution_id, min_seq))
 
 
-async def detailed(
+async def read_detailed(
     has: Services, who: Identity, execution_id: str, min_seq: int | None
 ) -> dict[str, Any]:
-    detail = await has.executions.detail(who, ExecutionId(execution_id), min_seq)
-    return shapes.detailed(detail)
+    detail = await has.executions.get_detail(who, ExecutionId(execution_id), min_seq)
+    return shapes.dump_detail(detail)
 
 
 @routes.get("/api/executions/{execution_id}/workload")
 async def get_workload(execution_id: Id, has: Has, who: Who) -> dict[str, Any]:
     """The payload merged over the playbook's defaults, whole. Keys that name secrets (password,
     api_key …) are left out."""
-    return await has.executions.workload(who, ExecutionId(execution_id))
+    return await has.executions.read_workload(who, ExecutionId(execution_id))
 
 
 @routes.get("/api/executions/{execution_id}/status")
@@ -542,21 +544,21 @@ async def list_events(
     older = names == "older"
     shapes.check_event_types(wanted_types, older)
 
-    def is_wanted(recorded: Recorded) -> bool:
+    def is_wanted(recorded: RecordedEvent) -> bool:
         if not wanted_types:
             return True
         if older:
-            return not wanted_types.isdisjoint(shapes.older_names(recorded.event))
+            return not wanted_types.isdisjoint(shapes.list_older_names(recorded.event))
         return recorded.event.type in wanted_types
 
-    page = await has.executions.events(
+    page = await has.executions.read_event_page(
         who, ExecutionId(execution_id), after=after, limit=limit, min_seq=min_seq, wanted=is_wanted
     )
     if older:
-        events = list(shapes.older_events(page.events, wanted_types))
+        events = list(shapes.dump_older_events(page.events, wanted_types))
     else:
-        events = [shapes.event(recorded) for recorded in page.events]
-    return _json({"events": events, "next": page.next})
+        events = [shapes.dump_event(recorded) for recorded in page.events]
+    return _make_json_response({"events": events, "next": page.next})
 
 
 @routes.get("/api/executions/{execution_id}/explain/{step}")
@@ -571,9 +573,9 @@ async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> Expl
     )
 
 
-def _id(text: str | None) -> ExecutionId | None:
+def _parse_execution_id(text: str | None) -> ExecutionId | None:
     return None if text is None else ExecutionId(text)
 
 
-def _json(value: Any) -> Response:
+def _make_json_response(value: Any) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")

@@ -22,15 +22,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noetl.metrics import Metrics
 from noetl.model.errors import InvalidInput
-from noetl.model.exchange import EXCHANGE_LIMIT
-from noetl.server.api.problems import internal, problem
+from noetl.model.exchange import MAX_EXCHANGE_BYTES
+from noetl.server.api.problems import make_internal_problem, make_problem
 from noetl.turns import AdmissionGate
 
 log = logging.getLogger(__name__)
 
-BODY_LIMIT = 2 * 1024 * 1024  # a workload is at most 1 MB
-EXCHANGE = "/api/worker/exchange"
-HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+MAX_HTTP_BODY_BYTES = 2 * 1024 * 1024  # a workload is at most 1 MB
+EXCHANGE_PATH = "/api/worker/exchange"
+COMMON_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
 def is_loopback(host: str) -> bool:
@@ -73,29 +73,29 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        limit = EXCHANGE_LIMIT if scope["path"] == EXCHANGE else BODY_LIMIT
-        refusal = _refusal(Headers(scope=scope), limit) or _no_text(scope)
+        limit = MAX_EXCHANGE_BYTES if scope["path"] == EXCHANGE_PATH else MAX_HTTP_BODY_BYTES
+        refusal = _check_headers(Headers(scope=scope), limit) or _check_request_path(scope)
         if refusal is not None:
             return await refusal(scope, receive, send)
-        if scope["method"] not in ("GET", "HEAD") and scope["path"] != EXCHANGE:
-            await self._door.enter()
-        answer = _Answer(send)
+        if scope["method"] not in ("GET", "HEAD") and scope["path"] != EXCHANGE_PATH:
+            await self._door.wait_for_turn()
+        answer = _AnswerSender(send)
         began = time.perf_counter()
         try:
-            await self._app(scope, _limited(receive, limit), answer)
+            await self._app(scope, _limit_body(receive, limit), answer)
         except ClientDisconnect:
             return
         except Exception:  # the HTTP boundary: log the error, answer it and go on
             log.exception("request failed", extra={"path": scope["path"]})
             if answer.status == 0:
-                await internal()(scope, receive, answer)
-        if scope["path"] != EXCHANGE and not scope["path"].endswith("/stream"):
+                await make_internal_problem()(scope, receive, answer)
+        if scope["path"] != EXCHANGE_PATH and not scope["path"].endswith("/stream"):
             route = getattr(scope.get("endpoint"), "__name__", "none")
             milliseconds = (time.perf_counter() - began) * 1000
             self._metrics.http_ms.labels(route, str(answer.status)).observe(milliseconds)
 
 
-class _Answer:
+class _AnswerSender:
     """Passes the answer on with the common headers, and remembers its status."""
 
     def __init__(self, send: Send) -> None:
@@ -105,14 +105,14 @@ class _Answer:
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *HEADERS]
+            message["headers"] = [*message.get("headers", ()), *COMMON_HEADERS]
         await self._send(message)
 
 
-def _refusal(headers: Headers, limit: int) -> Response | None:
+def _check_headers(headers: Headers, limit: int) -> Response | None:
     """The answer to a request of the wrong host, origin or size; None if it may pass."""
     if not _is_local(headers.get("host", "")):
-        return problem(
+        return make_problem(
             421,
             "WRONG_HOST",
             "this server answers to loopback names only",
@@ -120,21 +120,21 @@ def _refusal(headers: Headers, limit: int) -> Response | None:
         )
     origin = headers.get("origin")
     if origin is not None and not _is_local(origin.partition("://")[2]):
-        return problem(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
+        return make_problem(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
     length = headers.get("content-length", "0")
     if not length.isascii() or not length.isdigit() or int(length) > limit:
-        return problem(413, "TOO_LARGE", f"the body may have {limit} bytes")
+        return make_problem(413, "TOO_LARGE", f"the body may have {limit} bytes")
     return None
 
 
-def _no_text(scope: Scope) -> Response | None:
+def _check_request_path(scope: Scope) -> Response | None:
     """A refusal if the address contains NUL, which no name has and no database takes."""
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        return problem(400, "BAD_REQUEST", "the address has a NUL character in it")
+        return make_problem(400, "BAD_REQUEST", "the address has a NUL character in it")
     return None
 
 
-def _limited(receive: Receive, limit: int) -> Receive:
+def _limit_body(receive: Receive, limit: int) -> Receive:
     """Count the bytes of the body as they come, since it may have no Content-Length."""
     received = 0
 

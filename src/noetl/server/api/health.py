@@ -5,10 +5,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 from starlette.responses import PlainTextResponse
 
-from noetl.server.api.bodies import OpenRoute, View, router
+from noetl.server.api.bodies import OpenRoute, View, make_router
 from noetl.server.api.depends import Has
 
-routes = router("health", OpenRoute)  # probes and scrapers may add parameters of their own
+routes = make_router("health", OpenRoute)  # probes and scrapers may add parameters of their own
 
 
 class HealthView(View):
@@ -32,7 +32,7 @@ async def health() -> HealthView:
 @routes.get("/ready")
 async def ready(has: Has, response: Response) -> ReadyView:
     """200 if it owns shards and the store answers; 503 otherwise."""
-    readiness = await has.health.ready()
+    readiness = await has.health.check_readiness()
     response.status_code = 200 if readiness.ready else 503
     return ReadyView(ready=readiness.ready, checks=readiness.checks)
 
@@ -40,4 +40,4 @@ async def ready(has: Has, response: Response) -> ReadyView:
 @routes.get("/metrics", response_class=PlainTextResponse)
 async def metrics(has: Has) -> Response:
     """Prometheus text."""
-    return Response(await has.health.metrics(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await has.health.read_metrics(), media_type=CONTENT_TYPE_LATEST)

@@ -6,13 +6,21 @@ from fastapi import Path, Query, Request, Response
 from pydantic import Field
 
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Key, Limit, OpenRoute, RequestBody, View, decode, router
+from noetl.server.api.bodies import (
+    Key,
+    Limit,
+    OpenRoute,
+    RequestBody,
+    View,
+    decode_strict_json,
+    make_router,
+)
 from noetl.server.api.depends import Has, Who
-from noetl.server.api.executions import StartedView, started_view
+from noetl.server.api.executions import StartedView, make_started_view
 from noetl.triggers.port import HookDefinition
 
-routes = router("hooks")
-calls = router("hooks", OpenRoute)
+routes = make_router("hooks")
+calls = make_router("hooks", OpenRoute)
 
 Name = Annotated[str, Path(max_length=100, description="of a hook", examples=["orders"])]
 
@@ -68,7 +76,7 @@ async def add_hook(body: HookBody, response: Response, has: Has, who: Who) -> Ho
     definition = HookDefinition(tenant=who.tenant, **dict(body))
     hooked = await has.hooks.add(who, definition)
     response.status_code = 201 if hooked.created else 200
-    return HookedView(**shapes.hook(hooked.hook), created=hooked.created)
+    return HookedView(**shapes.dump_hook(hooked.hook), created=hooked.created)
 
 
 @routes.get("/api/hooks")
@@ -76,8 +84,8 @@ async def list_hooks(
     has: Has, who: Who, after: Annotated[str, Query(max_length=100)] = "", limit: Limit = 100
 ) -> HooksView:
     """All hooks, sorted by name."""
-    rows = await has.hooks.page(who, after, limit)
-    hooks = [HookView(**shapes.hook(row)) for row in rows]
+    rows = await has.hooks.list_page(who, after, limit)
+    hooks = [HookView(**shapes.dump_hook(row)) for row in rows]
     following = rows[-1].name if len(rows) == limit else None
     return HooksView(hooks=hooks, next=following)
 
@@ -85,7 +93,7 @@ async def list_hooks(
 @routes.get("/api/hooks/{name}")
 async def get_hook(name: Name, has: Has, who: Who) -> HookView:
     """What a call of the hook starts, and which header identifies a call."""
-    return HookView(**shapes.hook(await has.hooks.get(who, name)))
+    return HookView(**shapes.dump_hook(await has.hooks.get(who, name)))
 
 
 @calls.post(
@@ -101,8 +109,8 @@ async def call_hook(
     """Start the hook's playbook with the body. With an Idempotency-Key, or the header that the hook
     names, a repeat gives the same execution. 401 if the call is not signed as the hook asks."""
     body = await request.body()
-    started = await has.hooks.call(who, name, body, request.headers, decode, key)
-    return started_view(started)
+    started = await has.hooks.call(who, name, body, request.headers, decode_strict_json, key)
+    return make_started_view(started)
 
 
 routes.routes.extend(calls.routes)

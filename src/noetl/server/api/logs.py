@@ -7,29 +7,29 @@ from fastapi import Header, Query, Request, Response
 
 from noetl.log.port import LogPart
 from noetl.model.ids import ExecutionId
-from noetl.server.api.bodies import Id, router
+from noetl.server.api.bodies import Id, make_router
 from noetl.server.api.depends import Has, Who
-from noetl.server.api.streams import EventStream, message, readers_of, told
-from noetl.server.services.logs import lines
+from noetl.server.api.streams import EventStream, encode_message, encode_pages, get_readers
+from noetl.server.services.logs import decode_lines
 
-routes = router("logs")
-LINES = "application/x-ndjson"
-EXAMPLE = (
+routes = make_router("logs")
+LINES_TYPE = "application/x-ndjson"
+LINE_EXAMPLE = (
     '{"part": 1, "step": "greet", "command_id": "5f…", "attempt": 1, "seq": 1, "at": "2026-01-02T03:04:05.678901Z", '
     '"task": "task_0", "item": null, "stream": "stdout", "line": "hello"}'
 )
-PAGE: dict[int | str, dict[str, Any]] = {
+PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "One line printed per line. `part` of the last one is the `after` of the next page; an empty page: "
         "that was all so far. Within an attempt `seq` grows; the stream `noetl` says what was left out.",
-        "content": {LINES: {"example": EXAMPLE}},
+        "content": {LINES_TYPE: {"example": LINE_EXAMPLE}},
     }
 }
-LIVE: dict[int | str, dict[str, Any]] = {
+LIVE_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "server-sent events: `lines`, a list of lines each; `end` after the last",
         "content": {
-            "text/event-stream": {"example": f"id: 1\nevent: lines\ndata: [{EXAMPLE}]\n\n"}
+            "text/event-stream": {"example": f"id: 1\nevent: lines\ndata: [{LINE_EXAMPLE}]\n\n"}
         },
     }
 }
@@ -38,20 +38,24 @@ OfStep = Annotated[str | None, Query(max_length=200, description="of this step o
 After = Annotated[int, Query(ge=0, le=1 << 62, description="the part after which to go on")]
 
 
-@routes.get("/api/executions/{execution_id}/logs", response_class=Response, responses=PAGE)
+@routes.get(
+    "/api/executions/{execution_id}/logs", response_class=Response, responses=PAGE_RESPONSES
+)
 async def get_logs(
     execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0
 ) -> Response:
     """The lines that its steps printed, in the order they came."""
-    page = await has.logs.page(who, ExecutionId(execution_id), step, after)
+    page = await has.logs.list_page(who, ExecutionId(execution_id), step, after)
     body = bytearray()
     for part in page:
-        for line in lines(part):
+        for line in decode_lines(part):
             body += msgspec.json.encode(line) + b"\n"
-    return Response(bytes(body), media_type=LINES)
+    return Response(bytes(body), media_type=LINES_TYPE)
 
 
-@routes.get("/api/executions/{execution_id}/logs/stream", response_class=Response, responses=LIVE)
+@routes.get(
+    "/api/executions/{execution_id}/logs/stream", response_class=Response, responses=LIVE_RESPONSES
+)
 async def stream_logs(
     request: Request,
     execution_id: Id,
@@ -63,13 +67,13 @@ async def stream_logs(
 ) -> Response:
     """Lines after `after` (or Last-Event-ID), live. 204: there will be no more."""
     start = after if last_event_id is None else last_event_id
-    if await has.logs.over(who, ExecutionId(execution_id), step, start):
+    if await has.logs.is_complete(who, ExecutionId(execution_id), step, start):
         return Response(status_code=204)
-    readers = readers_of(request)
+    readers = get_readers(request)
     pages = has.logs.follow(who, ExecutionId(execution_id), step, start)
 
-    return EventStream(told(pages, _part, execution_id), readers)
+    return EventStream(encode_pages(pages, _encode_part, execution_id), readers)
 
 
-def _part(part: LogPart) -> bytes:
-    return message(list(lines(part)), "lines", part.number)
+def _encode_part(part: LogPart) -> bytes:
+    return encode_message(list(decode_lines(part)), "lines", part.number)

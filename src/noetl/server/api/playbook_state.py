@@ -6,12 +6,12 @@ from fastapi import Header, Path, Query, Response
 from pydantic import Field
 
 from noetl.model.errors import InvalidInput
-from noetl.model.playbook_state import KEPT_VERSIONS, MAX_STATE_VALUE_BYTES
+from noetl.model.playbook_state import MAX_STATE_VALUE_BYTES, MAX_STATE_VERSIONS
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Limit, RequestBody, View, router
+from noetl.server.api.bodies import Limit, RequestBody, View, make_router
 from noetl.server.api.depends import Has, Who
 
-routes = router("state")
+routes = make_router("state")
 
 BookPath = Annotated[str, Path(description="of the playbook", examples=["etl/orders"])]
 StateName = Annotated[str, Path(max_length=100, examples=["watermark"])]
@@ -74,20 +74,20 @@ async def list_state(
 ) -> StatePageView:
     """Values of all playbooks, sorted by path and name."""
     path, _, name = after.rpartition("#")
-    rows = await has.playbook_state.page(who, (path, name), limit)
+    rows = await has.playbook_state.list_page(who, (path, name), limit)
     following = None
     if len(rows) == limit:
         last = rows[-1]
         following = f"{last.path}#{last.name}"
-    values = [StateView(**shapes.state_value(row)) for row in rows]
+    values = [StateView(**shapes.dump_state_value(row)) for row in rows]
     return StatePageView(state=values, next=following)
 
 
 @routes.get("/api/state/values/{path:path}")
 async def get_state_of_path(path: BookPath, has: Has, who: Who) -> StateOfPathView:
     """All values of a playbook, sorted by name."""
-    rows = await has.playbook_state.of_path(who, path)
-    values = [StateView(**shapes.state_value(row)) for row in rows]
+    rows = await has.playbook_state.list_state_values(who, path)
+    values = [StateView(**shapes.dump_state_value(row)) for row in rows]
     return StateOfPathView(path=path, state=values)
 
 
@@ -98,7 +98,7 @@ async def get_state_value(
     """One value; its version is the `ETag` too."""
     row = await has.playbook_state.get(who, path, name)
     response.headers["ETag"] = f'"{row.version}"'
-    return StateView(**shapes.state_value(row))
+    return StateView(**shapes.dump_state_value(row))
 
 
 @routes.put("/api/state/value/{name}/{path:path}")
@@ -115,10 +115,10 @@ async def put_state_value(
     that have read the value fail when they write it (STATE_CONFLICT)."""
     expected = body.expected_version
     if if_match is not None:
-        expected = _version(if_match)
+        expected = _parse_version(if_match)
     row = await has.playbook_state.put(who, path, name, body.value, expected)
     response.headers["ETag"] = f'"{row.version}"'
-    return StateView(**shapes.state_value(row))
+    return StateView(**shapes.dump_state_value(row))
 
 
 @routes.delete("/api/state/value/{name}/{path:path}")
@@ -132,7 +132,7 @@ async def delete_state_value(
 ) -> StateUnsetView:
     """Delete a value: templates find it undefined. Its history stays, and its version counts on."""
     if if_match is not None:
-        expected_version = _version(if_match)
+        expected_version = _parse_version(if_match)
     version = await has.playbook_state.unset(who, path, name, expected_version)
     return StateUnsetView(path=path, name=name, version=version)
 
@@ -146,15 +146,15 @@ async def get_state_history(
     before: Annotated[
         int | None, Query(ge=1, le=1 << 62, description="versions older than this one")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=KEPT_VERSIONS)] = KEPT_VERSIONS,
+    limit: Annotated[int, Query(ge=1, le=MAX_STATE_VERSIONS)] = MAX_STATE_VERSIONS,
 ) -> StateHistoryView:
     """The last versions of a value, newest first, with the execution and event that wrote each."""
-    rows = await has.playbook_state.history(who, path, name, before, limit)
-    versions = [StateVersionView(**shapes.state_value(row), unset=row.unset) for row in rows]
+    rows = await has.playbook_state.read_history(who, path, name, before, limit)
+    versions = [StateVersionView(**shapes.dump_state_value(row), unset=row.unset) for row in rows]
     return StateHistoryView(versions=versions)
 
 
-def _version(if_match: str) -> int:
+def _parse_version(if_match: str) -> int:
     """The version that an `If-Match` header names."""
     text = if_match.strip().strip('"')
     if not (text.isascii() and text.isdigit() and len(text) < 19):

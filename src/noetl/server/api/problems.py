@@ -24,13 +24,13 @@ from noetl.model.errors import (
 )
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.validation import PlaybookInvalid
-from noetl.server.api.commands import routes
+from noetl.server.api.commands import find_routes
 from noetl.server.services.hooks import NotSigned
 from noetl.server.states import Unfoldable
 
 MEDIA_TYPE = "application/problem+json"
-MOST_FINDINGS = 20
-LONGEST_PLACE = 200
+MAX_LISTED_FINDINGS = 20
+MAX_PLACE_CHARS = 200
 
 # The first entry that matches counts.
 STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
@@ -62,7 +62,7 @@ TITLES = {
     503: "Unavailable",
 }
 # codes of pydantic errors for a body that was not read as JSON
-NOT_READ = ("model_attributes_type", "dict_type", "model_type")
+NOT_READ_CODES = ("model_attributes_type", "dict_type", "model_type")
 CODES = {
     404: "NOT_FOUND",
     405: "METHOD_NOT_ALLOWED",
@@ -71,7 +71,9 @@ CODES = {
 }
 
 
-def problem(status: int, code: str, detail: str, hint: str | None = None, **more: Any) -> Response:
+def make_problem(
+    status: int, code: str, detail: str, hint: str | None = None, **more: Any
+) -> Response:
     """An answer in the problem format."""
     body = {
         "type": f"urn:noetl:problem:{code.lower().replace('_', '-')}",
@@ -80,32 +82,32 @@ def problem(status: int, code: str, detail: str, hint: str | None = None, **more
         "code": code,
         "detail": detail,
         "hint": hint,
-        "routes": routes(hint),
+        "routes": find_routes(hint),
         **more,
     }
     headers = {"Retry-After": "1"} if status == 503 else None
     return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
 
 
-def of_error(error: NoetlError) -> Response:
+def make_error_problem(error: NoetlError) -> Response:
     """The answer to an error of ours."""
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     if status == 500:
-        return internal()
+        return make_internal_problem()
     if isinstance(error, PlaybookInvalid):
         errors = sum(finding.severity == "error" for finding in error.findings)
         findings = [finding.to_dict() for finding in error.findings]
-        return problem(
+        return make_problem(
             status, error.code, f"the playbook has {errors} error(s)", error.hint, findings=findings
         )
     hint = error.hint
     if isinstance(error, Unfoldable):
         hint = "the execution is set aside: see its events, mend the cause, then POST .../release"
-    return problem(status, error.code, str(error), hint)
+    return make_problem(status, error.code, str(error), hint)
 
 
-def internal() -> Response:
-    return problem(
+def make_internal_problem() -> Response:
+    return make_problem(
         500,
         "INTERNAL",
         "something went wrong in the server",
@@ -113,58 +115,58 @@ def internal() -> Response:
     )
 
 
-def of_validation(error: RequestValidationError) -> Response:
+def make_validation_problem(error: RequestValidationError) -> Response:
     """The answer to an invalid request. It never contains the value, which may be a secret."""
     findings = [
         {
-            "at": ".".join(map(str, found["loc"]))[:LONGEST_PLACE],
+            "at": ".".join(map(str, found["loc"]))[:MAX_PLACE_CHARS],
             "code": found["type"],
             "message": found["msg"],
         }
-        for found in error.errors()[:MOST_FINDINGS]
+        for found in error.errors()[:MAX_LISTED_FINDINGS]
     ]
     if any(found["at"] == "path.execution_id" for found in findings):
-        return of_error(
+        return make_error_problem(
             NotFound("no execution has such an id", hint="noetl exec list shows those there are")
         )
     detail = "the request does not fit"
     if findings:
         detail = f"{findings[0]['at']}: {findings[0]['message']}"
     hint = "GET /api/openapi.json says what is expected"
-    if any(found["at"] == "body" and found["code"] in NOT_READ for found in findings):
+    if any(found["at"] == "body" and found["code"] in NOT_READ_CODES for found in findings):
         hint = f"{hint}; a body is read as JSON when its Content-Type is application/json"
     if any(found["code"] == "json_invalid" for found in findings):
-        return problem(400, "BAD_JSON", detail, hint, findings=findings)
-    return problem(422, "INVALID_REQUEST", detail, hint, findings=findings)
+        return make_problem(400, "BAD_JSON", detail, hint, findings=findings)
+    return make_problem(422, "INVALID_REQUEST", detail, hint, findings=findings)
 
 
-def of_http(error: HTTPException) -> Response:
+def make_http_problem(error: HTTPException) -> Response:
     code = CODES.get(error.status_code, "BAD_REQUEST")
-    response = problem(error.status_code, code, str(error.detail))
+    response = make_problem(error.status_code, code, str(error.detail))
     response.headers.update(error.headers or {})
     return response
 
 
-def install(app: FastAPI) -> None:
+def install_problems(app: FastAPI) -> None:
     """Register the answers to all errors with the application."""
 
     async def answer_noetl_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, NoetlError)
-        return of_error(error)
+        return make_error_problem(error)
 
     async def answer_invalid_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return of_validation(error)
+        return make_validation_problem(error)
 
     async def answer_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         # FastAPI wraps the error of a body that is not JSON and hides the reason.
         if isinstance(error.__cause__, RequestValidationError):
-            return of_validation(error.__cause__)
-        return of_http(error)
+            return make_validation_problem(error.__cause__)
+        return make_http_problem(error)
 
     async def answer_unexpected_error(request: Request, error: Exception) -> Response:
-        return internal()
+        return make_internal_problem()
 
     app.add_exception_handler(NoetlError, answer_noetl_error)
     app.add_exception_handler(RequestValidationError, answer_invalid_request)

@@ -12,11 +12,11 @@ from starlette.routing import Route
 
 from noetl.model.ids import ExecutionId
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Limit, OfStatus, View, router
+from noetl.server.api.bodies import Limit, OfStatus, View, make_router
 from noetl.server.api.depends import Has, Who
-from noetl.server.api.problems import problem
+from noetl.server.api.problems import make_problem
 
-routes = router("queue")
+routes = make_router("queue")
 
 
 class QueuedView(View):
@@ -71,7 +71,7 @@ async def list_queue(
 ) -> QueueView:
     """Commands in the order of issue. Finished ones stay for an hour."""
     of_execution = None if execution_id is None else ExecutionId(execution_id)
-    rows = await has.queue.commands(
+    rows = await has.queue.list_commands(
         who,
         status=status,
         pool=pool,
@@ -90,9 +90,9 @@ async def list_queue(
             status=row.status,
             attempt=row.attempt,
             priority=row.priority,
-            available_at=shapes.time(row.available_at),
+            available_at=shapes.format_time_or_none(row.available_at),
             worker=row.worker,
-            lease_until=shapes.time(row.lease_until),
+            lease_until=shapes.format_time_or_none(row.lease_until),
             stopping=row.stopping,
             progress=row.progress,
         )
@@ -114,7 +114,7 @@ async def list_workers(has: Has, who: Who) -> list[WorkerView]:
             held=row.held,
             seen_ms_ago=row.age / 1000,
         )
-        for row in await has.queue.workers(who)
+        for row in await has.queue.read_workers(who)
     ]
 
 
@@ -123,7 +123,7 @@ async def list_pools(has: Has, who: Who) -> list[PoolView]:
     """Pools that have a worker or a command."""
     return [
         PoolView(pool=pool.name, workers=pool.workers, free=pool.free, commands=pool.commands)
-        for pool in await has.queue.pools(who)
+        for pool in await has.queue.count_pools(who)
     ]
 
 
@@ -132,7 +132,7 @@ async def list_pools(has: Has, who: Who) -> list[PoolView]:
 
 async def queue_gone(request: Request) -> Response:
     """Tell an older worker that this route is gone."""
-    return problem(
+    return make_problem(
         410,
         "USE_THE_EXCHANGE",
         f"{request.url.path} is gone: workers take commands and report through one call",
@@ -140,7 +140,7 @@ async def queue_gone(request: Request) -> Response:
     )
 
 
-GONE = [
+GONE_ROUTES = [
     Route(f"{prefix}/queue/{rest}", queue_gone, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
     for prefix in ("", "/api")
     for rest in (

@@ -21,18 +21,18 @@ from starlette.types import Message, Receive, Scope, Send
 from noetl.model.errors import NoetlError
 from noetl.model.identity import Identity
 from noetl.server.api import executions
-from noetl.server.api.bodies import EXECUTION_ID, decode
-from noetl.server.api.depends import identity
-from noetl.server.api.guard import EXCHANGE
-from noetl.server.api.problems import of_error
+from noetl.server.api.bodies import EXECUTION_ID, decode_strict_json
+from noetl.server.api.depends import get_identity
+from noetl.server.api.guard import EXCHANGE_PATH
+from noetl.server.api.problems import make_error_problem
 from noetl.server.services.all import Services
 
-_ONE = compile(f"/api/executions/({EXECUTION_ID})")
-_STARTS = ("/api/execute", "/api/executions/execute")
-JSON = "application/json"
+_EXECUTION_PATH = compile(f"/api/executions/({EXECUTION_ID})")
+_START_PATHS = ("/api/execute", "/api/executions/execute")
+JSON_TYPE = "application/json"
 
 
-class Quick:
+class FastPath:
     """ASGI middleware that answers frequent requests without FastAPI."""
 
     def __init__(
@@ -44,28 +44,28 @@ class Quick:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope["query_string"]:
-            if scope["path"] == EXCHANGE:
-                return await self._talk(scope, receive, send)
-            if scope["method"] == "POST" and scope["path"] in _STARTS:
-                return await self._start(scope, receive, send)
+            if scope["path"] == EXCHANGE_PATH:
+                return await self._answer_exchange(scope, receive, send)
+            if scope["method"] == "POST" and scope["path"] in _START_PATHS:
+                return await self._answer_start(scope, receive, send)
             if scope["method"] == "GET":
-                match = _ONE.fullmatch(scope["path"])
+                match = _EXECUTION_PATH.fullmatch(scope["path"])
                 if match is not None:
-                    return await self._show(match[1], scope, receive, send)
+                    return await self._answer_execution(match[1], scope, receive, send)
         await self._app(scope, receive, send)
 
-    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if scope["method"] != "POST" or "content-length" not in request.headers:
             return await self._app(scope, receive, send)
         response = await self._exchange(request)
         await response(scope, receive, send)
 
-    async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_start(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         headers = request.headers
         is_usual = (
-            headers.get("content-type") == JSON
+            headers.get("content-type") == JSON_TYPE
             and "content-length" in headers
             and "idempotency-key" not in headers
         )
@@ -73,42 +73,44 @@ class Quick:
             return await self._app(scope, receive, send)
         body = await request.body()
         try:
-            wish = executions.Execute.model_validate(decode(body))
+            wish = executions.Execute.model_validate(decode_strict_json(body))
         except (RequestValidationError, ValidationError):
-            return await self._app(scope, _again(body, receive), send)
+            return await self._app(scope, _replay_body(body, receive), send)
         scope["endpoint"] = executions.start_execution
 
         async def run_start() -> Any:
-            who = await self._who()
+            who = await self._get_caller()
             started = await executions.start_execution(wish, self._services, who)
             return started.model_dump()
 
-        response = await _answer(run_start, 202)
+        response = await _encode_answer(run_start, 202)
         await response(scope, receive, send)
 
-    async def _show(self, execution_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_execution(
+        self, execution_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         scope["endpoint"] = executions.get_execution
 
         async def read_execution() -> Any:
-            who = await self._who()
-            return await executions.detailed(self._services, who, execution_id, None)
+            who = await self._get_caller()
+            return await executions.read_detailed(self._services, who, execution_id, None)
 
-        response = await _answer(read_execution, 200)
+        response = await _encode_answer(read_execution, 200)
         await response(scope, receive, send)
 
-    async def _who(self) -> Identity:
-        who: Identity = await self._app.dependency_overrides.get(identity, identity)()
+    async def _get_caller(self) -> Identity:
+        who: Identity = await self._app.dependency_overrides.get(get_identity, get_identity)()
         return who
 
 
-async def _answer(ask: Callable[[], Awaitable[Any]], status: int) -> Response:
+async def _encode_answer(ask: Callable[[], Awaitable[Any]], status: int) -> Response:
     try:
-        return Response(msgspec.json.encode(await ask()), status, media_type=JSON)
+        return Response(msgspec.json.encode(await ask()), status, media_type=JSON_TYPE)
     except NoetlError as error:
-        return of_error(error)
+        return make_error_problem(error)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """A `receive` that first returns this body again, which was read already."""
     is_replayed = False
 

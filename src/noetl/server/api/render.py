@@ -5,10 +5,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from noetl.model.ids import ExecutionId
-from noetl.server.api.bodies import RequestBody, View, router
+from noetl.server.api.bodies import RequestBody, View, make_router
 from noetl.server.api.depends import Has, Who
 
-routes = router("templates")
+routes = make_router("templates")
 
 
 class RenderBody(RequestBody):

@@ -14,16 +14,16 @@ from noetl.model.errors import InvalidInput
 from noetl.model.ids import ExecutionId
 from noetl.model.shown import Download
 from noetl.server.api import shapes
-from noetl.server.api.bodies import Id, View, router
+from noetl.server.api.bodies import Id, View, make_router
 from noetl.server.api.depends import Has, Who
 from noetl.server.api.executions import Name
-from noetl.server.services.lineage import DEEPEST, DEPTH, PAGE
-from noetl.server.services.usage import LONGEST
-from noetl.server.services.usage import PAGE as USAGE_PAGE
+from noetl.server.services.lineage import DEFAULT_TRACE_DEPTH, DEFAULT_TRACE_NODES, MAX_TRACE_DEPTH
+from noetl.server.services.usage import DEFAULT_USAGE_PAGE as USAGE_PAGE
+from noetl.server.services.usage import MAX_USAGE_PAGE
 
-routes = router("results")
+routes = make_router("results")
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
-DATA: dict[int | str, dict[str, Any]] = {
+DATA_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "the data; its `Content-Type` says in which format",
         "content": {"*/*": {}},
@@ -33,7 +33,7 @@ DATA: dict[int | str, dict[str, Any]] = {
         "content": {"*/*": {}},
     },
 }
-HEADERS: dict[int | str, dict[str, Any]] = {
+HEAD_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "the headers, and no data", "content": {"*/*": {}}}
 }
 Format = Annotated[
@@ -166,15 +166,19 @@ async def trace_result(
     step: Name,
     has: Has,
     who: Who,
-    depth: Annotated[int, Query(ge=0, le=DEEPEST, description="steps back")] = DEPTH,
+    depth: Annotated[
+        int, Query(ge=0, le=MAX_TRACE_DEPTH, description="steps back")
+    ] = DEFAULT_TRACE_DEPTH,
     after: Annotated[
         str | None, Query(max_length=40, description="`next` of the page before")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=500, description="how many nodes at most")] = PAGE,
+    limit: Annotated[
+        int, Query(ge=1, le=500, description="how many nodes at most")
+    ] = DEFAULT_TRACE_NODES,
 ) -> Response:
     """The sources of the step's result and their sources, across executions, nearest first."""
     trace = await has.lineage.trace(who, ExecutionId(execution_id), step, depth, after, limit)
-    return _json(shapes.trace(ExecutionId(execution_id), step, trace))
+    return _make_json_response(shapes.dump_trace(ExecutionId(execution_id), step, trace))
 
 
 @routes.get("/api/executions/{execution_id}/result/{step}", response_model=ResultView)
@@ -186,8 +190,8 @@ async def show_result(
     rows: Annotated[int, Query(ge=1, le=500, description="how many rows at most")] = 20,
 ) -> Response:
     """The step's result: its envelope, and the beginning of its data."""
-    result = await has.results.shown(who, ExecutionId(execution_id), step, rows)
-    return _json(shapes.result(ExecutionId(execution_id), step, result))
+    result = await has.results.preview_result(who, ExecutionId(execution_id), step, rows)
+    return _make_json_response(shapes.dump_result(ExecutionId(execution_id), step, result))
 
 
 @routes.post("/api/executions/{execution_id}/result/{step}/pin")
@@ -213,26 +217,30 @@ async def list_usage(
         str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="`next` of the page before")
     ] = None,
     limit: Annotated[
-        int, Query(ge=1, le=LONGEST, description="how many executions at most")
+        int, Query(ge=1, le=MAX_USAGE_PAGE, description="how many executions at most")
     ] = USAGE_PAGE,
 ) -> Response:
     """The space that results of executions take, by tier, newest execution first. Step logs are not
     counted."""
     before_id = None if before is None else ExecutionId(before)
-    usages = await has.usage.page(who, path, before_id, limit)
+    usages = await has.usage.list_page(who, path, before_id, limit)
     following = usages[-1].row.execution_id if len(usages) == limit else None
-    return _json({"executions": [shapes.usage(usage) for usage in usages], "next": following})
+    return _make_json_response(
+        {"executions": [shapes.dump_usage(usage) for usage in usages], "next": following}
+    )
 
 
 @routes.get("/api/executions/{execution_id}/usage", response_model=UsedView)
 async def show_usage(execution_id: Id, has: Has, who: Who) -> Response:
     """The space that the results of this execution take, by tier."""
-    usage = await has.usage.of(who, ExecutionId(execution_id))
-    return _json(shapes.usage(usage))
+    usage = await has.usage.get_usage(who, ExecutionId(execution_id))
+    return _make_json_response(shapes.dump_usage(usage))
 
 
 @routes.get(
-    "/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=DATA
+    "/api/executions/{execution_id}/result/{step}/data",
+    response_class=Response,
+    responses=DATA_RESPONSES,
 )
 async def get_data(
     execution_id: Id,
@@ -249,13 +257,13 @@ async def get_data(
     stored."""
     _check_rows(start, stop)
     data = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
-    headers = _described(data, execution_id, step)
+    headers = _describe_headers(data, execution_id, step)
     if data.size is None:
-        body = _sent(data, 0, None)
+        body = _iterate_parts(data, 0, None)
         return StreamingResponse(body, media_type=data.media_type, headers=headers)
     applies = if_range in (None, headers.get("ETag"))
     wanted = range_ if applies else None
-    first, last = _span(wanted, data.size)
+    first, last = _parse_range(wanted, data.size)
     if first >= last and wanted is not None and data.size:
         return Response(status_code=416, headers={"Content-Range": f"bytes */{data.size}"})
     headers["Content-Length"] = str(last - first)
@@ -263,12 +271,14 @@ async def get_data(
     if (first, last) != (0, data.size):
         status = 206
         headers["Content-Range"] = f"bytes {first}-{last - 1}/{data.size}"
-    body = _sent(data, first, last)
+    body = _iterate_parts(data, first, last)
     return StreamingResponse(body, status, headers, data.media_type)
 
 
 @routes.head(
-    "/api/executions/{execution_id}/result/{step}/data", response_class=Response, responses=HEADERS
+    "/api/executions/{execution_id}/result/{step}/data",
+    response_class=Response,
+    responses=HEAD_RESPONSES,
 )
 async def look_at_data(
     execution_id: Id,
@@ -283,7 +293,7 @@ async def look_at_data(
     and the checksum."""
     _check_rows(start, stop)
     data = await has.results.download(who, ExecutionId(execution_id), step, format, start, stop)
-    headers = _described(data, execution_id, step)
+    headers = _describe_headers(data, execution_id, step)
     # A plain Response would set its Content-Length to 0.
     return StreamingResponse(iter(()), media_type=data.media_type, headers=headers)
 
@@ -295,9 +305,9 @@ def _check_rows(start: int, stop: int | None) -> None:
         )
 
 
-def _described(data: Download, execution_id: str, step: str) -> dict[str, str]:
+def _describe_headers(data: Download, execution_id: str, step: str) -> dict[str, str]:
     """The headers that describe the data."""
-    name = f'attachment; filename="{execution_id}-{_plain(step)}.{data.extension}"'
+    name = f'attachment; filename="{execution_id}-{_sanitize_step(step)}.{data.extension}"'
     headers = {"Content-Disposition": name}
     if data.size is None:
         headers["Accept-Ranges"] = "none"
@@ -306,16 +316,18 @@ def _described(data: Download, execution_id: str, step: str) -> dict[str, str]:
     headers["Content-Length"] = str(data.size)
     if data.sha256 is not None:
         headers["ETag"] = f'"{data.sha256}"'
-        headers["Repr-Digest"] = _digest(data.sha256)
+        headers["Repr-Digest"] = _make_digest(data.sha256)
     return headers
 
 
-async def _sent(data: Download, start: int, stop: int | None) -> AsyncGenerator[bytes, None]:
+async def _iterate_parts(
+    data: Download, start: int, stop: int | None
+) -> AsyncGenerator[bytes, None]:
     async for part in data.parts(start, stop):
         yield part
 
 
-def _span(wanted: str | None, size: int) -> tuple[int, int]:
+def _parse_range(wanted: str | None, size: int) -> tuple[int, int]:
     """The bytes [first, last) of a `Range` header; all bytes if it is missing or not understood."""
     if wanted is None:
         return 0, size
@@ -330,14 +342,14 @@ def _span(wanted: str | None, size: int) -> tuple[int, int]:
     return int(first), min(int(last) + 1, size)
 
 
-def _digest(sha256: str) -> str:
+def _make_digest(sha256: str) -> str:
     digest = base64.b64encode(bytes.fromhex(sha256)).decode()
     return f"sha-256=:{digest}:"
 
 
-def _plain(step: str) -> str:
+def _sanitize_step(step: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", step)
 
 
-def _json(value: Any) -> Response:
+def _make_json_response(value: Any) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")

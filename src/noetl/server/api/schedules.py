@@ -6,11 +6,11 @@ from fastapi import Path, Query, Response
 from pydantic import Field
 
 from noetl.server.api import shapes
-from noetl.server.api.bodies import DeletedView, Limit, RequestBody, View, router
+from noetl.server.api.bodies import DeletedView, Limit, RequestBody, View, make_router
 from noetl.server.api.depends import Has, Who
 from noetl.triggers.port import CatchUp, Overlap
 
-routes = router("schedules")
+routes = make_router("schedules")
 
 Name = Annotated[str, Path(max_length=100, description="of a schedule", examples=["nightly"])]
 
@@ -77,7 +77,7 @@ async def add_schedule(body: ScheduleBody, response: Response, has: Has, who: Wh
     """Store a schedule (201); one of the same name is replaced (200) and goes on from now."""
     added = await has.schedules.add(who, **dict(body))
     response.status_code = 201 if added.created else 200
-    return KeptView(**shapes.schedule(added.schedule), created=added.created)
+    return KeptView(**shapes.dump_schedule(added.schedule), created=added.created)
 
 
 @routes.get("/api/schedules")
@@ -85,8 +85,8 @@ async def list_schedules(
     has: Has, who: Who, after: Annotated[str, Query(max_length=100)] = "", limit: Limit = 100
 ) -> SchedulesView:
     """All schedules, sorted by name."""
-    rows = await has.schedules.page(who, after, limit)
-    schedules = [ScheduleView(**shapes.schedule(row)) for row in rows]
+    rows = await has.schedules.list_page(who, after, limit)
+    schedules = [ScheduleView(**shapes.dump_schedule(row)) for row in rows]
     following = rows[-1].name if len(rows) == limit else None
     return SchedulesView(schedules=schedules, next=following)
 
@@ -94,7 +94,7 @@ async def list_schedules(
 @routes.get("/api/schedules/{name}")
 async def get_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """What the schedule starts, when, and its last slot."""
-    return ScheduleView(**shapes.schedule(await has.schedules.get(who, name)))
+    return ScheduleView(**shapes.dump_schedule(await has.schedules.get(who, name)))
 
 
 @routes.get("/api/schedules/{name}/next")
@@ -102,20 +102,20 @@ async def next_slots(
     name: Name, has: Has, who: Who, count: Annotated[int, Query(ge=1, le=100)] = 5
 ) -> UpcomingView:
     """The next slots of the schedule, even if it is paused."""
-    slots = await has.schedules.upcoming(who, name, count)
+    slots = await has.schedules.list_upcoming(who, name, count)
     return UpcomingView(name=name, slots=slots)
 
 
 @routes.post("/api/schedules/{name}/pause")
 async def pause_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """Start nothing until the schedule is resumed. Executions that run go on."""
-    return ScheduleView(**shapes.schedule(await has.schedules.pause(who, name)))
+    return ScheduleView(**shapes.dump_schedule(await has.schedules.pause(who, name)))
 
 
 @routes.post("/api/schedules/{name}/resume")
 async def resume_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """Go on from now. Slots that came during the pause are not caught up."""
-    return ScheduleView(**shapes.schedule(await has.schedules.resume(who, name)))
+    return ScheduleView(**shapes.dump_schedule(await has.schedules.resume(who, name)))
 
 
 @routes.delete("/api/schedules/{name}")

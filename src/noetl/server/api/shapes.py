@@ -10,40 +10,42 @@ from typing import Any, get_args
 
 import msgspec
 
-from noetl.catalog.port import Sealed
+from noetl.catalog.port import SealedCredential
 from noetl.engine import playbook_state
-from noetl.log.port import Projection, Recorded, StateRow, Traced
+from noetl.log.port import Projection, RecordedEvent, StateRow, TracedReference
 from noetl.model import codec
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, CommandFailed, CommandIssued, Event
 from noetl.model.ids import ExecutionId, Micros
-from noetl.model.reference import Lifetime, Reference, made_by, parse_uri
+from noetl.model.reference import Lifetime, Reference, parse_result_key, parse_uri
 from noetl.playbook import durations
-from noetl.server.services.details import Detail
-from noetl.server.services.executions import state_of
+from noetl.server.services.details import ExecutionDetail
+from noetl.server.services.executions import decode_row_state
 from noetl.server.services.lineage import LineageSource, Trace
-from noetl.server.services.results import Shown
+from noetl.server.services.results import ShownResult
 from noetl.server.services.usage import Usage
-from noetl.server.steps import steps_of
+from noetl.server.steps import summarize_steps
 from noetl.triggers.port import Cron, Hook, Schedule
 
-TOOL_STARTED = frozenset({"tool.started", "action_started"})
-OF_ITERATIONS = frozenset({"loop.item", "loop.iteration.started", "loop.iteration.finished"})
+TOOL_STARTED_NAMES = frozenset({"tool.started", "action_started"})
+ITERATION_EVENT_NAMES = frozenset(
+    {"loop.item", "loop.iteration.started", "loop.iteration.finished"}
+)
 
 
-def time(at: Micros | None) -> str | None:
-    return iso(at) if at else None
+def format_time_or_none(at: Micros | None) -> str | None:
+    return format_iso(at) if at else None
 
 
-def execution(row: Projection) -> dict[str, Any]:
+def dump_execution(row: Projection) -> dict[str, Any]:
     return {
         "execution_id": row.execution_id,
         "path": row.path,
         "status": row.status,
-        "started_at": time(row.started_at),
-        "updated_at": time(row.updated_at),
-        "ended_at": time(row.ended_at),
+        "started_at": format_time_or_none(row.started_at),
+        "updated_at": format_time_or_none(row.updated_at),
+        "ended_at": format_time_or_none(row.ended_at),
         "parent": row.parent,
         "retry_of": row.retry_of,
         "error": row.error,
@@ -53,13 +55,13 @@ def execution(row: Projection) -> dict[str, Any]:
     }
 
 
-def detailed(found: Detail) -> dict[str, Any]:
+def dump_detail(found: ExecutionDetail) -> dict[str, Any]:
     """An execution with its steps, as the projection's state has them."""
-    state = state_of(found.row)
-    cause = None if found.cause is None else found.cause.shown()
-    shown = execution(found.row) | {
+    state = decode_row_state(found.row)
+    cause = None if found.cause is None else found.cause.to_dict()
+    shown = dump_execution(found.row) | {
         "workload": found.workload,
-        "children": found.children.shown(),
+        "children": found.children.to_dict(),
         "cause": cause,
     }
     if state is None:
@@ -76,7 +78,7 @@ def detailed(found: Detail) -> dict[str, Any]:
         return {**shown, **without_state}
     failure: dict[str, Any] | None = None
     if state.status == "failed" and state.failure is not None:
-        failure = {**state.failure.shown(), "step": state.failed_step}
+        failure = {**state.failure.to_template_map(), "step": state.failed_step}
     return {
         **shown,
         "by": state.by,
@@ -84,21 +86,21 @@ def detailed(found: Detail) -> dict[str, Any]:
         "from_step": state.from_step,
         "playbook": state.playbook,
         "failure": failure,
-        "steps": {name: step.shown() for name, step in steps_of(state).items()},
+        "steps": {name: step.to_dict() for name, step in summarize_steps(state).items()},
         "recoveries": [msgspec.structs.asdict(recovery) for recovery in state.recoveries],
-        "state": playbook_state.shown(state),
+        "state": playbook_state.describe_playbook_state(state),
     }
 
 
-def event(recorded: Recorded, older: str | None = None) -> dict[str, Any]:
+def dump_event(recorded: RecordedEvent, older: str | None = None) -> dict[str, Any]:
     """An event; `data` is the event as the log has it. Under an `older` name, `of` is its type."""
     fact = recorded.event
-    at = _started_at(fact) if older in TOOL_STARTED else fact.at
+    at = _started_at(fact) if older in TOOL_STARTED_NAMES else fact.at
     shown: dict[str, Any] = {
         "seq": recorded.seq,
         "execution_id": recorded.execution_id,
         "type": older or fact.type,
-        "at": iso(at),
+        "at": format_iso(at),
         "emitter": fact.emitter,
         "key": fact.key,
         "data": fact,
@@ -108,7 +110,7 @@ def event(recorded: Recorded, older: str | None = None) -> dict[str, Any]:
     return shown
 
 
-def older_names(fact: Event) -> tuple[str, ...]:
+def list_older_names(fact: Event) -> tuple[str, ...]:
     """The names of this event in the older documents; its type if they have none for it.
 
     An event with the start time of its tool also stands for that start, because `command.started`
@@ -116,9 +118,9 @@ def older_names(fact: Event) -> tuple[str, ...]:
     """
     names = fact.older or (fact.type,)
     if not _is_of_loop(fact):
-        names = tuple(name for name in names if name not in OF_ITERATIONS)
+        names = tuple(name for name in names if name not in ITERATION_EVENT_NAMES)
     if not _started_at(fact):
-        names = tuple(name for name in names if name not in TOOL_STARTED)
+        names = tuple(name for name in names if name not in TOOL_STARTED_NAMES)
     return names
 
 
@@ -147,29 +149,31 @@ def check_event_types(named: frozenset[str], older: bool) -> None:
         raise InvalidInput(f"no event has the type {name!r}", hint=hint)
 
 
-def older_events(page: Iterable[Recorded], types: frozenset[str]) -> Iterator[dict[str, Any]]:
+def dump_older_events(
+    page: Iterable[RecordedEvent], types: frozenset[str]
+) -> Iterator[dict[str, Any]]:
     """The events under their older names; only of these types, if there are any."""
     for recorded in page:
-        for name in older_names(recorded.event):
+        for name in list_older_names(recorded.event):
             if not types or name in types:
-                yield event(recorded, older=name)
+                yield dump_event(recorded, older=name)
 
 
 def encode(value: Any) -> bytes:
     return codec.encode(value)
 
 
-def credential(row: Sealed) -> dict[str, Any]:
+def dump_credential(row: SealedCredential) -> dict[str, Any]:
     """A credential without its values."""
     return {
         "name": row.name,
         "kind": row.kind,
-        "created_at": iso(row.created_at),
-        "changed_at": iso(row.changed_at),
+        "created_at": format_iso(row.created_at),
+        "changed_at": format_iso(row.changed_at),
     }
 
 
-def state_value(row: StateRow) -> dict[str, Any]:
+def dump_state_value(row: StateRow) -> dict[str, Any]:
     return {
         "path": row.path,
         "name": row.name,
@@ -178,16 +182,16 @@ def state_value(row: StateRow) -> dict[str, Any]:
         "execution_id": row.execution_id,
         "seq": row.seq,
         "by": row.by,
-        "at": iso(row.at),
+        "at": format_iso(row.at),
     }
 
 
-def schedule(row: Schedule) -> dict[str, Any]:
+def dump_schedule(row: Schedule) -> dict[str, Any]:
     cron, timezone, every = None, None, None
     if isinstance(row.rule, Cron):
         cron, timezone = row.rule.expression, row.rule.zone
     else:
-        every = durations.spelled(row.rule.interval)
+        every = durations.write_duration(row.rule.interval)
     return {
         "name": row.name,
         "path": row.path,
@@ -199,18 +203,18 @@ def schedule(row: Schedule) -> dict[str, Any]:
         "catch_up": row.catch_up,
         "overlap": row.overlap,
         "paused": row.paused,
-        "next_at": time(row.next_at),
-        "last_at": time(row.last_at),
+        "next_at": format_time_or_none(row.next_at),
+        "last_at": format_time_or_none(row.last_at),
         "last_execution": row.last_execution,
-        "waiting": [iso(slot) for slot in row.waiting],
+        "waiting": [format_iso(slot) for slot in row.waiting],
         "skipped": row.skipped,
         "error": row.error,
-        "created_at": iso(row.created_at),
-        "changed_at": iso(row.changed_at),
+        "created_at": format_iso(row.created_at),
+        "changed_at": format_iso(row.changed_at),
     }
 
 
-def hook(row: Hook) -> dict[str, Any]:
+def dump_hook(row: Hook) -> dict[str, Any]:
     return {
         "name": row.name,
         "path": row.path,
@@ -219,12 +223,12 @@ def hook(row: Hook) -> dict[str, Any]:
         "secret": row.secret,
         "signature_header": row.signature_header,
         "key_header": row.key_header,
-        "created_at": iso(row.created_at),
-        "changed_at": iso(row.changed_at),
+        "created_at": format_iso(row.created_at),
+        "changed_at": format_iso(row.changed_at),
     }
 
 
-def result(execution_id: ExecutionId, step: str, found: Shown) -> dict[str, Any]:
+def dump_result(execution_id: ExecutionId, step: str, found: ShownResult) -> dict[str, Any]:
     envelope = found.envelope
     parent = envelope.parent_ref
     lifetime = found.lifetime or Lifetime()
@@ -232,19 +236,19 @@ def result(execution_id: ExecutionId, step: str, found: Shown) -> dict[str, Any]
         "execution_id": execution_id,
         "step": step,
         "status": envelope.status,
-        "reference": reference(envelope.reference),
+        "reference": dump_reference(envelope.reference),
         "parent_ref": None if parent is None else parent.ref_id,
         "context": envelope.context,
-        "error": None if envelope.error is None else envelope.error.shown(),
+        "error": None if envelope.error is None else envelope.error.to_template_map(),
         "meta": {} if found.meta is None else msgspec.to_builtins(found.meta),
         "preview": msgspec.to_builtins(found.preview),
         "scope": lifetime.scope,
-        "ttl": None if lifetime.ttl is None else durations.spelled(lifetime.ttl),
+        "ttl": None if lifetime.ttl is None else durations.write_duration(lifetime.ttl),
         "pinned": found.pinned,
     }
 
 
-def usage(found: Usage) -> dict[str, Any]:
+def dump_usage(found: Usage) -> dict[str, Any]:
     tiers = {used.tier: {"count": used.count, "bytes": used.bytes} for used in found.tiers}
     return {
         "execution_id": found.row.execution_id,
@@ -258,20 +262,20 @@ def usage(found: Usage) -> dict[str, Any]:
     }
 
 
-def trace(execution_id: ExecutionId, step: str, found: Trace) -> dict[str, Any]:
+def dump_trace(execution_id: ExecutionId, step: str, found: Trace) -> dict[str, Any]:
     return {
         "execution_id": execution_id,
         "step": step,
         "status": found.envelope.status,
-        "reference": reference(found.envelope.reference),
+        "reference": dump_reference(found.envelope.reference),
         "roots": list(found.roots),
-        "nodes": [_node(source) for source in found.sources],
-        "edges": [edge for source in found.sources for edge in _edges(source.traced)],
+        "nodes": [_dump_node(source) for source in found.sources],
+        "edges": [edge for source in found.sources for edge in _dump_edges(source.traced)],
         "next": found.next,
     }
 
 
-def reference(found: Reference | None) -> dict[str, Any] | None:
+def dump_reference(found: Reference | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
@@ -285,13 +289,13 @@ def reference(found: Reference | None) -> dict[str, Any] | None:
     }
 
 
-def _node(source: LineageSource) -> dict[str, Any]:
+def _dump_node(source: LineageSource) -> dict[str, Any]:
     traced = source.traced
     meta = source.meta
     where = parse_uri(traced.reference.uri)
-    origin = made_by(where.key)
+    origin = parse_result_key(where.key)
     return {
-        **(reference(traced.reference) or {}),
+        **(dump_reference(traced.reference) or {}),
         "depth": traced.depth,
         "execution_id": where.execution_id,
         "kind": where.kind,
@@ -299,15 +303,15 @@ def _node(source: LineageSource) -> dict[str, Any]:
         "task": None if origin is None else origin.task,
         "command_id": None if origin is None else origin.command_id,
         "attempt": None if origin is None else origin.attempt,
-        "at": iso(traced.at),
-        "expired_at": time(traced.expired_at),
+        "at": format_iso(traced.at),
+        "expired_at": format_time_or_none(traced.expired_at),
         "tool": None if meta is None else meta.tool,
         "input": None if meta is None else msgspec.to_builtins(meta.input),
         "provenance": {} if meta is None else meta.provenance,
     }
 
 
-def _edges(traced: Traced) -> Iterator[dict[str, Any]]:
+def _dump_edges(traced: TracedReference) -> Iterator[dict[str, Any]]:
     target = traced.reference.ref_id
     if traced.parent is not None:
         yield {"source": traced.parent, "target": target, "kind": "parent"}

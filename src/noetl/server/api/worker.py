@@ -13,23 +13,23 @@ from starlette.routing import Route
 from noetl.metrics import Metrics
 from noetl.model import codec
 from noetl.model.errors import InvalidInput, NoetlError, NotFound, Unavailable
-from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
+from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest
 from noetl.model.ids import ExecutionId, Micros, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Reference
 from noetl.server.api.bodies import EXECUTION_ID
-from noetl.server.api.guard import EXCHANGE
-from noetl.server.api.problems import of_error
+from noetl.server.api.guard import EXCHANGE_PATH
+from noetl.server.api.problems import make_error_problem
 from noetl.server.node import Server
 from noetl.server.presence import Presence
 
-LONGEST_WAIT: Micros = 30_000_000
-LONGEST_NAME = 200
-LONGEST_REASON = 500  # characters of a decoder's message
-MOST_POOLS = 64
-MOST_FREE = 100_000
-MOST_ATTEMPTS = (1 << 31) - 1
-BYTES = "application/octet-stream"
+MAX_WAIT_US: Micros = 30_000_000
+MAX_NAME_CHARS = 200
+MAX_REASON_CHARS = 500  # characters of a decoder's message
+MAX_WORKER_POOLS = 64
+MAX_FREE_PLACES = 100_000
+MAX_ATTEMPT = (1 << 31) - 1
+BYTES_TYPE = "application/octet-stream"
 _SNOWFLAKE = re.compile(EXECUTION_ID)
 _references = msgspec.json.Decoder(Reference)
 _addresses = msgspec.json.Decoder(list[str])
@@ -37,7 +37,7 @@ _logs = msgspec.json.Decoder(tuple[StoredRef, ...])
 _requests = msgspec.json.Decoder(ExchangeRequest)
 
 
-class WorkerDoor:
+class WorkerRoutes:
     """The routes for workers. Tracks waiting exchanges, so that `close` can end them."""
 
     def __init__(self, server: Server, presence: Presence, metrics: Metrics) -> None:
@@ -61,19 +61,19 @@ class WorkerDoor:
         client = http.client
         connection = None if client is None else (client.host, client.port)
         try:
-            request = read(await http.body())
-            self._presence.arrived(request, connection)
+            request = read_exchange(await http.body())
+            self._presence.note_request(request, connection)
             if request.wait and not request.reports:
-                reply = await self._waited(request, http)
+                reply = await self._run_poll(request, http)
             else:
                 reply = await self._server.exchange(request)
         except NoetlError as error:
-            return of_error(error)
+            return make_error_problem(error)
         histogram = self._poll if request.wait else self._talk
         histogram.observe((time.perf_counter() - began) * 1000)
-        return _json(fitted(reply))
+        return _make_json_response(encode_reply(reply))
 
-    async def _waited(self, request: ExchangeRequest, http: Request) -> ExchangeReply:
+    async def _run_poll(self, request: ExchangeRequest, http: Request) -> ExchangeReply:
         """Run a poll. Raises `Unavailable` if the worker disconnects or the server ends before its
         reply is complete."""
         if self._closing:
@@ -96,17 +96,17 @@ class WorkerDoor:
 
     async def playbook(self, http: Request) -> Response:
         try:
-            text = await self._server.playbook(http.path_params["hash"])
+            text = await self._server.fetch_playbook(http.path_params["hash"])
         except NoetlError as error:
-            return of_error(error)
+            return make_error_problem(error)
         return Response(text, media_type="text/yaml")
 
     async def manifest(self, http: Request) -> Response:
         try:
-            parts = await self._server.manifest(http.path_params["id"])
+            parts = await self._server.list_manifest_parts(http.path_params["id"])
         except NoetlError as error:
-            return of_error(error)
-        return _json(codec.encode(parts))
+            return make_error_problem(error)
+        return _make_json_response(codec.encode(parts))
 
     async def payload(self, http: Request) -> Response:
         """The bytes of a small payload; 404 if it is not here."""
@@ -116,8 +116,8 @@ class WorkerDoor:
             if payload is None:
                 raise NotFound(f"no payload {ref_id}")
         except NoetlError as error:
-            return of_error(error)
-        return Response(payload, media_type=BYTES)
+            return make_error_problem(error)
+        return Response(payload, media_type=BYTES_TYPE)
 
     async def put_payload(self, http: Request) -> Response:
         """Store the body under the reference in the query. It is durable when it is answered."""
@@ -125,38 +125,38 @@ class WorkerDoor:
             reference = _read_reference(http.query_params.get("reference", ""))
             await self._server.put_payload(reference, await http.body())
         except NoetlError as error:
-            return of_error(error)
-        return _json(b"{}")
+            return make_error_problem(error)
+        return _make_json_response(b"{}")
 
     async def orphans(self, http: Request) -> Response:
         """Those addresses of the body that the execution does not name and never will."""
         execution_id = ExecutionId(http.path_params["execution_id"])
         try:
             uris = _read_addresses(await http.body())
-            orphans = await self._server.orphans(execution_id, uris)
+            orphans = await self._server.find_orphans(execution_id, uris)
         except NoetlError as error:
-            return of_error(error)
-        return _json(codec.encode(orphans))
+            return make_error_problem(error)
+        return _make_json_response(codec.encode(orphans))
 
     async def credential(self, http: Request) -> Response:
         """The fields of a credential in clear text. No other route shows them."""
         try:
-            fields = await self._server.credential(http.path_params["name"])
+            fields = await self._server.read_credential(http.path_params["name"])
         except NoetlError as error:
-            return of_error(error)
-        return _json(codec.encode(fields))
+            return make_error_problem(error)
+        return _make_json_response(codec.encode(fields))
 
     async def put_logs(self, http: Request) -> Response:
         """Store parts of step logs. They are durable when it is answered."""
         try:
             await self._server.put_logs(_read_logs(await http.body()))
         except NoetlError as error:
-            return of_error(error)
-        return _json(b"{}")
+            return make_error_problem(error)
+        return _make_json_response(b"{}")
 
-    def routes(self) -> list[Route]:
+    def list_routes(self) -> list[Route]:
         return [
-            Route(EXCHANGE, self.exchange, methods=["POST"]),
+            Route(EXCHANGE_PATH, self.exchange, methods=["POST"]),
             Route("/api/worker/playbooks/{hash}", self.playbook, methods=["GET"]),
             Route("/api/worker/manifests/{id}", self.manifest, methods=["GET"]),
             Route("/api/worker/payloads/{ref_id}", self.payload, methods=["GET"]),
@@ -167,19 +167,19 @@ class WorkerDoor:
         ]
 
 
-def read(body: bytes) -> ExchangeRequest:
+def read_exchange(body: bytes) -> ExchangeRequest:
     """Decode and check an exchange. Raises `InvalidInput`."""
     try:
         request = _requests.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise _no_exchange(str(error)[:LONGEST_REASON]) from error
+        raise _make_exchange_error(str(error)[:MAX_REASON_CHARS]) from error
     names = (request.worker, request.incarnation, *request.pools)
     if not all(map(_is_name, names)):
-        raise _no_exchange("a name is empty or too long")
-    if not 0 <= request.free <= MOST_FREE:
-        raise _no_exchange(f"free is from 0 to {MOST_FREE}")
-    if len(request.pools) > MOST_POOLS:
-        raise _no_exchange(f"a worker takes from at most {MOST_POOLS} pools")
+        raise _make_exchange_error("a name is empty or too long")
+    if not 0 <= request.free <= MAX_FREE_PLACES:
+        raise _make_exchange_error(f"free is from 0 to {MAX_FREE_PLACES}")
+    if len(request.pools) > MAX_WORKER_POOLS:
+        raise _make_exchange_error(f"a worker takes from at most {MAX_WORKER_POOLS} pools")
     for lease in request.held:
         _check_attempt(lease.command_id, lease.attempt)
     for progress in request.progress:
@@ -187,16 +187,16 @@ def read(body: bytes) -> ExchangeRequest:
     for report in request.reports:
         _check_report(report)
     _check_stored(request.logs)
-    wait = min(max(request.wait, 0), LONGEST_WAIT)
+    wait = min(max(request.wait, 0), MAX_WAIT_US)
     return msgspec.structs.replace(request, wait=wait)
 
 
-def _no_exchange(why: str) -> InvalidInput:
+def _make_exchange_error(why: str) -> InvalidInput:
     return InvalidInput(f"not an exchange: {why}", hint="is the worker of another version?")
 
 
 def _is_name(name: str) -> bool:
-    return 0 < len(name) <= LONGEST_NAME and "\0" not in name
+    return 0 < len(name) <= MAX_NAME_CHARS and "\0" not in name
 
 
 def _is_id(written: str) -> bool:
@@ -205,17 +205,17 @@ def _is_id(written: str) -> bool:
 
 def _check_attempt(command_id: str, attempt: int) -> None:
     if not _is_name(command_id):
-        raise _no_exchange("the id of a command is empty or too long")
-    if not 0 < attempt <= MOST_ATTEMPTS:
-        raise _no_exchange(f"attempts count from 1 to {MOST_ATTEMPTS}, not {attempt}")
+        raise _make_exchange_error("the id of a command is empty or too long")
+    if not 0 < attempt <= MAX_ATTEMPT:
+        raise _make_exchange_error(f"attempts count from 1 to {MAX_ATTEMPT}, not {attempt}")
 
 
 def _check_report(report: Report) -> None:
     if not _is_id(report.execution_id):
-        raise _no_exchange("a report names no execution")
+        raise _make_exchange_error("a report names no execution")
     _check_attempt(report.command_id, report.attempt)
     if not _is_name(report.worker):
-        raise _no_exchange("a report names no worker")
+        raise _make_exchange_error("a report names no worker")
     _check_stored(report.refs)
 
 
@@ -225,7 +225,7 @@ def _check_stored(stored: Iterable[StoredRef]) -> None:
         if ref.parent is not None:
             ids.append(ref.parent)
         if not all(map(_is_id, ids)):
-            raise _no_exchange("the id of a reference is not a number")
+            raise _make_exchange_error("the id of a reference is not a number")
         _check_reference(ref.reference)
 
 
@@ -239,7 +239,7 @@ def _read_reference(text: str) -> Reference:
     try:
         reference = _references.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise InvalidInput(f"not a reference: {str(error)[:LONGEST_REASON]}") from error
+        raise InvalidInput(f"not a reference: {str(error)[:MAX_REASON_CHARS]}") from error
     if not _is_id(reference.ref_id):
         raise InvalidInput("not a reference: its id is not a number")
     _check_reference(reference)
@@ -250,30 +250,30 @@ def _read_addresses(body: bytes) -> list[str]:
     try:
         return _addresses.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise InvalidInput(f"not a list of addresses: {str(error)[:LONGEST_REASON]}") from error
+        raise InvalidInput(f"not a list of addresses: {str(error)[:MAX_REASON_CHARS]}") from error
 
 
 def _read_logs(body: bytes) -> tuple[StoredRef, ...]:
     try:
         parts = _logs.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise InvalidInput(f"not parts of logs: {str(error)[:LONGEST_REASON]}") from error
+        raise InvalidInput(f"not parts of logs: {str(error)[:MAX_REASON_CHARS]}") from error
     _check_stored(parts)
     return parts
 
 
-def fitted(reply: ExchangeReply) -> bytes:
+def encode_reply(reply: ExchangeReply) -> bytes:
     """The encoded reply, with as many commands as fit.
 
     The worker does not list the other commands as its leases, so its next exchange sends them.
     """
     data = codec.encode(reply)
-    while len(data) > EXCHANGE_LIMIT and len(reply.commands) > 1:
+    while len(data) > MAX_EXCHANGE_BYTES and len(reply.commands) > 1:
         half = len(reply.commands) // 2
         reply = msgspec.structs.replace(reply, commands=reply.commands[:half])
         data = codec.encode(reply)
     return data
 
 
-def _json(data: bytes) -> Response:
+def _make_json_response(data: bytes) -> Response:
     return Response(data, media_type="application/json")

@@ -23,10 +23,10 @@ class InboxDrain:
         self._limit = limit
 
     async def run_once(self) -> Counts:
-        owned = self._shards.owned()
+        owned = self._shards.list_owned()
         if not owned:
             return Counts()
-        rows = await self._log.inbox(owned, self._limit, self._dispatcher.aside())
+        rows = await self._log.inbox(owned, self._limit, self._dispatcher.list_quarantined())
         answers = await asyncio.gather(*[self._dispatcher.deliver(row) for row in rows])
         done = sum(answer != "retry" for answer in answers)
-        return Counts(done, left=done > 0)  # more rows may have come while these were written
+        return Counts(done, has_more=done > 0)  # more rows may have come while these were written

@@ -12,7 +12,7 @@ from noetl.model.ids import Micros
 from noetl.server.duties.loop import Counts
 from noetl.server.shards import ShardKeeper
 
-EVERY: Micros = 3_600_000_000
+JOB_INTERVAL_US: Micros = 3_600_000_000
 Run = Callable[[], Awaitable[None]]
 
 
@@ -27,11 +27,13 @@ class LakeJobDuty:
 
     async def run_once(self) -> Counts:
         runtime_id = self._keeper.runtime_id
-        if runtime_id is None or not await self._leases.take(runtime_id, self.name, EVERY):
+        if runtime_id is None or not await self._leases.take_duty(
+            runtime_id, self.name, JOB_INTERVAL_US
+        ):
             return Counts()
         try:
             await self._run()
         finally:
             with suppress(Unavailable):  # otherwise it is free when this server's lease ends
-                await self._leases.done(runtime_id, self.name)
+                await self._leases.finish_duty(runtime_id, self.name)
         return Counts(1)

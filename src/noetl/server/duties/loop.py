@@ -11,7 +11,7 @@ from noetl.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
-SLOWEST = 2.0  # seconds between tries while the store is unavailable, at most
+MAX_RETRY_INTERVAL_S = 2.0  # seconds between tries while the store is unavailable, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Counts:
     """How much one run did, and whether there is more to do."""
 
     done: int = 0
-    left: bool = False  # True: run again at once
+    has_more: bool = False  # True: run again at once
 
 
 class Duty(Protocol):
@@ -34,7 +34,12 @@ class DutyLoop:
     """Runs one duty until it is cancelled."""
 
     def __init__(
-        self, duty: Duty, interval: float, slowest: float = SLOWEST, *, after: float = 0.0
+        self,
+        duty: Duty,
+        interval: float,
+        slowest: float = MAX_RETRY_INTERVAL_S,
+        *,
+        after: float = 0.0,
     ) -> None:
         """`after` is the delay of the first run, in seconds."""
         self._after = after
@@ -69,10 +74,10 @@ class DutyLoop:
                 continue
             self.done += counts.done
             delay = self._interval
-            if not counts.left:
-                await self._pause()
+            if not counts.has_more:
+                await self._pause_until_woken()
 
-    async def _pause(self) -> None:
+    async def _pause_until_woken(self) -> None:
         try:
             async with asyncio.timeout(self._interval):
                 await self.wake.wait()
@@ -80,7 +85,7 @@ class DutyLoop:
             pass
 
 
-async def listen(bus: Bus, subjects: Sequence[str], hear: Callable[[], None]) -> None:
+async def listen_to_hints(bus: Bus, subjects: Sequence[str], hear: Callable[[], None]) -> None:
     """Call `hear` for every hint, for as long as the process lives.
 
     Lost hints do no harm: duties also run at their intervals.
@@ -92,4 +97,4 @@ async def listen(bus: Bus, subjects: Sequence[str], hear: Callable[[], None]) ->
         except Exception:  # this loop must survive
             log.exception("the bus is not there")
         hear()
-        await asyncio.sleep(SLOWEST)
+        await asyncio.sleep(MAX_RETRY_INTERVAL_S)

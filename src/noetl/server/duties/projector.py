@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from noetl.engine import summary as summaries
-from noetl.engine.summary import summary
-from noetl.faults import fault
-from noetl.log.port import Change, EventLog, Projection, ShardRows
+from noetl.engine.summary import summarise_execution
+from noetl.faults import hit_fault_point
+from noetl.log.port import EventLog, Projection, RecordedChange, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.duties.loop import Counts
 from noetl.server.shards import OwnedShards
@@ -21,7 +21,9 @@ from noetl.turns import TimeSlice
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 10  # every so many runs it also reads shards in which this server wrote nothing
+RUNS_PER_FULL_READ = (
+    10  # every so many runs it also reads shards in which this server wrote nothing
+)
 
 
 class Projector:
@@ -45,30 +47,30 @@ class Projector:
         self._changed: set[int] = set()
         self._projected: dict[int, int] = {}  # by shard: the seq up to which it is projected
         self._runs = 0
-        shards.on_change.append(self._forget)
+        shards.on_change.append(self._forget_position)
 
-    def changed(self, shards: Iterable[int]) -> None:
+    def mark_changed(self, shards: Iterable[int]) -> None:
         """Note that these shards may have new events."""
         self._changed.update(shards)
 
     async def run_once(self) -> Counts:
         self._runs += 1
-        reads_all = self._runs % LOOK_EVERY == 1
+        reads_all = self._runs % RUNS_PER_FULL_READ == 1
         epochs = {
             shard: epoch
-            for shard, epoch in self._shards.epochs().items()
+            for shard, epoch in self._shards.copy_epochs().items()
             if reads_all or shard in self._changed or shard not in self._projected
         }
         self._changed.difference_update(epochs)
         try:
-            return await self._project(epochs)
+            return await self._project_shards(epochs)
         except BaseException:
             self._changed.update(epochs)
             raise
 
-    async def _project(self, epochs: dict[int, int]) -> Counts:
+    async def _project_shards(self, epochs: dict[int, int]) -> Counts:
         """Project the changes of these shards: one read and one write for all of them."""
-        positions = {shard: await self._position(shard) for shard in epochs}
+        positions = {shard: await self._read_position(shard) for shard in epochs}
         if not positions:
             return Counts()
         changes = await self._log.changes(positions, self._limit)
@@ -76,43 +78,45 @@ class Projector:
             return Counts()
         time_slice = TimeSlice(self._time_slice_s)
         batch = [
-            await self._rows(shard, epochs[shard], list(part), time_slice)
-            for shard, part in groupby(changes, _shard)
+            await self._project_shard(shard, epochs[shard], list(part), time_slice)
+            for shard, part in groupby(changes, _shard_of_change)
         ]
-        fault("project.before")
+        hit_fault_point("project.before")
         applied = await self._log.project(batch)
-        fault("project.after")
+        hit_fault_point("project.after")
         for shard_rows, is_applied in zip(batch, applied, strict=True):
             if not is_applied:
                 self._shards.drop(shard_rows.shard, shard_rows.epoch)
-            elif self._shards.epochs().get(shard_rows.shard) == shard_rows.epoch:
+            elif self._shards.copy_epochs().get(shard_rows.shard) == shard_rows.epoch:
                 self._projected[shard_rows.shard] = shard_rows.checkpoint
         at_limit = [
             shard
-            for shard, part in groupby(changes, _shard)
+            for shard, part in groupby(changes, _shard_of_change)
             if sum(change.events for change in part) == self._limit
         ]
         self._changed.update(at_limit)
         written = sum(len(shard_rows.rows) for shard_rows in batch)
-        return Counts(written, left=bool(at_limit))
+        return Counts(written, has_more=bool(at_limit))
 
-    async def _position(self, shard: int) -> int:
+    async def _read_position(self, shard: int) -> int:
         if shard not in self._projected:
             self._projected[shard] = await self._log.checkpoint(shard)
         return self._projected[shard]
 
-    async def _rows(
-        self, shard: int, epoch: int, changes: list[Change], time_slice: TimeSlice
+    async def _project_shard(
+        self, shard: int, epoch: int, changes: list[RecordedChange], time_slice: TimeSlice
     ) -> ShardRows:
         rows: list[Projection] = []
         for change in changes:
-            row = await self._row(change.execution_id, shard, change.seq)
+            row = await self._make_row_as_of(change.execution_id, shard, change.seq)
             if row is not None:
                 rows.append(row)
-            await time_slice.pause_if_over()
+            await time_slice.pause_if_used_up()
         return ShardRows(shard, epoch, changes[-1].seq, tuple(rows))
 
-    async def _row(self, execution_id: ExecutionId, shard: int, seq: int) -> Projection | None:
+    async def _make_row_as_of(
+        self, execution_id: ExecutionId, shard: int, seq: int
+    ) -> Projection | None:
         """The row of a state as of `seq` or later; None if there is no such execution.
 
         The cached state may be older: an append that the dispatcher gave up may have been written
@@ -124,35 +128,35 @@ class Projector:
                 self._states.forget(execution_id)
                 loaded = await self._states.get(execution_id)
         except Unfoldable as error:
-            return broken(error, execution_id, shard)
+            return make_broken_projection(error, execution_id, shard)
         if loaded is None:
             return None
-        return projection(loaded, shard)
+        return make_projection(loaded, shard)
 
-    def _forget(self, shard: int) -> None:
+    def _forget_position(self, shard: int) -> None:
         self._projected.pop(shard, None)
 
 
-def _shard(change: Change) -> int:
+def _shard_of_change(change: RecordedChange) -> int:
     return change.shard
 
 
-def projection(loaded: LoadedState, shard: int) -> Projection:
+def make_projection(loaded: LoadedState, shard: int) -> Projection:
     return Projection(
         execution_id=loaded.fixed.execution_id,
         shard=shard,
         tenant=loaded.fixed.tenant,
         last_seq=loaded.seq,
-        **summary(loaded.state),
+        **summarise_execution(loaded.state),
     )
 
 
-def broken(error: Unfoldable, execution_id: ExecutionId, shard: int) -> Projection:
+def make_broken_projection(error: Unfoldable, execution_id: ExecutionId, shard: int) -> Projection:
     """The row of an execution with a log that cannot be folded."""
     return Projection(
         execution_id=execution_id,
         shard=shard,
         tenant=DEFAULT_TENANT,
         last_seq=error.seq,
-        **summaries.broken(error.state, str(error)),
+        **summaries.summarise_broken(error.state, str(error)),
     )

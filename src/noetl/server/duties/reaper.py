@@ -16,8 +16,8 @@ class Reaper:
         self._limit = limit
 
     async def run_once(self) -> Counts:
-        expired = await self._log.expire(self._limit)
+        expired = await self._log.expire_leases(self._limit)
         if expired:
             for shard in range(self._shards):
-                await self._bus.publish(bus_port.inbox(shard))
-        return Counts(expired, left=expired == self._limit)
+                await self._bus.publish(bus_port.make_inbox_subject(shard))
+        return Counts(expired, has_more=expired == self._limit)

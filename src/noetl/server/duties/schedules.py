@@ -7,17 +7,17 @@ import logging
 
 from msgspec.structs import replace
 
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.errors import InvalidInput, Unavailable
 from noetl.model.ids import Micros
 from noetl.server.duties.loop import Counts
 from noetl.server.requests import Requests
-from noetl.triggers.port import Begin, Due, Schedule, Schedules
-from noetl.triggers.turns import turn
+from noetl.triggers.port import DueSchedule, Schedule, ScheduledStart, Schedules
+from noetl.triggers.turns import decide_turn
 
 log = logging.getLogger(__name__)
 
-SAID = "schedule"  # the workload key with the name and the slot of the schedule
+SLOT_WORKLOAD_KEY = "schedule"  # the workload key with the name and the slot of the schedule
 
 
 class Scheduler:
@@ -31,27 +31,27 @@ class Scheduler:
         self._limit = limit
 
     async def run_once(self) -> Counts:
-        due_schedules = await self._schedules.due(self._limit)
+        due_schedules = await self._schedules.list_due(self._limit)
         done = 0
         for due in due_schedules:
             try:
-                done += await self._turn(due)
+                done += await self._run_turn(due)
             except Unavailable:
                 raise
             except Exception:  # the error of one schedule must not stop the others
                 log.exception("schedule failed", extra={"schedule": due.schedule.name})
         # A schedule that is many slots late starts only some of them in one run.
-        return Counts(done, left=done > 0)
+        return Counts(done, has_more=done > 0)
 
-    async def _turn(self, due: Due) -> int:
+    async def _run_turn(self, due: DueSchedule) -> int:
         """Start what is due and move the schedule on. Returns 1 if this server did it, else 0."""
-        outcome = turn(due)
+        outcome = decide_turn(due)
         if outcome.after == due.schedule:  # nothing can start, and no more slots can wait
             return 0
         after = outcome.after
-        starts: list[Begin] = []
+        starts: list[ScheduledStart] = []
         try:
-            starts = [await self._begin(due.schedule, slot) for slot in outcome.starts]
+            starts = [await self._prepare_start(due.schedule, slot) for slot in outcome.starts]
         except InvalidInput as error:
             # The playbook is gone or broken. The schedule shows the error and goes on.
             log.error(
@@ -65,19 +65,19 @@ class Scheduler:
                 last_execution=starts[-1][0].execution_id,
                 error=None,
             )
-        if not await self._schedules.move(after, starts):
+        if not await self._schedules.commit_turn(after, starts):
             return 0
         for start, _ in starts:
-            await self._requests.begun(start)
+            await self._requests.announce_start(start)
         return 1
 
-    async def _begin(self, schedule: Schedule, slot: Micros) -> Begin:
+    async def _prepare_start(self, schedule: Schedule, slot: Micros) -> ScheduledStart:
         """The start of one slot; its workload tells the execution which slot it is."""
-        slot_entry = {"name": schedule.name, "slot": iso(slot)}
+        slot_entry = {"name": schedule.name, "slot": format_iso(slot)}
         return await self._requests.prepare(
             schedule.path,
             version=schedule.version,
-            payload={**schedule.payload, SAID: slot_entry},
+            payload={**schedule.payload, SLOT_WORKLOAD_KEY: slot_entry},
             start_key=f"schedule:{schedule.schedule_id}:{slot}",
             by=f"schedule:{schedule.name}",
             tenant=schedule.tenant,

@@ -11,7 +11,7 @@ from noetl.server.duties.loop import Counts
 
 log = logging.getLogger(__name__)
 
-EXECUTIONS = 50  # checked in one run
+MAX_SWEPT_EXECUTIONS = 50  # checked in one run
 
 
 class Sweeper:
@@ -23,8 +23,8 @@ class Sweeper:
         self._retention = retention
 
     async def run_once(self) -> Counts:
-        judged = await self._log.judge(self._grace, self._retention, EXECUTIONS)
+        judged = await self._log.judge(self._grace, self._retention, MAX_SWEPT_EXECUTIONS)
         done = judged.expired + judged.swept
         if done:
             log.info("results expired", extra={"expired": judged.expired, "orphans": judged.swept})
-        return Counts(done, left=judged.looked >= EXECUTIONS)
+        return Counts(done, has_more=judged.looked >= MAX_SWEPT_EXECUTIONS)

@@ -23,12 +23,12 @@ class Timers:
         self._limit = limit
 
     async def run_once(self) -> Counts:
-        owned = self._shards.owned()
+        owned = self._shards.list_owned()
         if not owned:
             return Counts()
         due = await self._log.due_timers(owned, self._limit)
         answers = await asyncio.gather(
-            *[self._dispatcher.fire(execution_id, timer) for execution_id, timer in due]
+            *[self._dispatcher.fire_timer(execution_id, timer) for execution_id, timer in due]
         )
         done = sum(answer != "retry" for answer in answers)
-        return Counts(done, left=done > 0 and len(due) == self._limit)
+        return Counts(done, has_more=done > 0 and len(due) == self._limit)

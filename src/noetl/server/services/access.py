@@ -7,8 +7,8 @@ from noetl.model.errors import NotFound
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, Tenant
 
-REMEMBERED = 10_000
-LARGEST = (1 << 63) - 1
+MAX_CACHED_TENANTS = 10_000
+MAX_EXECUTION_ID = (1 << 63) - 1
 
 
 class Access:
@@ -18,24 +18,24 @@ class Access:
         self._log = log
         self._tenants: OrderedDict[ExecutionId, Tenant] = OrderedDict()
 
-    async def check(self, identity: Identity, execution_id: ExecutionId) -> None:
-        if await self._tenant(execution_id) != identity.tenant:
+    async def check_tenant(self, identity: Identity, execution_id: ExecutionId) -> None:
+        if await self._find_tenant(execution_id) != identity.tenant:
             raise NotFound(
                 f"no execution {execution_id}", hint="noetl exec list shows those there are"
             )
 
-    async def _tenant(self, execution_id: ExecutionId) -> Tenant | None:
+    async def _find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
         cached = self._tenants.get(execution_id)
         if cached is not None:
             self._tenants.move_to_end(execution_id)
             return cached
         if not (execution_id.isascii() and execution_id.isdigit()):
             return None
-        if not 0 < int(execution_id) <= LARGEST:
+        if not 0 < int(execution_id) <= MAX_EXECUTION_ID:
             return None
         tenant = await self._log.tenant_of(execution_id)
         if tenant is not None:
             self._tenants[execution_id] = tenant
-            while len(self._tenants) > REMEMBERED:
+            while len(self._tenants) > MAX_CACHED_TENANTS:
                 self._tenants.popitem(last=False)
         return tenant

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from noetl.engine.explain import Explanation, explain
-from noetl.engine.inheriting import preview
-from noetl.engine.rewinding import Rewound
-from noetl.engine.state import Execution, decode
+from noetl.engine.inheriting import predict_retry
+from noetl.engine.rewinding import RewoundExecution
+from noetl.engine.state import Execution, decode_execution
 from noetl.engine.summary import STATUSES
-from noetl.log.port import EventLog, ExecutionFilter, Projection, Recorded
-from noetl.model.clock import iso
+from noetl.log.port import EventLog, ExecutionFilter, Projection, RecordedEvent
+from noetl.model.clock import format_iso
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
 from noetl.model.identity import Identity
@@ -30,26 +30,31 @@ from noetl.server.playbooks import Playbooks, Version
 from noetl.server.requests import PreparedRepeat, RepeatWish, Requests
 from noetl.server.services.access import Access
 from noetl.server.services.details import (
-    CHILDREN_LISTED,
-    MAX_WORKLOAD_BYTES,
-    Cause,
-    ChildrenSeen,
-    Detail,
-    first_cause,
-    shown_workload,
+    MAX_LISTED_CHILDREN,
+    MAX_SHOWN_WORKLOAD_BYTES,
+    ChildrenSummary,
+    ExecutionDetail,
+    FailureCause,
+    find_first_cause,
+    strip_workload,
 )
-from noetl.server.services.live import ROWS, LiveUpdates, events_of, row_of
-from noetl.server.services.requests import Asked, request_key, settle, why_refused
+from noetl.server.services.live import ROWS_TOPIC, LiveUpdates, make_events_topic, make_row_topic
+from noetl.server.services.requests import (
+    RequestOutcome,
+    explain_no_effect,
+    make_request_key,
+    wait_for_request_status,
+)
 from noetl.server.shards import OwnedShards
 from noetl.server.states import States, Unfoldable
 
-PATIENCE = 5.0  # seconds that a read waits for `min_seq`
-LOOK_EVERY = 0.25  # seconds between reads while it waits without a wake-up
-START = "start"  # the key of the start, as a message and as an event
-FIRST = 1  # the smallest sequence number
+MIN_SEQ_TIMEOUT_S = 5.0  # seconds that a read waits for `min_seq`
+MIN_SEQ_POLL_S = 0.25  # seconds between reads while it waits without a wake-up
+START_KEY = "start"  # the key of the start, as a message and as an event
+FIRST_SEQ = 1  # the smallest sequence number
 Seen = TypeVar("Seen")
-CHILDREN_EXPLAINED = 5
-SCANNED = 10_000  # events that one filtered read looks at, at most
+MAX_EXPLAINED_CHILDREN = 5
+MAX_SCANNED_EVENTS = 10_000  # events that one filtered read looks at, at most
 
 
 class NotYet(Unavailable):
@@ -59,7 +64,7 @@ class NotYet(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedExecution:
     """A started execution. A read with `seq` as `min_seq` shows it."""
 
     execution_id: ExecutionId
@@ -71,7 +76,7 @@ class Started:
 class EventPage:
     """`next` is the `after` of the next page; None if this is the last one."""
 
-    events: list[Recorded]
+    events: list[RecordedEvent]
     next: int | None
 
 
@@ -110,7 +115,7 @@ class ExecutionService:
         payload: dict[str, Any] | None = None,
         key: str | None = None,
         wait: bool = False,
-    ) -> Started:
+    ) -> StartedExecution:
         """Start an execution; with `wait`, return once it has begun or after a second.
 
         Raises `Conflict` if the key has started an execution of another playbook or workload.
@@ -129,13 +134,15 @@ class ExecutionService:
         )
         created = execution_id == new_id
         if not created:
-            matches = await self._same(identity, execution_id, path, content, version, payload)
+            matches = await self._would_start(
+                identity, execution_id, path, content, version, payload
+            )
             if not matches:
                 raise Conflict(
                     f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
                     hint="repeat the request as it was, or draw a new key for a new execution",
                 )
-        return await self._begun(execution_id, created, wait=wait)
+        return await self._make_started(execution_id, created, wait=wait)
 
     async def repeat(
         self,
@@ -145,20 +152,20 @@ class ExecutionService:
         key: str | None = None,
         *,
         wait: bool = False,
-    ) -> Started:
+    ) -> StartedExecution:
         """Retry or rerun an ended execution as a new one."""
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         new_id = self._new_id()
         started_id = await self._requests.repeat(
-            execution_id, wish, request_key(key), identity.name, new_id
+            execution_id, wish, make_request_key(key), identity.name, new_id
         )
-        return await self._begun(started_id, started_id == new_id, wait=wait)
+        return await self._make_started(started_id, started_id == new_id, wait=wait)
 
     async def preview(
         self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish
     ) -> dict[str, Any]:
         """What a retry or rerun would do. Raises the same errors as the repeat itself."""
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         prepared = await self._requests.prepare_repeat(execution_id, wish)
         return {
             "execution_id": execution_id,
@@ -166,12 +173,14 @@ class ExecutionService:
             "path": prepared.ended.path,
             "version": prepared.version,
             "version_before": prepared.ended.version,
-            **_repeated_work(prepared),
+            **_describe_repeat(prepared),
             "changed_loops": list(prepared.changed_loops),
-            "workload_changes": _workload_changes(prepared),
+            "workload_changes": _diff_workloads(prepared),
         }
 
-    async def _begun(self, execution_id: ExecutionId, created: bool, *, wait: bool) -> Started:
+    async def _make_started(
+        self, execution_id: ExecutionId, created: bool, *, wait: bool
+    ) -> StartedExecution:
         """The answer to a start; with `wait`, with the seq of its first event.
 
         The start is accepted already, so errors while waiting are ignored.
@@ -179,12 +188,14 @@ class ExecutionService:
         seq: int | None = None
         if wait:
             with suppress(Unavailable):
-                _, seq = await settle(self._log, self._live, execution_id, START, START)
+                _, seq = await wait_for_request_status(
+                    self._log, self._live, execution_id, START_KEY, START_KEY
+                )
         if seq is None:
-            seq = FIRST
-        return Started(execution_id, created, seq)
+            seq = FIRST_SEQ
+        return StartedExecution(execution_id, created, seq)
 
-    async def _same(
+    async def _would_start(
         self,
         identity: Identity,
         execution_id: ExecutionId,
@@ -197,12 +208,12 @@ class ExecutionService:
 
         A request without a version matches any version of the path: it may have been the latest.
         """
-        pinned = await self._log.pinned(execution_id)
+        pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
         content_hash = content
         if not content_hash:
-            entry = await self._playbooks.find(path or "", version, identity.tenant)
+            entry = await self._playbooks.find_catalog_entry(path or "", version, identity.tenant)
             content_hash = entry.hash
         if content_hash != pinned.playbook:
             if content is not None or not asks_latest(version):
@@ -210,17 +221,17 @@ class ExecutionService:
             row = await self.get(identity, execution_id)
             if row.path != path:
                 return False
-        started = await self._playbooks.text(pinned.playbook)
-        workload = await self._playbooks.workload(started, execution_id, payload)
-        return _sorted(workload) == _sorted(pinned.workload)
+        started = await self._playbooks.get_catalog_entry(pinned.playbook)
+        workload = await self._playbooks.make_workload(started, execution_id, payload)
+        return _encode_sorted(workload) == _encode_sorted(pinned.workload)
 
     # -- changing --
 
     async def cancel(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
-    ) -> Asked:
-        request = request_key(key)
-        return await self._ask(
+    ) -> RequestOutcome:
+        request = make_request_key(key)
+        return await self._request_change(
             identity,
             execution_id,
             request,
@@ -231,29 +242,29 @@ class ExecutionService:
 
     async def pause(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
-    ) -> Asked:
-        request = request_key(key)
-        return await self._ask(
+    ) -> RequestOutcome:
+        request = make_request_key(key)
+        return await self._request_change(
             identity, execution_id, request, self._requests.pause, f"pause:{request}"
         )
 
     async def resume(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
-    ) -> Asked:
-        request = request_key(key)
-        return await self._ask(
+    ) -> RequestOutcome:
+        request = make_request_key(key)
+        return await self._request_change(
             identity, execution_id, request, self._requests.resume, f"resume:{request}"
         )
 
     async def release(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
-    ) -> Asked:
-        request = request_key(key)
-        return await self._ask(
+    ) -> RequestOutcome:
+        request = make_request_key(key)
+        return await self._request_change(
             identity, execution_id, request, self._requests.release, f"released:{request}"
         )
 
-    async def _ask(
+    async def _request_change(
         self,
         identity: Identity,
         execution_id: ExecutionId,
@@ -261,22 +272,22 @@ class ExecutionService:
         ask: Callable[..., Awaitable[bool]],
         message_key: str,
         event_key: str | None = None,
-    ) -> Asked:
+    ) -> RequestOutcome:
         """Post a request and wait a moment for its effect."""
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         await ask(execution_id, request, by=identity.name)
-        status, seq = await settle(
+        status, seq = await wait_for_request_status(
             self._log, self._live, execution_id, message_key, event_key or message_key
         )
         reason = None
         if status == "refused":
             what = message_key.partition(":")[0]
-            reason = why_refused(what, await self._state(execution_id))
-        return Asked(execution_id, request, status, seq, reason)
+            reason = explain_no_effect(what, await self._fold_state(execution_id))
+        return RequestOutcome(execution_id, request, status, seq, reason)
 
     # -- reading --
 
-    async def page(
+    async def list_page(
         self,
         identity: Identity,
         wanted: ExecutionFilter,
@@ -286,50 +297,52 @@ class ExecutionService:
     ) -> list[Projection]:
         """A page of executions, newest first. The last id is the `before` of the next page."""
         if min_seq is not None:
-            await self._listed(min_seq)
+            await self._wait_for_list(min_seq)
         return await self._log.executions(identity.tenant, wanted, before, limit)
 
     async def get(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> Projection:
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         if min_seq is not None:
-            return await self._projected(execution_id, min_seq)
+            return await self._wait_for_row(execution_id, min_seq)
         row = await self._log.projection(execution_id)
         if row is None:
-            return await self._unprojected(execution_id)
+            return await self._make_pending_row(execution_id)
         return row
 
-    async def detail(
+    async def get_detail(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
-    ) -> Detail:
+    ) -> ExecutionDetail:
         row = await self.get(identity, execution_id, min_seq)
-        workload = await self.workload(identity, execution_id)
+        workload = await self.read_workload(identity, execution_id)
         counts = await self._log.child_counts(execution_id)
         newest: list[Projection] = []
         if counts:
             newest = await self._log.executions(
-                identity.tenant, ExecutionFilter(parent=execution_id), None, CHILDREN_LISTED
+                identity.tenant, ExecutionFilter(parent=execution_id), None, MAX_LISTED_CHILDREN
             )
-        is_small = len(msgspec.json.encode(workload)) <= MAX_WORKLOAD_BYTES
+        is_small = len(msgspec.json.encode(workload)) <= MAX_SHOWN_WORKLOAD_BYTES
         shown = workload if is_small else None
-        cause = await first_cause(state_of(row), self._state)
-        return Detail(row, shown, ChildrenSeen(counts, newest), cause)
+        cause = await find_first_cause(decode_row_state(row), self._fold_state)
+        return ExecutionDetail(row, shown, ChildrenSummary(counts, newest), cause)
 
-    async def workload(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
+    async def read_workload(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
         """The payload merged over the playbook's defaults, without keys that name secrets."""
-        await self._access.check(identity, execution_id)
-        pinned = await self._log.pinned(execution_id)
+        await self._access.check_tenant(identity, execution_id)
+        pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
-        return shown_workload(pinned.workload)
+        return strip_workload(pinned.workload)
 
-    async def cause(self, identity: Identity, execution_id: ExecutionId) -> Cause | None:
+    async def find_cause(
+        self, identity: Identity, execution_id: ExecutionId
+    ) -> FailureCause | None:
         """The first causal failure, from the log instead of the projection."""
-        await self._access.check(identity, execution_id)
-        return await first_cause(await self._state(execution_id), self._state)
+        await self._access.check_tenant(identity, execution_id)
+        return await find_first_cause(await self._fold_state(execution_id), self._fold_state)
 
-    async def _state(self, execution_id: ExecutionId) -> Execution | None:
+    async def _fold_state(self, execution_id: ExecutionId) -> Execution | None:
         """The state from the log; None if the log cannot be folded or is gone."""
         try:
             loaded = await self._states.read(execution_id)
@@ -339,13 +352,13 @@ class ExecutionService:
             return None
         return loaded.state
 
-    async def state(
+    async def get_projected_state(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> Execution | None:
         """The state of the projection; None if it has none yet, or its log cannot be folded."""
-        return state_of(await self.get(identity, execution_id, min_seq))
+        return decode_row_state(await self.get(identity, execution_id, min_seq))
 
-    async def events(
+    async def read_event_page(
         self,
         identity: Identity,
         execution_id: ExecutionId,
@@ -353,17 +366,17 @@ class ExecutionService:
         after: int = 0,
         limit: int = 500,
         min_seq: int | None = None,
-        wanted: Callable[[Recorded], bool] = lambda recorded: True,
+        wanted: Callable[[RecordedEvent], bool] = lambda recorded: True,
     ) -> EventPage:
         """A page of the events for which `wanted` is true, in the order of the log.
 
         Reads a bounded number of events, so a page may be short although there is a `next`.
         """
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         if min_seq is not None:
-            await self._recorded(execution_id, min_seq)
-        found: list[Recorded] = []
-        for _ in range(SCANNED // limit or 1):
+            await self._wait_for_event(execution_id, min_seq)
+        found: list[RecordedEvent] = []
+        for _ in range(MAX_SCANNED_EVENTS // limit or 1):
             page = await self._log.events(execution_id, after, limit)
             for recorded in page:
                 after = recorded.seq
@@ -379,7 +392,7 @@ class ExecutionService:
         self, identity: Identity, execution_id: ExecutionId, step: str
     ) -> Explanation:
         """Why the step ran, did not run, or waits; from the log, not from the projection."""
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         loaded = await self._states.read(execution_id)
         if loaded is None:
             raise NotFound(f"no execution {execution_id}")
@@ -390,16 +403,16 @@ class ExecutionService:
             )
         explanation = explain(loaded.fixed, loaded.state, step)
         if explanation.verdict == "waiting":
-            children = await self._children_waited_for(loaded.state, step)
+            children = await self._describe_children(loaded.state, step)
             because = (*explanation.because, *children)
             return msgspec.structs.replace(explanation, because=because)
         if explanation.verdict != "running":
             return explanation
-        queued = await self._queued(identity, execution_id, step)
+        queued = await self._describe_queued(identity, execution_id, step)
         because = (*queued, *explanation.because)
         return msgspec.structs.replace(explanation, because=because)
 
-    async def _children_waited_for(self, state: Execution, step: str) -> list[str]:
+    async def _describe_children(self, state: Execution, step: str) -> list[str]:
         """A sentence for each of the first children that the step waits for."""
         children: list[ExecutionId] = []
         for live in state.commands.values():
@@ -408,13 +421,15 @@ class ExecutionService:
             if live.parked.child is not None:
                 children.append(live.parked.child)
         sentences: list[str] = []
-        for child in children[:CHILDREN_EXPLAINED]:
+        for child in children[:MAX_EXPLAINED_CHILDREN]:
             row = await self._log.projection(child)
             if row is not None:
                 sentences.append(f"child {row.execution_id} ({row.path}) is {row.status}")
         return sentences
 
-    async def _queued(self, identity: Identity, execution_id: ExecutionId, step: str) -> list[str]:
+    async def _describe_queued(
+        self, identity: Identity, execution_id: ExecutionId, step: str
+    ) -> list[str]:
         """A sentence for each pool in which commands of the step wait for a worker."""
         rows = await self._log.queue(identity.tenant, status="queued", execution_id=execution_id)
         pools = sorted({row.pool for row in rows if row.step == step})
@@ -426,13 +441,15 @@ class ExecutionService:
         for pool in pools:
             reason = "no worker has taken it yet"
             if pool not in served_pools:
-                reason = _nobody(pool)
+                reason = _explain_missing_worker(pool)
             sentences.append(f"its command waits in pool {pool!r}: {reason}")
         return sentences
 
-    async def result(self, identity: Identity, execution_id: ExecutionId, step: str) -> Envelope:
+    async def get_result(
+        self, identity: Identity, execution_id: ExecutionId, step: str
+    ) -> Envelope:
         """The result of the step's last run, from the log."""
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         loaded = await self._states.read(execution_id)
         if loaded is None:
             raise NotFound(f"no execution {execution_id}")
@@ -443,15 +460,15 @@ class ExecutionService:
             raise NotFound(f"step {step!r} has no result", hint=hint)
         return record.result
 
-    async def _unprojected(self, execution_id: ExecutionId) -> Projection:
+    async def _make_pending_row(self, execution_id: ExecutionId) -> Projection:
         """A row for an accepted execution that its owner has not begun yet."""
-        pinned = await self._log.pinned(execution_id)
+        pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
-        entry = await self._playbooks.text(pinned.playbook)
+        entry = await self._playbooks.get_catalog_entry(pinned.playbook)
         return Projection(
             execution_id=execution_id,
-            shard=self._shards.of(execution_id),
+            shard=self._shards.find_shard(execution_id),
             tenant=pinned.tenant,
             path=entry.path,
             status="pending",
@@ -460,16 +477,16 @@ class ExecutionService:
             updated_at=0,
         )
 
-    async def _projected(self, execution_id: ExecutionId, min_seq: int) -> Projection:
+    async def _wait_for_row(self, execution_id: ExecutionId, min_seq: int) -> Projection:
         async def read_row() -> Projection | None:
             row = await self._log.projection(execution_id)
             if row is None or row.last_seq < min_seq:
                 return None
             return row
 
-        return await self._wait(row_of(execution_id), read_row, min_seq)
+        return await self._wait_until_visible(make_row_topic(execution_id), read_row, min_seq)
 
-    async def _listed(self, min_seq: int) -> None:
+    async def _wait_for_list(self, min_seq: int) -> None:
         """Wait until the projection of every shard has reached `min_seq`.
 
         Sequence numbers count per shard, so each shard has to show its events up to there.
@@ -484,22 +501,22 @@ class ExecutionService:
             )
             return not behind or None
 
-        await self._wait(ROWS, read_checkpoints, min_seq)
+        await self._wait_until_visible(ROWS_TOPIC, read_checkpoints, min_seq)
 
-    async def _recorded(self, execution_id: ExecutionId, min_seq: int) -> None:
+    async def _wait_for_event(self, execution_id: ExecutionId, min_seq: int) -> None:
         """Wait until the log of the execution has reached `min_seq`."""
 
         async def read_last_seq() -> bool | None:
             return await self._log.last_seq(execution_id) >= min_seq or None
 
-        await self._wait(events_of(execution_id), read_last_seq, min_seq)
+        await self._wait_until_visible(make_events_topic(execution_id), read_last_seq, min_seq)
 
-    async def _wait(
+    async def _wait_until_visible(
         self, topic: str, look: Callable[[], Awaitable[Seen | None]], min_seq: int
     ) -> Seen:
         """Call `look` at every wake-up of the topic until it returns a value. Raises `NotYet`."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE
+        deadline = loop.time() + MIN_SEQ_TIMEOUT_S
         with self._live.watch(topic) as watch:
             while True:
                 found = await look()
@@ -511,29 +528,29 @@ class ExecutionService:
                         f"seq {min_seq} is not visible yet",
                         hint="try again, or read without min_seq",
                     )
-                await watch.changed(min(left, LOOK_EVERY))
+                await watch.wait_for_change(min(left, MIN_SEQ_POLL_S))
 
 
-def _entered(rewound: Rewound | None) -> dict[str, Any] | None:
+def _describe_activation(rewound: RewoundExecution | None) -> dict[str, Any] | None:
     """The activation that a rerun from a step repeats; None for other repeats."""
     if rewound is None:
         return None
-    return {"run": rewound.run, "at": iso(rewound.entered_at)}
+    return {"run": rewound.run, "at": format_iso(rewound.entered_at)}
 
 
-def _repeated_work(prepared: PreparedRepeat) -> dict[str, Any]:
+def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
     """The steps and items that a repeat runs again, and the steps it takes over."""
-    entered = _entered(prepared.rewound)
+    entered = _describe_activation(prepared.rewound)
     if not prepared.inherits:
         return {
             "inherited": [],
             "entered": entered,
-            "begins": [prepared.plan.entry],
+            "begins": [prepared.plan.entry_step],
             "again": list(prepared.plan.steps),
             "items": {},
             "writes_again": {},
         }
-    repeat = preview(prepared.plan, prepared.ended)
+    repeat = predict_retry(prepared.plan, prepared.ended)
     items = {
         step: {"again": again, "total": total} for step, (again, total) in repeat.items.items()
     }
@@ -547,9 +564,9 @@ def _repeated_work(prepared: PreparedRepeat) -> dict[str, Any]:
     }
 
 
-def _workload_changes(prepared: PreparedRepeat) -> dict[str, Any]:
-    before = shown_workload(prepared.before)
-    after = shown_workload(prepared.workload)
+def _diff_workloads(prepared: PreparedRepeat) -> dict[str, Any]:
+    before = strip_workload(prepared.before)
+    after = strip_workload(prepared.workload)
     return {
         name: {"before": before.get(name), "after": after.get(name)}
         for name in sorted({*before, *after})
@@ -557,7 +574,7 @@ def _workload_changes(prepared: PreparedRepeat) -> dict[str, Any]:
     }
 
 
-def wanted_executions(
+def make_execution_filter(
     now: Micros,
     status: str | None = None,
     path: str | None = None,
@@ -567,9 +584,9 @@ def wanted_executions(
 ) -> ExecutionFilter:
     """The filter for these query parameters: `since` is a time, or how long before `now`."""
     parent_id = None if parent is None else ExecutionId(parent)
-    since_at = None if since is None else moment(since, now)
+    since_at = None if since is None else parse_moment(since, now)
     return ExecutionFilter(
-        status=known_status(status),
+        status=check_status(status),
         path=path,
         parent=parent_id,
         since=since_at,
@@ -577,10 +594,10 @@ def wanted_executions(
     )
 
 
-def moment(text: str, now: Micros) -> Micros:
+def parse_moment(text: str, now: Micros) -> Micros:
     """Parse a time, or how long ago it is: `2026-01-31T08:00:00Z`, `1d`."""
     with suppress(ValueError):
-        return now - durations.micros(text)
+        return now - durations.parse_micros(text)
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
@@ -591,7 +608,7 @@ def moment(text: str, now: Micros) -> Micros:
     return round(time.timestamp() * 1_000_000)
 
 
-def known_status(status: str | None) -> str | None:
+def check_status(status: str | None) -> str | None:
     """The status. Raises `InvalidInput` if no execution ever has it, instead of finding nothing."""
     if status is not None and status not in STATUSES:
         raise InvalidInput(
@@ -600,16 +617,16 @@ def known_status(status: str | None) -> str | None:
     return status
 
 
-def _nobody(pool: str) -> str:
+def _explain_missing_worker(pool: str) -> str:
     return f"no worker has that pool; `noetl worker start --pool {pool}` starts one"
 
 
-def _sorted(value: Any) -> bytes:
+def _encode_sorted(value: Any) -> bytes:
     """Canonical JSON, to compare two values. A comparison in Python would take 1 for true."""
     return msgspec.json.encode(value, order="sorted")
 
 
-def state_of(row: Projection) -> Execution | None:
+def decode_row_state(row: Projection) -> Execution | None:
     """The state of the row; None if it has none, or one of an older shape.
 
     A row of an older shape is replaced when the execution goes on.
@@ -617,6 +634,6 @@ def state_of(row: Projection) -> Execution | None:
     if row.state is None:
         return None
     try:
-        return decode(row.state)
+        return decode_execution(row.state)
     except msgspec.DecodeError:
         return None

@@ -10,8 +10,8 @@ from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, StoreUnavailable, Unavailable
 from noetl.server.shards import OwnedShards
 
-HISTORY_FILES = 1_000  # files of compacted history that are checked, the newest ones
-PATIENCE = 1.0  # seconds that the store may take to answer
+MAX_CHECKED_HISTORY_FILES = 1_000  # files of compacted history that are checked, the newest ones
+STORE_TIMEOUT_S = 1.0  # seconds that the store may take to answer
 Checks = dict[str, str]
 
 
@@ -40,45 +40,45 @@ class HealthService:
         self._metrics = metrics
         self._has_lease = has_lease
 
-    async def ready(self) -> Readiness:
-        owned = len(self._shards.owned())
+    async def check_readiness(self) -> Readiness:
+        owned = len(self._shards.list_owned())
         checks = {
             "lease": "ok" if self._has_lease() else "no node number yet",
             "shards": "ok" if owned else "owns no shard",
-            "store": await self._store(),
+            "store": await self._check_store(),
         }
         is_ready = all(found == "ok" for found in checks.values())
-        return Readiness(is_ready, {**checks, "history": await self._history()})
+        return Readiness(is_ready, {**checks, "history": await self._describe_history()})
 
-    async def _store(self) -> str:
+    async def _check_store(self) -> str:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STORE_TIMEOUT_S):
                 await self._log.checkpoint(0)
         except (Unavailable, TimeoutError):
             return "does not answer"
         return "ok"
 
-    async def _history(self) -> str:
+    async def _describe_history(self) -> str:
         """The state of the compacted history. A server runs executions without it too."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STORE_TIMEOUT_S):
                 return await check_history(self._log)
         except (Unavailable, TimeoutError):
             return "does not answer"
 
-    async def metrics(self) -> bytes:
+    async def read_metrics(self) -> bytes:
         """All metrics as Prometheus text. Some of them are measured only now."""
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._measure()
+            async with asyncio.timeout(STORE_TIMEOUT_S):
+                await self._measure_store()
         except (Unavailable, TimeoutError):
             pass
-        return self._metrics.text()
+        return self._metrics.render_text()
 
-    async def _measure(self) -> None:
+    async def _measure_store(self) -> None:
         """Set the gauges that are read from the store."""
         metrics = self._metrics
-        owned = set(self._shards.owned())
+        owned = set(self._shards.list_owned())
         for shard in range(self._shards.count):
             metrics.shard_owner.labels(str(shard), self._name).set(shard in owned)
         metrics.queue_depth.clear()
@@ -87,11 +87,11 @@ class HealthService:
         for gauge in (metrics.projection_lag_ms, metrics.checkpoint_age_ms):
             gauge.clear()
         for shard in sorted(owned):
-            age = await self._age(shard)
+            age = await self._measure_lag_ms(shard)
             metrics.projection_lag_ms.labels(str(shard)).set(age)
             metrics.checkpoint_age_ms.labels(str(shard)).set(age)
 
-    async def _age(self, shard: int) -> float:
+    async def _measure_lag_ms(self, shard: int) -> float:
         """Milliseconds since the oldest event that is not projected; 0 if there is none.
 
         Rows and checkpoint are written together, so both have this age.
@@ -106,7 +106,7 @@ class HealthService:
 async def check_history(log: EventLog) -> str:
     """Either "ok" or a sentence on which compacted history this process cannot read."""
     try:
-        lost = await log.lost_history(HISTORY_FILES)
+        lost = await log.find_lost_history(MAX_CHECKED_HISTORY_FILES)
     except (StoreUnavailable, InvalidInput) as error:
         return f"compacted history cannot be read here: {error}"
     if not lost:

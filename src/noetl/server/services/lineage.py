@@ -2,24 +2,24 @@
 
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog, Traced
+from noetl.log.port import EventLog, TracedReference
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, RefId
 from noetl.server.services.executions import ExecutionService
-from noetl.server.services.origins import metas, payloads
+from noetl.server.services.origins import list_payloads, read_metas
 
-DEPTH = 16  # steps back, unless the caller asks for more
-DEEPEST = 64
-PAGE = 100  # references, unless the caller asks for more
+DEFAULT_TRACE_DEPTH = 16  # steps back, unless the caller asks for more
+MAX_TRACE_DEPTH = 64
+DEFAULT_TRACE_NODES = 100  # references, unless the caller asks for more
 
 
 @dataclass(frozen=True, slots=True)
 class LineageSource:
     """A reference with its sources, and the metadata of its envelope."""
 
-    traced: Traced
+    traced: TracedReference
     meta: Meta | None
 
 
@@ -46,31 +46,31 @@ class LineageService:
         identity: Identity,
         execution_id: ExecutionId,
         step: str,
-        depth: int = DEPTH,
+        depth: int = DEFAULT_TRACE_DEPTH,
         after: str | None = None,
-        limit: int = PAGE,
+        limit: int = DEFAULT_TRACE_NODES,
     ) -> Trace:
         """The sources of the step's result, nearest first."""
-        envelope = await self._executions.result(identity, execution_id, step)
-        roots = await self._roots(envelope)
+        envelope = await self._executions.get_result(identity, execution_id, step)
+        roots = await self._find_roots(envelope)
         found = await self._log.lineage(
-            identity.tenant, list(roots), depth, _place(after), limit + 1
+            identity.tenant, list(roots), depth, _parse_cursor(after), limit + 1
         )
         page = found[:limit]
-        by_reference = await metas(self._log, [traced.reference for traced in page])
+        by_reference = await read_metas(self._log, [traced.reference for traced in page])
         sources = [
             LineageSource(traced, by_reference.get(traced.reference.ref_id)) for traced in page
         ]
-        following = _cursor(page[-1]) if len(found) > limit else None
+        following = _make_cursor(page[-1]) if len(found) > limit else None
         return Trace(envelope, roots, sources, following)
 
-    async def _roots(self, envelope: Envelope) -> tuple[RefId, ...]:
+    async def _find_roots(self, envelope: Envelope) -> tuple[RefId, ...]:
         """Where the walk begins: the payloads of the result.
 
         A failed step has no result: the walk begins at the parent that its envelope names.
         """
         if envelope.reference is not None:
-            parts = await payloads(self._log, envelope.reference)
+            parts = await list_payloads(self._log, envelope.reference)
             return tuple(dict.fromkeys([part.ref_id for part in parts]))
         if envelope.parent_ref is None:
             return ()
@@ -80,11 +80,11 @@ class LineageService:
         return (parent,)
 
 
-def _cursor(traced: Traced) -> str:
+def _make_cursor(traced: TracedReference) -> str:
     return f"{traced.depth}.{traced.reference.ref_id}"
 
 
-def _place(after: str | None) -> tuple[int, RefId] | None:
+def _parse_cursor(after: str | None) -> tuple[int, RefId] | None:
     if after is None:
         return None
     depth, _, ref_id = after.partition(".")

@@ -27,31 +27,31 @@ from noetl.model.envelope import Envelope
 from noetl.model.ids import ExecutionId, shard_of
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
-from noetl.server.services.rows import RowService
+from noetl.server.services.rows import RowCache
 
 if TYPE_CHECKING:  # commands that only wait for updates do not load the metrics
     from noetl.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-ROWS = "rows"  # the topic for a change of any row
-ANNOUNCE_EVERY = 0.1  # seconds between hints to other servers
-COUNT_EVERY = 2.0  # seconds between checks whether there are other servers
+ROWS_TOPIC = "rows"  # the topic for a change of any row
+ANNOUNCE_INTERVAL_S = 0.1  # seconds between hints to other servers
+SERVER_COUNT_INTERVAL_S = 2.0  # seconds between checks whether there are other servers
 
 
-def events_of(execution_id: ExecutionId) -> str:
+def make_events_topic(execution_id: ExecutionId) -> str:
     return f"events:{execution_id}"
 
 
-def row_of(execution_id: ExecutionId) -> str:
+def make_row_topic(execution_id: ExecutionId) -> str:
     return f"row:{execution_id}"
 
 
-def logs_of(execution_id: ExecutionId) -> str:
+def make_logs_topic(execution_id: ExecutionId) -> str:
     return f"logs:{execution_id}"
 
 
-def subject(shard: int) -> str:
+def make_hint_subject(shard: int) -> str:
     """The bus subject of hints to other servers: the shard has new events, rows or log lines."""
     return f"noetl.events.{shard}"
 
@@ -62,7 +62,7 @@ class Watch:
     def __init__(self) -> None:
         self.woken = asyncio.Event()
 
-    async def changed(self, seconds: float) -> bool:
+    async def wait_for_change(self, seconds: float) -> bool:
         """Wait for a wake-up; False if none comes in time. One since the last call counts."""
         try:
             async with asyncio.timeout(seconds):
@@ -122,9 +122,11 @@ class ObservedLog:
         self._log = log
         self._shards = shards
         self._live = live
-        self.rows: RowService | None = None  # a cache of rows, set after the server is wired
+        self.row_cache: RowCache | None = None  # a cache of rows, set after the server is wired
         self._metrics = metrics
-        self.touched: set[int] = set()  # shards that changed since the last hints to other servers
+        self.changed_shards: set[int] = (
+            set()
+        )  # shards that changed since the last hints to other servers
 
     def __getattr__(self, name: str) -> Any:  # everything else is the log's own
         return getattr(self._log, name)
@@ -137,12 +139,12 @@ class ObservedLog:
         self._metrics.batch_events.observe(event_count)
         for part, outcome in zip(batch.parts, outcomes, strict=True):
             if isinstance(outcome, Appended) and part.events:
-                self._live.wake((events_of(part.execution_id),))
-                self.touched.add(part.shard)
-                self._measure(part)
+                self._live.wake((make_events_topic(part.execution_id),))
+                self.changed_shards.add(part.shard)
+                self._measure_results(part)
         return outcomes
 
-    def _measure(self, part: ExecutionPart) -> None:
+    def _measure_results(self, part: ExecutionPart) -> None:
         """Measure the envelopes that have a context; the others only repeat one of them."""
         for event in part.events:
             result: Envelope | None = getattr(event, "result", None)
@@ -152,8 +154,10 @@ class ObservedLog:
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
         await self._log.put_logs(parts)
         executions = {parse_uri(part.reference.uri).execution_id for part in parts}
-        self._live.wake(map(logs_of, executions))
-        self.touched.update(shard_of(execution_id, self._shards) for execution_id in executions)
+        self._live.wake(map(make_logs_topic, executions))
+        self.changed_shards.update(
+            shard_of(execution_id, self._shards) for execution_id in executions
+        )
 
     async def project(self, batch: list[ShardRows]) -> list[bool]:
         applied = await self._log.project(batch)
@@ -161,27 +165,27 @@ class ObservedLog:
         for shard_rows, is_applied in zip(batch, applied, strict=True):
             if is_applied and shard_rows.rows:
                 rows += shard_rows.rows
-                self.touched.add(shard_rows.shard)
+                self.changed_shards.add(shard_rows.shard)
         if rows:
-            if self.rows is not None:
-                self.rows.written(rows)
-            topics = [row_of(row.execution_id) for row in rows]
-            self._live.wake([*topics, ROWS])
+            if self.row_cache is not None:
+                self.row_cache.cache_written(rows)
+            topics = [make_row_topic(row.execution_id) for row in rows]
+            self._live.wake([*topics, ROWS_TOPIC])
         return applied
 
     async def projection(self, execution_id: ExecutionId) -> Projection | None:
-        if self.rows is None:
+        if self.row_cache is None:
             return await self._log.projection(execution_id)
-        cached = self.rows.get(execution_id)
+        cached = self.row_cache.get(execution_id)
         if cached is not None:
             return cached
         row = await self._log.projection(execution_id)
         if row is not None:
-            self.rows.read(row)
+            self.row_cache.cache_final(row)
         return row
 
 
-def heard(
+def observe_log(
     log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int
 ) -> tuple[EventLog, ObservedLog]:
     """Wrap the log. Returns one object twice: as the port and as itself.
@@ -192,35 +196,35 @@ def heard(
     return cast(EventLog, observed), observed
 
 
-async def announce(bus: Bus, leases: Leases, observed: ObservedLog) -> None:
+async def announce_changes(bus: Bus, leases: Leases, observed: ObservedLog) -> None:
     """Send hints about changed shards while there are other servers. Runs until it is cancelled."""
     while True:
         try:
-            if await leases.servers() > 1:
-                await _announce(bus, observed, COUNT_EVERY)
+            if await leases.count_servers() > 1:
+                await _announce_for(bus, observed, SERVER_COUNT_INTERVAL_S)
             else:
-                await asyncio.sleep(COUNT_EVERY)
+                await asyncio.sleep(SERVER_COUNT_INTERVAL_S)
         except Exception:  # this loop must survive; without hints, other servers poll
             log.exception("other servers are not told")
-            await asyncio.sleep(COUNT_EVERY)
+            await asyncio.sleep(SERVER_COUNT_INTERVAL_S)
 
 
-async def _announce(bus: Bus, observed: ObservedLog, seconds: float) -> None:
+async def _announce_for(bus: Bus, observed: ObservedLog, seconds: float) -> None:
     """Send one hint per changed shard and interval, for so many seconds."""
-    for _ in range(round(seconds / ANNOUNCE_EVERY)):
-        await asyncio.sleep(ANNOUNCE_EVERY)
-        shards, observed.touched = observed.touched, set()
+    for _ in range(round(seconds / ANNOUNCE_INTERVAL_S)):
+        await asyncio.sleep(ANNOUNCE_INTERVAL_S)
+        shards, observed.changed_shards = observed.changed_shards, set()
         for shard in sorted(shards):
-            await bus.publish(subject(shard))
+            await bus.publish(make_hint_subject(shard))
 
 
-async def hear(bus: Bus, live: LiveUpdates, count: int) -> None:
+async def hear_changes(bus: Bus, live: LiveUpdates, count: int) -> None:
     """Wake watchers at hints from other servers. Runs until it is cancelled."""
-    shards = {subject(shard): shard for shard in range(count)}
+    shards = {make_hint_subject(shard): shard for shard in range(count)}
     while True:
         try:
             async for named in bus.subscribe(*shards):
                 live.wake_shard(shards[named], count)
         except Exception:  # this loop must survive
             log.exception("the bus is not there")
-        await asyncio.sleep(COUNT_EVERY)
+        await asyncio.sleep(SERVER_COUNT_INTERVAL_S)

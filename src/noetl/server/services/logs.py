@@ -10,42 +10,48 @@ from typing import Any
 import msgspec
 
 from noetl.log.port import EventLog, LogPart
-from noetl.model.clock import iso
+from noetl.model.clock import format_iso
 from noetl.model.errors import Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import parse_uri
-from noetl.model.steplogs import decode, made_by
+from noetl.model.steplogs import decode, parse_log_part_key
 from noetl.server.services.access import Access
-from noetl.server.services.live import LiveUpdates, logs_of, row_of
-from noetl.server.services.streams import LOOK_EVERY, QUIET, End, Quiet, has_ended
+from noetl.server.services.live import LiveUpdates, make_logs_topic, make_row_topic
+from noetl.server.services.streams import (
+    HEARTBEAT_INTERVAL_S,
+    STREAM_POLL_S,
+    StreamEnd,
+    StreamHeartbeat,
+    has_ended,
+)
 
-PAGE = 16  # parts of about 64 KB each
+PARTS_PER_PAGE = 16  # parts of about 64 KB each
 
 
 class LogService:
     """`every` is the number of seconds between reads without a wake-up."""
 
     def __init__(
-        self, log: EventLog, live: LiveUpdates, access: Access, every: float = LOOK_EVERY
+        self, log: EventLog, live: LiveUpdates, access: Access, every: float = STREAM_POLL_S
     ) -> None:
         self._log = log
         self._live = live
         self._access = access
         self._every = every
 
-    async def page(
+    async def list_page(
         self, identity: Identity, execution_id: ExecutionId, step: str | None = None, after: int = 0
     ) -> list[LogPart]:
         """The parts after `after`; empty if there are no more so far."""
-        await self._access.check(identity, execution_id)
-        return await self._log.logs(execution_id, step, after, PAGE)
+        await self._access.check_tenant(identity, execution_id)
+        return await self._log.logs(execution_id, step, after, PARTS_PER_PAGE)
 
-    async def over(
+    async def is_complete(
         self, identity: Identity, execution_id: ExecutionId, step: str | None, after: int
     ) -> bool:
         """Whether nothing will ever come after `after`."""
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         if not await has_ended(self._log, execution_id):
             return False
         rest = await self._log.logs(execution_id, step, after, 1)
@@ -53,28 +59,28 @@ class LogService:
 
     async def follow(
         self, identity: Identity, execution_id: ExecutionId, step: str | None = None, after: int = 0
-    ) -> AsyncGenerator[list[LogPart] | Quiet | End, None]:
+    ) -> AsyncGenerator[list[LogPart] | StreamHeartbeat | StreamEnd, None]:
         """The parts after `after`, page by page, until the execution has ended."""
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         loop = asyncio.get_running_loop()
         last_sent = loop.time()
-        with self._live.watch(logs_of(execution_id), row_of(execution_id)) as watch:
+        with self._live.watch(make_logs_topic(execution_id), make_row_topic(execution_id)) as watch:
             while not self._live.closing:
-                ended, page = await self._look(execution_id, step, after)
+                ended, page = await self._read_page(execution_id, step, after)
                 if page:
                     after = page[-1].number
                     last_sent = loop.time()
                     yield page
                     continue
                 if ended:
-                    yield End()
+                    yield StreamEnd()
                     return
-                if loop.time() - last_sent >= QUIET:
+                if loop.time() - last_sent >= HEARTBEAT_INTERVAL_S:
                     last_sent = loop.time()
-                    yield Quiet()
-                await watch.changed(self._every)
+                    yield StreamHeartbeat()
+                await watch.wait_for_change(self._every)
 
-    async def _look(
+    async def _read_page(
         self, execution_id: ExecutionId, step: str | None, after: int
     ) -> tuple[bool, list[LogPart]]:
         """Whether the execution has ended, and the next page.
@@ -84,16 +90,16 @@ class LogService:
         """
         try:
             ended = await has_ended(self._log, execution_id)
-            page = await self._log.logs(execution_id, step, after, PAGE)
+            page = await self._log.logs(execution_id, step, after, PARTS_PER_PAGE)
         except Unavailable:
             return False, []
         return ended, page
 
 
-def lines(part: LogPart) -> Iterator[dict[str, Any]]:
+def decode_lines(part: LogPart) -> Iterator[dict[str, Any]]:
     """The lines of a part as JSON. A part that cannot be decoded becomes one line that says so."""
     where = parse_uri(part.uri)
-    origin = made_by(where.key)
+    origin = parse_log_part_key(where.key)
     head = {
         "part": part.number,
         "step": where.step,
@@ -117,7 +123,7 @@ def lines(part: LogPart) -> Iterator[dict[str, Any]]:
         yield {
             **head,
             "seq": line.seq,
-            "at": iso(line.at),
+            "at": format_iso(line.at),
             "task": line.task,
             "item": line.item,
             "stream": line.stream,

@@ -8,35 +8,35 @@ from collections.abc import Iterable, Iterator
 from noetl.log.port import EventLog
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.ids import ExecutionId, RefId
-from noetl.model.reference import Reference, made_by, parse_uri
+from noetl.model.reference import Reference, parse_result_key, parse_uri
 
-MANIFEST = "manifest"
+MANIFEST_FORMAT = "manifest"
 
 
-async def payloads(log: EventLog, reference: Reference) -> list[Reference]:
+async def list_payloads(log: EventLog, reference: Reference) -> list[Reference]:
     """The payloads of a result: the reference itself, or the parts of a manifest.
 
     The manifest of a retried loop has the earlier manifest as a part.
     """
-    if reference.format != MANIFEST:
+    if reference.format != MANIFEST_FORMAT:
         return [reference]
     parts = await log.parts(reference.uri.rpartition("/")[2])
     found: list[Reference] = []
     for part in parts:
-        found += await payloads(log, part.reference)
+        found += await list_payloads(log, part.reference)
     return found
 
 
-async def metas(log: EventLog, references: Iterable[Reference]) -> dict[RefId, Meta]:
+async def read_metas(log: EventLog, references: Iterable[Reference]) -> dict[RefId, Meta]:
     """The metadata of payloads, from the envelopes in which they were reported.
 
     A payload without an envelope of its own gets only the tool of its command's envelope.
     """
-    keys = {reference.ref_id: list(_keys(reference)) for reference in references}
+    keys = {reference.ref_id: list(_list_event_keys(reference)) for reference in references}
     all_keys = [key for reference_keys in keys.values() for key in reference_keys]
     events = await log.named_events(all_keys)
     envelopes = {
-        (recorded.execution_id, recorded.event.key): _envelope(recorded.event)
+        (recorded.execution_id, recorded.event.key): _get_envelope(recorded.event)
         for recorded in events
     }
     found: dict[RefId, Meta] = {}
@@ -55,10 +55,10 @@ async def metas(log: EventLog, references: Iterable[Reference]) -> dict[RefId, M
     return found
 
 
-def _keys(reference: Reference) -> Iterator[tuple[ExecutionId, str]]:
+def _list_event_keys(reference: Reference) -> Iterator[tuple[ExecutionId, str]]:
     """The keys of the events that may have reported it; the end of the command comes last."""
     where = parse_uri(reference.uri)
-    origin = made_by(where.key)
+    origin = parse_result_key(where.key)
     if origin is None:
         return
     run = f"{origin.command_id}:{origin.task}:{origin.run}"
@@ -68,6 +68,6 @@ def _keys(reference: Reference) -> Iterator[tuple[ExecutionId, str]]:
     yield where.execution_id, f"command:{origin.command_id}:end"
 
 
-def _envelope(event: object) -> Envelope | None:
+def _get_envelope(event: object) -> Envelope | None:
     result = getattr(event, "result", None)
     return result if isinstance(result, Envelope) else None

@@ -8,10 +8,10 @@ from typing import Any
 from noetl.log.port import EventLog, StateRow
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
-from noetl.model.playbook_state import KEPT_VERSIONS, StateValue, problem_with_name
-from noetl.server.services.catalog import LONGEST_PATH, CatalogService
+from noetl.model.playbook_state import MAX_STATE_VERSIONS, StateValue, find_name_problem
+from noetl.server.services.catalog import MAX_PATH_CHARS, CatalogService
 
-LAST_VERSION = (1 << 63) - 1
+MAX_VERSION = (1 << 63) - 1
 
 
 class PlaybookStateService:
@@ -19,20 +19,20 @@ class PlaybookStateService:
         self._log = log
         self._catalog = catalog
 
-    async def page(
+    async def list_page(
         self, identity: Identity, after: tuple[str, str] = ("", ""), limit: int = 100
     ) -> list[StateRow]:
         """A page of the values of all playbooks, sorted by path and name."""
         return await self._log.list_state(identity.tenant, after, limit)
 
-    async def of_path(self, identity: Identity, path: str) -> list[StateRow]:
+    async def list_state_values(self, identity: Identity, path: str) -> list[StateRow]:
         """The values of one playbook, sorted by name."""
-        rows = await self._log.read_state(identity.tenant, _checked(path))
+        rows = await self._log.read_state(identity.tenant, _check_catalog_path(path))
         return [row for row in rows if not row.unset]
 
     async def get(self, identity: Identity, path: str, name: str) -> StateRow:
-        names = [_checked_name(name)]
-        rows = await self._log.read_state(identity.tenant, _checked(path), names)
+        names = [_check_value_name(name)]
+        rows = await self._log.read_state(identity.tenant, _check_catalog_path(path), names)
         if not rows or rows[0].unset:
             raise NotFound(
                 f"{path} has no state value {name!r}",
@@ -49,7 +49,7 @@ class PlaybookStateService:
         expected_version: int | None = None,
     ) -> StateRow:
         """Write a value. Raises `NotFound` if the catalog has no playbook of this path."""
-        await self._catalog.get(identity, _checked(path))
+        await self._catalog.get(identity, _check_catalog_path(path))
         written = StateValue(0, value)
         await self._log.put_state(
             identity.tenant, path, name, written, expected_version, identity.name
@@ -66,18 +66,18 @@ class PlaybookStateService:
             identity.tenant, path, name, unset, expected_version, identity.name
         )
 
-    async def history(
+    async def read_history(
         self,
         identity: Identity,
         path: str,
         name: str,
         before: int | None = None,
-        limit: int = KEPT_VERSIONS,
+        limit: int = MAX_STATE_VERSIONS,
     ) -> list[StateRow]:
         """The versions of a value, newest first."""
-        older_than = LAST_VERSION if before is None else before
+        older_than = MAX_VERSION if before is None else before
         rows = await self._log.state_history(
-            identity.tenant, _checked(path), _checked_name(name), older_than, limit
+            identity.tenant, _check_catalog_path(path), _check_value_name(name), older_than, limit
         )
         if not rows and before is None:
             raise NotFound(
@@ -86,8 +86,8 @@ class PlaybookStateService:
         return rows
 
 
-def _checked(path: str) -> str:
-    if not path or len(path) > LONGEST_PATH or "\x00" in path:
+def _check_catalog_path(path: str) -> str:
+    if not path or len(path) > MAX_PATH_CHARS or "\x00" in path:
         raise InvalidInput(
             f"{path[:80]!r} cannot be a catalog path",
             hint="noetl catalog list shows those there are",
@@ -95,8 +95,8 @@ def _checked(path: str) -> str:
     return path
 
 
-def _checked_name(name: str) -> str:
-    problem = problem_with_name(name)
+def _check_value_name(name: str) -> str:
+    problem = find_name_problem(name)
     if problem is not None:
         raise InvalidInput(problem)
     return name

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from noetl.log.port import EventLog, Present, Queued
+from noetl.log.port import EventLog, QueueEntry, WorkerPresence
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 
@@ -21,7 +21,7 @@ class QueueService:
     def __init__(self, log: EventLog) -> None:
         self._log = log
 
-    async def commands(
+    async def list_commands(
         self,
         identity: Identity,
         *,
@@ -30,7 +30,7 @@ class QueueService:
         execution_id: ExecutionId | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> list[Queued]:
+    ) -> list[QueueEntry]:
         return await self._log.queue(
             identity.tenant,
             status=status,
@@ -40,10 +40,10 @@ class QueueService:
             limit=limit,
         )
 
-    async def workers(self, identity: Identity) -> list[Present]:
+    async def read_workers(self, identity: Identity) -> list[WorkerPresence]:
         return await self._log.workers(identity.tenant)
 
-    async def pools(self, identity: Identity) -> list[QueuePool]:
+    async def count_pools(self, identity: Identity) -> list[QueuePool]:
         """Every pool that has a worker or a command."""
         pools: dict[str, QueuePool] = {}
         for worker in await self._log.workers(identity.tenant):

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from noetl.engine.sites import with_distant
+from noetl.engine.sites import replace_links
 from noetl.log.port import EventLog
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
@@ -33,7 +33,7 @@ class RenderService:
         """Render every text in `template`. `context` overrides the names of the execution."""
         names: dict[str, Any] = {}
         if execution_id is not None:
-            names = await self._names(identity, execution_id)
+            names = await self._read_names(identity, execution_id)
         scope = {**names, **context}
         try:
             return await asyncio.to_thread(render_value, template, scope, limits=SERVER_LIMITS)
@@ -43,13 +43,13 @@ class RenderService:
                 hint="only a worker opens data: run a step with it",
             ) from error
 
-    async def _names(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
-        state = await self._executions.state(identity, execution_id)
-        pinned = await self._log.pinned(execution_id)
+    async def _read_names(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
+        state = await self._executions.get_projected_state(identity, execution_id)
+        pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
         variables = {} if state is None else state.ctx
-        ctx = with_distant(variables)
+        ctx = replace_links(variables)
         return {
             **pinned.workload,
             "workload": pinned.workload,

@@ -8,25 +8,25 @@ from uuid import uuid4
 from noetl.engine.state import Execution
 from noetl.log.port import EventLog
 from noetl.model.ids import ExecutionId
-from noetl.server.services.live import LiveUpdates, events_of
+from noetl.server.services.live import LiveUpdates, make_events_topic
 
-Fate = Literal["recorded", "accepted", "refused"]
-PATIENCE = 1.0  # seconds that an answer waits for the request to be recorded
-LOOK_EVERY = 0.1  # seconds between reads while it waits without a wake-up
+RequestStatus = Literal["recorded", "accepted", "refused"]
+RECORD_TIMEOUT_S = 1.0  # seconds that an answer waits for the request to be recorded
+RECORD_POLL_S = 0.1  # seconds between reads while it waits without a wake-up
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestOutcome:
     """A request and its outcome. A read with `seq` as `min_seq` shows its effect."""
 
     execution_id: ExecutionId
     request: str
-    status: Fate
+    status: RequestStatus
     seq: int | None = None
     reason: str | None = None  # why it was refused
 
 
-NO_EFFECT = {
+NO_EFFECT_REASONS = {
     "pause": "only a running execution can be paused",
     "resume": "it is not paused",
     "cancel": "it is being cancelled already",
@@ -34,7 +34,7 @@ NO_EFFECT = {
 }
 
 
-def why_refused(what: str, state: Execution | None) -> str:
+def explain_no_effect(what: str, state: Execution | None) -> str:
     """Why a request had no effect, judged from the current state."""
     if state is None:
         return "its events cannot be read"
@@ -43,17 +43,17 @@ def why_refused(what: str, state: Execution | None) -> str:
     if what == "pause" and state.paused:
         return "it is paused already"
     status = "paused" if state.paused else state.status
-    return f"{NO_EFFECT[what]}; it is {status}"
+    return f"{NO_EFFECT_REASONS[what]}; it is {status}"
 
 
-def request_key(key: str | None) -> str:
+def make_request_key(key: str | None) -> str:
     """The client's key, by which a repeat is recognised, or a new one."""
     return uuid4().hex if key is None else key
 
 
-async def fate(
+async def read_request_status(
     log: EventLog, execution_id: ExecutionId, message_key: str, event_key: str
-) -> tuple[Fate, int | None]:
+) -> tuple[RequestStatus, int | None]:
     """The outcome of a request so far, and the seq of its event.
 
     The transaction that writes the event deletes the inbox row. So if the row is gone, the event is
@@ -70,16 +70,16 @@ async def fate(
     return "recorded", event.seq
 
 
-async def settle(
+async def wait_for_request_status(
     log: EventLog, live: LiveUpdates, execution_id: ExecutionId, message_key: str, event_key: str
-) -> tuple[Fate, int | None]:
+) -> tuple[RequestStatus, int | None]:
     """Wait a moment for the outcome: most requests are recorded within milliseconds."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE
-    with live.watch(events_of(execution_id)) as watch:
+    deadline = loop.time() + RECORD_TIMEOUT_S
+    with live.watch(make_events_topic(execution_id)) as watch:
         while True:
-            status, seq = await fate(log, execution_id, message_key, event_key)
+            status, seq = await read_request_status(log, execution_id, message_key, event_key)
             left = deadline - loop.time()
             if status != "accepted" or live.closing or left <= 0:
                 return status, seq
-            await watch.changed(min(left, LOOK_EVERY))
+            await watch.wait_for_change(min(left, RECORD_POLL_S))

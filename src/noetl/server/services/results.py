@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from noetl.log.port import EventLog, Place
+from noetl.log.port import EventLog, StepKey
 from noetl.model.envelope import Envelope, Meta
-from noetl.model.errors import SAMPLE, Expired, NotFound, Unavailable
+from noetl.model.errors import SAMPLE_KEY, Expired, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Lifetime, Reference, parse_uri
 from noetl.model.shown import Download, Preview
-from noetl.server.lives import alive
+from noetl.server.lives import check_not_expired
 from noetl.server.results import Results
 from noetl.server.services.access import Access
 from noetl.server.services.executions import ExecutionService
-from noetl.server.services.origins import metas, payloads
+from noetl.server.services.origins import list_payloads, read_metas
 
 
 class NoStore(Unavailable):
@@ -28,7 +28,7 @@ class NoStore(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownResult:
     """A result as people see it.
 
     `preview` shows the result, or the sample rows of a failed step; None if there are none.
@@ -56,76 +56,78 @@ class ResultService:
         self._access = access
         self._results = results
 
-    async def shown(
+    async def preview_result(
         self, identity: Identity, execution_id: ExecutionId, step: str, rows: int
-    ) -> Shown:
+    ) -> ShownResult:
         """The step's result with a preview of so many rows."""
-        envelope = await self._executions.result(identity, execution_id, step)
+        envelope = await self._executions.get_result(identity, execution_id, step)
         reference = envelope.reference
         if reference is None:
-            sample = await self._sample(identity, envelope, rows)
-            return Shown(envelope, envelope.meta, sample)
-        results = await self._opened(identity, reference)
-        lifetime = await self._alive(reference)
-        recorded = await metas(self._log, [reference])
+            sample = await self._preview_sample(identity, envelope, rows)
+            return ShownResult(envelope, envelope.meta, sample)
+        results = await self._open_results(identity, reference)
+        lifetime = await self._check_expiry(reference)
+        recorded = await read_metas(self._log, [reference])
         meta = recorded.get(reference.ref_id, envelope.meta)
         preview = await results.preview(reference, rows)
-        is_pinned = await self._pinned(reference)
-        return Shown(envelope, meta, preview, lifetime, is_pinned)
+        is_pinned = await self._is_pinned(reference)
+        return ShownResult(envelope, meta, preview, lifetime, is_pinned)
 
-    async def _sample(self, identity: Identity, envelope: Envelope, rows: int) -> Preview | None:
+    async def _preview_sample(
+        self, identity: Identity, envelope: Envelope, rows: int
+    ) -> Preview | None:
         """A preview of the rows that a failed step kept to show what is wrong, if it kept any."""
         if envelope.error is None:
             return None
-        sample = envelope.error.detail.get(SAMPLE)
+        sample = envelope.error.detail.get(SAMPLE_KEY)
         if not sample:
             return None
         reference = msgspec.convert(sample, Reference)
-        results = await self._opened(identity, reference)
-        await self._alive(reference)
+        results = await self._open_results(identity, reference)
+        await self._check_expiry(reference)
         return await results.preview(reference, rows)
 
     async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
         """Keep the result in spite of its lifetime. Raises `Expired` if it is too late."""
-        reference, places = await self._stored(identity, execution_id, step)
+        reference, places = await self._find_payload_steps(identity, execution_id, step)
         await self._log.pin_results(places)
         try:
-            await self._alive(reference)
+            await self._check_expiry(reference)
         except Expired:
             await self._log.unpin_results(places)
             raise
 
     async def unpin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
-        _, places = await self._stored(identity, execution_id, step)
+        _, places = await self._find_payload_steps(identity, execution_id, step)
         await self._log.unpin_results(places)
 
-    async def _stored(
+    async def _find_payload_steps(
         self, identity: Identity, execution_id: ExecutionId, step: str
-    ) -> tuple[Reference, list[Place]]:
+    ) -> tuple[Reference, list[StepKey]]:
         """The result's reference, and the steps that stored its payloads.
 
         The payloads of a child's or an inherited result belong to steps of another execution.
         """
-        envelope = await self._executions.result(identity, execution_id, step)
-        _unless_failed(envelope, execution_id, step)
+        envelope = await self._executions.get_result(identity, execution_id, step)
+        _check_not_failed(envelope, execution_id, step)
         reference = envelope.reference
         if reference is None:
             raise NotFound(
                 f"step {step} has stored nothing", hint="noetl result show says what it left"
             )
-        parts = await payloads(self._log, reference)
+        parts = await list_payloads(self._log, reference)
         addresses = [parse_uri(part.uri) for part in parts]
         places = list(dict.fromkeys((where.execution_id, where.step) for where in addresses))
         for owner in {owner for owner, _ in places}:
-            await self._access.check(identity, owner)
+            await self._access.check_tenant(identity, owner)
         return reference, places
 
-    async def _alive(self, reference: Reference) -> Lifetime | None:
+    async def _check_expiry(self, reference: Reference) -> Lifetime | None:
         """The result's lifetime. Raises `Expired` if it is over, deleted or not."""
-        parts = await payloads(self._log, reference)
-        return await alive(self._log, {part.ref_id: part.uri for part in parts})
+        parts = await list_payloads(self._log, reference)
+        return await check_not_expired(self._log, {part.ref_id: part.uri for part in parts})
 
-    async def _pinned(self, reference: Reference) -> bool:
+    async def _is_pinned(self, reference: Reference) -> bool:
         where = parse_uri(reference.uri)
         pinned = await self._log.pinned_results([where.execution_id])
         return (where.execution_id, where.step) in pinned
@@ -140,31 +142,31 @@ class ResultService:
         stop: int | None = None,
     ) -> Download:
         """The bytes of the result. Raises `NotFound` if the step failed and left nothing."""
-        envelope = await self._executions.result(identity, execution_id, step)
-        _unless_failed(envelope, execution_id, step)
+        envelope = await self._executions.get_result(identity, execution_id, step)
+        _check_not_failed(envelope, execution_id, step)
         reference = envelope.reference
-        results = await self._opened(identity, reference)
+        results = await self._open_results(identity, reference)
         if reference is not None:
-            await self._alive(reference)
+            await self._check_expiry(reference)
         return await results.download(reference, format, start, stop)
 
-    async def opened(self, identity: Identity, reference: Reference) -> Download:
+    async def open_stored_value(self, identity: Identity, reference: Reference) -> Download:
         """A stored value as JSON.
 
         Older references have no id, only an address: whether they have expired cannot be checked.
         """
-        results = await self._opened(identity, reference)
+        results = await self._open_results(identity, reference)
         if reference.ref_id:
-            await self._alive(reference)
+            await self._check_expiry(reference)
         return await results.download(reference, "json")
 
-    async def _opened(self, identity: Identity, reference: Reference | None) -> Results:
+    async def _open_results(self, identity: Identity, reference: Reference | None) -> Results:
         """The port to stored results, after a check of the caller's access to this reference.
 
         A step's result may belong to another execution: a child, or the one it was inherited from.
         """
         if reference is not None:
-            await self._access.check(identity, parse_uri(reference.uri).execution_id)
+            await self._access.check_tenant(identity, parse_uri(reference.uri).execution_id)
         if self._results is None:
             raise NoStore(
                 "this server has no access to the result store",
@@ -173,7 +175,7 @@ class ResultService:
         return self._results
 
 
-def _unless_failed(envelope: Envelope, execution_id: ExecutionId, step: str) -> None:
+def _check_not_failed(envelope: Envelope, execution_id: ExecutionId, step: str) -> None:
     """Raise `NotFound` if the step failed and left no result."""
     error = envelope.error
     if error is not None and envelope.reference is None:

@@ -14,67 +14,67 @@ from noetl.log.port import Projection
 from noetl.model.ids import ExecutionId
 from noetl.server.shards import OwnedShards
 
-FRESH = 1.0  # seconds for which a confirmation of the shards' owner counts
-KEPT = 2_000  # cached rows, at most
-KEPT_BYTES = 8 * 1024 * 1024  # of all cached states
-LARGEST = 64 * 1024  # bytes of one state; larger rows are not cached
+OWNERSHIP_TTL_S = 1.0  # seconds for which a confirmation of the shards' owner counts
+MAX_CACHED_ROWS = 2_000  # cached rows, at most
+MAX_CACHED_STATE_BYTES = 8 * 1024 * 1024  # of all cached states
+MAX_CACHED_ROW_BYTES = 64 * 1024  # bytes of one state; larger rows are not cached
 
 
-class RowService:
+class RowCache:
     """The cache of projection rows, by execution id."""
 
     def __init__(self, shards: OwnedShards) -> None:
         self._shards = shards
-        self._kept: OrderedDict[ExecutionId, Projection] = OrderedDict()
+        self._cached_rows: OrderedDict[ExecutionId, Projection] = OrderedDict()
         self._bytes = 0
-        shards.on_change.append(self._forget)
+        shards.on_change.append(self._forget_rows)
 
-    def written(self, rows: Iterable[Projection]) -> None:
+    def cache_written(self, rows: Iterable[Projection]) -> None:
         """Cache rows that this server has just written to the store."""
         for row in rows:
             if row.ended_at is not None or self._shards.owns(row.shard):
-                self._keep(row)
+                self._cache_row(row)
 
-    def read(self, row: Projection) -> None:
+    def cache_final(self, row: Projection) -> None:
         """Cache a row read from the store if it is final: another may have been written since."""
         if row.ended_at is not None:
-            self._keep(row)
+            self._cache_row(row)
 
     def get(self, execution_id: ExecutionId) -> Projection | None:
-        row = self._kept.get(execution_id)
+        row = self._cached_rows.get(execution_id)
         if row is None:
             return None
-        if row.ended_at is None and not self._is_ours():
+        if row.ended_at is None and not self._is_ownership_fresh():
             return None
-        self._kept.move_to_end(execution_id)
+        self._cached_rows.move_to_end(execution_id)
         return row
 
-    def _is_ours(self) -> bool:
-        return asyncio.get_running_loop().time() - self._shards.confirmed < FRESH
+    def _is_ownership_fresh(self) -> bool:
+        return asyncio.get_running_loop().time() - self._shards.confirmed_at < OWNERSHIP_TTL_S
 
-    def _keep(self, row: Projection) -> None:
-        before = self._drop(row.execution_id)
+    def _cache_row(self, row: Projection) -> None:
+        before = self._drop_row(row.execution_id)
         if before is not None and before.last_seq > row.last_seq:
             row = before
-        if _size(row) > LARGEST:
+        if _count_state_bytes(row) > MAX_CACHED_ROW_BYTES:
             return
-        self._kept[row.execution_id] = row
-        self._bytes += _size(row)
-        while len(self._kept) > KEPT or self._bytes > KEPT_BYTES:
-            self._drop(next(iter(self._kept)))
+        self._cached_rows[row.execution_id] = row
+        self._bytes += _count_state_bytes(row)
+        while len(self._cached_rows) > MAX_CACHED_ROWS or self._bytes > MAX_CACHED_STATE_BYTES:
+            self._drop_row(next(iter(self._cached_rows)))
 
-    def _drop(self, execution_id: ExecutionId) -> Projection | None:
-        row = self._kept.pop(execution_id, None)
+    def _drop_row(self, execution_id: ExecutionId) -> Projection | None:
+        row = self._cached_rows.pop(execution_id, None)
         if row is not None:
-            self._bytes -= _size(row)
+            self._bytes -= _count_state_bytes(row)
         return row
 
-    def _forget(self, shard: int) -> None:
+    def _forget_rows(self, shard: int) -> None:
         """Drop the rows of a shard that was gained or lost."""
-        outdated = [row.execution_id for row in self._kept.values() if row.shard == shard]
+        outdated = [row.execution_id for row in self._cached_rows.values() if row.shard == shard]
         for execution_id in outdated:
-            self._drop(execution_id)
+            self._drop_row(execution_id)
 
 
-def _size(row: Projection) -> int:
+def _count_state_bytes(row: Projection) -> int:
     return len(row.state or b"")

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from noetl.model.errors import Conflict
 from noetl.model.ids import Tenant
 
-KEY = 32  # bytes
-NONCE = 12  # bytes
+KEY_BYTES = 32  # bytes
+NONCE_BYTES = 12  # bytes
 
 
 class CredentialUnreadable(Conflict):
@@ -29,7 +29,7 @@ class CredentialUnreadable(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SealingKey:
     """An encryption key. Its id identifies it without revealing anything of it."""
 
     secret: bytes = field(repr=False)
@@ -39,7 +39,7 @@ class Key:
         return sha256(b"noetl key\0" + self.secret).hexdigest()[:16]
 
 
-class CredentialKey(NamedTuple):
+class CredentialIdentity(NamedTuple):
     """The identity of a credential, which its encryption authenticates."""
 
     tenant: Tenant
@@ -56,19 +56,19 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True, tag="noetl.credent
 _envelopes = msgspec.msgpack.Decoder(_Envelope)
 
 
-def new_key() -> Key:
-    return Key(os.urandom(KEY))
+def make_sealing_key() -> SealingKey:
+    return SealingKey(os.urandom(KEY_BYTES))
 
 
-def seal(key: Key, place: CredentialKey, plain: bytes) -> bytes:
-    data_key = new_key()
-    wrapped = _encrypt(key, data_key.secret, _about("key", place))
+def seal(key: SealingKey, place: CredentialIdentity, plain: bytes) -> bytes:
+    data_key = make_sealing_key()
+    wrapped = _encrypt(key, data_key.secret, _encode_identity("key", place))
     return msgspec.msgpack.encode(
-        _Envelope(key.id, wrapped, _encrypt(data_key, plain, _about("data", place)))
+        _Envelope(key.id, wrapped, _encrypt(data_key, plain, _encode_identity("data", place)))
     )
 
 
-def sealed_by(sealed: bytes) -> str:
+def read_key_id(sealed: bytes) -> str:
     """The id of the key that opens it; empty if the bytes are no sealed credential."""
     try:
         return _envelopes.decode(sealed).key
@@ -76,11 +76,11 @@ def sealed_by(sealed: bytes) -> str:
         return ""
 
 
-def unseal(key: Key, place: CredentialKey, sealed: bytes) -> bytes:
+def unseal(key: SealingKey, place: CredentialIdentity, sealed: bytes) -> bytes:
     try:
         envelope = _envelopes.decode(sealed)
-        data_key = Key(_decrypt(key, envelope.wrapped, _about("key", place)))
-        return _decrypt(data_key, envelope.data, _about("data", place))
+        data_key = SealingKey(_decrypt(key, envelope.wrapped, _encode_identity("key", place)))
+        return _decrypt(data_key, envelope.data, _encode_identity("data", place))
     except (msgspec.DecodeError, InvalidTag, ValueError) as error:
         raise CredentialUnreadable(
             f"the credential {place.name!r} does not open: its row was changed, or belongs to another credential",
@@ -88,14 +88,14 @@ def unseal(key: Key, place: CredentialKey, sealed: bytes) -> bytes:
         ) from error
 
 
-def _about(part: str, place: CredentialKey) -> bytes:
+def _encode_identity(part: str, place: CredentialIdentity) -> bytes:
     return msgspec.json.encode([part, *place])
 
 
-def _encrypt(key: Key, plain: bytes, about: bytes) -> bytes:
-    nonce = os.urandom(NONCE)
+def _encrypt(key: SealingKey, plain: bytes, about: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
     return nonce + AESGCM(key.secret).encrypt(nonce, plain, about)
 
 
-def _decrypt(key: Key, data: bytes, about: bytes) -> bytes:
-    return AESGCM(key.secret).decrypt(data[:NONCE], data[NONCE:], about)
+def _decrypt(key: SealingKey, data: bytes, about: bytes) -> bytes:
+    return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], about)

@@ -9,13 +9,18 @@ from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.requests import Requests, check_signal
 from noetl.server.services.access import Access
-from noetl.server.services.requests import Asked, Fate, fate, request_key
+from noetl.server.services.requests import (
+    RequestOutcome,
+    RequestStatus,
+    make_request_key,
+    read_request_status,
+)
 
-MOST = 100  # events in one batch, at most
+MAX_BATCH_SIGNALS = 100  # events in one batch, at most
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class OutsideSignal:
     """An event from outside."""
 
     name: str
@@ -23,7 +28,7 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFate:
+class SignalBatchStatus:
     """How many events of a batch are recorded, accepted and refused."""
 
     execution_id: ExecutionId
@@ -34,7 +39,7 @@ class BatchFate:
     refused: int
 
     @property
-    def status(self) -> Fate:
+    def status(self) -> RequestStatus:
         if self.accepted:
             return "accepted"
         if self.recorded == self.count:
@@ -51,48 +56,60 @@ class SignalService:
         self._access = access
 
     async def send(
-        self, identity: Identity, execution_id: ExecutionId, event: Outside, key: str | None = None
-    ) -> Asked:
-        await self._access.check(identity, execution_id)
-        request = request_key(key)
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        event: OutsideSignal,
+        key: str | None = None,
+    ) -> RequestOutcome:
+        await self._access.check_tenant(identity, execution_id)
+        request = make_request_key(key)
         await self._requests.signal(
             execution_id, event.name, request, event.payload, by=identity.name
         )
-        return Asked(execution_id, request, "accepted")
+        return RequestOutcome(execution_id, request, "accepted")
 
     async def send_batch(
         self,
         identity: Identity,
         execution_id: ExecutionId,
-        events: Sequence[Outside],
+        events: Sequence[OutsideSignal],
         key: str | None = None,
-    ) -> Asked:
+    ) -> RequestOutcome:
         """Send these events in order. A repeat with the same key sends only the missing ones."""
-        await self._access.check(identity, execution_id)
+        await self._access.check_tenant(identity, execution_id)
         for number, event in enumerate(events):
             check_signal(event.name, event.payload, f"event {number}")
-        request = request_key(key)
+        request = make_request_key(key)
         for number, event in enumerate(events):
             await self._requests.signal(
-                execution_id, event.name, _part(request, number), event.payload, by=identity.name
+                execution_id,
+                event.name,
+                _make_part_key(request, number),
+                event.payload,
+                by=identity.name,
             )
-        return Asked(execution_id, request, "accepted")
+        return RequestOutcome(execution_id, request, "accepted")
 
-    async def status(self, identity: Identity, execution_id: ExecutionId, request: str) -> Asked:
-        await self._access.check(identity, execution_id)
-        status, seq = await fate(self._log, execution_id, f"signal:{request}", f"signal:{request}")
-        return Asked(execution_id, request, status, seq)
+    async def read_signal_status(
+        self, identity: Identity, execution_id: ExecutionId, request: str
+    ) -> RequestOutcome:
+        await self._access.check_tenant(identity, execution_id)
+        status, seq = await read_request_status(
+            self._log, execution_id, f"signal:{request}", f"signal:{request}"
+        )
+        return RequestOutcome(execution_id, request, status, seq)
 
-    async def batch_status(
+    async def read_batch_status(
         self, identity: Identity, execution_id: ExecutionId, request: str, count: int
-    ) -> BatchFate:
-        await self._access.check(identity, execution_id)
-        keys = [f"signal:{_part(request, number)}" for number in range(count)]
-        fates: list[Fate] = []
+    ) -> SignalBatchStatus:
+        await self._access.check_tenant(identity, execution_id)
+        keys = [f"signal:{_make_part_key(request, number)}" for number in range(count)]
+        fates: list[RequestStatus] = []
         for key in keys:
-            status, _ = await fate(self._log, execution_id, key, key)
+            status, _ = await read_request_status(self._log, execution_id, key, key)
             fates.append(status)
-        return BatchFate(
+        return SignalBatchStatus(
             execution_id,
             request,
             count,
@@ -102,5 +119,5 @@ class SignalService:
         )
 
 
-def _part(request: str, number: int) -> str:
+def _make_part_key(request: str, number: int) -> str:
     return f"{request}/{number}"

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog, ExecutionFilter, Projection, Used
+from noetl.log.port import EventLog, ExecutionFilter, Projection, StorageUsage
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.services.executions import ExecutionService
 
-PAGE = 50  # executions, unless the caller asks for more
-LONGEST = 200
+DEFAULT_USAGE_PAGE = 50  # executions, unless the caller asks for more
+MAX_USAGE_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Usage:
     """The space that the results of one execution take; `pinned` are steps with pinned results."""
 
     row: Projection
-    tiers: tuple[Used, ...]
+    tiers: tuple[StorageUsage, ...]
     pinned: tuple[str, ...]
 
 
@@ -25,23 +25,23 @@ class UsageService:
         self._log = log
         self._executions = executions
 
-    async def of(self, identity: Identity, execution_id: ExecutionId) -> Usage:
+    async def get_usage(self, identity: Identity, execution_id: ExecutionId) -> Usage:
         row = await self._executions.get(identity, execution_id)
-        (usage,) = await self._counted([row])
+        (usage,) = await self._count_usage([row])
         return usage
 
-    async def page(
+    async def list_page(
         self,
         identity: Identity,
         path: str | None = None,
         before: ExecutionId | None = None,
-        limit: int = PAGE,
+        limit: int = DEFAULT_USAGE_PAGE,
     ) -> list[Usage]:
         """The usage of a page of executions, newest first."""
-        rows = await self._executions.page(identity, ExecutionFilter(path=path), before, limit)
-        return await self._counted(rows)
+        rows = await self._executions.list_page(identity, ExecutionFilter(path=path), before, limit)
+        return await self._count_usage(rows)
 
-    async def _counted(self, rows: list[Projection]) -> list[Usage]:
+    async def _count_usage(self, rows: list[Projection]) -> list[Usage]:
         ids = [row.execution_id for row in rows]
         used = await self._log.usage(ids)
         pins = await self._log.pinned_results(ids)

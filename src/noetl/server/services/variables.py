@@ -13,7 +13,7 @@ from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.model.shown import Download
-from noetl.playbook.assignments import LITERAL, is_reference, is_wrapped, linked
+from noetl.playbook.assignments import LITERAL_KEY, is_reference, is_wrapped, read_link
 from noetl.server.services.executions import ExecutionService
 from noetl.server.services.results import ResultService
 
@@ -27,26 +27,26 @@ class VariableService:
         self._executions = executions
         self._results = results
 
-    async def all(
+    async def read_all(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> dict[str, Any]:
         """Every variable. A stored value stays a link if it is large or cannot be read here."""
-        state = await self._executions.state(identity, execution_id, min_seq)
+        state = await self._executions.get_projected_state(identity, execution_id, min_seq)
         if state is None:
             return {}
         left = MAX_LISTED_BYTES
         variables: dict[str, Any] = {}
         for name, value in state.ctx.items():
             reader = _VariableReader(self._results, identity, min(MAX_SHOWN_BYTES, left))
-            variables[name] = await reader.settled(value)
-            left -= reader.taken
+            variables[name] = await reader.resolve_value(value)
+            left -= reader.bytes_read
         return variables
 
-    async def one(
+    async def read_one(
         self, identity: Identity, execution_id: ExecutionId, name: str, min_seq: int | None = None
     ) -> Any | Download:
         """One variable. A stored value is a download of its JSON, of any size."""
-        state = await self._executions.state(identity, execution_id, min_seq)
+        state = await self._executions.get_projected_state(identity, execution_id, min_seq)
         if state is None or name not in state.ctx:
             raise NotFound(
                 f"execution {execution_id} has no variable {name!r}",
@@ -54,9 +54,9 @@ class VariableService:
             )
         value = state.ctx[name]
         if is_reference(value):
-            return await self._results.opened(identity, linked(value))
+            return await self._results.open_stored_value(identity, read_link(value))
         reader = _VariableReader(self._results, identity, MAX_NESTED_BYTES)
-        return await reader.settled(value)
+        return await reader.resolve_value(value)
 
 
 class _VariableReader:
@@ -66,27 +66,27 @@ class _VariableReader:
         self._results = results
         self._identity = identity
         self._limit = limit
-        self.taken = 0
+        self.bytes_read = 0
 
-    async def settled(self, value: Any) -> Any:
+    async def resolve_value(self, value: Any) -> Any:
         """The value with links replaced by their data. A large or unreadable one stays a link."""
         if not isinstance(value, dict):
             return value
         if is_wrapped(value):
-            return value[LITERAL]
+            return value[LITERAL_KEY]
         if not is_reference(value):
-            return {name: await self.settled(part) for name, part in value.items()}
+            return {name: await self.resolve_value(part) for name, part in value.items()}
         try:
-            download = await self._results.opened(self._identity, linked(value))
-            data = await self._read(download)
+            download = await self._results.open_stored_value(self._identity, read_link(value))
+            data = await self._read_bytes(download)
         except (NotFound, Unavailable):
             return value
         if data is None:
             return value
-        self.taken += len(data)
+        self.bytes_read += len(data)
         return msgspec.json.decode(data)
 
-    async def _read(self, download: Download) -> bytes | None:
+    async def _read_bytes(self, download: Download) -> bytes | None:
         """The bytes; None if there are more than the limit."""
         if download.size is not None and download.size > self._limit:
             return None

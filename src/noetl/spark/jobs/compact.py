@@ -19,22 +19,24 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noetl.faults import fault
+from noetl.faults import hit_fault_point
 from noetl.model.errors import Conflict, NoetlError
 from noetl.model.ids import SNOWFLAKE_EPOCH_MS, Micros
 from noetl.spark.jobs.export import finish_export
-from noetl.spark.jobs.lake import LakeStore, claim, sha256_of_file
-from noetl.spark.jobs.rows import EVENTS, by_execution, checksum
-from noetl.spark.jobs.snapshot import snapshot
+from noetl.spark.jobs.lake import LakeStore, claim_lake, hash_file
+from noetl.spark.jobs.rows import EVENT_SCHEMA, compute_checksum, split_by_execution
+from noetl.spark.jobs.snapshot import open_snapshot
 
-COLD = "cold"
-CANDIDATES = 2_000  # the most executions of one file
-FILE = 200_000  # events of one file; its last execution may exceed it
-_ALONE = (1852794997, 9)  # advisory lock: one compaction runs at a time
-_PATIENCE = "2s"  # for a lock that blocks all others; a vacuum that holds it gives way after 1 s
-_TRIES = 3  # for the lock of a partition
+COLD_FOLDER = "cold"
+MAX_FILE_EXECUTIONS = 2_000  # the most executions of one file
+MAX_FILE_EVENTS = 200_000  # events of one file; its last execution may exceed it
+_COMPACTION_LOCK = (1852794997, 9)  # advisory lock: one compaction runs at a time
+_DROP_LOCK_TIMEOUT = (
+    "2s"  # for a lock that blocks all others; a vacuum that holds it gives way after 1 s
+)
+_DROP_TRIES = 3  # for the lock of a partition
 
-_OLD = """
+_OLD_EXECUTIONS = """
 select x.execution_id, e.events from (
     select x.execution_id, x.last_seq from noetl.execution x
     where x.execution_id > %(after)s and x.ended_at < %(before)s and x.status in ('completed', 'failed', 'cancelled')
@@ -44,29 +46,29 @@ select x.execution_id, e.events from (
 where e.last_seq = x.last_seq -- else the projection is behind: next time
 order by x.execution_id
 """
-_REMOVE = """
+_REMOVE_EVENTS = """
 with gone as (
     delete from noetl.event e where e.execution_id = any (%(ids)s)
     returning e.execution_id, e.seq, encode(sha256(convert_to(noetl.event_text(e), 'UTF8')), 'hex') as sum)
 select g.execution_id, count(*), max(g.seq), encode(sha256(convert_to(string_agg(g.sum, '' order by g.seq), 'UTF8')), 'hex')
 from gone g group by g.execution_id
 """
-_FILED = "insert into noetl.cold_file (path, bytes, events, sha256, at) values (%s, %s, %s, %s, now()) returning file_id"
-_BURIED = """
+_RECORD_FILE = "insert into noetl.cold_file (path, bytes, events, sha256, at) values (%s, %s, %s, %s, now()) returning file_id"
+_RECORD_TOMBSTONES = """
 insert into noetl.tombstone (execution_id, file_id, events, last_seq, sha256, at)
 select u.id, %(file)s, u.events, u.last, u.sum, now()
 from unnest(%(ids)s::bigint[], %(events)s::bigint[], %(lasts)s::bigint[], %(sums)s::text[]) u (id, events, last, sum)
 """
 
 
-class NotTheSame(NoetlError):
+class CompactionMismatch(NoetlError):
     """The events in the log are not those of the file. Nothing was removed."""
 
     code = "COMPACTION_REFUSED"
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedEvents:
     """Counts and checksum of an execution's events, in a file or in the log."""
 
     events: int
@@ -75,44 +77,46 @@ class Moved:
 
 
 @dataclass(slots=True)
-class Compacted:
+class CompactionCounts:
     executions: int = 0
     events: int = 0
     files: int = 0
     partitions: int = 0
 
 
-def compact(dsn: str, lake: LakeStore, before: Micros) -> Compacted:
+def compact_log(dsn: str, lake: LakeStore, before: Micros) -> CompactionCounts:
     """Compact the executions that ended before a time. Conflict if another compaction runs."""
-    done = Compacted()
+    done = CompactionCounts()
     with closing(psycopg.connect(dsn, autocommit=True)) as connection:
-        row = connection.execute("select pg_try_advisory_lock(%s, %s)", _ALONE).fetchone()
+        row = connection.execute("select pg_try_advisory_lock(%s, %s)", _COMPACTION_LOCK).fetchone()
         if row != (True,):
             raise Conflict(
                 "another compaction runs", hint="nothing was lost; it does the same work"
             )
-        with snapshot(dsn) as log:
-            claim(lake, log.database())
+        with open_snapshot(dsn) as log:
+            claim_lake(lake, log.read_database_name())
         finish_export(lake)
         _sweep_files(connection, lake)
-        for ids in _old(connection, before):
-            done.events += _move(connection, dsn, lake, ids)
+        for ids in _list_old_executions(connection, before):
+            done.events += _move_executions(connection, dsn, lake, ids)
             done.executions += len(ids)
             done.files += 1
-        done.partitions = _drop(connection, before)
+        done.partitions = _drop_partitions(connection, before)
     return done
 
 
-def _old(connection: "psycopg.Connection[Any]", before: Micros) -> Iterator[list[int]]:
+def _list_old_executions(
+    connection: "psycopg.Connection[Any]", before: Micros
+) -> Iterator[list[int]]:
     """Lists of executions, each for one file, oldest first."""
     after = 0
     while True:
-        limits = {"after": after, "before": before, "limit": CANDIDATES}
-        rows = connection.execute(_OLD, limits).fetchall()
+        limits = {"after": after, "before": before, "limit": MAX_FILE_EXECUTIONS}
+        rows = connection.execute(_OLD_EXECUTIONS, limits).fetchall()
         if not rows:
             return
         ids: list[int] = []
-        events_left = FILE
+        events_left = MAX_FILE_EVENTS
         for execution_id, events in rows:
             if events_left <= 0:
                 break
@@ -125,7 +129,7 @@ def _old(connection: "psycopg.Connection[Any]", before: Micros) -> Iterator[list
 # ---- one file ------------------------------------------------------------------------------------------------------------
 
 
-def _move(
+def _move_executions(
     connection: "psycopg.Connection[Any]",
     dsn: str,
     lake: LakeStore,
@@ -134,19 +138,19 @@ def _move(
     """Move the events of these executions to one file. Returns their number."""
     with lake.open_workspace() as work:
         file = work.folder / "events.parquet"
-        _write(dsn, ids, file)
-        digest, size = sha256_of_file(file), file.stat().st_size
-        path = f"{COLD}/{ids[0]}-{ids[-1]}-{digest[:12]}.parquet"
+        _write_events(dsn, ids, file)
+        digest, size = hash_file(file), file.stat().st_size
+        path = f"{COLD_FOLDER}/{ids[0]}-{ids[-1]}-{digest[:12]}.parquet"
         lake.upload(file, path)
-        stored = moved(lake.copy_here(path, work.folder))
-    fault("compact.written")
+        stored = summarize_file(lake.copy_here(path, work.folder))
+    hit_fault_point("compact.written")
     summaries = stored.values()
     events = sum(summary.events for summary in summaries)
     with connection.transaction():
-        rows = connection.execute(_REMOVE, {"ids": ids})
-        removed = {execution_id: Moved(*summary) for execution_id, *summary in rows}
-        _check(stored, removed)
-        row = connection.execute(_FILED, (path, size, events, digest)).fetchone()
+        rows = connection.execute(_REMOVE_EVENTS, {"ids": ids})
+        removed = {execution_id: MovedEvents(*summary) for execution_id, *summary in rows}
+        _check_same_events(stored, removed)
+        row = connection.execute(_RECORD_FILE, (path, size, events, digest)).fetchone()
         tombstones = {
             "file": None if row is None else row[0],
             "ids": list(stored),
@@ -154,38 +158,41 @@ def _move(
             "lasts": [summary.last_seq for summary in summaries],
             "sums": [summary.sha256 for summary in summaries],
         }
-        connection.execute(_BURIED, tombstones)
-        fault("compact.removed")
-    fault("compact.committed")
+        connection.execute(_RECORD_TOMBSTONES, tombstones)
+        hit_fault_point("compact.removed")
+    hit_fault_point("compact.committed")
     return events
 
 
-def _write(dsn: str, ids: list[int], file: Path) -> None:
+def _write_events(dsn: str, ids: list[int], file: Path) -> None:
     listed = ", ".join(map(str, ids))
-    with snapshot(dsn) as log, pq.ParquetWriter(file, EVENTS, compression="zstd") as writer:
-        for batch in log.events(f"execution_id = any (array[{listed}]::bigint[])"):
+    with (
+        open_snapshot(dsn) as log,
+        pq.ParquetWriter(file, EVENT_SCHEMA, compression="zstd") as writer,
+    ):
+        for batch in log.read_events(f"execution_id = any (array[{listed}]::bigint[])"):
             writer.write_batch(batch)
 
 
-def moved(file: Path) -> dict[int, Moved]:
+def summarize_file(file: Path) -> dict[int, MovedEvents]:
     """The summary of each execution's events in a file."""
     found = {}
-    for table in by_execution(pq.ParquetFile(file).iter_batches()):
-        found[table.column("execution_id")[0].as_py()] = _summed(table)
+    for table in split_by_execution(pq.ParquetFile(file).iter_batches()):
+        found[table.column("execution_id")[0].as_py()] = _summarize_events(table)
     return found
 
 
-def _summed(table: pa.Table) -> Moved:
+def _summarize_events(table: pa.Table) -> MovedEvents:
     last_seq = max(table.column("seq").to_pylist())
-    return Moved(table.num_rows, last_seq, checksum(table))
+    return MovedEvents(table.num_rows, last_seq, compute_checksum(table))
 
 
-def _check(stored: dict[int, Moved], removed: dict[int, Moved]) -> None:
+def _check_same_events(stored: dict[int, MovedEvents], removed: dict[int, MovedEvents]) -> None:
     """NotTheSame if the removed events are not those of the file."""
     for execution_id in sorted(stored.keys() | removed.keys()):
         in_file, in_log = stored.get(execution_id), removed.get(execution_id)
         if in_file != in_log:
-            raise NotTheSame(
+            raise CompactionMismatch(
                 f"execution {execution_id}: the file holds {in_file}, the log {in_log}",
                 hint="nothing was removed; noetl verify says whether the log is sound",
             )
@@ -197,7 +204,7 @@ def _sweep_files(connection: "psycopg.Connection[Any]", lake: LakeStore) -> None
     Conflict if recorded files are not in this lake: history would then be in two places.
     """
     known = {path for (path,) in connection.execute("select path from noetl.cold_file")}
-    existing = set(lake.list_files(f"{COLD}/"))
+    existing = set(lake.list_files(f"{COLD_FOLDER}/"))
     missing = sorted(known - existing)
     if missing:
         raise Conflict(
@@ -211,7 +218,7 @@ def _sweep_files(connection: "psycopg.Connection[Any]", lake: LakeStore) -> None
 # ---- partitions ------------------------------------------------------------------------------------------------------------
 
 
-def _drop(connection: "psycopg.Connection[Any]", before: Micros) -> int:
+def _drop_partitions(connection: "psycopg.Connection[Any]", before: Micros) -> int:
     """Drop the partitions that stay empty. Returns how many.
 
     A partition that is in use stays until the next run, so that nobody waits for its lock.
@@ -220,25 +227,25 @@ def _drop(connection: "psycopg.Connection[Any]", before: Micros) -> int:
     query = "select name from noetl.buried_partitions(%s)"
     rows = connection.execute(query, (first,)).fetchall()
     names = [name for (name,) in rows]
-    empty = [name for name in names if not _holds(connection, name)]
+    empty = [name for name in names if not _partition_has_rows(connection, name)]
     dropped = 0
     for name in empty:
-        if any(_dropped(connection, name, first) for _ in range(_TRIES)):
+        if any(_drop_partition(connection, name, first) for _ in range(_DROP_TRIES)):
             dropped += 1
     return dropped
 
 
-def _holds(connection: "psycopg.Connection[Any]", name: str) -> bool:
+def _partition_has_rows(connection: "psycopg.Connection[Any]", name: str) -> bool:
     """Whether a partition has rows. It may take a while, because dead rows are scanned."""
     return connection.execute(f'select exists (select from noetl."{name}")').fetchone() == (True,)
 
 
-def _dropped(connection: "psycopg.Connection[Any]", name: str, first: int) -> bool:
+def _drop_partition(connection: "psycopg.Connection[Any]", name: str, first: int) -> bool:
     """Drop an empty partition. False if its lock is not free, or it is not buried any more: an
     execution with an id that old has begun since."""
     try:
         with connection.transaction():
-            connection.execute(f"set local lock_timeout = '{_PATIENCE}'")
+            connection.execute(f"set local lock_timeout = '{_DROP_LOCK_TIMEOUT}'")
             connection.execute("lock table noetl.event in access exclusive mode")
             still = "select exists (select from noetl.buried_partitions(%s) p where p.name = %s)"
             row = connection.execute(still, (first, name)).fetchone()
@@ -248,5 +255,5 @@ def _dropped(connection: "psycopg.Connection[Any]", name: str, first: int) -> bo
             connection.execute(f'drop table noetl."{name}"')
     except psycopg.errors.LockNotAvailable:
         return False
-    fault("compact.dropped")
+    hit_fault_point("compact.dropped")
     return True

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noetl.engine.fold import evolve
-from noetl.engine.state import empty
-from noetl.engine.summary import broken, summary
+from noetl.engine.state import make_empty_execution
+from noetl.engine.summary import summarise_broken, summarise_execution
 from noetl.model.ids import DEFAULT_TENANT
-from noetl.spark.jobs.rows import decoded
+from noetl.spark.jobs.rows import decode_events
 
 PROJECTIONS = pa.schema(
     [
@@ -34,7 +34,7 @@ PROJECTIONS = pa.schema(
 FIELDS = tuple(name for name in PROJECTIONS.names if name != "execution_id")
 
 
-def fold(events: pa.Table, unreadable: dict[str, str]) -> pa.Table:
+def fold_execution(events: pa.Table, unreadable: dict[str, str]) -> pa.Table:
     """The projection row of one execution. `unreadable` maps the content hash of a playbook to the
     reason why it cannot be read any more."""
     execution_id = events.column("execution_id")[0].as_py()
@@ -44,27 +44,30 @@ def fold(events: pa.Table, unreadable: dict[str, str]) -> pa.Table:
         "tenant": events.column("tenant")[0].as_py(),
         "last_seq": pc.max(events.column("seq")).as_py(),
     }
-    row |= _folded(events, execution_id, unreadable)
+    row |= _fold_events(events, execution_id, unreadable)
     return pa.Table.from_pylist([row], PROJECTIONS)
 
 
-def _folded(
+def _fold_events(
     events: pa.Table,
     execution_id: int,
     unreadable: dict[str, str],
 ) -> dict[str, Any]:
-    state = empty(str(execution_id))
+    state = make_empty_execution(str(execution_id))
     try:
-        for event in decoded(events):
+        for event in decode_events(events):
             state = evolve(state, event)
     except Exception as error:  # every error becomes the status of the execution
-        return {"tenant": DEFAULT_TENANT, **broken(state, f"{type(error).__name__}: {error}")}
+        return {
+            "tenant": DEFAULT_TENANT,
+            **summarise_broken(state, f"{type(error).__name__}: {error}"),
+        }
     if state.playbook in unreadable:
-        return {"tenant": DEFAULT_TENANT, **broken(state, unreadable[state.playbook])}
-    row = summary(state)
-    parent, retry_of = _number(row["parent"]), _number(row["retry_of"])
+        return {"tenant": DEFAULT_TENANT, **summarise_broken(state, unreadable[state.playbook])}
+    row = summarise_execution(state)
+    parent, retry_of = _parse_id(row["parent"]), _parse_id(row["retry_of"])
     return {**row, "parent": parent, "retry_of": retry_of}
 
 
-def _number(execution_id: str | None) -> int | None:
+def _parse_id(execution_id: str | None) -> int | None:
     return None if execution_id is None else int(execution_id)

@@ -20,8 +20,8 @@ from typing import BinaryIO, Protocol
 
 from noetl.model.errors import Conflict
 
-STAGING = "_staging"
-OWNER = "_owner"
+STAGING_FOLDER = "_staging"
+OWNER_FILE = "_owner"
 BUFFER_BYTES = 1 << 20
 
 
@@ -92,25 +92,25 @@ class LakeStore(Protocol):
         ...
 
 
-def claim(lake: LakeStore, owner: str) -> None:
+def claim_lake(lake: LakeStore, owner: str) -> None:
     """Record the database as the owner of the lake. Conflict if another database owns it."""
-    if lake.put_if_absent(OWNER, owner.encode()):
+    if lake.put_if_absent(OWNER_FILE, owner.encode()):
         return
-    found = lake.read_file(OWNER).decode()
+    found = lake.read_file(OWNER_FILE).decode()
     if found != owner:
         raise Conflict(
             f"the lake {lake.name} belongs to another database ({found}, not {owner})",
-            hint=f"give every database a lake of its own; after a restore from a dump, remove {OWNER} in {lake.name}",
+            hint=f"give every database a lake of its own; after a restore from a dump, remove {OWNER_FILE} in {lake.name}",
         )
 
 
-def sha256_of(file: BinaryIO) -> str:
+def hash_stream(file: BinaryIO) -> str:
     digest = sha256()
     while data := file.read(BUFFER_BYTES):
         digest.update(data)
     return digest.hexdigest()
 
 
-def sha256_of_file(path: Path) -> str:
+def hash_file(path: Path) -> str:
     with path.open("rb") as file:
-        return sha256_of(file)
+        return hash_stream(file)

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from noetl.model.errors import StoreUnavailable
 from noetl.spark import folders
-from noetl.spark.jobs.lake import STAGING, Workspace
+from noetl.spark.jobs.lake import STAGING_FOLDER, Workspace
 
 
 class DirectoryLake:
@@ -60,12 +60,12 @@ class DirectoryLake:
                 os.link(part.name, final)
             except FileExistsError:
                 return False
-        _sync(final.parent)
+        _sync_to_disk(final.parent)
         return True
 
     def upload(self, file: Path, path: str) -> None:
-        _sync(file)
-        self._rename(file, self._root / path)
+        _sync_to_disk(file)
+        self._rename_durably(file, self._root / path)
 
     def delete(self, path: str) -> None:
         (self._root / path).unlink(missing_ok=True)
@@ -73,8 +73,8 @@ class DirectoryLake:
     @contextmanager
     def open_workspace(self, manifest: int = 0) -> Iterator[Workspace]:
         """After a failure the folder stays, because a manifest may name it already."""
-        (self._root / STAGING).mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=self._root / STAGING, prefix=""))
+        (self._root / STAGING_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=self._root / STAGING_FOLDER, prefix=""))
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -86,14 +86,14 @@ class DirectoryLake:
     def stage(self, workspace: Workspace, paths: Iterable[str]) -> None:
         """They are in `_staging` already."""
         for path in paths:
-            _sync(workspace.folder / path)
+            _sync_to_disk(workspace.folder / path)
 
     def publish(self, staging: str, path: str, final: str) -> None:
         if not (self._root / final).exists():
-            self._rename(self._root / STAGING / staging / path, self._root / final)
+            self._rename_durably(self._root / STAGING_FOLDER / staging / path, self._root / final)
 
     def sweep_staging(self, last: int) -> None:
-        folders.sweep(self._root / STAGING, age=None)
+        folders.sweep_folders(self._root / STAGING_FOLDER, age=None)
 
     async def find_unreadable(self, paths: list[str]) -> list[str]:
         def list_unreadable() -> list[str]:
@@ -101,17 +101,17 @@ class DirectoryLake:
 
         return await asyncio.to_thread(list_unreadable)
 
-    def _rename(self, file: Path, final: Path) -> None:
+    def _rename_durably(self, file: Path, final: Path) -> None:
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
             file.rename(final)
         except FileNotFoundError:
             if not final.exists():
                 raise
-        _sync(final.parent)
+        _sync_to_disk(final.parent)
 
 
-def _sync(path: Path) -> None:
+def _sync_to_disk(path: Path) -> None:
     """Sync the bytes of a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

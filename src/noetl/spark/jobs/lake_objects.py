@@ -22,8 +22,8 @@ from obstore import exceptions
 from obstore.store import ObjectStore
 
 from noetl.model.errors import InvalidInput, StoreUnavailable
-from noetl.results.objects import AT_ONCE, refused, said
-from noetl.spark.jobs.lake import STAGING, Workspace
+from noetl.results.objects import MAX_REQUEST_BYTES, describe_store_error, is_refused
+from noetl.spark.jobs.lake import STAGING_FOLDER, Workspace
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -50,38 +50,38 @@ class ObjectLake:
 
     def list_files(self, prefix: str) -> list[str]:
         paths: list[str] = []
-        with self._translated(prefix):
+        with self._translate_store_errors(prefix):
             for page in self._store.list(prefix):
                 paths += [found["path"] for found in page]
         return sorted(paths)
 
     def read_file(self, path: str) -> bytes:
-        with self._translated(path):
+        with self._translate_store_errors(path):
             return self._store.get(path).bytes().to_bytes()
 
     def open_file(self, path: str) -> BinaryIO:
-        with self._translated(path):
+        with self._translate_store_errors(path):
             size = self._store.head(path)["size"]
         return io.BufferedReader(_ObjectFile(self, path, size), READ_BYTES)
 
     def read_range(self, path: str, start: int, length: int) -> bytes:
-        with self._translated(path):
+        with self._translate_store_errors(path):
             return self._store.get_range(path, start=start, length=length).to_bytes()
 
     def copy_here(self, path: str, work: Path) -> Path:
         here = work / "lake" / path
         here.parent.mkdir(parents=True, exist_ok=True)
-        with self._translated(path):
+        with self._translate_store_errors(path):
             found = self._store.get(path)
             _require_room(work, found.meta["size"], f"{self._name}/{path}")
             with here.open("wb") as file:
-                for part in found.stream(min_chunk_size=AT_ONCE):
+                for part in found.stream(min_chunk_size=MAX_REQUEST_BYTES):
                     file.write(part)
         return here
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """A put that is repeated after a lost answer finds its own object: that is a success."""
-        with self._translated(path):
+        with self._translate_store_errors(path):
             try:
                 self._store.put(path, data, mode="create")
             except exceptions.AlreadyExistsError:
@@ -89,11 +89,13 @@ class ObjectLake:
         return True
 
     def upload(self, file: Path, path: str) -> None:
-        with self._translated(path):
-            self._store.put(path, file, chunk_size=AT_ONCE, max_concurrency=UPLOADS_AT_ONCE)
+        with self._translate_store_errors(path):
+            self._store.put(
+                path, file, chunk_size=MAX_REQUEST_BYTES, max_concurrency=UPLOADS_AT_ONCE
+            )
 
     def delete(self, path: str) -> None:
-        with self._translated(path):
+        with self._translate_store_errors(path):
             try:
                 self._store.delete(path)
             except FileNotFoundError:
@@ -106,23 +108,23 @@ class ObjectLake:
 
     def stage(self, workspace: Workspace, paths: Iterable[str]) -> None:
         for path in paths:
-            self.upload(workspace.folder / path, f"{STAGING}/{workspace.name}/{path}")
+            self.upload(workspace.folder / path, f"{STAGING_FOLDER}/{workspace.name}/{path}")
 
     def publish(self, staging: str, path: str, final: str) -> None:
-        staged = f"{STAGING}/{staging}/{path}"
-        if self._exists(final):
+        staged = f"{STAGING_FOLDER}/{staging}/{path}"
+        if self._object_exists(final):
             return
-        with self._translated(staged):
+        with self._translate_store_errors(staged):
             try:
-                self._copy(staged, final)
+                self._copy_object(staged, final)
             except FileNotFoundError:
-                if not self._exists(final):
+                if not self._object_exists(final):
                     raise
         self.delete(staged)
 
     def sweep_staging(self, last: int) -> None:
-        for path in self.list_files(f"{STAGING}/"):
-            if _manifest_of(path) <= last:
+        for path in self.list_files(f"{STAGING_FOLDER}/"):
+            if _parse_manifest_number(path) <= last:
                 self.delete(path)
 
     async def find_unreadable(self, paths: list[str]) -> list[str]:
@@ -132,22 +134,22 @@ class ObjectLake:
             return []
         folder = paths[0].rpartition("/")[0] + "/"
         existing: set[str] = set()
-        with self._translated(folder):
+        with self._translate_store_errors(folder):
             async for page in self._store.list(folder):
                 existing.update(found["path"] for found in page)
             if paths[0] in existing:
                 await self._store.head_async(paths[0])
         return [path for path in paths if path not in existing]
 
-    def _exists(self, path: str) -> bool:
-        with self._translated(path):
+    def _object_exists(self, path: str) -> bool:
+        with self._translate_store_errors(path):
             try:
                 self._store.head(path)
             except FileNotFoundError:
                 return False
         return True
 
-    def _copy(self, staged: str, final: str) -> None:
+    def _copy_object(self, staged: str, final: str) -> None:
         if self._store.head(staged)["size"] <= MAX_COPY_BYTES:
             self._store.copy(staged, final)
             return
@@ -155,28 +157,28 @@ class ObjectLake:
             self.upload(self.copy_here(staged, Path(folder)), final)
 
     @contextmanager
-    def _translated(self, path: str) -> Iterator[None]:
+    def _translate_store_errors(self, path: str) -> Iterator[None]:
         """Translate errors of the library to ours."""
         try:
             yield
         except FileNotFoundError as error:
-            if refused(error):
-                raise self._refusal(error) from error
+            if is_refused(error):
+                raise self._make_refusal(error) from error
             raise StoreUnavailable(
                 f"{self._name}/{path} cannot be read: it is not there",
                 hint="is the lake where it was? See docs/jobs.md",
             ) from error
         except (exceptions.BaseError, OSError) as error:
-            if refused(error):
-                raise self._refusal(error) from error
+            if is_refused(error):
+                raise self._make_refusal(error) from error
             raise StoreUnavailable(
-                f"{self._name}/{path} cannot be read or written: {said(error)}",
+                f"{self._name}/{path} cannot be read or written: {describe_store_error(error)}",
                 hint="is the object store running and reachable? See docs/jobs.md",
             ) from error
 
-    def _refusal(self, error: Exception) -> InvalidInput:
+    def _make_refusal(self, error: Exception) -> InvalidInput:
         return InvalidInput(
-            f"{self._name} refuses: {said(error)}",
+            f"{self._name} refuses: {describe_store_error(error)}",
             hint="look at NOETL_STORAGE_* and at the rights of its key; the bucket is not made by NoETL",
         )
 
@@ -220,7 +222,7 @@ class _ObjectFile(io.RawIOBase):
         return length
 
 
-def _manifest_of(path: str) -> int:
+def _parse_manifest_number(path: str) -> int:
     """The number that a staging folder's name begins with."""
     name = path.split("/")[1]
     return int(name.partition("-")[0])

@@ -12,19 +12,19 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noetl.model.ids import derive
-from noetl.spark.jobs.rows import by_execution
+from noetl.model.ids import derive_id
+from noetl.spark.jobs.rows import split_by_execution
 
-Each = Callable[[pa.Table], pa.Table]
-TOGETHER = 1_000  # small tables that become one batch
+ExecutionFunction = Callable[[pa.Table], pa.Table]
+MAX_BATCH_TABLES = 1_000  # small tables that become one batch
 # Loggers of PySpark that repeat the errors that it raises.
-SAID_TWICE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+DUPLICATE_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
-class Runs(Protocol):
-    def each(
+class ExecutionMap(Protocol):
+    def map_executions(
         self,
-        function: Each,
+        function: ExecutionFunction,
         schema: pa.Schema,
         files: list[Path],
         work: Path,
@@ -34,39 +34,39 @@ class Runs(Protocol):
         ...
 
 
-class InProcess:
-    def each(
+class LocalExecutionMap:
+    def map_executions(
         self,
-        function: Each,
+        function: ExecutionFunction,
         schema: pa.Schema,
         files: list[Path],
         work: Path,
     ) -> Iterator[pa.Table]:
         for file in files:
-            yield from applied(function, str(file))
+            yield from apply_to_file(function, str(file))
 
 
-def applied(function: Each, file: str) -> Iterator[pa.Table]:
+def apply_to_file(function: ExecutionFunction, file: str) -> Iterator[pa.Table]:
     """Apply the function to the executions of a file. Small results are combined."""
     results: list[pa.Table] = []
-    for events in by_execution(pq.ParquetFile(file).iter_batches()):
+    for events in split_by_execution(pq.ParquetFile(file).iter_batches()):
         results.append(function(events))
-        if len(results) == TOGETHER:
+        if len(results) == MAX_BATCH_TABLES:
             yield pa.concat_tables(results)
             results = []
     if results:
         yield pa.concat_tables(results)
 
 
-class OnSpark:
+class SparkExecutionMap:
     """Runs the function on a Spark Connect server, which sees the files by the same paths."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def each(
+    def map_executions(
         self,
-        function: Each,
+        function: ExecutionFunction,
         schema: pa.Schema,
         files: list[Path],
         work: Path,
@@ -78,12 +78,12 @@ class OnSpark:
         def apply_to_files(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
-                    for table in applied(function, names[number]):
+                    for table in apply_to_file(function, names[number]):
                         yield from table.combine_chunks().to_batches()
 
         if not files:
             return
-        spark = session(self._url, work)
+        spark = open_job_session(self._url, work)
         try:
             tasks = spark.range(0, len(names), 1, len(names))
             results = tasks.mapInArrow(apply_to_files, from_arrow_schema(schema))
@@ -91,20 +91,20 @@ class OnSpark:
         finally:
             spark.stop()
         for file in sorted((work / "made").glob("*.parquet")):
-            for batch in pq.ParquetFile(file).iter_batches(TOGETHER):
+            for batch in pq.ParquetFile(file).iter_batches(MAX_BATCH_TABLES):
                 yield pa.Table.from_batches([batch]).cast(schema)
 
 
-def session(url: str, work: Path) -> Any:
+def open_job_session(url: str, work: Path) -> Any:
     """The Spark session of one job. Its id is computed from the job's unique folder."""
     from pyspark.logger import PySparkLogger
 
-    from noetl.spark.child import AFAR, connect
+    from noetl.spark.child import REMOTE_SESSION_CONF, open_session
 
-    for name in SAID_TWICE:
+    for name in DUPLICATE_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
-    session_id = UUID(derive("job", str(work)))
-    spark = connect({"url": url, "ours": False}, str(session_id))
-    for name, value in AFAR.items():  # days are days of UTC, wherever the server is
+    session_id = UUID(derive_id("job", str(work)))
+    spark = open_session({"url": url, "ours": False}, str(session_id))
+    for name, value in REMOTE_SESSION_CONF.items():  # days are days of UTC, wherever the server is
         spark.conf.set(name, value)
     return spark

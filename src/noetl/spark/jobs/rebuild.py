@@ -17,14 +17,14 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from noetl.spark.jobs.folding import FIELDS, fold
+from noetl.spark.jobs.folding import FIELDS, fold_execution
 from noetl.spark.jobs.folding import PROJECTIONS as SCHEMA
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import Runs
-from noetl.spark.jobs.snapshot import LogSnapshot, snapshot
-from noetl.spark.jobs.staged import PROJECTED, staged, staged_one
+from noetl.spark.jobs.places import ExecutionMap
+from noetl.spark.jobs.snapshot import LogSnapshot, open_snapshot
+from noetl.spark.jobs.staged import PROJECTED_CONDITION, stage_events, stage_execution
 
-STORED = f"select {', '.join(SCHEMA.names)} from noetl.execution"
+STORED_ROWS_QUERY = f"select {', '.join(SCHEMA.names)} from noetl.execution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,54 +45,57 @@ class RebuildJob:
 
     dsn: str
     lake: LakeStore
-    runs: Runs
+    execution_map: ExecutionMap
     unreadable: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
+class RebuildCounts:
     executions: int
     written: int
 
 
-def verify(job: RebuildJob, execution_id: int | None = None) -> Iterator[RowDifference]:
+def verify_rows(job: RebuildJob, execution_id: int | None = None) -> Iterator[RowDifference]:
     """The differences between the rows and the folds, of one execution or of all."""
-    with tempfile.TemporaryDirectory(prefix="noetl-verify-") as folder, snapshot(job.dsn) as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="noetl-verify-") as folder,
+        open_snapshot(job.dsn) as log,
+    ):
         work = Path(folder)
         if execution_id is None:
-            files = staged(log, job.lake, work, where=PROJECTED)
+            files = stage_events(log, job.lake, work, where=PROJECTED_CONDITION)
         else:
-            files = staged_one(log, job.lake, work, execution_id, where=PROJECTED)
-        checkpoints = _checkpoints(log)
-        function = partial(fold, unreadable=job.unreadable)
-        for folded in job.runs.each(function, SCHEMA, files, work):
-            yield from compare(folded, _stored(log, folded), checkpoints)
-        yield from _baseless(log, execution_id)
+            files = stage_execution(log, job.lake, work, execution_id, where=PROJECTED_CONDITION)
+        checkpoints = _read_checkpoints(log)
+        function = partial(fold_execution, unreadable=job.unreadable)
+        for folded in job.execution_map.map_executions(function, SCHEMA, files, work):
+            yield from compare_rows(folded, _read_stored_rows(log, folded), checkpoints)
+        yield from _find_rows_without_events(log, execution_id)
 
 
-def rebuild(job: RebuildJob) -> Rebuilt:
+def rebuild_rows(job: RebuildJob) -> RebuildCounts:
     """Replace the rows that differ from their folds."""
     executions = written = 0
-    function = partial(fold, unreadable=job.unreadable)
+    function = partial(fold_execution, unreadable=job.unreadable)
     with (
         tempfile.TemporaryDirectory(prefix="noetl-rebuild-") as folder,
-        snapshot(job.dsn) as log,
+        open_snapshot(job.dsn) as log,
         closing(psycopg.connect(job.dsn)) as connection,
     ):
-        files = staged(log, job.lake, Path(folder))
-        for folded in job.runs.each(function, SCHEMA, files, Path(folder)):
-            found = compare(folded, _stored(log, folded), {})
+        files = stage_events(log, job.lake, Path(folder))
+        for folded in job.execution_map.map_executions(function, SCHEMA, files, Path(folder)):
+            found = compare_rows(folded, _read_stored_rows(log, folded), {})
             wrong = {int(difference.execution_id) for difference in found}
             rows = [row for row in folded.to_pylist() if row["execution_id"] in wrong]
             executions += folded.num_rows
-            written += _write(connection, rows)
-    return Rebuilt(executions, written)
+            written += _write_rows(connection, rows)
+    return RebuildCounts(executions, written)
 
 
 # ---- the pure part ---------------------------------------------------------------------------------------------------------
 
 
-def compare(
+def compare_rows(
     folded: pa.Table,
     stored: Iterable[dict[str, Any]],
     checkpoints: dict[int, int],
@@ -103,46 +106,48 @@ def compare(
     for row in folded.to_pylist():
         stored_row = known.get(row["execution_id"])
         if stored_row is not None:
-            yield from differences(stored_row, row)
+            yield from list_differences(stored_row, row)
         elif row["last_seq"] <= checkpoints.get(row["shard"], row["last_seq"]):
             yield RowDifference(str(row["execution_id"]), None, None, row["status"])
 
 
-def differences(stored: dict[str, Any], folded: dict[str, Any]) -> Iterator[RowDifference]:
+def list_differences(stored: dict[str, Any], folded: dict[str, Any]) -> Iterator[RowDifference]:
     for field in FIELDS:
         if stored[field] != folded[field]:
             yield RowDifference(
                 str(folded["execution_id"]),
                 field,
-                _shown(stored[field]),
-                _shown(folded[field]),
+                _show_field(stored[field]),
+                _show_field(folded[field]),
             )
 
 
-def _shown(value: Any) -> Any:
+def _show_field(value: Any) -> Any:
     return f"{len(value)} bytes" if isinstance(value, bytes) else value
 
 
 # ---- the database ----------------------------------------------------------------------------------------------------------
 
 
-def _stored(log: LogSnapshot, folded: pa.Table) -> list[dict[str, Any]]:
+def _read_stored_rows(log: LogSnapshot, folded: pa.Table) -> list[dict[str, Any]]:
     ids = ", ".join(map(str, folded.column("execution_id").to_pylist()))
-    return log.rows(f"{STORED} where execution_id in ({ids})")
+    return log.query_rows(f"{STORED_ROWS_QUERY} where execution_id in ({ids})")
 
 
-def _checkpoints(log: LogSnapshot) -> dict[int, int]:
+def _read_checkpoints(log: LogSnapshot) -> dict[int, int]:
     """The checkpoint of every shard; 0 if nothing of it is projected."""
-    checkpoints = dict.fromkeys(log.last(), 0)
-    for row in log.rows("select shard_id, seq from noetl.checkpoint"):
+    checkpoints = dict.fromkeys(log.read_last_seqs(), 0)
+    for row in log.query_rows("select shard_id, seq from noetl.checkpoint"):
         checkpoints[row["shard_id"]] = row["seq"]
     return checkpoints
 
 
-def _baseless(log: LogSnapshot, execution_id: int | None) -> Iterator[RowDifference]:
+def _find_rows_without_events(
+    log: LogSnapshot, execution_id: int | None
+) -> Iterator[RowDifference]:
     """Rows without any event."""
     condition = "true" if execution_id is None else f"x.execution_id = {execution_id}"
-    for row in log.rows(
+    for row in log.query_rows(
         f"select x.execution_id, x.status from noetl.execution x where {condition}"
         " and not exists (select from noetl.event e where e.execution_id = x.execution_id)"
         " and not exists (select from noetl.tombstone t where t.execution_id = x.execution_id) order by 1"
@@ -159,7 +164,7 @@ _UPSERT = (
 )
 
 
-def _write(connection: "psycopg.Connection[Any]", rows: list[dict[str, Any]]) -> int:
+def _write_rows(connection: "psycopg.Connection[Any]", rows: list[dict[str, Any]]) -> int:
     with connection.transaction(), connection.cursor() as cursor:
         for row in rows:
             cursor.execute(_UPSERT, row)

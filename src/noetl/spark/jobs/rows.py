@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from noetl.log.writes import join
+from noetl.log.writes import join_event
 from noetl.model.events import Event
 
-MOMENT = pa.timestamp("us", "UTC")
-EVENTS = pa.schema(
+MOMENT_TYPE = pa.timestamp("us", "UTC")
+EVENT_SCHEMA = pa.schema(
     [
         pa.field("shard", pa.int16(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),
@@ -27,40 +27,40 @@ EVENTS = pa.schema(
         ("result", pa.string()),
         pa.field("meta", pa.string(), nullable=False),
         pa.field("dedup_key", pa.string(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
+        pa.field("at", MOMENT_TYPE, nullable=False),
     ]
 )
-COLUMNS = (
+EVENT_COLUMNS = (
     "shard, seq, epoch, tenant, execution_id, event_type, step, command_id, attempt, status, result::text as result, "
     "meta::text as meta, dedup_key, at"
 )
 _UNIT, _NOTHING = "\x1f", "\x1e"
 
 
-def typed(batch: pa.RecordBatch) -> pa.RecordBatch:
+def cast_events(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Cast rows of the database to the schema of event rows."""
-    pairs = zip(batch.columns, EVENTS, strict=True)
+    pairs = zip(batch.columns, EVENT_SCHEMA, strict=True)
     columns = [column.cast(field.type) for column, field in pairs]
-    return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
+    return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
 
 
-def decoded(table: pa.Table) -> Iterator[Event]:
+def decode_events(table: pa.Table) -> Iterator[Event]:
     """The events of the rows, in the order of the log."""
-    ordered = _ordered(table)
+    ordered = _sort_by_seq(table)
     metas = ordered.column("meta").to_pylist()
     results = ordered.column("result").to_pylist()
     for meta, result in zip(metas, results, strict=True):
-        yield join(meta, result)
+        yield join_event(meta, result)
 
 
-def _ordered(table: pa.Table) -> pa.Table:
+def _sort_by_seq(table: pa.Table) -> pa.Table:
     """The rows by seq. Most tables are sorted already, and checking that is cheaper than sorting."""
     seq = table.column("seq").to_numpy()
     is_sorted = (seq[1:] > seq[:-1]).all()
     return table if is_sorted else table.sort_by("seq")
 
 
-def by_execution(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def split_by_execution(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """A table for every execution. The rows of the batches are in the order of executions."""
     parts: list[pa.RecordBatch] = []  # of the current execution
     current_id: int | None = None
@@ -81,20 +81,20 @@ def by_execution(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(parts)
 
 
-def checksum(table: pa.Table) -> str:
+def compute_checksum(table: pa.Table) -> str:
     """The checksum of one execution's events: the sha256 of the sha256 of each event's text. The
     text is the same as that of `noetl.event_text`."""
     digest = sha256()
-    for row in _texts(_ordered(table)):
+    for row in _list_event_texts(_sort_by_seq(table)):
         digest.update(sha256(row.encode()).hexdigest().encode())
     return digest.hexdigest()
 
 
-def _texts(table: pa.Table) -> Iterator[str]:
-    columns = [_text(table.column(field.name), field) for field in EVENTS]
+def _list_event_texts(table: pa.Table) -> Iterator[str]:
+    columns = [_column_to_text(table.column(field.name), field) for field in EVENT_SCHEMA]
     return (_UNIT.join(row) for row in zip(*columns, strict=True))
 
 
-def _text(column: Any, field: pa.Field) -> list[str]:
-    plain = column.cast(pa.int64()) if field.type == MOMENT else column
+def _column_to_text(column: Any, field: pa.Field) -> list[str]:
+    plain = column.cast(pa.int64()) if field.type == MOMENT_TYPE else column
     return plain.cast(pa.string()).fill_null(_NOTHING).to_pylist()  # type: ignore[no-any-return]

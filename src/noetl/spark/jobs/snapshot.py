@@ -13,9 +13,9 @@ import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]  # i
 import pyarrow as pa
 
 from noetl.model.errors import StoreUnavailable
-from noetl.spark.jobs.rows import COLUMNS, typed
+from noetl.spark.jobs.rows import EVENT_COLUMNS, cast_events
 
-BEGIN = (
+BEGIN_STATEMENTS = (
     "set statement_timeout = 0",
     "set idle_in_transaction_session_timeout = 0",
     "begin isolation level repeatable read read only",
@@ -27,59 +27,59 @@ class LogSnapshot:
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor
 
-    def batches(self, query: str) -> pa.RecordBatchReader:
+    def query_batches(self, query: str) -> pa.RecordBatchReader:
         """The rows of a query. The reader has a schema even if there are no rows."""
         self._cursor.execute(query)
         return self._cursor.fetch_record_batch()
 
-    def rows(self, query: str) -> list[dict[str, Any]]:
+    def query_rows(self, query: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
-        for batch in self.batches(query):
+        for batch in self.query_batches(query):
             rows += batch.to_pylist()
         return rows
 
-    def events(
+    def read_events(
         self, where: str = "true", order: str = "execution_id, seq"
     ) -> Iterator[pa.RecordBatch]:
         """The events for which a condition holds, cast to the schema of event rows.
 
         The condition may contain only numbers and names of columns.
         """
-        query = f"select {COLUMNS} from noetl.event e where {where} order by {order}"
-        for batch in self.batches(query):
-            yield typed(batch)
+        query = f"select {EVENT_COLUMNS} from noetl.event e where {where} order by {order}"
+        for batch in self.query_batches(query):
+            yield cast_events(batch)
 
-    def database(self) -> str:
+    def read_database_name(self) -> str:
         """The unique name of this database."""
-        (row,) = self.rows(
+        (row,) = self.query_rows(
             "select (select system_identifier from pg_control_system())::text || '-' || oid::text as name"
             " from pg_database where datname = current_database()"
         )
         return str(row["name"])
 
-    def last(self) -> dict[int, int]:
+    def read_last_seqs(self) -> dict[int, int]:
         """The seq of the last event of every shard."""
-        shards = self.rows("select * from noetl.execution_shard")
+        shards = self.query_rows("select * from noetl.execution_shard")
         return {row["shard_id"]: row["last_seq"] for row in shards}
 
-    def cold(self, ids: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+    def list_cold_files(self, ids: tuple[int, int] | None = None) -> list[dict[str, Any]]:
         """The compacted files, oldest first. `ids` limits them to files with executions from the
         first id up to, but without, the second."""
         condition = "true"
         if ids is not None:
             condition = f"execution_id >= {ids[0]} and execution_id < {ids[1]}"
-        return self.rows(
+        return self.query_rows(
             "select file_id, path, events, sha256 from noetl.cold_file where file_id in"
             f" (select file_id from noetl.tombstone where {condition}) order by file_id"
         )
 
 
 @contextmanager
-def snapshot(dsn: str) -> Iterator[LogSnapshot]:
+def open_snapshot(dsn: str) -> Iterator[LogSnapshot]:
     """Open a snapshot of the log. StoreUnavailable if the database cannot be reached."""
     try:
         with adbc.connect(dsn, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in BEGIN:
+            for statement in BEGIN_STATEMENTS:
                 cursor.execute(statement)
             yield LogSnapshot(cursor)
             cursor.execute("commit")

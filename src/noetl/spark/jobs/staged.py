@@ -15,14 +15,14 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.rows import EVENTS
+from noetl.spark.jobs.rows import EVENT_SCHEMA
 from noetl.spark.jobs.snapshot import LogSnapshot
 
-FILE = 50_000  # events of one task; its last execution may exceed it
-PROJECTED = "coalesce(e.seq <= (select x.last_seq from noetl.execution x where x.execution_id = e.execution_id), true)"
+MAX_TASK_EVENTS = 50_000  # events of one task; its last execution may exceed it
+PROJECTED_CONDITION = "coalesce(e.seq <= (select x.last_seq from noetl.execution x where x.execution_id = e.execution_id), true)"
 
 
-def staged(
+def stage_events(
     log: LogSnapshot,
     lake: LakeStore,
     work: Path,
@@ -34,15 +34,15 @@ def staged(
 
     With `ids`, the files hold at least the executions from the first id to before the second.
     """
-    cold = [lake.copy_here(row["path"], work) for row in log.cold(ids)]
+    cold = [lake.copy_here(row["path"], work) for row in log.list_cold_files(ids)]
     if ids is None:
         condition = f"{where} and true"
     else:
         condition = f"{where} and e.execution_id >= {ids[0]} and e.execution_id < {ids[1]}"
-    return cold + write(log.events(condition), work, "hot")
+    return cold + write_event_files(log.read_events(condition), work, "hot")
 
 
-def staged_one(
+def stage_execution(
     log: LogSnapshot,
     lake: LakeStore,
     work: Path,
@@ -51,24 +51,26 @@ def staged_one(
     where: str = "true",
 ) -> list[Path]:
     """The files of one execution."""
-    found = log.rows(
+    found = log.query_rows(
         f"select path from noetl.tombstone join noetl.cold_file using (file_id) where execution_id = {execution_id}"
     )
     if found:
-        rows = read_rows(lake, found[0]["path"], ds.field("execution_id") == execution_id)
-        return write(rows, work, "cold")
-    return write(log.events(f"e.execution_id = {execution_id} and {where}"), work, "hot")
+        rows = read_lake_rows(lake, found[0]["path"], ds.field("execution_id") == execution_id)
+        return write_event_files(rows, work, "cold")
+    return write_event_files(
+        log.read_events(f"e.execution_id = {execution_id} and {where}"), work, "hot"
+    )
 
 
-def read_rows(lake: LakeStore, path: str, where: Any) -> Iterator[pa.RecordBatch]:
+def read_lake_rows(lake: LakeStore, path: str, where: Any) -> Iterator[pa.RecordBatch]:
     """The rows of one file for which an expression holds, in order. Row groups without such rows
     are not read."""
     with lake.open_file(path) as file:
         fragment = ds.ParquetFileFormat().make_fragment(file)
-        yield from fragment.to_batches(schema=EVENTS, filter=where)
+        yield from fragment.to_batches(schema=EVENT_SCHEMA, filter=where)
 
 
-def write(
+def write_event_files(
     batches: Iterator[pa.RecordBatch],
     work: Path,
     name: str,
@@ -82,7 +84,7 @@ def write(
             continue
         ids = batch.column("execution_id").to_numpy()
         start = 0
-        if writer is not None and size >= FILE:
+        if writer is not None and size >= MAX_TASK_EVENTS:
             start = _count_leading(ids, last_id)
             writer.write_batch(batch.slice(0, start))
             if start < len(ids):
@@ -93,7 +95,7 @@ def write(
                 files.append(work / f"{name}-{len(files):05}.parquet")
                 writer = pq.ParquetWriter(
                     files[-1],
-                    EVENTS,
+                    EVENT_SCHEMA,
                     compression="zstd",
                     compression_level=1,
                 )

@@ -18,13 +18,13 @@ from noetl.model import events as e
 from noetl.model.errors import CorruptLog
 from noetl.model.ids import SNOWFLAKE_EPOCH_MS, Micros
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import Runs
-from noetl.spark.jobs.rows import decoded
-from noetl.spark.jobs.snapshot import snapshot
-from noetl.spark.jobs.staged import staged
+from noetl.spark.jobs.places import ExecutionMap
+from noetl.spark.jobs.rows import decode_events
+from noetl.spark.jobs.snapshot import open_snapshot
+from noetl.spark.jobs.staged import stage_events
 
 # A row for every ended run of a step, and one without a step for an ended execution.
-FACTS = pa.schema(
+FACT_SCHEMA = pa.schema(
     [
         ("execution_id", pa.int64()),
         ("path", pa.string()),
@@ -35,8 +35,8 @@ FACTS = pa.schema(
         ("bytes", pa.int64()),
     ]
 )
-BEGAN = pc.field("execution_id")
-COUNTED = """
+EXECUTION_ID = pc.field("execution_id")
+STATS_QUERY = """
 select path, step, count(*) as runs, count(*) filter (where status = 'error') as failures, sum(retries)::bigint as retries,
        sum(bytes)::bigint as bytes, quantile_cont(micros, 0.5) / 1e6 as p50, quantile_cont(micros, 0.95) / 1e6 as p95,
        quantile_cont(micros, 0.99) / 1e6 as p99, max(micros) / 1e6 as longest
@@ -44,29 +44,31 @@ from read_parquet($file) group by path, step order by path, step nulls first
 """
 
 
-def stats(
+def compute_stats(
     dsn: str,
     lake: LakeStore,
-    runs: Runs,
+    runs: ExecutionMap,
     since: Micros,
     until: Micros,
 ) -> list[dict[str, Any]]:
     """Statistics of the executions that began in [since, until), by their ids. Durations are in
     seconds."""
-    with tempfile.TemporaryDirectory(prefix="noetl-stats-") as folder, snapshot(dsn) as log:
-        work, ids = Path(folder), (first_id(since), first_id(until))
-        files = staged(log, lake, work, ids=ids)
-        with pq.ParquetWriter(work / "facts.parquet", FACTS) as writer:
-            is_in_range = (ids[0] <= BEGAN) & (ids[1] > BEGAN)  # a file may hold other executions
-            for found in runs.each(facts, FACTS, files, work):
+    with tempfile.TemporaryDirectory(prefix="noetl-stats-") as folder, open_snapshot(dsn) as log:
+        work, ids = Path(folder), (find_first_id(since), find_first_id(until))
+        files = stage_events(log, lake, work, ids=ids)
+        with pq.ParquetWriter(work / "facts.parquet", FACT_SCHEMA) as writer:
+            is_in_range = (ids[0] <= EXECUTION_ID) & (
+                ids[1] > EXECUTION_ID
+            )  # a file may hold other executions
+            for found in runs.map_executions(collect_execution_facts, FACT_SCHEMA, files, work):
                 writer.write_table(found.filter(is_in_range))
         with duckdb.connect() as connection:
-            answer = connection.execute(COUNTED, {"file": str(work / "facts.parquet")})
+            answer = connection.execute(STATS_QUERY, {"file": str(work / "facts.parquet")})
             names = [column[0] for column in answer.description or ()]
             return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
 
-def first_id(at: Micros) -> int:
+def find_first_id(at: Micros) -> int:
     """The smallest id that an execution can have if it begins at this time or later."""
     return max(at // 1_000 - SNOWFLAKE_EPOCH_MS, 0) << 22
 
@@ -85,7 +87,7 @@ class _Span:
 
 
 @dataclass(slots=True)
-class _Story:
+class _ExecutionStory:
     """The state while the events of one execution are read."""
 
     execution_id: int
@@ -95,7 +97,7 @@ class _Story:
     commands: dict[str, str] = field(default_factory=dict)  # to their activations
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def end(self, span: _Span, status: str, at: Micros) -> None:
+    def end_span(self, span: _Span, status: str, at: Micros) -> None:
         """Add the row of a span that has ended."""
         row = {
             "execution_id": self.execution_id,
@@ -112,16 +114,16 @@ class _Story:
             self.whole.bytes += span.bytes
 
 
-def facts(events: pa.Table) -> pa.Table:
+def collect_execution_facts(events: pa.Table) -> pa.Table:
     """The facts of one execution. They end at an event that cannot be read; `verify` reports it."""
-    story = _Story(events.column("execution_id")[0].as_py())
+    story = _ExecutionStory(events.column("execution_id")[0].as_py())
     with suppress(CorruptLog):
-        for event in decoded(events):
-            _pass(story, event)
-    return pa.Table.from_pylist(story.rows, FACTS)
+        for event in decode_events(events):
+            _add_event(story, event)
+    return pa.Table.from_pylist(story.rows, FACT_SCHEMA)
 
 
-def _pass(story: _Story, event: e.Event) -> None:
+def _add_event(story: _ExecutionStory, event: e.Event) -> None:
     match event:
         case e.PlaybookInitialized():
             story.path, story.whole.began = event.path, event.at
@@ -142,12 +144,12 @@ def _pass(story: _Story, event: e.Event) -> None:
         case e.StepExit():
             span = story.spans.pop(event.activation, None)
             if span is not None:
-                story.end(span, event.result.status, event.at)
+                story.end_span(span, event.result.status, event.at)
         case e.PlaybookCompleted():
-            story.end(story.whole, "ok", event.at)
+            story.end_span(story.whole, "ok", event.at)
         case e.PlaybookFailed():
-            story.end(story.whole, "error", event.at)
+            story.end_span(story.whole, "error", event.at)
         case e.ExecutionCancelled():
-            story.end(story.whole, "cancelled", event.at)
+            story.end_span(story.whole, "cancelled", event.at)
         case _:
             pass

@@ -18,51 +18,58 @@ from typing import IO, Any
 
 import orjson
 
-from noetl.results.values import Unfit, columns_of
+from noetl.results.values import UnfitValue, list_columns
 from noetl.tools.port import Call, Columnar
-from noetl.tools.sinks.records import Record, SinkError, SinkTarget, batches, find_record, meant
+from noetl.tools.sinks.records import (
+    Record,
+    SinkError,
+    SinkTarget,
+    find_record,
+    read_record_batches,
+    unwrap_result,
+)
 
-SUFFIXES = {
+FORMATS_BY_SUFFIX = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "json",
     ".csv": "csv",
     ".parquet": "parquet",
 }
-FORMATS = {
+SUFFIXES_BY_FORMAT = {
     "jsonl": ".jsonl",
     "ndjson": ".jsonl",
     "json": ".json",
     "csv": ".csv",
     "parquet": ".parquet",
 }
-MODES = ("insert", "append", "replace")
+FILE_MODES = ("insert", "append", "replace")
 
 
-async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
-    name, format = placed(target, call.key)
+async def write_sink_file(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
+    name, format = find_target_path(target, call.key)
     path = Path(name)
     if target.mode != "replace" and await asyncio.to_thread(path.exists):
         return {"row_count": 0, "repeated": True, "path": str(path)}
-    row_count = await written(path, format, value)
+    row_count = await write_rows(path, format, value)
     return {"row_count": row_count, "path": str(path)}
 
 
-async def written(path: Path, format: str, value: Any) -> int:
+async def write_rows(path: Path, format: str, value: Any) -> int:
     """Write a file and return its number of rows. Rows that are stored with types keep them."""
-    rows = meant(value)
+    rows = unwrap_result(value)
     reader = None
     if isinstance(rows, Columnar):
         reader = await rows.reader()
     if reader is None:
-        return await _filled(path, format, lambda draft: _records(draft, rows))
+        return await _write_draft(path, format, lambda draft: _write_records(draft, rows))
     try:
-        return await copied(path, format, reader)
+        return await copy_rows(path, format, reader)
     finally:
         await asyncio.to_thread(reader.close)
 
 
-async def copied(path: Path, format: str, reader: Any) -> int:
+async def copy_rows(path: Path, format: str, reader: Any) -> int:
     """Write the rows of a `rowsets.Reader`, in batches."""
 
     async def copy_batches(draft: FileDraft) -> None:
@@ -71,29 +78,31 @@ async def copied(path: Path, format: str, reader: Any) -> int:
         while (batch := await asyncio.to_thread(next, arrow_batches, None)) is not None:
             await asyncio.to_thread(draft.add_columns, batch)
 
-    return await _filled(path, format, copy_batches)
+    return await _write_draft(path, format, copy_batches)
 
 
-async def _records(draft: "FileDraft", rows: Any) -> None:
+async def _write_records(draft: "FileDraft", rows: Any) -> None:
     if draft.form.typed:
-        await asyncio.to_thread(draft.form.begin, await _schema(rows))
-    async for batch in batches(rows):
-        await asyncio.to_thread(draft.add, batch)
+        await asyncio.to_thread(draft.form.begin, await _infer_schema(rows))
+    async for batch in read_record_batches(rows):
+        await asyncio.to_thread(draft.add_records, batch)
 
 
-async def _schema(rows: Any) -> Any:
+async def _infer_schema(rows: Any) -> Any:
     """The schema of all rows. Rows that are not in memory are read twice."""
-    from noetl.results.formats import Kinds  # here, because it loads Arrow
+    from noetl.results.formats import ColumnTypes  # here, because it loads Arrow
 
-    kinds = Kinds()
-    async for batch in batches(rows):
-        await asyncio.to_thread(kinds.see, batch)
+    kinds = ColumnTypes()
+    async for batch in read_record_batches(rows):
+        await asyncio.to_thread(kinds.observe_records, batch)
     if not kinds.schema.names:
         raise SinkError("SINK_DATA", "no rows: a Parquet file has the columns of its rows")
     return kinds.schema
 
 
-async def _filled(path: Path, format: str, fill: Callable[["FileDraft"], Awaitable[None]]) -> int:
+async def _write_draft(
+    path: Path, format: str, fill: Callable[["FileDraft"], Awaitable[None]]
+) -> int:
     """Write a file by `fill` and return its number of rows."""
     try:
         draft = await asyncio.to_thread(FileDraft, path, format)
@@ -102,7 +111,7 @@ async def _filled(path: Path, format: str, fill: Callable[["FileDraft"], Awaitab
             await asyncio.to_thread(draft.finish)
         finally:
             await asyncio.to_thread(draft.close)
-    except Unfit as error:
+    except UnfitValue as error:
         raise SinkError("SINK_VALUE", str(error), column=error.column, row=error.row) from None
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror or error}"
@@ -110,9 +119,9 @@ async def _filled(path: Path, format: str, fill: Callable[["FileDraft"], Awaitab
     return draft.rows
 
 
-def placed(target: SinkTarget, key: str) -> tuple[PurePosixPath, str]:
+def find_target_path(target: SinkTarget, key: str) -> tuple[PurePosixPath, str]:
     """The path and the format of the file."""
-    if target.mode not in MODES:
+    if target.mode not in FILE_MODES:
         message = (
             f"a target of kind {target.kind} knows the modes insert and replace, not {target.mode}"
         )
@@ -121,8 +130,8 @@ def placed(target: SinkTarget, key: str) -> tuple[PurePosixPath, str]:
         message = f"a target of kind {target.kind} needs `path`"
         raise SinkError("SINK_TARGET", message, kind="config")
     path = PurePosixPath(target.path)
-    format = target.format or SUFFIXES.get(path.suffix.lower(), "jsonl")
-    if format not in FORMATS:
+    format = target.format or FORMATS_BY_SUFFIX.get(path.suffix.lower(), "jsonl")
+    if format not in SUFFIXES_BY_FORMAT:
         message = f"unknown format {format!r}: jsonl, json, csv or parquet"
         raise SinkError("SINK_TARGET", message, kind="config")
     is_folder = target.path.endswith("/") or not path.suffix
@@ -132,7 +141,7 @@ def placed(target: SinkTarget, key: str) -> tuple[PurePosixPath, str]:
             raise SinkError("SINK_TARGET", message, kind="config")
         return path, format
     if is_folder:
-        return path / f"{key}{FORMATS[format]}", format
+        return path / f"{key}{SUFFIXES_BY_FORMAT[format]}", format
     return path.with_stem(f"{path.stem}-{key}"), format
 
 
@@ -146,14 +155,14 @@ class FileDraft:
         descriptor, name = tempfile.mkstemp(
             dir=place.parent, prefix=f".{place.name}.", suffix=".part"
         )
-        os.fchmod(descriptor, 0o644 & ~_umask())
+        os.fchmod(descriptor, 0o644 & ~_read_umask())
         self._path = Path(name)
         self._file = os.fdopen(descriptor, "wb")
-        make_form = FORMS[FORMATS[format]]
+        make_form = FORMS_BY_SUFFIX[SUFFIXES_BY_FORMAT[format]]
         self.form = make_form(self._file)
 
-    def add(self, batch: list[Record]) -> None:
-        self.form.add(batch, self.rows)
+    def add_records(self, batch: list[Record]) -> None:
+        self.form.add_records(batch, self.rows)
         self.rows += len(batch)
 
     def add_columns(self, batch: Any) -> None:
@@ -179,7 +188,7 @@ class FileDraft:
             self._path.unlink()
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
@@ -188,7 +197,7 @@ def _umask() -> int:
 # ---- forms ---------------------------------------------------------------------------------------
 
 
-class Form(ABC):
+class FileForm(ABC):
     """Writes rows to a file in one format."""
 
     typed = False  # it needs a schema, also for plain records
@@ -201,12 +210,12 @@ class Form(ABC):
         return
 
     @abstractmethod
-    def add(self, batch: list[Record], first: int) -> None: ...
+    def add_records(self, batch: list[Record], first: int) -> None: ...
 
     def add_columns(self, batch: Any, first: int) -> None:
-        from noetl.results.rowsets import as_rows  # here, because it loads Arrow
+        from noetl.results.rowsets import list_rows  # here, because it loads Arrow
 
-        self.add(as_rows(batch), first)
+        self.add_records(list_rows(batch), first)
 
     def end(self) -> None:
         """Called after the last batch."""
@@ -217,13 +226,13 @@ class Form(ABC):
         return
 
 
-class LinesForm(Form):
-    def add(self, batch: list[Record], first: int) -> None:
+class LinesForm(FileForm):
+    def add_records(self, batch: list[Record], first: int) -> None:
         self._file.write(b"".join(orjson.dumps(row) + b"\n" for row in batch))
 
 
-class Listed(Form):
-    def add(self, batch: list[Record], first: int) -> None:
+class JsonListForm(FileForm):
+    def add_records(self, batch: list[Record], first: int) -> None:
         self._file.write(b",\n" if first else b"[\n")
         self._file.write(b",\n".join(map(orjson.dumps, batch)))
 
@@ -232,7 +241,7 @@ class Listed(Form):
         self._file.write(b"[]\n" if is_empty else b"\n]\n")
 
 
-class Csv(Form):
+class CsvForm(FileForm):
     """CSV with the columns of the schema, or else of the first batch."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -240,70 +249,70 @@ class Csv(Form):
         self._columns: list[str] = []
 
     def begin(self, schema: Any) -> None:
-        self._begin(schema.names)
+        self._write_header(schema.names)
 
-    def _begin(self, columns: list[str]) -> None:
-        from noetl.results.formats import csv_header  # here, because it loads Arrow
+    def _write_header(self, columns: list[str]) -> None:
+        from noetl.results.formats import encode_csv_header  # here, because it loads Arrow
 
         self._columns = columns
-        self._file.write(csv_header(columns))
+        self._file.write(encode_csv_header(columns))
 
-    def add(self, batch: list[Record], first: int) -> None:
-        from noetl.results.formats import csv_records
+    def add_records(self, batch: list[Record], first: int) -> None:
+        from noetl.results.formats import encode_csv_records
 
         if not first:
-            self._begin(columns_of(batch))
-        _check(batch, self._columns, first)
-        self._file.write(csv_records(batch, self._columns))
+            self._write_header(list_columns(batch))
+        _refuse_new_columns(batch, self._columns, first)
+        self._file.write(encode_csv_records(batch, self._columns))
 
     def add_columns(self, batch: Any, first: int) -> None:
-        from noetl.results.formats import csv_rows
+        from noetl.results.formats import encode_csv_batch
 
-        self._file.write(csv_rows(batch))
+        self._file.write(encode_csv_batch(batch))
 
 
-class ParquetForm(Form):
+class ParquetForm(FileForm):
     typed = True
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file)
-        self._written: Any = None
+        self._parquet_writer: Any = None
 
     def begin(self, schema: Any) -> None:
         from noetl.results.formats import ParquetWriter
 
         self._schema = schema
-        self._written = ParquetWriter(self._file, schema)
+        self._parquet_writer = ParquetWriter(self._file, schema)
 
-    def add(self, batch: list[Record], first: int) -> None:
-        from noetl.results.formats import columns
+    def add_records(self, batch: list[Record], first: int) -> None:
+        from noetl.results.formats import make_batch
 
-        self._written.add(columns(batch, self._schema, first))
+        self._parquet_writer.add(make_batch(batch, self._schema, first))
 
     def add_columns(self, batch: Any, first: int) -> None:
-        self._written.add(batch)
+        self._parquet_writer.add(batch)
 
     def end(self) -> None:
-        self._written.close()
+        self._parquet_writer.close()
 
     def close(self) -> None:
-        if self._written is not None:
+        if self._parquet_writer is not None:
             with suppress(OSError):
-                self._written.close()
+                self._parquet_writer.close()
 
 
-def _check(batch: list[Record], columns: list[str], first: int) -> None:
+def _refuse_new_columns(batch: list[Record], columns: list[str], first: int) -> None:
     """Refuse a column that the first batch does not have."""
-    for name in columns_of(batch):
+    for name in list_columns(batch):
         if name not in columns:
             row = first + find_record(batch, name)
             message = f"rows[{row}] has a column {name!r}, which the rows before it have not ({', '.join(columns)})"
             raise SinkError("SINK_COLUMN", message, column=name, row=row)
 
 
-FORMS: dict[str, Callable[[IO[bytes]], Form]] = {
+FORMS_BY_SUFFIX: dict[str, Callable[[IO[bytes]], FileForm]] = {
     ".jsonl": LinesForm,
-    ".json": Listed,
-    ".csv": Csv,
+    ".json": JsonListForm,
+    ".csv": CsvForm,
     ".parquet": ParquetForm,
 }

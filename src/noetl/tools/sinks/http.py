@@ -9,16 +9,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.tools.port import Call, Outcome, Rows, Success, Tool
-from noetl.tools.sinks.records import BATCH, SinkError, SinkTarget, meant
+from noetl.tools.sinks.records import SINK_BATCH_ROWS, SinkError, SinkTarget, unwrap_result
 
 
-async def write(http: Tool, target: SinkTarget, call: Call, value: Any) -> Outcome:
+async def send_rows(http: Tool, target: SinkTarget, call: Call, value: Any) -> Outcome:
     if target.mode not in ("insert", "append"):
         message = f"an http target knows the mode insert, not {target.mode}"
         raise SinkError("SINK_TARGET", message, kind="config")
     requests = 0
     rows = 0
-    async for body in bodies(meant(value)):
+    async for body in iterate_bodies(unwrap_result(value)):
         key = call.key
         if requests > 0:
             key = f"{call.key}-{requests}"
@@ -37,13 +37,13 @@ async def write(http: Tool, target: SinkTarget, call: Call, value: Any) -> Outco
     return Success({"row_count": rows, "requests": requests})
 
 
-async def bodies(value: Any) -> AsyncIterator[Any]:
+async def iterate_bodies(value: Any) -> AsyncIterator[Any]:
     """The bodies of the requests: batches of rows, or a single value."""
     if isinstance(value, Rows):
-        async for batch in value.batches(BATCH):
+        async for batch in value.batches(SINK_BATCH_ROWS):
             yield batch
-    elif isinstance(value, list) and len(value) > BATCH:
-        for start in range(0, len(value), BATCH):
-            yield value[start : start + BATCH]
+    elif isinstance(value, list) and len(value) > SINK_BATCH_ROWS:
+        for start in range(0, len(value), SINK_BATCH_ROWS):
+            yield value[start : start + SINK_BATCH_ROWS]
     elif value is not None:
         yield value

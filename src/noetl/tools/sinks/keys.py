@@ -3,17 +3,17 @@
 A call stores its key in the transaction that stores its rows.
 """
 
-MAKE = """
+CREATE_KEY_TABLE = """
 CREATE TABLE IF NOT EXISTS noetl_sink (
     sink_key text PRIMARY KEY, execution_id text NOT NULL, step text NOT NULL, stored_at timestamptz NOT NULL DEFAULT now())
 """
-FORBIDDEN = (
+KEY_TABLE_FORBIDDEN = (
     "an insert remembers in the table noetl_sink what it has stored, and may not do so here: grant that, use mode: upsert with a "
     "key, or say at_least_once: true if doubled rows are fine"
 )
 
 
-def keep(*marks: str) -> str:
+def make_key_insert(*marks: str) -> str:
     """The statement that stores a key. It adds no row if the key is stored already.
 
     `marks` are the placeholders for the call's key, its execution and its step.

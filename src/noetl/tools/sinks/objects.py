@@ -18,34 +18,39 @@ from obstore import exceptions
 from obstore.store import ObjectStore
 
 from noetl.model.errors import InvalidInput
-from noetl.results.objects import AT_ONCE, connect, refused, said
+from noetl.results.objects import (
+    MAX_REQUEST_BYTES,
+    describe_store_error,
+    is_refused,
+    open_object_store,
+)
 from noetl.tools.port import Call
-from noetl.tools.sinks.files import placed, written
+from noetl.tools.sinks.files import find_target_path, write_rows
 from noetl.tools.sinks.records import SinkError, SinkTarget
 
-SCHEMES = ("s3", "gs", "az")
+OBJECT_SCHEMES = ("s3", "gs", "az")
 
 
-async def write(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
-    store, base, path = _opened(target, call.auth)
-    name, format = placed(replace(target, path=path), call.key)
+async def write_object(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
+    store, base, path = _open_object_bucket(target, call.auth)
+    name, format = find_target_path(replace(target, path=path), call.key)
     url = f"{base}/{name}"
     try:
-        if target.mode != "replace" and await _exists(store, str(name)):
+        if target.mode != "replace" and await _has_object(store, str(name)):
             return {"row_count": 0, "repeated": True, "path": url}
-        with _draft(call) as draft:
-            rows = await written(draft, format, value)
-            await store.put_async(str(name), draft, chunk_size=AT_ONCE)
+        with _make_draft_file(call) as draft:
+            rows = await write_rows(draft, format, value)
+            await store.put_async(str(name), draft, chunk_size=MAX_REQUEST_BYTES)
     except exceptions.BaseError as error:
-        message = f"{url} cannot be written: {said(error)}"
-        if refused(error):
+        message = f"{url} cannot be written: {describe_store_error(error)}"
+        if is_refused(error):
             raise SinkError("SINK_OBJECT", message, kind="auth") from None
         raise SinkError("SINK_OBJECT", message, kind="io", retryable=True) from None
     return {"row_count": rows, "path": url}
 
 
 @contextmanager
-def _draft(call: Call) -> Iterator[Path]:
+def _make_draft_file(call: Call) -> Iterator[Path]:
     """A file in the worker's staging folder, which is private and is cleaned up after a crash."""
     folder = call.tables.staging.folder or Path(tempfile.gettempdir())
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -56,7 +61,7 @@ def _draft(call: Call) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-async def _exists(store: ObjectStore, name: str) -> bool:
+async def _has_object(store: ObjectStore, name: str) -> bool:
     try:
         await store.head_async(name)
     except FileNotFoundError:
@@ -64,11 +69,11 @@ async def _exists(store: ObjectStore, name: str) -> bool:
     return True
 
 
-def _opened(target: SinkTarget, auth: Any) -> tuple[ObjectStore, str, str]:
+def _open_object_bucket(target: SinkTarget, auth: Any) -> tuple[ObjectStore, str, str]:
     """The bucket, its URL, and the path in it."""
     url = urlsplit(target.path or "")
     path = url.path.lstrip("/")
-    if url.scheme not in SCHEMES or not url.netloc or not path:
+    if url.scheme not in OBJECT_SCHEMES or not url.netloc or not path:
         message = "an object target needs `path`: s3://bucket/name, gs://bucket/name or az://container/name"
         raise SinkError("SINK_TARGET", message, kind="config")
     if not isinstance(auth, dict):
@@ -78,6 +83,6 @@ def _opened(target: SinkTarget, auth: Any) -> tuple[ObjectStore, str, str]:
     fields = {name: str(field) for name, field in auth.items()}
     is_plain_http = fields.get("endpoint", "").startswith("http://")
     try:
-        return connect(base, allow_http=is_plain_http, **fields), base, path
+        return open_object_store(base, allow_http=is_plain_http, **fields), base, path
     except InvalidInput as error:
         raise SinkError("SINK_TARGET", str(error), kind="config") from None

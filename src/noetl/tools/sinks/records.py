@@ -16,15 +16,15 @@ import orjson
 from msgspec import Struct
 
 from noetl.model.errors import Failure
-from noetl.results.values import columns_of, text
+from noetl.results.values import list_columns, to_cell_text
 from noetl.tools.port import Rows
-from noetl.tools.sql import identifier
+from noetl.tools.sql import quote_sql_name
 
-BATCH = 1_000  # rows
-SQL_RESULT = frozenset(("rows", "row_count", "columns"))
-ANSWER = frozenset(("status_code", "headers", "url", "elapsed", "data"))
-BYTES = "$bytes"
-_NAME = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+SINK_BATCH_ROWS = 1_000  # rows
+SQL_RESULT_FIELDS = frozenset(("rows", "row_count", "columns"))
+HTTP_RESULT_FIELDS = frozenset(("status_code", "headers", "url", "elapsed", "data"))
+BYTES_KEY = "$bytes"
+_NAME_PART_PATTERN = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 Record = dict[str, Any]
 Shape = Literal["plain", "json", "bytes"]
@@ -60,15 +60,15 @@ class SinkTarget(Struct, frozen=True):
     auth: Any = None
 
     @property
-    def upserts(self) -> bool:
+    def is_upsert(self) -> bool:
         if self.mode == "staged":
             return bool(self.key)
         return self.mode == "upsert"
 
     @property
-    def keyed(self) -> bool:
+    def needs_key(self) -> bool:
         """Whether the target must store the call's key, so that a repetition adds no rows twice."""
-        if self.upserts or self.at_least_once:
+        if self.is_upsert or self.at_least_once:
             return False
         return self.mode in ("insert", "append", "staged")
 
@@ -76,40 +76,40 @@ class SinkTarget(Struct, frozen=True):
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def meant(value: Any) -> Any:
+def unwrap_result(value: Any) -> Any:
     """The rows of a SQL result, the data of an HTTP response, or any other value as it is."""
-    if isinstance(value, dict) and value.keys() == SQL_RESULT:
+    if isinstance(value, dict) and value.keys() == SQL_RESULT_FIELDS:
         return value["rows"]
-    if isinstance(value, dict) and value.keys() >= ANSWER:
-        return meant(value["data"])
+    if isinstance(value, dict) and value.keys() >= HTTP_RESULT_FIELDS:
+        return unwrap_result(value["data"])
     return value
 
 
-async def batches(value: Any) -> AsyncIterator[list[Record]]:
+async def read_record_batches(value: Any) -> AsyncIterator[list[Record]]:
     """The records of a list, of one map or of stored rows. Null has none."""
     seen = 0
-    async for batch in _parts(meant(value)):
+    async for batch in _split_value(unwrap_result(value)):
         for row in batch:
             if not isinstance(row, dict):
-                message = f"rows[{seen}] is {_kind(row)}; a sink stores records: a list of maps, or one map"
+                message = f"rows[{seen}] is {_describe_type(row)}; a sink stores records: a list of maps, or one map"
                 raise SinkError("SINK_DATA", message, row=seen)
             seen += 1
         yield batch
 
 
-async def _parts(value: Any) -> AsyncIterator[list[Any]]:
+async def _split_value(value: Any) -> AsyncIterator[list[Any]]:
     if isinstance(value, Rows):
-        async for batch in value.batches(BATCH):
+        async for batch in value.batches(SINK_BATCH_ROWS):
             yield batch
         return
     if value is None:
         return
     rows = value if isinstance(value, list) else [value]
-    for start in range(0, len(rows), BATCH):
-        yield rows[start : start + BATCH]
+    for start in range(0, len(rows), SINK_BATCH_ROWS):
+        yield rows[start : start + SINK_BATCH_ROWS]
 
 
-def _kind(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     if value is None:
         return "null"
     return f"a {type(value).__name__}"
@@ -127,28 +127,28 @@ class SinkColumn:
     shape: Shape = "plain"
     array: bool = False  # its values are arrays of that shape
 
-    def text(self, value: Any) -> str | None:
+    def format_value(self, value: Any) -> str | None:
         if value is None:
             return None
         if self.array and isinstance(value, list):
-            return _array(value, self)
-        return self._single(value)
+            return _format_array(value, self)
+        return self._format_single(value)
 
-    def _single(self, value: Any) -> str:
-        if isinstance(value, dict) and value.keys() == {BYTES}:
-            value = value[BYTES]
+    def _format_single(self, value: Any) -> str:
+        if isinstance(value, dict) and value.keys() == {BYTES_KEY}:
+            value = value[BYTES_KEY]
         if self.shape == "json":
-            return _json(value)
+            return _to_json_text(value)
         if self.shape == "bytes" and isinstance(value, str):
-            return "\\x" + _decoded(value).hex()
-        return str(text(value))
+            return "\\x" + _decode_bytes(value).hex()
+        return str(to_cell_text(value))
 
 
-def _json(value: Any) -> str:
+def _to_json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-def _decoded(value: str) -> bytes:
+def _decode_bytes(value: str) -> bytes:
     try:
         if value.startswith("\\x"):
             return bytes.fromhex(value[2:])
@@ -157,16 +157,16 @@ def _decoded(value: str) -> bytes:
         raise ValueError("is not base64, as bytes are") from None
 
 
-def _array(value: list[Any], column: SinkColumn) -> str:
-    return "{" + ",".join(_element(part, column) for part in value) + "}"
+def _format_array(value: list[Any], column: SinkColumn) -> str:
+    return "{" + ",".join(_format_element(part, column) for part in value) + "}"
 
 
-def _element(value: Any, column: SinkColumn) -> str:
+def _format_element(value: Any, column: SinkColumn) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, list) and column.shape != "json":
-        return _array(value, column)
-    escaped = column._single(value).replace("\\", "\\\\").replace('"', '\\"')
+        return _format_array(value, column)
+    escaped = column._format_single(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
@@ -184,12 +184,12 @@ class SinkTable:
                 message = f"{self.name} has no column {column!r}, which is part of `key`"
                 raise SinkError("SINK_COLUMN", message, kind="config")
 
-    def used(self, batch: list[Record], first: int, key: Sequence[str]) -> list[SinkColumn]:
+    def find_columns(self, batch: list[Record], first: int, key: Sequence[str]) -> list[SinkColumn]:
         """The columns of the batch. Refuses unknown columns, and rows without a key.
 
         `first` is the number of the first row.
         """
-        names = columns_of(batch)
+        names = list_columns(batch)
         for name in names:
             if name not in self.columns:
                 row = first + find_record(batch, name)
@@ -210,26 +210,26 @@ class SinkTable:
                     )
         return [self.columns[name] for name in names]
 
-    def texts(
+    def format_rows(
         self, batch: list[Record], columns: Sequence[SinkColumn], first: int
     ) -> list[list[str | None]]:
         """The values of the rows as texts, a list per row."""
         return [
-            [self._text(column, record, row) for column in columns]
+            [self._format_column_value(column, record, row) for column in columns]
             for row, record in enumerate(batch, start=first)
         ]
 
-    def _text(self, column: SinkColumn, record: Record, row: int) -> str | None:
+    def _format_column_value(self, column: SinkColumn, record: Record, row: int) -> str | None:
         try:
-            text = column.text(record.get(column.name))
+            text = column.format_value(record.get(column.name))
         except (ValueError, TypeError, OverflowError) as error:
-            raise self.refused(column.name, row, str(error)) from None
+            raise self.make_value_error(column.name, row, str(error)) from None
         if text is not None and "\0" in text:
             reason = "holds the character zero, which no text in SQL may"
-            raise self.refused(column.name, row, reason)
+            raise self.make_value_error(column.name, row, reason)
         return text
 
-    def refused(self, column: str, row: int, why: str) -> SinkError:
+    def make_value_error(self, column: str, row: int, why: str) -> SinkError:
         message = f"{self.name}.{column}: rows[{row}] {why}"
         return SinkError("SINK_VALUE", message, table=self.name, column=column, row=row)
 
@@ -239,18 +239,18 @@ def find_record(batch: list[Record], name: str) -> int:
     return next(number for number, record in enumerate(batch) if name in record)
 
 
-def conflict_action(columns: Sequence[str], key: Sequence[str]) -> str:
+def make_conflict_action(columns: Sequence[str], key: Sequence[str]) -> str:
     """The action of ON CONFLICT: overwrite all columns but the key."""
-    others = [identifier(column) for column in columns if column not in key]
+    others = [quote_sql_name(column) for column in columns if column not in key]
     if not others:
         return "NOTHING"
     return "UPDATE SET " + ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
 
 
-def name_parts(name: str | None) -> list[str]:
+def split_table_name(name: str | None) -> list[str]:
     """The parts of `schema.table`. A part in double quotes may contain a dot."""
     parts: list[str] = []
-    for match in _NAME.finditer(name or ""):
+    for match in _NAME_PART_PATTERN.finditer(name or ""):
         quoted_part, plain_part = match.groups()
         if quoted_part:
             parts.append(quoted_part.replace('""', '"'))
@@ -261,5 +261,5 @@ def name_parts(name: str | None) -> list[str]:
     return parts
 
 
-def quoted(names: Sequence[str]) -> str:
-    return ", ".join(identifier(name) for name in names)
+def quote_sql_names(names: Sequence[str]) -> str:
+    return ", ".join(quote_sql_name(name) for name in names)

@@ -63,14 +63,14 @@ import os, signal, sys, time
 from pathlib import Path
 from noetl import faults
 from noetl.cli.lake import open_lake
-from noetl.settings import Storage, read
-from noetl.spark.jobs.compact import compact
-from noetl.spark.jobs.export import export
+from noetl.settings import StorageSettings, read_settings
+from noetl.spark.jobs.compact import compact_log
+from noetl.spark.jobs.export import export_log
 
 job, point, dsn, place = sys.argv[1:]
-lake = open_lake(Path(), read(Storage), place)
+lake = open_lake(Path(), read_settings(StorageSettings), place)
 faults.install(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
-export(dsn, lake) if job == "export" else compact(dsn, lake, time.time_ns() // 1_000)
+export_log(dsn, lake) if job == "export_log" else compact_log(dsn, lake, time.time_ns() // 1_000)
 """
 
 

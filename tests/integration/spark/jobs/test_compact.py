@@ -14,24 +14,24 @@ import pytest
 from noetl import faults
 from noetl.catalog.memory import CatalogMemory
 from noetl.database import Database
-from noetl.engine.rewinding import Rewound
-from noetl.log.port import AppendBatch, Appended, ExecutionPart, Known, Recorded
+from noetl.engine.rewinding import RewoundExecution
+from noetl.log.port import AppendBatch, Appended, ExecutionPart, Known, RecordedEvent
 from noetl.log.postgres import LogPostgres
 from noetl.model.errors import Conflict, StoreUnavailable
 from noetl.model.events import StepEnter, WorkflowInitialized
-from noetl.model.exchange import LEASE
+from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
 from noetl.model.messages import Cancel
 from noetl.server.playbooks import Playbooks
 from noetl.server.services.health import check_history
 from noetl.server.states import States
 from noetl.spark.jobs import compact as compactor
-from noetl.spark.jobs.compact import Compacted, NotTheSame, compact
-from noetl.spark.jobs.export import Exported, export
+from noetl.spark.jobs.compact import CompactionCounts, CompactionMismatch, compact_log
+from noetl.spark.jobs.export import ExportCounts, export_log
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import InProcess
-from noetl.spark.jobs.query import asking
-from noetl.spark.jobs.rebuild import RebuildJob, verify
+from noetl.spark.jobs.places import LocalExecutionMap
+from noetl.spark.jobs.query import open_query
+from noetl.spark.jobs.rebuild import RebuildJob, verify_rows
 from tests.integration.spark.jobs.given import (
     DAY,
     EXECUTIONS,
@@ -49,7 +49,7 @@ from tests.postgres import server
 
 SHARDS = 4
 T = TypeVar("T")
-POINTS = [point for point in faults.JOB_POINTS if point.startswith("compact.")]
+POINTS = [point for point in faults.JOB_FAULT_POINTS if point.startswith("compact.")]
 
 
 def now() -> int:
@@ -72,10 +72,10 @@ def ids(dsn: str) -> list[ExecutionId]:
         return [ExecutionId(str(row[0])) for row in rows]
 
 
-def all_events(dsn: str, lake: LakeStore) -> dict[ExecutionId, list[Recorded]]:
+def all_events(dsn: str, lake: LakeStore) -> dict[ExecutionId, list[RecordedEvent]]:
     """As the log tells them, wherever they are."""
 
-    async def work(log: LogPostgres) -> dict[ExecutionId, list[Recorded]]:
+    async def work(log: LogPostgres) -> dict[ExecutionId, list[RecordedEvent]]:
         return {each: await log.events(each) for each in ids(dsn)}
 
     return with_log(dsn, lake, work)
@@ -92,19 +92,19 @@ def partitions(dsn: str) -> set[str]:
 def test_every_event_is_still_told_and_the_partition_is_gone(log: str, lake: LakeStore) -> None:
     before, counted = all_events(log, lake), len(recorded(log))
     assert "event_past" in partitions(log)
-    assert compact(log, lake, now()) == Compacted(EXECUTIONS, counted, 1, 1)
+    assert compact_log(log, lake, now()) == CompactionCounts(EXECUTIONS, counted, 1, 1)
     assert recorded(log) == []
     assert "event_past" not in partitions(log)
     assert all_events(log, lake) == before
-    assert list(verify(RebuildJob(log, lake, InProcess(), {}))) == []
-    assert list(verify(RebuildJob(log, lake, InProcess(), {}), int(ids(log)[0]))) == []
-    assert compact(log, lake, now()) == Compacted()
+    assert list(verify_rows(RebuildJob(log, lake, LocalExecutionMap(), {}))) == []
+    assert list(verify_rows(RebuildJob(log, lake, LocalExecutionMap(), {}), int(ids(log)[0]))) == []
+    assert compact_log(log, lake, now()) == CompactionCounts()
 
 
 def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: LakeStore) -> None:
     one = ids(log)[3]
     events = all_events(log, lake)[one]
-    compact(log, lake, now())
+    compact_log(log, lake, now())
 
     async def work(port: LogPostgres) -> None:
         assert await port.events(one, events[2].seq, 2) == events[3:5]
@@ -137,14 +137,16 @@ def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are
     )
     plan = plan_of(workflow(chain))
 
-    async def rewound(port: LogPostgres) -> Rewound | None:
-        return await States(port, Playbooks(CatalogMemory(), 1), 1).rewound(one, names[2], plan)
+    async def rewound(port: LogPostgres) -> RewoundExecution | None:
+        return await States(port, Playbooks(CatalogMemory(), 1), 1).rewind_execution(
+            one, names[2], plan
+        )
 
     before = with_log(log, lake, rewound)
     assert before is not None
     assert (before.run, before.entered_at) == (1, entered[2].at)
     assert set(before.state.steps) == set(names[:2])
-    compact(log, lake, now())
+    compact_log(log, lake, now())
     assert with_log(log, lake, rewound) == before
     with pytest.raises(
         Conflict, match="cannot be rerun from a step, because its events cannot be read"
@@ -153,7 +155,7 @@ def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are
 
 
 def test_a_lake_that_is_away_is_said(log: str, lake: LakeStore, tmp_path: Path) -> None:
-    compact(log, lake, now())
+    compact_log(log, lake, now())
     elsewhere = empty_lake_like(lake, tmp_path / "elsewhere")
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         all_events(log, elsewhere)
@@ -175,7 +177,7 @@ def test_a_death_at_any_point_loses_and_doubles_nothing(
     before, counted = all_events(log, lake), recorded(log)
     killed("compact", point, log, lake)
     assert all_events(log, lake) == before
-    compact(log, lake, now())
+    compact_log(log, lake, now())
     assert all_events(log, lake) == before
     one_file(log, lake, len(counted))
 
@@ -196,7 +198,7 @@ def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path, kind: str
     with new_log() as log:
         traced(
             lambda line: lines.append(line),
-            lambda: compact(log, new_lake(kind, tmp_path / "all"), now()),
+            lambda: compact_log(log, new_lake(kind, tmp_path / "all"), now()),
         )
     assert len(set(lines)) > 50
     for line in sorted(set(lines)):
@@ -206,10 +208,10 @@ def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path, kind: str
             with pytest.raises(Died):
                 traced(
                     lambda here, line=line: die(here == line),
-                    lambda log=log, lake=lake: compact(log, lake, now()),
+                    lambda log=log, lake=lake: compact_log(log, lake, now()),
                 )
             assert all_events(log, lake) == before, line
-            compact(log, lake, now())
+            compact_log(log, lake, now())
             assert all_events(log, lake) == before, line
             one_file(log, lake, counted)
 
@@ -250,18 +252,18 @@ def test_what_is_not_in_the_file_is_not_removed(log: str, lake: LakeStore) -> No
                 )
 
     before = recorded(log)
-    faults.install(change)
+    faults.install_fault_hook(change)
     try:
-        with pytest.raises(NotTheSame, match="the file holds"):
-            compact(log, lake, now())
+        with pytest.raises(CompactionMismatch, match="the file holds"):
+            compact_log(log, lake, now())
     finally:
-        faults.install(None)
+        faults.install_fault_hook(None)
     assert recorded(log) == before
 
 
 @pytest.mark.corrupts
 def test_what_is_young_running_or_not_projected_stays(log: str, lake: LakeStore) -> None:
-    assert compact(log, lake, now() - 50 * DAY) == Compacted()
+    assert compact_log(log, lake, now() - 50 * DAY) == CompactionCounts()
     first, second, *others = ids(log)
     with psycopg.connect(log) as connection:
         connection.execute(
@@ -271,7 +273,7 @@ def test_what_is_young_running_or_not_projected_stays(log: str, lake: LakeStore)
         connection.execute(
             "update noetl.execution set last_seq = last_seq - 1 where execution_id = %s", [second]
         )
-    done = compact(log, lake, now())
+    done = compact_log(log, lake, now())
     assert (done.executions, done.partitions) == (len(others), 0)
     assert "event_past" in partitions(log)
     with psycopg.connect(log) as connection:
@@ -285,7 +287,7 @@ def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(
     log: str, lake: LakeStore
 ) -> None:
     one = ids(log)[0]
-    compact(log, lake, now())
+    compact_log(log, lake, now())
 
     def part(after: int, **more: Any) -> ExecutionPart:
         return ExecutionPart(
@@ -299,14 +301,14 @@ def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(
     async def work(port: LogPostgres) -> None:
         epochs = {shard_of(one, SHARDS): 0}
         anew = AppendBatch(
-            epochs=epochs, parts=(part(0, events=(WorkflowInitialized(),)),), lease=LEASE
+            epochs=epochs, parts=(part(0, events=(WorkflowInitialized(),)),), lease=LEASE_MICROS
         )
         assert await port.append(anew) == [Known(one)]
         assert await port.post(one, Cancel(request="late"))
         (row,) = await port.inbox([shard_of(one, SHARDS)], 10)
         last = await port.last_seq(one)
         refused = AppendBatch(
-            epochs=epochs, parts=(part(last, events=(), inbox=(row.inbox_id,)),), lease=LEASE
+            epochs=epochs, parts=(part(last, events=(), inbox=(row.inbox_id,)),), lease=LEASE_MICROS
         )
         assert await port.append(refused) == [Appended(one, last)]
         assert await port.inbox([shard_of(one, SHARDS)], 10) == []
@@ -316,10 +318,10 @@ def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(
 
 def test_an_export_finds_events_that_were_moved_before_it(log: str, lake: LakeStore) -> None:
     before = recorded(log)
-    compact(log, lake, now())
-    assert export(log, lake).events == len(before)
+    compact_log(log, lake, now())
+    assert export_log(log, lake).events == len(before)
     assert exported(lake) == before
-    assert export(log, lake) == Exported(0, 0)
+    assert export_log(log, lake) == ExportCounts(0, 0)
 
 
 def test_compaction_keeps_the_files_of_an_export_that_died_before_it_published_them(
@@ -327,9 +329,9 @@ def test_compaction_keeps_the_files_of_an_export_that_died_before_it_published_t
 ) -> None:
     before = recorded(log)
     killed("export", "export.committed", log, lake)
-    compact(log, lake, now())
+    compact_log(log, lake, now())
     assert exported(lake) == before
-    assert export(log, lake) == Exported(0, 0)
+    assert export_log(log, lake) == ExportCounts(0, 0)
     assert exported(lake) == before
 
 
@@ -342,35 +344,35 @@ def test_compaction_is_refused_when_history_is_in_another_lake(
         connection.execute(
             "update noetl.execution set status = 'running' where execution_id = %s", [one]
         )
-    compact(log, lake, now())
+    compact_log(log, lake, now())
     with psycopg.connect(log) as connection:
         connection.execute(
             "update noetl.execution set status = 'completed' where execution_id = %s", [one]
         )
     left = recorded(log)
     with pytest.raises(Conflict, match="1 files of compacted history are not in the lake"):
-        compact(log, empty_lake_like(lake, tmp_path / "elsewhere"), now())
+        compact_log(log, empty_lake_like(lake, tmp_path / "elsewhere"), now())
     assert recorded(log) == left != []
 
 
 def test_an_export_does_not_repeat_what_was_moved_after_it(log: str, lake: LakeStore) -> None:
     before = recorded(log)
-    export(log, lake)
-    compact(log, lake, now())
-    assert export(log, lake) == Exported(0, 0)
+    export_log(log, lake)
+    compact_log(log, lake, now())
+    assert export_log(log, lake) == ExportCounts(0, 0)
     assert exported(lake) == before
 
 
 def test_a_lake_has_one_database_and_a_log_one_compaction(log: str, lake: LakeStore) -> None:
-    compact(log, lake, 0)
+    compact_log(log, lake, 0)
     lake.delete("_owner")
     lake.put_if_absent("_owner", b"another")
     with pytest.raises(Conflict, match="another database"):
-        compact(log, lake, now())
+        compact_log(log, lake, now())
     with psycopg.connect(log) as connection:
         connection.execute("select pg_advisory_lock(1852794997, 9)")
         with pytest.raises(Conflict, match="another compaction"):
-            compact(log, lake, now())
+            compact_log(log, lake, now())
 
 
 QUESTIONS = (
@@ -384,8 +386,8 @@ QUESTIONS = (
 def test_questions_have_the_same_answers_before_and_after(
     log: str, lake: LakeStore, spark_url: str
 ) -> None:
-    with asking(log, lake, spark_url) as ask:
+    with open_query(log, lake, spark_url) as ask:
         before = [ask(each).to_pylist() for each in QUESTIONS]
-    compact(log, lake, now())
-    with asking(log, lake, spark_url) as ask:
+    compact_log(log, lake, now())
+    with open_query(log, lake, spark_url) as ask:
         assert [ask(each).to_pylist() for each in QUESTIONS] == before

@@ -10,9 +10,9 @@ import pytest
 
 from noetl import faults
 from noetl.model.errors import Conflict
-from noetl.spark.jobs.compact import compact
-from noetl.spark.jobs.export import LAYOUT, Exported, export, manifests
-from noetl.spark.jobs.lake import LakeStore, sha256_of
+from noetl.spark.jobs.compact import compact_log
+from noetl.spark.jobs.export import LAYOUT, ExportCounts, export_log, read_manifests
+from noetl.spark.jobs.lake import LakeStore, hash_stream
 from tests.integration.spark.jobs.given import empty_lake_like, killed, staging_entries
 
 
@@ -46,22 +46,22 @@ def add(dsn: str) -> None:
 
 
 def test_every_event_is_exported_and_only_new_ones_follow(log: str, lake: LakeStore) -> None:
-    done = export(log, lake)
+    done = export_log(log, lake)
     assert exported(lake) == recorded(log)
     assert done.events == len(recorded(log))
-    assert export(log, lake) == Exported(0, 0)
-    files = [file for manifest in manifests(lake) for file in manifest.files]
+    assert export_log(log, lake) == ExportCounts(0, 0)
+    files = [file for manifest in read_manifests(lake) for file in manifest.files]
     assert [file.sha256 for file in files] == [
-        sha256_of(lake.open_file(f"events/{file.path}")) for file in files
+        hash_stream(lake.open_file(f"events/{file.path}")) for file in files
     ]
     assert not staging_entries(lake)
 
 
 @pytest.mark.corrupts
 def test_what_came_since_is_a_file_of_its_own(log: str, lake: LakeStore) -> None:
-    export(log, lake)
+    export_log(log, lake)
     add(log)
-    assert export(log, lake) == Exported(1, 1)
+    assert export_log(log, lake) == ExportCounts(1, 1)
     assert exported(lake) == recorded(log)
 
 
@@ -71,7 +71,7 @@ def test_a_death_on_the_way_loses_and_doubles_nothing(
 ) -> None:
     killed("export", point, log, lake)
     assert exported(lake) == []
-    export(log, lake)
+    export_log(log, lake)
     assert exported(lake) == recorded(log)
     assert not staging_entries(lake)
 
@@ -79,17 +79,17 @@ def test_a_death_on_the_way_loses_and_doubles_nothing(
 def test_slower_of_two_exports_is_refused_and_leaves_nothing(log: str, lake: LakeStore) -> None:
     def overtake(point: str) -> None:
         if point == "export.written":
-            faults.install(None)
-            export(log, lake)
+            faults.install_fault_hook(None)
+            export_log(log, lake)
 
-    faults.install(overtake)
+    faults.install_fault_hook(overtake)
     try:
         with pytest.raises(Conflict, match="another export"):
-            export(log, lake)
+            export_log(log, lake)
     finally:
-        faults.install(None)
+        faults.install_fault_hook(None)
     assert exported(lake) == recorded(log)
-    assert export(log, lake) == Exported(0, 0)
+    assert export_log(log, lake) == ExportCounts(0, 0)
     assert exported(lake) == recorded(log)
     assert not staging_entries(lake)
 
@@ -98,7 +98,7 @@ def test_export_to_another_place_reads_compacted_events_from_the_lake(
     log: str, lake: LakeStore, tmp_path: Path
 ) -> None:
     before = recorded(log)
-    compact(log, lake, time.time_ns() // 1_000)
+    compact_log(log, lake, time.time_ns() // 1_000)
     elsewhere = empty_lake_like(lake, tmp_path / "elsewhere")
-    export(log, elsewhere, history=lake)
+    export_log(log, elsewhere, history=lake)
     assert exported(elsewhere) == before

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from noetl.model.errors import InvalidInput, StoreUnavailable
-from noetl.results.objects import connect
+from noetl.results.objects import open_object_store
 from noetl.spark.jobs import lake_objects
-from noetl.spark.jobs.compact import compact
-from noetl.spark.jobs.export import export
+from noetl.spark.jobs.compact import compact_log
+from noetl.spark.jobs.export import export_log
 from noetl.spark.jobs.lake_objects import ObjectLake
 from tests import s3
 from tests.integration.spark.jobs.given import Died, staging_entries
@@ -56,15 +56,15 @@ def dying_lake(place: str, dies_after: int | None = None) -> tuple[ObjectLake, D
 def test_export_that_dies_after_any_request_loses_and_doubles_nothing(log: str) -> None:
     events = recorded(log)
     whole, counted = dying_lake(new_place())
-    export(log, whole)
+    export_log(log, whole)
     assert counted.requests > 20
     for number in range(1, counted.requests + 1):
         place = new_place()
         with pytest.raises(Died):
-            export(log, dying_lake(place, number)[0])
+            export_log(log, dying_lake(place, number)[0])
         visible = exported(lake_at(place))
         assert len(visible) == len(set(visible)), number
-        export(log, lake_at(place))
+        export_log(log, lake_at(place))
         assert exported(lake_at(place)) == events, number
         assert not staging_entries(lake_at(place)), number
 
@@ -73,16 +73,16 @@ def test_export_that_dies_after_any_request_loses_and_doubles_nothing(log: str) 
 def test_compaction_that_dies_after_any_request_loses_and_doubles_nothing() -> None:
     whole, counted = dying_lake(new_place())
     with new_log() as log:
-        compact(log, whole, now())
+        compact_log(log, whole, now())
     assert counted.requests > 5
     for number in range(1, counted.requests + 1):
         place = new_place()
         with new_log() as log:
             before, events = all_events(log, lake_at(place)), len(recorded(log))
             with pytest.raises(Died):
-                compact(log, dying_lake(place, number)[0], now())
+                compact_log(log, dying_lake(place, number)[0], now())
             assert all_events(log, lake_at(place)) == before, number
-            compact(log, lake_at(place), now())
+            compact_log(log, lake_at(place), now())
             assert all_events(log, lake_at(place)) == before, number
             one_file(log, lake_at(place), events)
 
@@ -92,7 +92,7 @@ def test_file_larger_than_one_copy_request_is_published(
 ) -> None:
     monkeypatch.setattr(lake_objects, "MAX_COPY_BYTES", 100)
     lake = lake_at(new_place())
-    export(log, lake)
+    export_log(log, lake)
     assert exported(lake) == recorded(log)
 
 
@@ -119,7 +119,7 @@ def test_open_file_reads_at_any_position(tmp_path: Path) -> None:
 
 def test_store_that_cannot_be_used_is_named() -> None:
     nowhere = ObjectLake(
-        lambda: connect(
+        lambda: open_object_store(
             "s3://bucket/lake", allow_http=True, **keys("http://127.0.0.1:9", s3.SECRET)
         ),
         "s3://bucket/lake",
@@ -128,7 +128,8 @@ def test_store_that_cannot_be_used_is_named() -> None:
         asyncio.run(nowhere.find_unreadable(["cold/a.parquet"]))
     place = new_place()
     wrong_key = ObjectLake(
-        lambda: connect(place, allow_http=True, **keys(s3.server().endpoint, "wrong")), place
+        lambda: open_object_store(place, allow_http=True, **keys(s3.server().endpoint, "wrong")),
+        place,
     )
     with pytest.raises(InvalidInput, match=f"{place} refuses"):
         wrong_key.put_if_absent("_owner", b"me")

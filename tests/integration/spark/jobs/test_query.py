@@ -8,7 +8,7 @@ import pytest
 
 from noetl.model.errors import InvalidInput
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.query import asking
+from noetl.spark.jobs.query import open_query
 from tests.integration.spark.jobs.given import EXECUTIONS
 
 
@@ -16,7 +16,7 @@ def test_events_executions_results_and_named_rows_are_tables(
     log: str, lake: LakeStore, tmp_path: Path, spark_url: str
 ) -> None:
     pq.write_table(pa.table({"path": ["flows/chain"], "weight": [3]}), tmp_path / "weights.parquet")
-    with asking(log, lake, spark_url, rows={"weights": tmp_path / "weights.parquet"}) as ask:
+    with open_query(log, lake, spark_url, rows={"weights": tmp_path / "weights.parquet"}) as ask:
         (counted,) = ask(
             "select count(distinct execution_id) as n, count(*) > 0 as some from events"
         ).to_pylist()

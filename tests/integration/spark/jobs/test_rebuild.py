@@ -7,12 +7,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from noetl.spark.jobs.folding import PROJECTIONS, fold
+from noetl.spark.jobs.folding import PROJECTIONS, fold_execution
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import InProcess, OnSpark, Runs
-from noetl.spark.jobs.rebuild import RebuildJob, rebuild, verify
-from noetl.spark.jobs.snapshot import snapshot
-from noetl.spark.jobs.staged import staged
+from noetl.spark.jobs.places import ExecutionMap, LocalExecutionMap, SparkExecutionMap
+from noetl.spark.jobs.rebuild import RebuildJob, rebuild_rows, verify_rows
+from noetl.spark.jobs.snapshot import open_snapshot
+from noetl.spark.jobs.staged import stage_events
 from tests.integration.spark.jobs.given import EXECUTIONS
 
 
@@ -23,26 +23,28 @@ def do(dsn: str, statement: str) -> str:
         return str(row[0])
 
 
-def folded(dsn: str, lake: LakeStore, runs: Runs, work: Path) -> pa.Table:
+def folded(dsn: str, lake: LakeStore, runs: ExecutionMap, work: Path) -> pa.Table:
     work.mkdir()
-    with snapshot(dsn) as log:
-        files = staged(log, lake, work)
-        made = list(runs.each(partial(fold, unreadable={}), PROJECTIONS, files, work))
+    with open_snapshot(dsn) as log:
+        files = stage_events(log, lake, work)
+        made = list(
+            runs.map_executions(partial(fold_execution, unreadable={}), PROJECTIONS, files, work)
+        )
     return pa.concat_tables(made).sort_by("execution_id").combine_chunks()
 
 
 def test_spark_and_this_process_fold_to_the_same_bytes(
     log: str, lake: LakeStore, tmp_path: Path, spark_url: str
 ) -> None:
-    here = folded(log, lake, InProcess(), tmp_path / "here")
-    there = folded(log, lake, OnSpark(spark_url), tmp_path / "there")
+    here = folded(log, lake, LocalExecutionMap(), tmp_path / "here")
+    there = folded(log, lake, SparkExecutionMap(spark_url), tmp_path / "there")
     assert here.num_rows == EXECUTIONS
     assert here.schema == there.schema
     assert here.to_batches()[0].serialize() == there.to_batches()[0].serialize()
 
 
 def test_a_sound_log_verifies(log: str, lake: LakeStore) -> None:
-    assert list(verify(RebuildJob(log, lake, InProcess(), {}))) == []
+    assert list(verify_rows(RebuildJob(log, lake, LocalExecutionMap(), {}))) == []
 
 
 @pytest.mark.corrupts
@@ -60,14 +62,16 @@ def test_planted_differences_are_found_named_and_mended(log: str, lake: LakeStor
         log,
         f"update noetl.execution set last_seq = 99999 where execution_id = {newest} returning execution_id",
     )
-    job = RebuildJob(log, lake, InProcess(), {})
-    found = {(each.execution_id, each.field): (each.stored, each.folded) for each in verify(job)}
+    job = RebuildJob(log, lake, LocalExecutionMap(), {})
+    found = {
+        (each.execution_id, each.field): (each.stored, each.folded) for each in verify_rows(job)
+    }
     assert found.keys() == {(status, "status"), (gone, None), (ahead, "last_seq")}
     assert found[status, "status"] == ("paused", "completed")
-    assert [each.field for each in verify(job, int(status))] == ["status"]
-    done = rebuild(job)
+    assert [each.field for each in verify_rows(job, int(status))] == ["status"]
+    done = rebuild_rows(job)
     assert (done.executions, done.written) == (EXECUTIONS, 3)
-    assert list(verify(job)) == []
+    assert list(verify_rows(job)) == []
 
 
 @pytest.mark.corrupts
@@ -78,7 +82,8 @@ def test_a_row_without_events_is_found(log: str, lake: LakeStore) -> None:
         " values (5, 0, 1, 'p', 'running', 1, 0, 0, 0) returning execution_id",
     )
     assert [
-        (each.execution_id, each.field) for each in verify(RebuildJob(log, lake, InProcess(), {}))
+        (each.execution_id, each.field)
+        for each in verify_rows(RebuildJob(log, lake, LocalExecutionMap(), {}))
     ] == [(made, None)]
 
 
@@ -87,4 +92,4 @@ def test_a_row_that_lags_is_no_difference(log: str, lake: LakeStore) -> None:
     newest = "execution_id = (select max(execution_id) from noetl.execution)"
     do(log, f"delete from noetl.execution where {newest} returning 1")
     do(log, "update noetl.checkpoint set seq = 0 returning 1")
-    assert list(verify(RebuildJob(log, lake, InProcess(), {}))) == []
+    assert list(verify_rows(RebuildJob(log, lake, LocalExecutionMap(), {}))) == []

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from noetl.spark.jobs.compact import compact
+from noetl.spark.jobs.compact import compact_log
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import InProcess, OnSpark, Runs
-from noetl.spark.jobs.stats import stats
+from noetl.spark.jobs.places import ExecutionMap, LocalExecutionMap, SparkExecutionMap
+from noetl.spark.jobs.stats import compute_stats
 from tests.integration.spark.jobs.given import DAY, EXECUTIONS
 from tests.integration.spark.jobs.test_compact import now
 
 
-def counted(log: str, lake: LakeStore, runs: Runs | None = None) -> list[dict[str, Any]]:
-    return stats(log, lake, runs or InProcess(), now() - 41 * DAY, now())
+def counted(log: str, lake: LakeStore, runs: ExecutionMap | None = None) -> list[dict[str, Any]]:
+    return compute_stats(log, lake, runs or LocalExecutionMap(), now() - 41 * DAY, now())
 
 
 def test_steps_and_executions_are_counted_by_playbook(log: str, lake: LakeStore) -> None:
@@ -33,16 +33,18 @@ def test_steps_and_executions_are_counted_by_playbook(log: str, lake: LakeStore)
 
 
 def test_a_period_has_those_that_began_in_it(log: str, lake: LakeStore) -> None:
-    assert stats(log, lake, InProcess(), now() - 30 * DAY, now()) == []
-    half = stats(log, lake, InProcess(), now() - 41 * DAY, now() - 37 * DAY - DAY // 2)
+    assert compute_stats(log, lake, LocalExecutionMap(), now() - 30 * DAY, now()) == []
+    half = compute_stats(
+        log, lake, LocalExecutionMap(), now() - 41 * DAY, now() - 37 * DAY - DAY // 2
+    )
     runs = sum(row["runs"] for row in half if row["step"] is None)
     assert 0 < runs < EXECUTIONS
-    compact(log, lake, now())
-    assert stats(log, lake, InProcess(), now() - 30 * DAY, now()) == []
+    compact_log(log, lake, now())
+    assert compute_stats(log, lake, LocalExecutionMap(), now() - 30 * DAY, now()) == []
 
 
 def test_it_is_the_same_on_spark_and_from_files(log: str, lake: LakeStore, spark_url: str) -> None:
     before = counted(log, lake)
-    assert counted(log, lake, OnSpark(spark_url)) == before
-    compact(log, lake, now())
+    assert counted(log, lake, SparkExecutionMap(spark_url)) == before
+    compact_log(log, lake, now())
     assert counted(log, lake) == before

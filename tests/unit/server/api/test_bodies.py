@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from noetl.model import errors
 from noetl.playbook.validation import PlaybookInvalid
 from noetl.server.api import problems
-from noetl.server.api.bodies import DEEPEST, decode, depth
-from noetl.server.api.commands import ROUTES
+from noetl.server.api.bodies import MAX_JSON_DEPTH, decode_strict_json, measure_depth
+from noetl.server.api.commands import COMMAND_ROUTES
 from noetl.server.api.guard import is_loopback
-from noetl.server.app import openapi
-from noetl.server.services.executions import moment
+from noetl.server.app import make_openapi
+from noetl.server.services.executions import parse_moment
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 VALUES = st.recursive(
@@ -27,7 +27,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_json_says_is_what_is_read(value: object) -> None:
-    assert decode(json.dumps(value, ensure_ascii=False).encode()) == value
+    assert decode_strict_json(json.dumps(value, ensure_ascii=False).encode()) == value
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_json_says_is_what_is_read(value: object) -> None:
 )
 def test_key_that_stands_twice_is_refused_by_name(text: str, key: str) -> None:
     with pytest.raises(RequestValidationError) as raised:
-        decode(text.encode())
+        decode_strict_json(text.encode())
     assert f"the key {key!r} stands twice" in raised.value.errors()[0]["msg"]
 
 
@@ -49,12 +49,14 @@ def test_key_that_stands_twice_is_refused_by_name(text: str, key: str) -> None:
 def test_depth_is_counted_outside_of_strings(levels: int, noise: str) -> None:
     data = (b"[" * levels) + json.dumps(noise).encode() + (b"]" * levels)
     opened = data.count(b"[") + data.count(b"{")
-    assert depth(data) == (0 if opened <= DEEPEST else min(levels, DEEPEST + 1))
-    if levels <= DEEPEST:
-        decode(data)
+    assert measure_depth(data) == (
+        0 if opened <= MAX_JSON_DEPTH else min(levels, MAX_JSON_DEPTH + 1)
+    )
+    if levels <= MAX_JSON_DEPTH:
+        decode_strict_json(data)
     else:
         with pytest.raises(RequestValidationError):
-            decode(data)
+            decode_strict_json(data)
 
 
 def every(kind: type[errors.NoetlError]) -> list[type[errors.NoetlError]]:
@@ -68,7 +70,9 @@ def test_every_error_of_the_tree_has_an_answer_and_a_code() -> None:
     tree = [
         kind for kind in named if isinstance(kind, type) and issubclass(kind, errors.NoetlError)
     ]
-    answers = {kind.code: problems.of_error(kind("canary", hint="do this")) for kind in tree}
+    answers = {
+        kind.code: problems.make_error_problem(kind("canary", hint="do this")) for kind in tree
+    }
     assert {code: answers[code].status_code for code in expected} == expected
     told = json.loads(bytes(answers["CONFLICT"].body))
     assert (told["code"], told["detail"], told["hint"], told["status"]) == (
@@ -98,22 +102,22 @@ def test_every_error_of_the_tree_has_an_answer_and_a_code() -> None:
     ],
 )  # fmt: skip
 def test_a_hint_that_names_commands_has_their_routes(hint: str | None, expected: list[str]) -> None:
-    told = json.loads(bytes(problems.of_error(errors.NotFound("x", hint=hint)).body))
+    told = json.loads(bytes(problems.make_error_problem(errors.NotFound("x", hint=hint)).body))
     assert (told["hint"], told["routes"]) == (hint, expected)
 
 
 def test_routes_of_commands_are_routes_of_the_server() -> None:
     there = [
         re.sub(r"{[^}]*}", "[^/]+", f"{verb.upper()} {path}")
-        for path, verbs in openapi()["paths"].items()
+        for path, verbs in make_openapi()["paths"].items()
         for verb in verbs
     ]
-    for _, route in ROUTES:
+    for _, route in COMMAND_ROUTES:
         assert any(re.fullmatch(known, route.partition("?")[0]) for known in there), route
 
 
 def test_findings_of_a_playbook_are_told_once() -> None:
-    told = json.loads(bytes(problems.of_error(PlaybookInvalid([])).body))
+    told = json.loads(bytes(problems.make_error_problem(PlaybookInvalid([])).body))
     assert (told["status"], told["findings"], told["detail"]) == (
         422,
         [],
@@ -137,35 +141,35 @@ def test_other_names(host: str) -> None:
 
 def test_times_without_a_zone_are_utc() -> None:
     assert (
-        moment("2026-01-02T03:04:05.000006Z", 0)
-        == moment("2026-01-02T03:04:05.000006", 0)
+        parse_moment("2026-01-02T03:04:05.000006Z", 0)
+        == parse_moment("2026-01-02T03:04:05.000006", 0)
         == 1767323045000006
     )
-    assert moment("2026-01-02T04:04:05.000006+01:00", 0) == 1767323045000006
+    assert parse_moment("2026-01-02T04:04:05.000006+01:00", 0) == 1767323045000006
 
 
 def test_a_duration_is_so_long_ago() -> None:
-    assert moment("1d", 100_000_000_000) == 100_000_000_000 - 86_400_000_000
+    assert parse_moment("1d", 100_000_000_000) == 100_000_000_000 - 86_400_000_000
 
 
 @pytest.mark.parametrize("text", ['"\\u0000"', '{"a\\u0000": 1}', '"\\\\\\u0000"'])
 def test_nul_characters_are_refused(text: str) -> None:
     with pytest.raises(RequestValidationError):
-        decode(text.encode())
+        decode_strict_json(text.encode())
 
 
 def test_a_backslash_before_u0000_is_only_a_backslash() -> None:
-    assert decode(b'"\\\\u0000"') == "\\u0000"
+    assert decode_strict_json(b'"\\\\u0000"') == "\\u0000"
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 123456789012345678901234567890])
 def test_an_integer_that_64_bits_do_not_hold_is_refused(number: int) -> None:
     with pytest.raises(RequestValidationError, match="does not fit into 64 bits"):
-        decode(b'{"v": %d}' % number)
+        decode_strict_json(b'{"v": %d}' % number)
 
 
 @pytest.mark.parametrize(
     "value", [2**64 - 1, -(2**63), "123456789012345678901234567890", 1234567890123456789.5]
 )
 def test_a_value_beside_that_limit_is_taken_as_it_is(value: int | str | float) -> None:
-    assert decode(json.dumps({"v": value}).encode()) == {"v": value}
+    assert decode_strict_json(json.dumps({"v": value}).encode()) == {"v": value}

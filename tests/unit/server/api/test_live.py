@@ -12,14 +12,21 @@ from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.log.port import Projection
 from noetl.metrics import Metrics
 from noetl.model.commands import Command, Scope
-from noetl.model.exchange import EXCHANGE_LIMIT, ExchangeReply, ExchangeRequest
+from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, shard_of
 from noetl.server.api import streams as sse
-from noetl.server.api.worker import fitted
+from noetl.server.api.worker import encode_reply
 from noetl.server.presence import Presence
-from noetl.server.services.live import LiveUpdates, ObservedLog, announce, events_of, hear, row_of
-from noetl.server.services.streams import Gone, _changes
-from noetl.twins import shard_rows
+from noetl.server.services.live import (
+    LiveUpdates,
+    ObservedLog,
+    announce_changes,
+    hear_changes,
+    make_events_topic,
+    make_row_topic,
+)
+from noetl.server.services.streams import RowGone, _diff_listed_rows
+from noetl.twins import make_shard_rows
 from tests.unit.server.house import Clock
 
 
@@ -32,11 +39,11 @@ def row(execution_id: int, seq: int = 1) -> Projection:
 
 async def test_a_wake_between_two_waits_counts() -> None:
     live = LiveUpdates()
-    with live.watch(events_of(ExecutionId("1"))) as watch:
-        assert not await watch.changed(0.001)
-        live.wake([events_of(ExecutionId("1")), row_of(ExecutionId("1"))])
-        assert await watch.changed(0)
-        assert not await watch.changed(0.001)
+    with live.watch(make_events_topic(ExecutionId("1"))) as watch:
+        assert not await watch.wait_for_change(0.001)
+        live.wake([make_events_topic(ExecutionId("1")), make_row_topic(ExecutionId("1"))])
+        assert await watch.wait_for_change(0)
+        assert not await watch.wait_for_change(0.001)
     assert live._watches == {}
 
 
@@ -46,24 +53,24 @@ async def test_another_server_wakes_the_readers_of_its_shard() -> None:
         ExecutionId(str(next(n for n in range(1, 99) if shard_of(str(n), 4) == shard)))
         for shard in (1, 2)
     )
-    shards = shard_rows(4)
+    shards = make_shard_rows(4)
     leases = LeasesMemory(shards, Clock())
     for name in ("s1", "s2"):
         await leases.register(name, None, 60_000_000)
     heard = ObservedLog(LogMemory(MemoryDatabase(shards, Clock())), live, Metrics(), len(shards))
     tasks = [
-        asyncio.ensure_future(announce(bus, leases, heard)),
-        asyncio.ensure_future(hear(bus, live, 4)),
+        asyncio.ensure_future(announce_changes(bus, leases, heard)),
+        asyncio.ensure_future(hear_changes(bus, live, 4)),
     ]
     with (
-        live.watch(events_of(mine)) as watch,
-        live.watch(events_of(other)) as quiet,
+        live.watch(make_events_topic(mine)) as watch,
+        live.watch(make_events_topic(other)) as quiet,
         live.watch("rows") as rows,
     ):
-        heard.touched.add(1)
-        assert await watch.changed(5)
-        assert await rows.changed(0.1)
-        assert not await quiet.changed(0)
+        heard.changed_shards.add(1)
+        assert await watch.wait_for_change(5)
+        assert await rows.wait_for_change(0.1)
+        assert not await quiet.wait_for_change(0)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -73,20 +80,23 @@ async def test_whoever_waits_ends_when_the_server_goes() -> None:
     live = LiveUpdates()
     with live.watch("rows") as watch:
         live.close()
-        assert await watch.changed(0)
+        assert await watch.wait_for_change(0)
     with live.watch("rows") as late:
-        assert await late.changed(0)
+        assert await late.wait_for_change(0)
 
 
 def test_a_row_pushed_out_by_newer_ones_is_not_gone() -> None:
     known = {ExecutionId("1"): 1, ExecutionId("2"): 1, ExecutionId("3"): 1}
-    assert _changes(known, [row(4), row(3)], full=True) == [row(4)]
-    assert _changes(known, [row(3), row(1, 5)], full=False) == [Gone(ExecutionId("2")), row(1, 5)]
-    assert _changes(known, [row(3), row(2), row(1)], full=True) == []
+    assert _diff_listed_rows(known, [row(4), row(3)], full=True) == [row(4)]
+    assert _diff_listed_rows(known, [row(3), row(1, 5)], full=False) == [
+        RowGone(ExecutionId("2")),
+        row(1, 5),
+    ]
+    assert _diff_listed_rows(known, [row(3), row(2), row(1)], full=True) == []
 
 
 async def test_a_reader_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "PATIENCE", 0.02)
+    monkeypatch.setattr(sse, "READER_TIMEOUT_S", 0.02)
     closed = asyncio.Event()
 
     async def parts() -> AsyncGenerator[bytes, None]:
@@ -103,15 +113,15 @@ async def test_a_reader_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
     async def receive() -> Any:
         await asyncio.Event().wait()
 
-    readers = sse.Readers(Metrics(), most=1)
+    readers = sse.StreamReaders(Metrics(), most=1)
     stream = sse.EventStream(parts(), readers)
     sending = asyncio.ensure_future(stream({"type": "http"}, receive, send))
     await asyncio.sleep(0)
     with pytest.raises(sse.TooManyStreams):
-        readers.check()
+        readers.check_room()
     await sending
     assert closed.is_set()
-    readers.check()
+    readers.check_room()
 
 
 def exchange(worker: str = "w", held: tuple[Any, ...] = ()) -> ExchangeRequest:
@@ -120,7 +130,7 @@ def exchange(worker: str = "w", held: tuple[Any, ...] = ()) -> ExchangeRequest:
 
 class Lost(LogMemory):
     def __init__(self) -> None:
-        super().__init__(MemoryDatabase(shard_rows(4), Clock()))
+        super().__init__(MemoryDatabase(make_shard_rows(4), Clock()))
         self.gone: list[str] = []
         self.notes = 0
 
@@ -137,30 +147,30 @@ async def test_a_worker_is_lost_with_its_last_connection() -> None:
     log = Lost()
     here = Presence(log, BusMemory(), 4, "s", Metrics(), grace=0.02)
     one, two = ("127.0.0.1", 1), ("127.0.0.1", 2)
-    here.arrived(exchange(), one)
-    here.arrived(exchange(), two)
-    here.left(one)
+    here.note_request(exchange(), one)
+    here.note_request(exchange(), two)
+    here.forget_connection(one)
     await asyncio.sleep(0.05)
     assert log.gone == []
-    here.left(two)
-    here.arrived(exchange(), one)  # back in time
+    here.forget_connection(two)
+    here.note_request(exchange(), one)  # back in time
     await asyncio.sleep(0.05)
     assert log.gone == []
-    here.left(one)
+    here.forget_connection(one)
     await asyncio.sleep(0.05)
     assert log.gone == ["w/1"]
     assert log.notes == 1  # it was noted once for all of that
-    here.left(("127.0.0.1", 9))  # nobody's
+    here.forget_connection(("127.0.0.1", 9))  # nobody's
 
 
 async def test_connections_that_end_with_the_server_say_nothing() -> None:
     log = Lost()
     here = Presence(log, BusMemory(), 4, "s", Metrics(), grace=0.01)
-    here.arrived(exchange(), ("127.0.0.1", 1))
-    here.arrived(exchange("v"), ("127.0.0.1", 2))
-    here.left(("127.0.0.1", 2))
+    here.note_request(exchange(), ("127.0.0.1", 1))
+    here.note_request(exchange("v"), ("127.0.0.1", 2))
+    here.forget_connection(("127.0.0.1", 2))
     here.close()
-    here.left(("127.0.0.1", 1))
+    here.forget_connection(("127.0.0.1", 1))
     await asyncio.sleep(0.03)
     assert log.gone == []
 
@@ -174,6 +184,6 @@ def test_a_reply_that_is_too_large_brings_fewer_commands() -> None:
         )
         for number in range(8)
     )  # fmt: skip
-    data = fitted(ExchangeReply(commands=commands))
-    assert len(data) <= EXCHANGE_LIMIT
+    data = encode_reply(ExchangeReply(commands=commands))
+    assert len(data) <= MAX_EXCHANGE_BYTES
     assert data.count(b"command_id") == 4

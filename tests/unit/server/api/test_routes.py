@@ -28,15 +28,15 @@ from noetl.server.api import (
     streams,
     vars,
 )
-from noetl.server.app import openapi
+from noetl.server.app import make_openapi
 from noetl.server.services.all import Services
-from noetl.server.services.executions import wanted_executions
+from noetl.server.services.executions import make_execution_filter
 
 MODULES = (
     catalog, credentials, events, executions, health, hooks, logs, playbook_state, queue, render, results, schedules,
     streams, vars,
 )  # fmt: skip
-OPEN = {"ready", "metrics"}  # say nothing about anyone's data
+OPEN = {"check_readiness", "read_metrics"}  # say nothing about anyone's data
 
 
 def test_every_service_function_takes_an_identity() -> None:
@@ -59,7 +59,7 @@ def test_every_route_knows_who_asks() -> None:
 
 
 def test_every_route_is_described_with_an_id_of_its_own() -> None:
-    described = openapi()
+    described = make_openapi()
     operations = [operation for path in described["paths"].values() for operation in path.values()]
     ids = [operation["operationId"] for operation in operations]
     assert len(ids) == len(set(ids))
@@ -77,7 +77,7 @@ def test_every_route_is_described_with_an_id_of_its_own() -> None:
 
 
 def test_requests_are_described_by_example_and_refuse_what_they_do_not_know() -> None:
-    described = openapi()
+    described = make_openapi()
     schemas = described["components"]["schemas"]
     for name in ("Execute", "EventBody", "BatchBody", "RenderBody", "SignalBody", "OutsideEvent", "CredentialBody",
                  "ScheduleBody", "HookBody"):  # fmt: skip
@@ -89,7 +89,7 @@ def test_requests_are_described_by_example_and_refuse_what_they_do_not_know() ->
 
 
 def test_ids_are_text_everywhere() -> None:
-    for name, schema in openapi()["components"]["schemas"].items():
+    for name, schema in make_openapi()["components"]["schemas"].items():
         for field, kind in schema.get("properties", {}).items():
             if field.endswith("_id") or field in ("parent", "retry_of"):
                 kinds = {kind.get("type"), *(each.get("type") for each in kind.get("anyOf", ()))}
@@ -98,6 +98,6 @@ def test_ids_are_text_everywhere() -> None:
 
 def test_every_status_that_an_execution_may_have_can_be_asked_for() -> None:
     assert {*get_args(Status)} - {"new"} <= {*STATUSES}
-    assert wanted_executions(0, "paused", None, None, None).status == "paused"
+    assert make_execution_filter(0, "paused", None, None, None).status == "paused"
     with pytest.raises(InvalidInput, match="pausd"):
-        wanted_executions(0, "pausd", None, None, None)
+        make_execution_filter(0, "pausd", None, None, None)

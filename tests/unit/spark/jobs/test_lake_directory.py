@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from noetl.model.errors import Conflict
-from noetl.spark.jobs.lake import claim
+from noetl.spark.jobs.lake import claim_lake
 from noetl.spark.jobs.lake_directory import DirectoryLake
 
 
@@ -20,7 +20,7 @@ def test_small_file_is_written_once(tmp_path: Path) -> None:
 
 def test_lake_belongs_to_the_first_database_that_claims_it(tmp_path: Path) -> None:
     lake = DirectoryLake(tmp_path)
-    claim(lake, "me")
-    claim(lake, "me")
+    claim_lake(lake, "me")
+    claim_lake(lake, "me")
     with pytest.raises(Conflict, match="belongs to another database"):
-        claim(lake, "another")
+        claim_lake(lake, "another")

@@ -7,13 +7,18 @@ import pyarrow as pa
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.spark.jobs.query import mentioned, question, records_of, rows_of
+from noetl.spark.jobs.query import (
+    find_mentioned_tables,
+    list_answer_records,
+    list_answer_rows,
+    parse_question,
+)
 
 
 def test_only_what_a_question_may_be_about_is_read() -> None:
-    assert mentioned("select * from Executions where path = 'x'") == ("executions",)
-    assert mentioned("select 1") == ()
-    assert mentioned("show tables") == ("events", "executions", "results")
+    assert find_mentioned_tables("select * from Executions where path = 'x'") == ("executions",)
+    assert find_mentioned_tables("select 1") == ()
+    assert find_mentioned_tables("show tables") == ("events", "executions", "results")
 
 
 @pytest.mark.parametrize(
@@ -29,15 +34,15 @@ def test_only_what_a_question_may_be_about_is_read() -> None:
     ],
 )
 def test_a_question_is_asked_as_it_is(text: str) -> None:
-    assert question(f"-- why\n{text};\n") == text
+    assert parse_question(f"-- why\n{text};\n") == text
 
 
 def test_what_may_be_more_than_a_query_is_asked_as_one() -> None:
     assert (
-        question("with x as (select 1) select * from x;")
+        parse_question("with x as (select 1) select * from x;")
         == "(with x as (select 1) select * from x\n)"
     )
-    assert question("From events select step") == "(From events select step\n)"
+    assert parse_question("From events select step") == "(From events select step\n)"
 
 
 @pytest.mark.parametrize(
@@ -53,11 +58,11 @@ def test_what_may_be_more_than_a_query_is_asked_as_one() -> None:
 )
 def test_what_does_more_than_read_is_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
-        question(text)
+        parse_question(text)
 
 
 def test_what_spark_is_asked_has_no_comment_that_spark_might_read_otherwise() -> None:
-    assert question("/* /* */ select */ drop table events") == "select */ drop table events"
+    assert parse_question("/* /* */ select */ drop table events") == "select */ drop table events"
 
 
 # ---- answers -------------------------------------------------------------------------------------------------------------
@@ -76,11 +81,11 @@ def test_values_of_an_answer_are_those_of_any_result() -> None:
         }
     )
     row = {"number": "nan", "bytes": "AA==", "map": {"k": 1}, "moment": "2026-01-31T12:00:00+00:00"}
-    assert list(records_of(answer)) == [row]
+    assert list(list_answer_records(answer)) == [row]
 
 
 def test_columns_of_one_name_are_all_there_but_not_by_name() -> None:
     answer = pa.Table.from_arrays([pa.array([1, 3]), pa.array([2, 4])], names=["a", "a"])
-    assert list(rows_of(answer)) == [[1, 2], [3, 4]]
+    assert list(list_answer_rows(answer)) == [[1, 2], [3, 4]]
     with pytest.raises(InvalidInput, match="'a'"):
-        records_of(answer)
+        list_answer_records(answer)

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from noetl.spark.jobs.folding import PROJECTIONS, fold
-from noetl.spark.jobs.rebuild import RowDifference, compare
+from noetl.spark.jobs.folding import PROJECTIONS, fold_execution
+from noetl.spark.jobs.rebuild import RowDifference, compare_rows
 from tests.unit.spark.jobs.test_rows import batch, event
 
 FIRST = event(
@@ -30,7 +30,7 @@ def table(*rows: dict[str, Any]) -> pa.Table:
 
 
 def test_equal_rows_differ_in_nothing() -> None:
-    assert list(compare(table(row()), [row()], {})) == []
+    assert list(compare_rows(table(row()), [row()], {})) == []
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,20 @@ def test_equal_rows_differ_in_nothing() -> None:
     [("status", "failed", "failed"), ("steps", 2, 2), ("state", b"[1]", "3 bytes")],
 )
 def test_every_field_that_differs_is_named(field: str, stored: Any, shown: Any) -> None:
-    (found,) = compare(table(row()), [row(**{field: stored})], {})
+    (found,) = compare_rows(table(row()), [row(**{field: stored})], {})
     assert (found.execution_id, found.field, found.stored) == ("7", field, shown)
 
 
 def test_a_row_is_missing_only_when_the_projector_has_passed_it() -> None:
-    assert list(compare(table(row()), [], {3: 8})) == []
-    assert list(compare(table(row()), [], {3: 9})) == [RowDifference("7", None, None, "running")]
+    assert list(compare_rows(table(row()), [], {3: 8})) == []
+    assert list(compare_rows(table(row()), [], {3: 9})) == [
+        RowDifference("7", None, None, "running")
+    ]
 
 
 def test_an_execution_is_folded_by_the_engine() -> None:
     events = pa.Table.from_batches([batch(event(seq=2), FIRST)])
-    (found,) = fold(events, {}).to_pylist()
+    (found,) = fold_execution(events, {}).to_pylist()
     assert (found["execution_id"], found["status"], found["path"], found["last_seq"]) == (
         7,
         "running",
@@ -60,7 +62,9 @@ def test_an_execution_is_folded_by_the_engine() -> None:
 
 
 def test_one_that_does_not_fold_is_quarantined_with_the_reason() -> None:
-    (found,) = fold(pa.Table.from_batches([batch(FIRST, event(seq=2, meta="{}"))]), {}).to_pylist()
+    (found,) = fold_execution(
+        pa.Table.from_batches([batch(FIRST, event(seq=2, meta="{}"))]), {}
+    ).to_pylist()
     assert (found["status"], found["last_seq"], found["state"], found["path"]) == (
         "quarantined",
         2,
@@ -68,5 +72,7 @@ def test_one_that_does_not_fold_is_quarantined_with_the_reason() -> None:
         "p",
     )
     assert found["error"].startswith("CorruptLog: ")
-    (lost,) = fold(pa.Table.from_batches([batch(FIRST)]), {"h": "NotFound: gone"}).to_pylist()
+    (lost,) = fold_execution(
+        pa.Table.from_batches([batch(FIRST)]), {"h": "NotFound: gone"}
+    ).to_pylist()
     assert (lost["status"], lost["error"], lost["state"]) == ("quarantined", "NotFound: gone", None)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from noetl.spark.jobs.export import LAYOUT, by_day, layout
-from noetl.spark.jobs.rows import EVENTS, by_execution, checksum, decoded
+from noetl.spark.jobs.export import LAYOUT, convert_to_layout, split_by_day
+from noetl.spark.jobs.rows import EVENT_SCHEMA, compute_checksum, decode_events, split_by_execution
 
 DAY = 86_400_000_000
 
@@ -20,7 +20,7 @@ def event(**more: Any) -> dict[str, Any]:
 
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(rows), EVENTS)
+    return pa.RecordBatch.from_pylist(list(rows), EVENT_SCHEMA)
 
 
 def test_executions_are_cut_out_of_batches_wherever_these_end() -> None:
@@ -29,7 +29,8 @@ def test_executions_are_cut_out_of_batches_wherever_these_end() -> None:
         for ids in ([1, 1, 2], [2, 2], [], [2, 3], [4, 5, 5])
     ]
     cut = [
-        (table.column("execution_id")[0].as_py(), table.num_rows) for table in by_execution(batches)
+        (table.column("execution_id")[0].as_py(), table.num_rows)
+        for table in split_by_execution(batches)
     ]
     assert cut == [(1, 2), (2, 4), (3, 1), (4, 1), (5, 2)]
 
@@ -38,13 +39,13 @@ def test_events_are_decoded_in_the_order_of_the_log() -> None:
     rows = pa.Table.from_batches(
         [batch(event(seq=2, meta='{"type":"workflow.initialized","at":9}'), event(seq=1))]
     )
-    assert [each.at for each in decoded(rows)] == [5, 9]
+    assert [each.at for each in decode_events(rows)] == [5, 9]
 
 
 def test_a_checksum_is_of_every_column_and_not_of_the_order_of_rows() -> None:
     rows = [event(seq=1), event(seq=2, step="a")]
-    whole = checksum(pa.Table.from_batches([batch(*rows)]))
-    assert checksum(pa.Table.from_batches([batch(*reversed(rows))])) == whole
+    whole = compute_checksum(pa.Table.from_batches([batch(*rows)]))
+    assert compute_checksum(pa.Table.from_batches([batch(*reversed(rows))])) == whole
     other = {
         "step": "",
         "attempt": 0,
@@ -57,7 +58,8 @@ def test_a_checksum_is_of_every_column_and_not_of_the_order_of_rows() -> None:
     }
     for name, value in other.items():
         assert (
-            checksum(pa.Table.from_batches([batch(rows[0], {**rows[1], name: value})])) != whole
+            compute_checksum(pa.Table.from_batches([batch(rows[0], {**rows[1], name: value})]))
+            != whole
         ), name
 
 
@@ -81,7 +83,7 @@ def test_the_layout_names_status_duration_and_error() -> None:
         seq=4,
         meta='{"type":"execution.quarantined","error":"bad"}',
     )
-    rows = layout(batch(event(), failed, ended, aside))
+    rows = convert_to_layout(batch(event(), failed, ended, aside))
     assert rows.schema == LAYOUT
     found = [(row["Status"], row["Duration"], row["ErrorMessage"]) for row in rows.to_pylist()]
     assert found == [
@@ -97,8 +99,8 @@ def test_the_layout_names_status_duration_and_error() -> None:
 
 
 def test_days_are_those_of_the_events() -> None:
-    rows = layout(batch(event(at=0), event(at=DAY - 1), event(at=DAY)))
-    assert [(day, part.num_rows) for day, part in by_day(rows)] == [
+    rows = convert_to_layout(batch(event(at=0), event(at=DAY - 1), event(at=DAY)))
+    assert [(day, part.num_rows) for day, part in split_by_day(rows)] == [
         ("1970-01-01", 2),
         ("1970-01-02", 1),
     ]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.spark.jobs import staged
-from noetl.spark.jobs.staged import write
+from noetl.spark.jobs.staged import write_event_files
 from tests.unit.spark.jobs.test_rows import batch, event
 
 
@@ -27,8 +27,8 @@ def test_no_execution_is_cut_in_two(
         batches.append(batch(*rows[start : start + cut]))
         start += cut
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staged, "FILE", 4)
-        files = write(iter(batches), tmp_path_factory.mktemp("work"), "hot")
+        patch.setattr(staged, "MAX_TASK_EVENTS", 4)
+        files = write_event_files(iter(batches), tmp_path_factory.mktemp("work"), "hot")
     held = [pq.read_table(file).column("execution_id").to_pylist() for file in files]
     assert [each for found in held for each in found] == [row["execution_id"] for row in rows]
     assert sum(len(set(found)) for found in held) == len(sizes)

@@ -2,20 +2,20 @@
 
 import pyarrow as pa
 
-from noetl.log.writes import split
+from noetl.log.writes import split_event
 from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.reference import Reference
-from noetl.spark.jobs.stats import FACTS, facts
+from noetl.spark.jobs.stats import FACT_SCHEMA, collect_execution_facts
 from tests.unit.spark.jobs.test_rows import batch, event
 
 ACTIVATION, COMMAND = ActivationId("a"), CommandId("c")
 
 
 def table(*events: e.Event) -> pa.Table:
-    split_up = [split(each, encode(each)) for each in events]
+    split_up = [split_event(each, encode(each)) for each in events]
     rows = [
         event(seq=number, meta=meta, result=result)
         for number, (meta, result, _) in enumerate(split_up, 1)
@@ -28,7 +28,7 @@ def test_a_run_of_a_step_has_its_time_retries_and_bytes() -> None:
     envelope = Envelope(
         status="ok", reference=Reference(ref_id=RefId("1"), type="kv", uri=uri, bytes=30)
     )
-    made = facts(
+    made = collect_execution_facts(
         table(
             e.PlaybookInitialized(at=10, execution_id=ExecutionId("7"), path="p", playbook="h"),
             e.StepEnter(at=20, step="s", activation=ACTIVATION, run=1, cause="x"),
@@ -43,7 +43,7 @@ def test_a_run_of_a_step_has_its_time_retries_and_bytes() -> None:
             e.PlaybookCompleted(at=70),
         )
     )
-    assert made.schema == FACTS
+    assert made.schema == FACT_SCHEMA
     step, whole = made.to_pylist()
     assert step == {
         "execution_id": 7, "path": "p", "step": "s", "status": "ok", "micros": 40, "retries": 1, "bytes": 30,
@@ -53,4 +53,4 @@ def test_a_run_of_a_step_has_its_time_retries_and_bytes() -> None:
 
 def test_what_has_not_ended_is_not_counted() -> None:
     begun = e.StepEnter(at=20, step="s", activation=ACTIVATION, run=1, cause="x")
-    assert facts(table(begun)).num_rows == 0
+    assert collect_execution_facts(table(begun)).num_rows == 0
