@@ -16,12 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from noetl.database import Database, connect
 from noetl.embedded import EmbeddedPostgres
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.port import AppendBatch, Appended, ExecutionPart, Handoff
 from noetl.log.postgres import LogPostgres
-from noetl.migrations import migrate
 from noetl.model import events as e
 from noetl.model.commands import Command, Scope
 from noetl.model.decisions import Finish, Issue
@@ -39,6 +37,8 @@ from noetl.model.ids import (
 )
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import Database, connect
 
 WARM = 8  # rounds that are not counted: plans are made
 PAYLOAD = b'{"i":12345,"name":"a small result","values":[1,2,3,4,5,6,7,8]}' * 4

@@ -22,9 +22,9 @@ from typing import Any
 
 from gauges import limits
 from houses import opened
-from noetl.database import connect
 from noetl.embedded.postgres import EmbeddedPostgres
-from noetl.migrations import migrate
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import connect
 from scenarios import SCENARIOS, Bench, Figures, Sizes, first_result
 
 MODES = ("embedded", "http")

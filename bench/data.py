@@ -23,9 +23,9 @@ import yaml
 
 from gauges import resident
 from houses import PATIENCE, Http
-from noetl.database import connect
 from noetl.embedded.postgres import EmbeddedPostgres
-from noetl.migrations import migrate
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import connect
 
 WORKER_MB, SERVER_MB, DATABASE_MB, ROWS_S = 600, 20, 1, 250_000
 QUERY = "SELECT id, k, price, amount, name, at FROM sales"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from noetl.database import connect
 from noetl.model.ids import ExecutionId
+from noetl.postgres.pool import connect
 from noetl.tools.port import Call, CallIdentity, Success
-from noetl.tools.python import Python
+from noetl.tools.python.tool import Python
 
 PRODUCERS = 64
 CODE = 'result = {"i": i}'

@@ -25,21 +25,21 @@ from typing import Any
 import psycopg
 
 from grown import grow
-from noetl.database import connect
 from noetl.embedded.postgres import EmbeddedPostgres
-from noetl.migrations import migrate
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import connect
 from noetl.spark.jobs.compact import compact_log
+from noetl.spark.jobs.execution_map import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.export import export_log
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.lake_directory import DirectoryLake
-from noetl.spark.jobs.places import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.query import open_query
 from noetl.spark.jobs.rebuild import RebuildJob, rebuild_rows, verify_rows
 from noetl.spark.jobs.stats import compute_stats
-from noetl.spark.place import SparkServerState
 from noetl.spark.profiles import parse_profile
-from noetl.spark.serve import SparkServerSettings
-from noetl.spark.starting import ensure_spark_server, stop_spark_server
+from noetl.spark.server.process import SparkServerSettings
+from noetl.spark.server.server_start import ensure_spark_server, stop_spark_server
+from noetl.spark.server.server_state import SparkServerState
 
 AIM = 10_000  # events a second
 DAY = 86_400_000_000

@@ -17,9 +17,9 @@ from typing import Any
 import scenarios
 from gauges import events_by_type, resident
 from houses import opened
-from noetl.database import connect
 from noetl.embedded.postgres import EmbeddedPostgres
-from noetl.migrations import migrate
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import connect
 from scenarios import Bench, Figures, Round, Sizes, playbook, run, warm
 
 ITEMS_S, SERVER_MB, STATE_KB, PER_CHUNK, PER_THOUSAND, GROWTH = 20_000, 300, 64, 2, 2, 12

@@ -26,10 +26,10 @@ import httpx
 
 from gauges import below, cpu, resident
 from houses import Http, end, free_address, opened, spawn
-from noetl.database import connect
 from noetl.embedded.postgres import EmbeddedPostgres
-from noetl.migrations import migrate
 from noetl.model.ids import ExecutionId
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import connect
 
 ROOT = Path(__file__).parents[1]
 FILES = Path(__file__).parent / "patients"

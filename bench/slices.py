@@ -24,9 +24,9 @@ import pyarrow as pa
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from noetl.model.reference import Reference, make_address
-from noetl.results.objects import ObjectTier
-from noetl.results.rowsets import RowSetWriter
-from noetl.results.tables import TableOptions
+from noetl.results.formats.rowsets import RowSetWriter
+from noetl.results.formats.tables import TableOptions
+from noetl.results.tiers.objects import ObjectTier
 from tests import s3
 from tests.integration.test_objects import Watched
 from tests.stores import cached, in_tier

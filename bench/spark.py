@@ -26,13 +26,13 @@ os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
 
 from noetl.embedded import EmbeddedPostgres
 from noetl.model.ids import ExecutionId
+from noetl.results.formats.tables import EncodedTable, TableOptions, TableParts
 from noetl.results.staging import Staging
-from noetl.results.tables import EncodedTable, TableOptions, TableParts
-from noetl.spark.place import SparkServerState
 from noetl.spark.profiles import parse_profile
-from noetl.spark.serve import SparkServerSettings
-from noetl.spark.starting import ensure_spark_server, stop_spark_server
-from noetl.spark.tool import SparkTool, SparkToolSettings
+from noetl.spark.server.process import SparkServerSettings
+from noetl.spark.server.server_start import ensure_spark_server, stop_spark_server
+from noetl.spark.server.server_state import SparkServerState
+from noetl.spark.step.tool import SparkTool, SparkToolSettings
 from noetl.tools.port import Call, CallIdentity, Success
 
 SHORT = "select id % 10 as k, sum(id) as total from range(100000) group by k"

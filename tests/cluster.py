@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from noetl.spark import jvm
-from noetl.spark.java import find_java
+from noetl.spark.server import jvm
+from noetl.spark.server.java import find_java
 from tests.processes import free_port
 from tests.waiting import until
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 from noetl.catalog.port import Catalog
 from noetl.catalog.postgres import CatalogPostgres
-from noetl.database import Database
 from noetl.engine.fold import evolve
 from noetl.engine.state import PinnedPlaybook, make_empty_execution
 from noetl.leases.port import Leases
@@ -16,10 +15,11 @@ from noetl.leases.postgres import LeasesPostgres
 from noetl.log.port import EventLog, Projection, RecordedEvent
 from noetl.log.postgres import LogPostgres
 from noetl.model.ids import ExecutionId, Micros
+from noetl.postgres.pool import Database
+from noetl.server.dispatch.playbooks import Playbooks
+from noetl.server.dispatch.shards import OwnedShards
+from noetl.server.dispatch.states import LoadedState, States, Unfoldable
 from noetl.server.duties.projector import Projector, make_broken_projection, make_projection
-from noetl.server.playbooks import Playbooks
-from noetl.server.shards import OwnedShards
-from noetl.server.states import LoadedState, States, Unfoldable
 from tests.waiting import look_again
 
 LEASE: Micros = 60_000_000

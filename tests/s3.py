@@ -12,7 +12,7 @@ from typing import Any
 
 from obstore.exceptions import BaseError
 
-from noetl.results.objects import open_object_store
+from noetl.results.tiers.objects import open_object_store
 from tests.servers import Server
 
 BUCKET = "test-results"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from noetl.spark.place import SparkServerState
 from noetl.spark.profiles import parse_profile
-from noetl.spark.serve import SparkServerSettings
-from noetl.spark.starting import ensure_spark_server, stop_spark_server
+from noetl.spark.server.process import SparkServerSettings
+from noetl.spark.server.server_start import ensure_spark_server, stop_spark_server
+from noetl.spark.server.server_state import SparkServerState
 
 ELSEWHERE = "viewfs://lake"  # before a path of this machine: a file system that only Spark knows
 JAVA_OPTIONS = "-Xmx1g -XX:TieredStopAtLevel=1"  # short work: compiling well would take longer

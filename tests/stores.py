@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from noetl.results.cached import CachedTier
-from noetl.results.files import FileTier
-from noetl.results.large import LargeStore
-from noetl.results.pool import FilePool, WriteAllowance
 from noetl.results.port import Tier
 from noetl.results.staging import Staging
+from noetl.results.tiers.cached import CachedTier
+from noetl.results.tiers.file_pool import FilePool, WriteAllowance
+from noetl.results.tiers.files import FileTier
+from noetl.results.tiers.large import LargeStore
 
 
 def in_files(root: Path) -> LargeStore:

@@ -14,21 +14,21 @@ from noetl.bus.postgres import BusPostgres
 from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.catalog.port import Catalog, Vault
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.database import Database as Postgres
-from noetl.database import connect
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import Leases
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.log.port import EventLog
 from noetl.log.postgres import LogPostgres
-from noetl.migrations import migrate
-from noetl.results.memory import ResultsMemory
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import Database as Postgres
+from noetl.postgres.pool import connect
 from noetl.results.port import ResultStore
+from noetl.results.tiers.memory import ResultsMemory
+from noetl.shard_rows import make_shard_rows
 from noetl.triggers.memory import HooksMemory, SchedulesMemory
 from noetl.triggers.port import Hooks, Schedules
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
-from noetl.twins import make_shard_rows
 from tests.postgres import server
 
 SHARDS = 4

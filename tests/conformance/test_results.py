@@ -14,15 +14,15 @@ from noetl.model.errors import BadReference, Conflict, CorruptLog, InvalidInput,
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Address, Reference, make_address
-from noetl.results import rowsets
-from noetl.results.kv import MAX_KV_BYTES
-from noetl.results.memory import ResultsMemory
-from noetl.results.objects import ObjectTier
+from noetl.results.formats import rowsets
+from noetl.results.formats.rowsets import RowSetWriter
+from noetl.results.formats.tables import EncodedTable, TableOptions, ValueHead
 from noetl.results.port import ResultStore
 from noetl.results.router import ResultRouter
-from noetl.results.rowsets import RowSetWriter
-from noetl.results.shared import SharedCache
-from noetl.results.tables import EncodedTable, TableOptions, ValueHead
+from noetl.results.tiers.kv import MAX_KV_BYTES
+from noetl.results.tiers.memory import ResultsMemory
+from noetl.results.tiers.objects import ObjectTier
+from noetl.results.tiers.shared_cache import SharedCache
 from tests import nats, s3
 from tests.conformance.conftest import WORLDS, World
 from tests.conformance.given import owner, signal_like

@@ -10,11 +10,11 @@ from obstore.store import LocalStore, MemoryStore
 from noetl.model.errors import BadReference, Conflict, NotFound
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, make_address
-from noetl.results.files import FileTier
-from noetl.results.memory import TierMemory
-from noetl.results.objects import MAX_REQUEST_BYTES, ObjectTier
 from noetl.results.port import ByteSource, Tier
 from noetl.results.staging import StagedPayload, Staging
+from noetl.results.tiers.files import FileTier
+from noetl.results.tiers.memory import TierMemory
+from noetl.results.tiers.objects import MAX_REQUEST_BYTES, ObjectTier
 from tests import s3
 from tests.stores import cached
 

@@ -21,7 +21,7 @@ import noetl.worker.http  # noqa: F401 - loaded, as the two above, before this p
 from noetl import faults
 from noetl.cli import main
 from noetl.engine.state import ExecutionLimits, PinnedPlaybook
-from noetl.server import states
+from noetl.server.dispatch import states
 
 
 class Executioner:

@@ -37,7 +37,7 @@ OFTEN = {
     "tool.after": 12,
     "persist.after": 6,
 }
-OF_TOOLS = ("child", "nursery")  # no points of ours: processes beside the worker
+OF_TOOLS = ("child", "fork server")  # no points of ours: processes beside the worker
 PROGRESS = 5.0  # seconds from the beginning of who was started again to the next event
 PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
 
@@ -100,7 +100,7 @@ class Killing:
         """Returns when somebody is dead."""
         here = self.here
         match self.point:
-            case "child" | "nursery":
+            case "child" | "fork server":
                 await self.under_way()
                 pid = int(self.begun.read_text().split()[-2])
                 os.kill(pid if self.point == "child" else parent(pid), signal.SIGKILL)

@@ -9,8 +9,8 @@ import pytest
 
 from noetl.cli.remote import RemoteClient
 from noetl.model.ids import ExecutionId
-from noetl.spark.place import SparkServerState
-from noetl.spark.starting import stop_spark_server
+from noetl.spark.server.server_start import stop_spark_server
+from noetl.spark.server.server_state import SparkServerState
 from tests.cluster import cluster
 from tests.crash.checks import check
 from tests.crash.house import House, house

@@ -20,8 +20,8 @@ from psycopg.sql import SQL, Identifier
 
 from noetl.cli.remote import RemoteClient
 from noetl.model.ids import ExecutionId
-from noetl.spark.place import SparkServerState
-from noetl.spark.starting import stop_spark_server
+from noetl.spark.server.server_start import stop_spark_server
+from noetl.spark.server.server_state import SparkServerState
 from tests.crash.house import House, house
 from tests.crash.test_spark import PATIENCE, SETTINGS, SMALL
 from tests.crash.workload import outcomes

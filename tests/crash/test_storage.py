@@ -14,7 +14,7 @@ from noetl.cli.remote import RemoteClient
 from noetl.engine.outcome import hash_outcome
 from noetl.engine.state import decode_execution
 from noetl.model.ids import ExecutionId
-from noetl.results.objects import ObjectTier
+from noetl.results.tiers.objects import ObjectTier
 from tests import nats, s3
 from tests.crash.checks import check
 from tests.crash.house import House, house

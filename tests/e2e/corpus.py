@@ -36,11 +36,11 @@ from noetl.model import events as e
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId, call_id
-from noetl.pipeline.data import ResultReader
+from noetl.pipeline.scope.results import ResultReader
 from noetl.server.app import Node, ServerPorts, assemble_node, open_listener
 from noetl.server.app import serve as answer
-from noetl.server.services.keys import KeyFile
-from noetl.server.services.signals import OutsideSignal
+from noetl.server.credentials.keys import KeyFile
+from noetl.server.signals.service import OutsideSignal
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings, read_settings
 from noetl.worker.app import make_options, open_store
 from noetl.worker.app import serve_worker as work

@@ -17,8 +17,8 @@ from tests.failures import Cell, expected
 
 FAILS = "raise ValueError('as asked')"
 HANGS = "import time\ntime.sleep(600)"
-# A process of a tool is started by the nursery, and the nursery by the worker. The worker may be dead already: another command
-# of this kind may have run beside this one.
+# The worker starts the fork server, and the fork server starts the processes of tools. The worker
+# may be dead already: another command of this kind may have run beside this one.
 KILLS_ITS_WORKER = """\
 import os, signal, time
 with open(f"/proc/{os.getppid()}/stat") as file:

@@ -13,11 +13,11 @@ import pytest
 from noetl.model.errors import InvalidInput, StoreUnavailable
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference, make_address
-from noetl.results.large import LargeStore
-from noetl.results.objects import MAX_REQUEST_BYTES, ObjectTier, open_object_store
-from noetl.results.rowsets import RowSetWriter
+from noetl.results.formats.rowsets import RowSetWriter
+from noetl.results.formats.tables import TableOptions
 from noetl.results.staging import StagedPayload
-from noetl.results.tables import TableOptions
+from noetl.results.tiers.large import LargeStore
+from noetl.results.tiers.objects import MAX_REQUEST_BYTES, ObjectTier, open_object_store
 from noetl.settings import StorageSettings
 from noetl.worker.stores import open_large_results
 from tests import s3

@@ -10,9 +10,9 @@ import pytest
 
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference, make_address
-from noetl.results import shared as shared_cache
 from noetl.results.router import ResultRouter
-from noetl.results.shared import SharedCache
+from noetl.results.tiers import shared_cache
+from noetl.results.tiers.shared_cache import SharedCache
 from tests import nats
 from tests.stores import in_files
 from tests.waiting import comes

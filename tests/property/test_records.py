@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.results import records
-from noetl.results.tables import EncodedTable, TableOptions
+from noetl.results.formats import records
+from noetl.results.formats.tables import EncodedTable, TableOptions
 
 names = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=4)
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -21,8 +21,8 @@ from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
 from noetl.model.events import Parent
 from noetl.model.ids import ExecutionId
-from noetl.pipeline.plain import BatchedItems
-from noetl.pipeline.spread import make_portable_plan as plan_for_spark
+from noetl.pipeline.loop.batched_items import BatchedItems
+from noetl.pipeline.loop.on_spark import make_portable_plan as plan_for_spark
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.scopes import (
     ACTIVATION_NAMES,
@@ -37,8 +37,13 @@ from noetl.playbook.scopes import (
 )
 from noetl.playbook.validation import load, load_registered
 from noetl.playbook.workload import WorkloadContext, merge_workload
-from noetl.spark.entry import choose_row_schema
-from noetl.spark.task import _make_rows, _make_task_context, _run_pipeline_items, _run_plain_items
+from noetl.spark.tasks.entry import choose_row_schema
+from noetl.spark.tasks.shard import (
+    _make_rows,
+    _make_task_context,
+    _run_pipeline_items,
+    _run_plain_items,
+)
 from noetl.tools.port import BatchOutcome, Success
 from tests.play import Play
 from tests.unit.pipeline.bench import Bench, Scripted, command

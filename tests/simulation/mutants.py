@@ -28,14 +28,14 @@ from noetl.model.commands import Journal
 from noetl.model.decisions import Send
 from noetl.model.errors import NoetlError
 from noetl.model.exchange import ExchangeRequest
-from noetl.pipeline import policy
-from noetl.pipeline.persist import ResultWriter
-from noetl.results.memory import ResultsMemory
-from noetl.server import dispatch
-from noetl.server.dispatch import Dispatcher
+from noetl.pipeline.output.result_writer import ResultWriter
+from noetl.pipeline.task import policy
+from noetl.results.tiers.memory import ResultsMemory
+from noetl.server.dispatch import dispatcher as dispatch
+from noetl.server.dispatch.dispatcher import Dispatcher
+from noetl.server.dispatch.requests import Requests
+from noetl.server.dispatch.states import States
 from noetl.server.duties.projector import Projector, make_projection
-from noetl.server.requests import Requests
-from noetl.server.states import States
 from noetl.worker.outbox import Outbox
 from noetl.worker.worker import Worker
 from tests.simulation.faulty import drive

@@ -34,15 +34,15 @@ from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.messages import Report
 from noetl.playbook import plan as plans
 from noetl.playbook import validation
-from noetl.results.memory import ResultsMemory
-from noetl.server import playbooks as server_playbooks
+from noetl.results.tiers.memory import ResultsMemory
+from noetl.server.dispatch import playbooks as server_playbooks
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
+from noetl.shard_rows import make_shard_rows
 from noetl.tools.noop import Noop
 from noetl.tools.playbook import PlaybookTool
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
-from noetl.twins import make_shard_rows
 from noetl.worker import plans as worker_plans
 from noetl.worker.plans import PlanCache
 from noetl.worker.settings import WorkerSettings

@@ -114,22 +114,22 @@ ADAPTERS = (
     "tools/",  # the user's own work
     "embedded/",
     "settings.py",
-    "server/api/depends.py",  # the wire: when a request came
-    "server/api/guard.py",  # the wire: measures requests
-    "server/api/worker.py",
-    "server/services/live.py",  # measures what waits
-    "server/services/sealing.py",  # keys and nonces
-    "server/services/requests.py",  # a request without a key gets one
+    "server/http/depends.py",  # the wire: when a request came
+    "server/http/guard.py",  # the wire: measures requests
+    "server/workers/routes.py",
+    "server/streams/live.py",  # measures what waits
+    "server/credentials/sealing.py",  # keys and nonces
+    "server/executions/requests.py",  # a request without a key gets one
     "spark/commits.py",  # how old what others left behind is
-    "spark/folders.py",  # how old what others left behind is
+    "spark/step/folders.py",  # how old what others left behind is
     "spark/jobs/lake_objects.py",  # names of staging folders that nobody else takes
-    "spark/progress.py",  # hears from Spark: progress is told now and then
-    "spark/publishing.py",  # how old records of earlier calls are
-    "spark/serve.py",  # looks after a JVM
-    "spark/starting.py",
-    "spark/task.py",  # a task of Spark wires its pipeline here
-    "spark/tickets.py",  # keys and nonces
-    "turns.py",  # measures how long somebody computes
+    "spark/client/progress.py",  # hears from Spark: progress is told now and then
+    "spark/client/publishing.py",  # how old records of earlier calls are
+    "spark/server/process.py",  # looks after a JVM
+    "spark/server/server_start.py",
+    "spark/tasks/shard.py",  # a task of Spark wires its pipeline here
+    "spark/step/tickets.py",  # keys and nonces
+    "time_slice.py",  # measures how long somebody computes
     "worker/app.py",  # a worker process is wired here
 )
 

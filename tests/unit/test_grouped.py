@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from noetl.database import CallBatcher
 from noetl.model.errors import StoreUnavailable
+from noetl.postgres.pool import CallBatcher
 from tests.waiting import virtually
 
 

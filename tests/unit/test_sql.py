@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.sql import Query, load_queries
+from noetl.postgres.queries import Query, load_queries
 
 
 def test_parameters_are_numbered_by_first_use_and_casts_strings_and_comments_stay() -> None:

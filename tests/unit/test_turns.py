@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from noetl.turns import MAX_ADMITTED_PER_TURN, AdmissionGate
+from noetl.time_slice import MAX_ADMITTED_PER_TURN, AdmissionGate
 
 
 def test_of_many_a_few_come_in_at_each_turn_in_their_order() -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from noetl.bus.memory import BusMemory
-from noetl.database import CONNECT_TIMEOUT_S, Connection, Database
+from noetl.postgres.pool import CONNECT_TIMEOUT_S, Connection, Database
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from noetl.catalog.port import CatalogEntry, SealedCredential
-from noetl.database import CallBatcher, Database, Record
 from noetl.model.ids import DEFAULT_TENANT, Tenant
-from noetl.sql import load_queries
+from noetl.postgres.pool import CallBatcher, Database, Record
+from noetl.postgres.queries import load_queries
 
 _SQL = load_queries(Path(__file__).with_name("catalog.sql"))
 _VAULT = load_queries(Path(__file__).with_name("vault.sql"))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from noetl.cli.loop import reduce_garbage_collection
+from noetl.cli.event_loop import reduce_garbage_collection
 from noetl.cli.output import EXIT_INTERRUPTED, log_to_stderr, print_error
 
 ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops, branches and retries.

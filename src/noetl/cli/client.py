@@ -13,7 +13,7 @@ from noetl.model.ids import ExecutionId
 if TYPE_CHECKING:  # only the command that runs loads them, so that `--help` is fast
     from noetl.log.port import RecordedEvent
     from noetl.model.reference import Reference
-    from noetl.server.services.logs import LogService
+    from noetl.server.logs.service import LogService
 
 ClientNeed = Literal["read", "change", "run"]  # what a command is going to do
 ExecutionChange = Literal["cancel", "pause", "resume", "release"]  # of an execution
@@ -161,7 +161,7 @@ async def read_printed_lines(
 ) -> AsyncGenerator[list[Row], None]:
     """The lines that steps printed, for clients that read the log in this process."""
     from noetl.model.identity import LOCAL_IDENTITY
-    from noetl.server.services.logs import decode_lines
+    from noetl.server.logs.service import decode_lines
 
     if follow:
         async with aclosing(service.follow(LOCAL_IDENTITY, execution_id, step)) as pages:

@@ -34,21 +34,21 @@ from noetl.cli.client import (
 from noetl.cli.lake import open_lake
 from noetl.cli.output import warn
 from noetl.cli.tools import add_usual_pools, make_extra_tools
-from noetl.database import Database, connect
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.port import Projection, QueueEntry, RecordedEvent
 from noetl.log.postgres import LogPostgres
-from noetl.migrations import migrate
 from noetl.model.clock import format_iso
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Micros
 from noetl.model.reference import Reference
-from noetl.pipeline.reading import StoredResults
+from noetl.pipeline.output.reading import StoredResults
 from noetl.playbook.workload import readable_environment
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import Database, connect
+from noetl.server.dispatch.requests import RepeatWish
 from noetl.server.node import Server
-from noetl.server.requests import RepeatWish
 from noetl.server.settings import ServerSettings
 from noetl.triggers.port import HookDefinition
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
@@ -62,15 +62,15 @@ from noetl.worker.app import (
 )
 
 if TYPE_CHECKING:  # each command loads only the services that it uses: `noetl run` needs few
-    from noetl.server.services.catalog import CatalogService
-    from noetl.server.services.credentials import CredentialService
-    from noetl.server.services.executions import ExecutionService
-    from noetl.server.services.hooks import HookService
-    from noetl.server.services.playbook_state import PlaybookStateService
-    from noetl.server.services.results import ResultService
-    from noetl.server.services.schedules import ScheduleService
-    from noetl.server.services.signals import SignalService
-    from noetl.server.services.usage import UsageService
+    from noetl.server.catalog.service import CatalogService
+    from noetl.server.credentials.service import CredentialService
+    from noetl.server.executions.service import ExecutionService
+    from noetl.server.hooks.service import HookService
+    from noetl.server.results.service import ResultService
+    from noetl.server.results.usage import UsageService
+    from noetl.server.schedules.service import ScheduleService
+    from noetl.server.signals.service import SignalService
+    from noetl.server.state.service import PlaybookStateService
 
 MIN_LOG_POLL_S = 0.01  # shortest and longest seconds between two reads of the log
 MAX_LOG_POLL_S = 0.1
@@ -252,8 +252,8 @@ def _make_server(ports: HomePorts) -> Server:
 
 def make_credential_service(ports: HomePorts) -> "CredentialService":
     """Made when it is needed, because the encryption library takes time to load."""
-    from noetl.server.services.credentials import CredentialService
-    from noetl.server.services.keys import KeyFile
+    from noetl.server.credentials.keys import KeyFile
+    from noetl.server.credentials.service import CredentialService
 
     return CredentialService(ports.vault, KeyFile(ports.home))
 
@@ -359,13 +359,13 @@ class LocalClient:
     # -- credentials --
 
     async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         added = await make_credential_service(self._ports).add(LOCAL_IDENTITY, name, kind, data)
         return {**shapes.dump_credential(added.row), "created": added.created}
 
     async def list_credentials(self) -> list[Row]:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         rows = await make_credential_service(self._ports).list_sealed(LOCAL_IDENTITY)
         return [shapes.dump_credential(row) for row in rows]
@@ -377,7 +377,7 @@ class LocalClient:
     # -- state between executions --
 
     async def list_state_values(self, path: str | None) -> list[Row]:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         if path is None:
             rows = await self._state_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
@@ -386,7 +386,7 @@ class LocalClient:
         return [shapes.dump_state_value(row) for row in rows]
 
     async def get_state_value(self, path: str, name: str) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         row = await self._state_service.get(LOCAL_IDENTITY, path, name)
         return shapes.dump_state_value(row)
@@ -398,7 +398,7 @@ class LocalClient:
         value: Any,
         expected: int | None,
     ) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         row = await self._state_service.put(LOCAL_IDENTITY, path, name, value, expected)
         return shapes.dump_state_value(row)
@@ -408,7 +408,7 @@ class LocalClient:
         return {"path": path, "name": name, "version": version}
 
     async def list_state_history(self, path: str, name: str) -> list[Row]:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         rows = await self._state_service.read_history(LOCAL_IDENTITY, path, name)
         return [{**shapes.dump_state_value(row), "unset": row.unset} for row in rows]
@@ -416,25 +416,25 @@ class LocalClient:
     # -- what starts executions --
 
     async def add_schedule(self, **wanted: Any) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         added = await self._schedule_service.add(LOCAL_IDENTITY, **wanted)
         return {**shapes.dump_schedule(added.schedule), "created": added.created}
 
     async def list_schedules(self) -> list[Row]:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         schedules = await self._schedule_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
         return [shapes.dump_schedule(schedule) for schedule in schedules]
 
     async def get_schedule(self, name: str) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         schedule = await self._schedule_service.get(LOCAL_IDENTITY, name)
         return shapes.dump_schedule(schedule)
 
     async def change_schedule(self, name: str, how: ScheduleChange) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         if how == "pause":
             schedule = await self._schedule_service.pause(LOCAL_IDENTITY, name)
@@ -451,14 +451,14 @@ class LocalClient:
         return {"name": name, "slots": slots}
 
     async def add_hook(self, **call: Any) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         definition = HookDefinition(tenant=LOCAL_IDENTITY.tenant, **call)
         added = await self._hook_service.add(LOCAL_IDENTITY, definition)
         return {**shapes.dump_hook(added.hook), "created": added.created}
 
     async def list_hooks(self) -> list[Row]:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         hooks = await self._hook_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
         return [shapes.dump_hook(hook) for hook in hooks]
@@ -497,7 +497,7 @@ class LocalClient:
         return dataclasses.asdict(answer)
 
     async def send_signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
-        from noetl.server.services.signals import OutsideSignal
+        from noetl.server.signals.service import OutsideSignal
 
         signal = OutsideSignal(name, payload)
         answer = await self._signal_service.send(LOCAL_IDENTITY, execution_id, signal)
@@ -511,8 +511,8 @@ class LocalClient:
     async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
-        from noetl.server.api import shapes
-        from noetl.server.services.executions import make_execution_filter
+        from noetl.server.executions.service import make_execution_filter
+        from noetl.server.http import shapes
 
         older = None if before is None else ExecutionId(before)
         wanted = make_execution_filter(SystemClock().now(), **filters)
@@ -520,7 +520,7 @@ class LocalClient:
         return [shapes.dump_execution(row) for row in rows]
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         with _hint_at_execution_list(execution_id):
             detail = await self._execution_service.get_detail(LOCAL_IDENTITY, execution_id, min_seq)
@@ -571,9 +571,9 @@ class LocalClient:
     def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
-        from noetl.server.services.access import Access
-        from noetl.server.services.live import LiveUpdates
-        from noetl.server.services.logs import LogService
+        from noetl.server.executions.access import Access
+        from noetl.server.logs.service import LogService
+        from noetl.server.streams.live import LiveUpdates
 
         log = self._ports.log
         service = LogService(log, LiveUpdates(), Access(log), MAX_LOG_POLL_S)
@@ -583,7 +583,7 @@ class LocalClient:
         return await self._results.resolve(reference)
 
     async def preview_result(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         result = await self._result_service.preview_result(LOCAL_IDENTITY, execution_id, step, rows)
         return shapes.dump_result(execution_id, step, result)
@@ -607,8 +607,8 @@ class LocalClient:
                 yield part
 
     async def trace_result(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
-        from noetl.server.api import shapes
-        from noetl.server.services.lineage import LineageService
+        from noetl.server.http import shapes
+        from noetl.server.results.lineage import LineageService
 
         service = LineageService(self._ports.log, self._execution_service)
 
@@ -626,13 +626,13 @@ class LocalClient:
         return {"execution_id": execution_id, "step": step, "pinned": how == "pin"}
 
     async def get_execution_usage(self, execution_id: ExecutionId) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         usage = await self._usage_service.get_usage(LOCAL_IDENTITY, execution_id)
         return shapes.dump_usage(usage)
 
     async def list_usage(self, path: str | None, before: str | None, limit: int) -> Row:
-        from noetl.server.api import shapes
+        from noetl.server.http import shapes
 
         older = None if before is None else ExecutionId(before)
         page = await self._usage_service.list_page(LOCAL_IDENTITY, path, older, limit)
@@ -652,7 +652,7 @@ class LocalClient:
         return [_make_queue_row(row) for row in rows]
 
     async def check_history_readable(self) -> str:
-        from noetl.server.services.health import check_history
+        from noetl.server.health.service import check_history
 
         return await check_history(self._ports.log)
 
@@ -687,15 +687,15 @@ class LocalClient:
     @cached_property
     def _catalog_service(self) -> "CatalogService":
         from noetl.cli.language import find_known_kinds
-        from noetl.server.services.catalog import CatalogService
+        from noetl.server.catalog.service import CatalogService
 
         return CatalogService(self._ports.catalog, find_known_kinds(), self._ports.vault)
 
     @cached_property
     def _execution_service(self) -> "ExecutionService":
-        from noetl.server.services.access import Access
-        from noetl.server.services.executions import ExecutionService
-        from noetl.server.services.live import LiveUpdates
+        from noetl.server.executions.access import Access
+        from noetl.server.executions.service import ExecutionService
+        from noetl.server.streams.live import LiveUpdates
 
         server, log = self._server, self._ports.log
         return ExecutionService(
@@ -711,34 +711,34 @@ class LocalClient:
 
     @cached_property
     def _result_service(self) -> "ResultService":
-        from noetl.server.services.access import Access
-        from noetl.server.services.results import ResultService
+        from noetl.server.executions.access import Access
+        from noetl.server.results.service import ResultService
 
         log = self._ports.log
         return ResultService(log, self._execution_service, Access(log), self._results)
 
     @cached_property
     def _usage_service(self) -> "UsageService":
-        from noetl.server.services.usage import UsageService
+        from noetl.server.results.usage import UsageService
 
         return UsageService(self._ports.log, self._execution_service)
 
     @cached_property
     def _schedule_service(self) -> "ScheduleService":
-        from noetl.server.services.schedules import ScheduleService
+        from noetl.server.schedules.service import ScheduleService
 
         server = self._server
         return ScheduleService(self._ports.schedules, server.playbooks, server.clock)
 
     @cached_property
     def _state_service(self) -> "PlaybookStateService":
-        from noetl.server.services.playbook_state import PlaybookStateService
+        from noetl.server.state.service import PlaybookStateService
 
         return PlaybookStateService(self._ports.log, self._catalog_service)
 
     @cached_property
     def _hook_service(self) -> "HookService":
-        from noetl.server.services.hooks import HookService
+        from noetl.server.hooks.service import HookService
 
         server = self._server
         return HookService(
@@ -750,8 +750,8 @@ class LocalClient:
 
     @cached_property
     def _signal_service(self) -> "SignalService":
-        from noetl.server.services.access import Access
-        from noetl.server.services.signals import SignalService
+        from noetl.server.executions.access import Access
+        from noetl.server.signals.service import SignalService
 
         log = self._ports.log
         return SignalService(log, self._server.requests, Access(log))

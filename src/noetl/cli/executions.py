@@ -139,7 +139,7 @@ def list_executions(
       noetl exec list --status running --path 'etl/*'
       noetl exec list --parent @latest
     """
-    from noetl.server.services.executions import make_execution_filter
+    from noetl.server.executions.service import make_execution_filter
     from noetl.worker.app import SystemClock
 
     if failed and status not in (None, "failed"):
@@ -349,7 +349,7 @@ async def _print_events(
 def _print_events_as_json(page: "list[RecordedEvent]") -> None:
     import msgspec
 
-    from noetl.server.api import shapes
+    from noetl.server.http import shapes
 
     for row in page:
         line = msgspec.json.encode(shapes.dump_event(row))
@@ -415,7 +415,7 @@ async def _check_step(client: Client, execution_id: "ExecutionId", step: str) ->
 
     A quarantined execution cannot be explained, so its steps are not checked: its logs exist.
     """
-    from noetl.server.states import Unfoldable
+    from noetl.server.dispatch.states import Unfoldable
 
     with suppress(Unfoldable, Conflict):
         await client.explain_step(execution_id, step)

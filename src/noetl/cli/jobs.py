@@ -20,8 +20,8 @@ from noetl.spark.profiles import NONE
 if TYPE_CHECKING:
     from noetl.cli.embedded import HomePorts
     from noetl.server.duties.jobs import Run
+    from noetl.spark.jobs.execution_map import ExecutionMap
     from noetl.spark.jobs.lake import LakeStore
-    from noetl.spark.jobs.places import ExecutionMap
     from noetl.spark.jobs.rebuild import RebuildJob
 
 log = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ def verify(
         )
 
     async def work(ports: "HomePorts") -> list[Any]:
-        from noetl.spark.jobs.places import LocalExecutionMap
+        from noetl.spark.jobs.execution_map import LocalExecutionMap
         from noetl.spark.jobs.rebuild import verify_rows as run
 
         if execution is not None:
@@ -446,7 +446,7 @@ def _open_configured_lake(home: Path, place: str | None = None) -> "LakeStore":
 def _open_job_place(home: Path) -> "Iterator[ExecutionMap]":
     """The place where the function of a job runs for each execution: Spark, or this process."""
     from noetl.settings import SparkSettings, read_settings
-    from noetl.spark.jobs.places import LocalExecutionMap, SparkExecutionMap
+    from noetl.spark.jobs.execution_map import LocalExecutionMap, SparkExecutionMap
 
     if read_settings(SparkSettings).profile == NONE:
         yield LocalExecutionMap()
@@ -459,10 +459,10 @@ def _open_job_place(home: Path) -> "Iterator[ExecutionMap]":
 def _hold_spark_server(home: Path) -> Iterator[str]:
     """The address of a Spark server. It does not stop while the context is open."""
     from noetl.settings import SparkSettings, read_settings
-    from noetl.spark.place import SparkServerState
     from noetl.spark.profiles import parse_profile
-    from noetl.spark.serve import SparkServerSettings
-    from noetl.spark.starting import ensure_spark_server
+    from noetl.spark.server.process import SparkServerSettings
+    from noetl.spark.server.server_start import ensure_spark_server
+    from noetl.spark.server.server_state import SparkServerState
 
     spark = read_settings(SparkSettings)
     chosen_profile, place = parse_profile(spark.profile), SparkServerState.from_home(home)
@@ -489,7 +489,7 @@ async def _make_rebuild_job(ports: "HomePorts", runs: "ExecutionMap") -> "Rebuil
 
 async def _find_unreadable_playbooks(ports: "HomePorts") -> dict[str, str]:
     """Pinned playbooks that cannot be read any more, with the error of each."""
-    from noetl.server.playbooks import Playbooks
+    from noetl.server.dispatch.playbooks import Playbooks
 
     playbooks, errors = Playbooks(ports.catalog, limit=1), {}
     for content in await ports.log.pinned_playbooks():

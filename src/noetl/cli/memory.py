@@ -23,19 +23,19 @@ from noetl.model.commands import USUAL_POOLS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference
-from noetl.pipeline.data import ResultReader
+from noetl.pipeline.scope.results import ResultReader
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import load_registered
 from noetl.playbook.workload import readable_environment
-from noetl.results.large import LargeStore
-from noetl.results.memory import TierMemory
 from noetl.results.router import ResultRouter
+from noetl.results.tiers.large import LargeStore
+from noetl.results.tiers.memory import TierMemory
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.settings import HomeSettings, read_settings
+from noetl.shard_rows import make_shard_rows
 from noetl.tools import registry
-from noetl.tools.credentials import Credentials
-from noetl.twins import make_shard_rows
+from noetl.tools.credentials.port import Credentials
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.app import SystemClock
 from noetl.worker.plans import PlanCache
@@ -134,9 +134,9 @@ class MemoryCluster:
     def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
-        from noetl.server.services.access import Access
-        from noetl.server.services.live import LiveUpdates
-        from noetl.server.services.logs import LogService
+        from noetl.server.executions.access import Access
+        from noetl.server.logs.service import LogService
+        from noetl.server.streams.live import LiveUpdates
 
         service = LogService(self._log, LiveUpdates(), Access(self._log), MEMORY_LOG_POLL_S)
         return read_printed_lines(service, execution_id, step, follow=follow)
@@ -148,7 +148,7 @@ class MemoryCluster:
         return [{"step": row.step, "progress": row.progress} for row in rows]
 
     async def get_workload(self, execution_id: ExecutionId) -> Row:
-        from noetl.server.services.details import strip_workload
+        from noetl.server.executions.details import strip_workload
 
         pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
@@ -156,7 +156,7 @@ class MemoryCluster:
         return strip_workload(pinned.workload)
 
     async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
-        from noetl.server.services.details import find_first_cause
+        from noetl.server.executions.details import find_first_cause
 
         state = await self._read_state(execution_id)
         first = await find_first_cause(state, self._read_state)

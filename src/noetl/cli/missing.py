@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from noetl.cli.client import Client
 from noetl.model.errors import NotFound
 from noetl.playbook.children import literal_children
+from noetl.playbook.credential_names import literal_credentials
 from noetl.playbook.findings import Finding
-from noetl.playbook.missing import warn_unknown_credential, warn_unknown_playbook
-from noetl.playbook.named import literal_credentials
+from noetl.playbook.missing_warnings import warn_unknown_credential, warn_unknown_playbook
 
 if TYPE_CHECKING:
     from noetl.playbook.model import Playbook

@@ -25,7 +25,7 @@ from noetl.model import codec
 from noetl.model.errors import Conflict, Expired, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
-from noetl.pipeline.reading import StoredResults
+from noetl.pipeline.output.reading import StoredResults
 from noetl.settings import StorageSettings, read_settings
 from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from noetl.cli.loop import run_in_loop
+from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from noetl.cli.loop import run_in_loop
+from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import format_error, log_to_stderr, say, warn_of_unknown_settings
 
 if TYPE_CHECKING:
@@ -124,9 +124,9 @@ async def _open_node(
         open_listener,
         stop_on_signals,
     )
-    from noetl.server.services.keys import KeyFile
+    from noetl.server.credentials.keys import KeyFile
     from noetl.settings import HomeSettings, ListenSettings, read_settings
-    from noetl.turns import SERVER_TIME_SLICE_S
+    from noetl.time_slice import SERVER_TIME_SLICE_S
 
     listen_settings = read_settings(ListenSettings, host=host, port=port)
     listening = open_listener(listen_settings.host, listen_settings.port)

@@ -12,7 +12,7 @@ from noetl.cli.executions import AsJson
 from noetl.cli.output import add_colour, say, say_json
 
 if TYPE_CHECKING:
-    from noetl.spark.place import ServerRecord, SparkServerState
+    from noetl.spark.server.server_state import ServerRecord, SparkServerState
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def status(as_json: AsJson = False) -> None:
     Exit code: 0 it does, 1 it does not. A step of kind spark starts it, unless NOETL_SPARK_PROFILE names a server of others:
     `noetl spark doctor` asks that one.
     """
-    from noetl.spark.starting import find_answering_server
+    from noetl.spark.server.server_start import find_answering_server
 
     named, meaning, _ = _describe_profile()
     place = _find_spark_place()
@@ -84,7 +84,7 @@ def start() -> None:
 
 def stop() -> None:
     """Stop the Spark server of this machine. Steps that use it fail, and start another when they are tried again."""
-    from noetl.spark.starting import stop_spark_server as end
+    from noetl.spark.server.server_start import stop_spark_server as end
 
     say("stopped" if end(_find_spark_place()) else "no Spark server runs")
 
@@ -121,8 +121,8 @@ def serve(
 ) -> None:
     """Be the Spark server of this machine until it is stopped or idle. `noetl spark start` runs this in the background."""
     from noetl.settings import HomeSettings, SparkSettings, read_settings
-    from noetl.spark.serve import SparkServerSettings
-    from noetl.spark.serve import run_spark_server as run
+    from noetl.spark.server.process import SparkServerSettings
+    from noetl.spark.server.process import run_spark_server as run
 
     spark = read_settings(SparkSettings)
     serving = SparkServerSettings(spark.idle_sec, spark.java_options)
@@ -132,7 +132,7 @@ def serve(
 
 def _find_spark_place() -> "SparkServerState":
     from noetl.settings import HomeSettings, read_settings
-    from noetl.spark.place import SparkServerState
+    from noetl.spark.server.server_state import SparkServerState
 
     return SparkServerState.from_home(read_settings(HomeSettings).home_path)
 
@@ -162,7 +162,7 @@ def _check_spark_server(named: str, url: str) -> dict[str, str]:
     try:
         from uuid import uuid4
 
-        from noetl.spark.reaching import read_server_version
+        from noetl.spark.client.server_version import read_server_version
 
         return {
             "check": "server",
@@ -180,7 +180,7 @@ def _check_spark_server(named: str, url: str) -> dict[str, str]:
 
 
 def _check_java() -> dict[str, str]:
-    from noetl.spark.java import NoJava, find_java
+    from noetl.spark.server.java import NoJava, find_java
 
     try:
         java = find_java()
@@ -207,7 +207,7 @@ def _check_pyspark() -> dict[str, str]:
 
 
 def _check_machine() -> dict[str, str]:
-    from noetl.spark.jvm import GB, measure_machine
+    from noetl.spark.server.jvm import GB, measure_machine
 
     size = measure_machine()
     status = "ok" if size.memory >= 2 * GB else "warn"

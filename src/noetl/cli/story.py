@@ -36,8 +36,8 @@ from noetl.model.events import ChildEnded, ChildStarted, Event, PlaybookComplete
 from noetl.model.ids import ActivationId, ExecutionId
 from noetl.model.reference import Reference
 from noetl.playbook.assignments import is_reference, read_link, unwrap_links
-from noetl.server.services.details import MAX_LISTED_CHILDREN
-from noetl.server.steps import LoopProgress, StepSummary, summarize_steps
+from noetl.server.executions.details import MAX_LISTED_CHILDREN
+from noetl.server.executions.steps import LoopProgress, StepSummary, summarize_steps
 
 MAX_KEPT_LINES = 1_000  # lines printed by steps that a terminal keeps
 MAX_LINES_BELOW_STEPS = 12  # of these lines, the number shown below the list of steps

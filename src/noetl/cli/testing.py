@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noetl.cli.loop import run_in_loop
+from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import EXIT_FAILED, add_colour, dim_text, format_count, say, say_json
 from noetl.model.approvals import approval_name
 from noetl.model.errors import InvalidInput, NoetlError

@@ -20,8 +20,8 @@ def make_extra_tools(home: Path) -> Mapping[str, ToolFactory]:
 def _make_spark_tool(home: Path) -> Tool:
     """The Spark tool. Its libraries are loaded when the first step needs them."""
     from noetl.settings import SparkSettings, read_settings
-    from noetl.spark import tool
-    from noetl.spark.serve import SparkServerSettings
+    from noetl.spark.server.process import SparkServerSettings
+    from noetl.spark.step import tool
 
     spark = read_settings(SparkSettings)
     serving = SparkServerSettings(spark.idle_sec, spark.java_options)
@@ -35,8 +35,8 @@ def start_spark() -> bool:
     """
     from noetl.settings import HomeSettings, SparkSettings, read_settings
     from noetl.spark.profiles import parse_profile
-    from noetl.spark.serve import SparkServerSettings
-    from noetl.spark.starting import ensure_spark_server
+    from noetl.spark.server.process import SparkServerSettings
+    from noetl.spark.server.server_start import ensure_spark_server
 
     spark = read_settings(SparkSettings)
     chosen_profile = parse_profile(spark.profile)

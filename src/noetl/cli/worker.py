@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from noetl.cli.loop import run_in_loop
+from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import log_to_stderr, say, warn_of_unknown_settings
 
 DEFAULT_SERVER = "http://127.0.0.1:8082"

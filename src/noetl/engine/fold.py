@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.engine import journals, playbook_state, recoveries, tallies, waits
+from noetl.engine import journals, loop_counts, playbook_state, recoveries, waits
 from noetl.engine.outcome import add_outcome_fact
 from noetl.engine.state import (
     Activation,
@@ -311,8 +311,8 @@ def _fold_next_evaluated(state: Execution, event: e.NextEvaluated) -> Execution:
         origins=activation.origins,
         event=event.event,
         verdicts=event.verdicts,
-        stats=tallies.make_stats(activation.loop),
-        loop=tallies.inherit_loop(activation, outcome),
+        stats=loop_counts.make_stats(activation.loop),
+        loop=loop_counts.inherit_loop(activation, outcome),
         order=state.events,
         args=activation.args,
         entered_at=activation.entered_at,
@@ -357,7 +357,7 @@ def _mark_step_outcome(
     if result.reference is not None and activation.loop is None:
         payload = result.reference.sha256
     counts: tuple[int, ...] = ()
-    stats = tallies.make_stats(activation.loop)
+    stats = loop_counts.make_stats(activation.loop)
     if stats:
         counts = (stats.total, stats.ok, stats.failed, stats.skipped)
     arcs = ",".join(chosen.step for chosen in event.chosen)
@@ -432,7 +432,7 @@ def _fold_command_issued(state: Execution, event: e.CommandIssued) -> Execution:
         state = _with_activation(state, replace(activation, pool=event.pool))
     activation = state.activations[event.activation]
     if activation.loop is not None and event.kind in LOOP_COMMAND_KINDS:
-        activation = replace(activation, loop=tallies.count_issued(activation.loop, event))
+        activation = replace(activation, loop=loop_counts.count_issued(activation.loop, event))
     elif event.kind == "run":
         activation = replace(activation, phase="call", timer=event.timer)
     elif event.kind == "plan":
@@ -464,7 +464,9 @@ def _fold_command_reported(
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
     if activation.loop is not None and command.kind in LOOP_COMMAND_KINDS:
-        activation = replace(activation, loop=tallies.count_report(activation.loop, command, event))
+        activation = replace(
+            activation, loop=loop_counts.count_report(activation.loop, command, event)
+        )
     else:
         activation = replace(activation, outcome=event.result.without_input())
     activation = replace(activation, scratch=assign_scratch(activation.scratch, event.set))
@@ -487,7 +489,9 @@ def _fold_command_dead(state: Execution, event: e.CommandDead) -> Execution:
     activation = state.activations[command.activation]
     failure = make_worker_lost(command, event.attempt)
     if activation.loop is not None and command.kind in LOOP_COMMAND_KINDS:
-        activation = replace(activation, loop=tallies.count_lost(activation.loop, command, failure))
+        activation = replace(
+            activation, loop=loop_counts.count_lost(activation.loop, command, failure)
+        )
     elif command.kind in ("evaluate", "plan"):
         activation = replace(activation, broken=failure)
     else:
@@ -505,7 +509,7 @@ def _fold_command_cancelled(state: Execution, event: e.CommandCancelled) -> Exec
     activation = state.activations[command.activation]
     if activation.loop is not None and command.kind in LOOP_COMMAND_KINDS:
         state = _with_activation(
-            state, replace(activation, loop=tallies.count_cancelled(activation.loop, command))
+            state, replace(activation, loop=loop_counts.count_cancelled(activation.loop, command))
         )
     return _close_command(state, command.id)
 

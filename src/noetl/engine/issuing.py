@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.engine import sites
+from noetl.engine import expressions
+from noetl.engine.expressions import Moment
 from noetl.engine.playbook_state import get_visible_state
-from noetl.engine.sites import Moment
 from noetl.engine.state import Activation, Execution, OpenCommand, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.commands import DEFAULT_POOL, Command, Scope
@@ -139,7 +139,7 @@ def _render_pool(
     moment: Moment,
 ) -> str | Failure:
     template = pinned.plan.steps[activation.step].step.spec.pool
-    value = sites.render_server_value(pinned, state, activation, template, moment, "pool")
+    value = expressions.render_server_value(pinned, state, activation, template, moment, "pool")
     if isinstance(value, Failure):
         return replace(value, message=f"spec.pool: {value.message}")
     if isinstance(value, str) and value.strip():

@@ -8,8 +8,8 @@ other, the step with the earliest arrival runs.
 
 from typing import Any
 
+from noetl.engine.expressions import Moment
 from noetl.engine.issuing import Decision
-from noetl.engine.sites import Moment
 from noetl.engine.state import Arrival, Execution, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.errors import Failure

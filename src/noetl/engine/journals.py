@@ -5,7 +5,7 @@ Every entry replaces the one that it supersedes, so a journal stays small.
 
 from msgspec.structs import replace
 
-from noetl.engine import recoveries, tallies
+from noetl.engine import loop_counts, recoveries
 from noetl.engine.state import Execution, OpenCommand
 from noetl.model import events as e
 from noetl.model.commands import Journal, Page
@@ -61,7 +61,7 @@ def fold_progress(state: Execution, event: e.CommandProgress) -> Execution:
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
     assert activation.loop is not None, "only a chunk makes progress"
-    loop = tallies.count_progress(activation.loop, command, event.done, event.items)
+    loop = loop_counts.count_progress(activation.loop, command, event.done, event.items)
     activation = replace(activation, loop=loop)
     state = _with_journal(state, command, replace(command.journal, done=event.done))
     state = recoveries.count_rule_recovery(state, event.step, event.items.recovered)
@@ -72,7 +72,7 @@ def fold_shard_done(state: Execution, event: e.LoopShardDone) -> Execution:
     command = state.commands[event.command_id]
     activation = state.activations[command.activation]
     assert activation.loop is not None, "only a loop has partitions"
-    activation = replace(activation, loop=tallies.count_partition(activation.loop, event.items))
+    activation = replace(activation, loop=loop_counts.count_partition(activation.loop, event.items))
     journal = replace(command.journal, shards=(*command.journal.shards, event.shard))
     state = _with_journal(state, command, journal)
     return replace(state, activations={**state.activations, activation.id: activation})

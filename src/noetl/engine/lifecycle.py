@@ -5,9 +5,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl.engine import joins
+from noetl.engine.expressions import Moment
 from noetl.engine.fold import FINAL_CAUSE
 from noetl.engine.issuing import Decision
-from noetl.engine.sites import Moment
 from noetl.engine.state import Execution, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.decisions import AskAdmission, ClearTimer, LeaveAdmission, Send, SetTimer, Stop

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from noetl.engine import playbook_state, sites, tallies
+from noetl.engine import expressions, loop_counts, playbook_state
+from noetl.engine.expressions import Moment, NeedsWorker
 from noetl.engine.issuing import (
     Decision,
     ask_for_evaluation,
@@ -19,7 +20,6 @@ from noetl.engine.issuing import (
     make_command,
     make_command_issued,
 )
-from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, LoopState, PinnedPlaybook
 from noetl.model import events as e
 from noetl.model.commands import MAX_FRAME_ROWS
@@ -112,14 +112,14 @@ def _find_collection(
         )
     if activation.planned is not None:
         return activation.planned
-    answer = sites.evaluate_on_server(pinned, state, activation, step.site[IN], moment)
+    answer = expressions.evaluate_on_server(pinned, state, activation, step.site[IN], moment)
     if isinstance(answer, Failure | NeedsWorker):
         return answer
     value = answer[0]
     if is_reference(value):
         return _plan_stored_list(read_link(value))
     if isinstance(value, Failure) and value.code == LimitError.code:
-        return sites.NEEDS_WORKER
+        return expressions.NEEDS_WORKER
     if isinstance(value, Failure):
         return Failure(code=value.code, kind=value.kind, message=f"loop.in: {value.message}")
     items = list_items(unwrap_links(value))
@@ -130,13 +130,13 @@ def _find_collection(
         return e.Collection(kind="workload", size=len(items))
     if len(msgspec.json.encode(items)) <= MAX_INLINE_COLLECTION_BYTES:
         return e.Collection(kind="inline", size=len(items), items=tuple(items))
-    return sites.NEEDS_WORKER
+    return expressions.NEEDS_WORKER
 
 
 def _plan_stored_list(reference: Reference) -> e.Collection | NeedsWorker:
     """Loop over a stored list of known length. A worker looks at any other payload first."""
     if not reference.ref_id or reference.rows is None or reference.rows_at is not None:
-        return sites.NEEDS_WORKER
+        return expressions.NEEDS_WORKER
     return e.Collection(kind="reference", size=reference.rows, reference=reference)
 
 
@@ -417,7 +417,7 @@ def _list_chunk_items(
         return ()
     if activation.step not in pinned.collections:
         site = pinned.plan.steps[activation.step].site[IN]
-        answer = sites.evaluate_on_server(pinned, state, activation, site, moment)
+        answer = expressions.evaluate_on_server(pinned, state, activation, site, moment)
         items: list[Any] | Failure = []
         if isinstance(answer, list):
             items = list_items(unwrap_links(answer[0]))
@@ -470,7 +470,7 @@ def _close_epoch(
     moment: Moment,
 ) -> Decision:
     """Close the epoch. If items have gathered payloads, a worker joins them first."""
-    stats = tallies.make_stats(loop)
+    stats = loop_counts.make_stats(loop)
     assert stats is not None, "there is a loop"
     error = _find_loop_failure(pinned, activation, loop, stats)
     is_joined = REDUCE in activation.values or activation.broken is not None
@@ -513,7 +513,7 @@ def _make_loop_done(
     recovered = stats.failed
     if error is not None:
         status, recovered, reductions = "error", 0, {}
-    totals = tallies.add_inherited_counts(stats, loop.collection)
+    totals = loop_counts.add_inherited_counts(stats, loop.collection)
     context = {"row_count": totals.total, "stats": msgspec.to_builtins(totals)}
     manifest = _make_manifest_reference(
         state.execution_id,
@@ -582,7 +582,7 @@ def _reduce_results(
             name: reducers.apply_reduction(
                 loop.reduce[name], _get_current_value(state, full_name(name)), value
             )
-            for name, value in tallies.reduce_segments(loop).items()
+            for name, value in loop_counts.reduce_segments(loop).items()
             if name in loop.reduce
         }
     except FailedError as error:
@@ -596,7 +596,7 @@ def _read_joined_reductions(activation: Activation, loop: LoopState) -> dict[str
     for name, selected in zip(sorted(loop.reduce), reported, strict=False):
         if selected == NOT_WRITTEN:
             continue
-        value = sites.convert_selected(selected, for_state=is_state(name))
+        value = expressions.convert_selected(selected, for_state=is_state(name))
         if isinstance(value, Failure):
             return value
         values[name] = value

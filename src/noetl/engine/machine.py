@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.engine import inheriting, journals, lifecycle, loops, playbook_state, steps, waits
+from noetl.engine.expressions import Moment
 from noetl.engine.fold import evolve
 from noetl.engine.issuing import Decision, requeue
-from noetl.engine.sites import Moment
 from noetl.engine.state import Activation, Execution, OpenCommand, PinnedPlaybook
 from noetl.engine.unhandled import is_unhandled
 from noetl.model import events as e

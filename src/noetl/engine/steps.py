@@ -7,7 +7,8 @@ first. Its answer is an event; the expression then takes its value from the stat
 
 from typing import Any
 
-from noetl.engine import loops, playbook_state, sites, waits
+from noetl.engine import expressions, loops, playbook_state, waits
+from noetl.engine.expressions import Moment, NeedsWorker
 from noetl.engine.fold import FINAL_CAUSE
 from noetl.engine.issuing import (
     Decision,
@@ -16,7 +17,6 @@ from noetl.engine.issuing import (
     is_held,
     issue_run,
 )
-from noetl.engine.sites import Moment, NeedsWorker
 from noetl.engine.state import Activation, Execution, PinnedPlaybook
 from noetl.engine.unhandled import list_failed_origins
 from noetl.model import events as e
@@ -68,7 +68,7 @@ def _admit_activation(
     if site is None:
         yield from _begin_work(pinned, state, activation, moment)
         return
-    answer = sites.evaluate_guards(pinned, state, activation, site, moment)
+    answer = expressions.evaluate_guards(pinned, state, activation, site, moment)
     if isinstance(answer, NeedsWorker):
         yield from ask_for_evaluation(pinned, state, activation, "evaluate", ADMIT, moment)
         return
@@ -199,7 +199,7 @@ def _exit_step(
     values: dict[str, Any] = {}
     result = outcome.without_context()
     if site is not None and outcome.ok:
-        answer = sites.evaluate_on_server(pinned, state, activation, site, moment)
+        answer = expressions.evaluate_on_server(pinned, state, activation, site, moment)
         if isinstance(answer, NeedsWorker):
             yield from ask_for_evaluation(pinned, state, activation, "evaluate", SET, moment)
             return
@@ -254,7 +254,7 @@ def _route(
         untried = tuple(e.Verdict(arc.step, "untried") for arc in arcs)
         yield _make_next_evaluated(activation, moment, order=plan.order, verdicts=untried)
         return
-    answer = sites.evaluate_guards(pinned, state, activation, plan.site[WHEN], moment)
+    answer = expressions.evaluate_guards(pinned, state, activation, plan.site[WHEN], moment)
     if isinstance(answer, NeedsWorker):
         yield from ask_for_evaluation(pinned, state, activation, "evaluate", WHEN, moment)
         return
@@ -294,7 +294,7 @@ def _choose_arcs(
         seen: dict[str, Any] = {}
         if arc.when is not None:
             verdict = answer[number]
-            seen = sites.list_seen_values(
+            seen = expressions.list_seen_values(
                 pinned, state, activation, plan.site[WHEN], number, moment
             )
         if isinstance(verdict, Failure):
@@ -326,7 +326,7 @@ def _follow_arcs(
         site = plan.site.get(name_arc_site(number))
         values: dict[str, Any] = {}
         if site is not None:
-            answer = sites.evaluate_on_server(pinned, state, activation, site, moment)
+            answer = expressions.evaluate_on_server(pinned, state, activation, site, moment)
             if isinstance(answer, NeedsWorker):
                 yield from ask_for_evaluation(
                     pinned, state, activation, "evaluate", site.name, moment

@@ -6,7 +6,7 @@ from noetl.leases.port import ClaimedShard, Owner, Runtime
 from noetl.model.clock import Clock
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import Micros
-from noetl.twins import ShardRow
+from noetl.shard_rows import ShardRow
 
 NODE_NUMBERS = 1024
 

@@ -12,18 +12,18 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from noetl.database import (
+from noetl.leases.port import ClaimedShard, Owner, Runtime
+from noetl.model.errors import StoreUnavailable
+from noetl.model.exchange import LEASE_MICROS
+from noetl.model.ids import Micros
+from noetl.postgres.pool import (
     POSTGRES_TIMEOUT_ERRORS,
     Connection,
     Database,
     Record,
     translate_driver_errors,
 )
-from noetl.leases.port import ClaimedShard, Owner, Runtime
-from noetl.model.errors import StoreUnavailable
-from noetl.model.exchange import LEASE_MICROS
-from noetl.model.ids import Micros
-from noetl.sql import load_queries
+from noetl.postgres.queries import load_queries
 
 _SQL = load_queries(Path(__file__).with_name("leases.sql"))
 

@@ -12,7 +12,6 @@ from typing import Any, assert_never
 
 import msgspec
 
-from noetl.log.judging import judge
 from noetl.log.limits import check_size
 from noetl.log.playbook_state_memory import PlaybookStateMemory, write_state
 from noetl.log.port import (
@@ -46,6 +45,7 @@ from noetl.log.port import (
     WorkerPresence,
     has_wildcard,
 )
+from noetl.log.result_lifetimes import judge
 from noetl.log.tables import FINISHED, CommandRow, EventRow, MemoryDatabase, PostedRow, WorkerRow
 from noetl.model import codec
 from noetl.model.commands import Command

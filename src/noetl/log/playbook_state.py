@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from noetl.database import Database, Record
 from noetl.log.limits import check_put
 from noetl.log.port import StateRow
 from noetl.model.ids import ExecutionId, Tenant
 from noetl.model.playbook_state import MAX_STATE_NAMES, MAX_STATE_VERSIONS
-from noetl.sql import load_queries
+from noetl.postgres.pool import Database, Record
+from noetl.postgres.queries import load_queries
 
 _SQL = load_queries(Path(__file__).with_name("playbook_state.sql"))
 

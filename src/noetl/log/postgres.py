@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-from noetl.database import CallBatcher, Database, RaisedBySqlFunction, Record, UniqueViolation
-from noetl.log.arrays import format_documents, format_numbers, format_texts
 from noetl.log.cold import ColdEvents, HistoryFiles
 from noetl.log.limits import check_size, encode_state
 from noetl.log.playbook_state import PlaybookStatePostgres
@@ -71,8 +69,10 @@ from noetl.model.ids import (
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Lifetime, Reference, parse_uri
-from noetl.sql import load_queries
-from noetl.turns import TimeSlice
+from noetl.postgres.arrays import format_documents, format_numbers, format_texts
+from noetl.postgres.pool import CallBatcher, Database, RaisedBySqlFunction, Record, UniqueViolation
+from noetl.postgres.queries import load_queries
+from noetl.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from noetl.model.commands import SUSPECT_LOST_LEASES, Command, Journal
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
 from noetl.model.messages import LeaseLost, Message, Stopped, StoredRef
 from noetl.model.playbook_state import MAX_STATE_VERSIONS
-from noetl.twins import ShardRow
+from noetl.shard_rows import ShardRow
 
 _state_row = msgspec.json.Decoder(StateRow)
 HeapEntry = tuple[int, int, CommandId]  # negative priority, order of issue, command

@@ -13,7 +13,6 @@ from typing import Any, Self, assert_never
 
 import msgspec
 
-from noetl.log.arrays import format_documents, format_numbers, format_texts
 from noetl.log.limits import check_size
 from noetl.log.port import (
     AppendBatch,
@@ -49,7 +48,8 @@ from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
 from noetl.model.playbook_state import MAX_STATE_VERSIONS
 from noetl.model.reference import Lifetime, Reference
-from noetl.turns import TimeSlice
+from noetl.postgres.arrays import format_documents, format_numbers, format_texts
+from noetl.time_slice import TimeSlice
 
 FINISHED = ("done", "dead", "cancelled")
 ArrayRows = dict[str, list[tuple[Any, ...]]]  # by the name of the array

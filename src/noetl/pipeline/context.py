@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from noetl.model import events as e
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
-from noetl.pipeline.data import ResultReader, resolve_ctx_links
 from noetl.pipeline.environment import Environment, OutgoingEvent, SeededFunctions, SendJournalEntry
-from noetl.pipeline.names import LoopItem, ScopeWrites, make_keychain_names
-from noetl.pipeline.persist import ResultWriter
-from noetl.pipeline.run import Pipeline, PipelinePause, SharedPipelineParts
+from noetl.pipeline.output.result_writer import ResultWriter
+from noetl.pipeline.scope.names import LoopItem, ScopeWrites, make_keychain_names
+from noetl.pipeline.scope.results import ResultReader, resolve_ctx_links
+from noetl.pipeline.task.run import Pipeline, PipelinePause, SharedPipelineParts
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, is_state
 from noetl.playbook.model import Step

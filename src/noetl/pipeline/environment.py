@@ -9,13 +9,13 @@ from noetl.model.decisions import AddPart
 from noetl.model.envelope import MAX_CONTEXT_BYTES
 from noetl.model.events import Reported
 from noetl.model.messages import StoredRef
-from noetl.pipeline.keychain import Keychain
-from noetl.pipeline.redaction import Redactor
+from noetl.pipeline.secrets.keychain import Keychain
+from noetl.pipeline.secrets.redaction import Redactor
 from noetl.playbook.functions import DerivedFunctions
 from noetl.results.port import ResultStore
-from noetl.tools.credentials import Credentials, EnvCredentials
-from noetl.tools.managers import SecretManagers
-from noetl.tools.oauth import TokenCache
+from noetl.tools.credentials.managers import SecretManagers
+from noetl.tools.credentials.oauth import TokenCache
+from noetl.tools.credentials.port import Credentials, EnvCredentials
 from noetl.tools.port import Log, Progress, discard_log, discard_progress
 from noetl.tools.registry import Registry
 

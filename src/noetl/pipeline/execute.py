@@ -15,18 +15,18 @@ from noetl.model.commands import Command
 from noetl.model.envelope import Envelope, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.reference import ParentRef
-from noetl.pipeline.chunk import run_chunk, run_frame
 from noetl.pipeline.context import CommandContext
-from noetl.pipeline.data import LazyResult, value_or_undefined
 from noetl.pipeline.environment import Environment, OutgoingEvent, SeededFunctions, SendJournalEntry
-from noetl.pipeline.evaluate import evaluate_site, plan_loop
 from noetl.pipeline.failures import TaskFailed, limit_failure
-from noetl.pipeline.names import TemplateScope
-from noetl.pipeline.persist import add_selections
-from noetl.pipeline.rendering import TaskRendering
-from noetl.pipeline.run import Pipeline, PipelineEnd, PipelinePause
-from noetl.pipeline.selecting import select_all
-from noetl.pipeline.spread import run_on_spark, runs_on_spark
+from noetl.pipeline.loop.chunk import run_chunk, run_frame
+from noetl.pipeline.loop.on_spark import run_on_spark, runs_on_spark
+from noetl.pipeline.output.result_writer import add_selections
+from noetl.pipeline.scope.evaluate import evaluate_site, plan_loop
+from noetl.pipeline.scope.names import TemplateScope
+from noetl.pipeline.scope.rendering import TaskRendering
+from noetl.pipeline.scope.results import LazyResult, value_or_undefined
+from noetl.pipeline.scope.selecting import select_all
+from noetl.pipeline.task.run import Pipeline, PipelineEnd, PipelinePause
 from noetl.playbook.model import SinkTask
 from noetl.playbook.plan import Plan
 

@@ -1,7 +1,7 @@
 """The names that templates may use, in one table for validation, the server and workers.
 
-The builders below make the parts of a scope that have fixed members. The server (`engine/sites.py`)
-and workers (`pipeline/names.py`) call them to render. Validation calls `names_at` for the names at
+The builders below make the parts of a scope that have fixed members. The server (`engine/expressions.py`)
+and workers (`pipeline/scope/names.py`) call them to render. Validation calls `names_at` for the names at
 a place; their members come from the same builders. `tests/property/test_scopes.py` renders every
 name at every place and compares the two.
 """

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from noetl.model.errors import Conflict, Expired, NotFound
 from noetl.model.reference import Address, Reference
-from noetl.results.cache import MemoryCache
-from noetl.results.encoding import (
+from noetl.results.formats.encoding import (
     count_rows,
     decode_payload,
     decode_slice,
@@ -30,13 +29,14 @@ from noetl.results.encoding import (
     encode_within,
     verify_checksum,
 )
-from noetl.results.kv import MAX_KV_BYTES, BlobServers, KvTier, PayloadCache
-from noetl.results.large import LargeStore
+from noetl.results.formats.tables import EncodedTable
 from noetl.results.port import ByteSource, Carrier, Rider
 from noetl.results.sources import MemorySource
 from noetl.results.staging import StagedPayload, Staging
 from noetl.results.sweeping import FindOrphans, SweepCounts
-from noetl.results.tables import EncodedTable
+from noetl.results.tiers.kv import MAX_KV_BYTES, BlobServers, KvTier, PayloadCache
+from noetl.results.tiers.large import LargeStore
+from noetl.results.tiers.memory_cache import MemoryCache
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

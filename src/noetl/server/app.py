@@ -28,58 +28,56 @@ from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, Unavailable
 from noetl.playbook.validation import Kinds
-from noetl.server.api import (
-    catalog,
-    credentials,
-    events,
-    executions,
-    health,
-    hooks,
-    logs,
-    playbook_state,
-    problems,
-    queue,
-    render,
-    results,
-    schedules,
-    streams,
-    vars,
-)
-from noetl.server.api.guard import Guard, check_bind
-from noetl.server.api.quick import FastPath
-from noetl.server.api.worker import WorkerRoutes
+from noetl.server.catalog import routes as catalog
+from noetl.server.catalog.service import CatalogService
+from noetl.server.credentials import routes as credentials
+from noetl.server.credentials.keys import KeyFile
+from noetl.server.credentials.service import CredentialService
 from noetl.server.duties.jobs import Run
+from noetl.server.executions import routes as executions
+from noetl.server.executions.access import Access
+from noetl.server.executions.rows import RowCache
+from noetl.server.executions.service import ExecutionService
+from noetl.server.health import routes as health
+from noetl.server.health.service import HealthService
+from noetl.server.hooks import routes as hooks
+from noetl.server.hooks.service import HookService
+from noetl.server.http import problems
+from noetl.server.http.fast_path import FastPath
+from noetl.server.http.guard import Guard, check_bind
+from noetl.server.logs import routes as logs
+from noetl.server.logs.service import LogService
 from noetl.server.node import Server
-from noetl.server.presence import Presence
-from noetl.server.results import Results
-from noetl.server.services.access import Access
-from noetl.server.services.all import Services
-from noetl.server.services.catalog import CatalogService
-from noetl.server.services.credentials import CredentialService
-from noetl.server.services.executions import ExecutionService
-from noetl.server.services.health import HealthService
-from noetl.server.services.hooks import HookService
-from noetl.server.services.keys import KeyFile
-from noetl.server.services.lineage import LineageService
-from noetl.server.services.live import (
+from noetl.server.queue import routes as queue
+from noetl.server.queue.service import QueueService
+from noetl.server.results import routes as results
+from noetl.server.results.lineage import LineageService
+from noetl.server.results.opener import Results
+from noetl.server.results.service import ResultService
+from noetl.server.results.usage import UsageService
+from noetl.server.schedules import routes as schedules
+from noetl.server.schedules.service import ScheduleService
+from noetl.server.services import Services
+from noetl.server.settings import ServerSettings
+from noetl.server.signals import routes as events
+from noetl.server.signals.service import SignalService
+from noetl.server.state import routes as playbook_state
+from noetl.server.state.service import PlaybookStateService
+from noetl.server.streams import routes as streams
+from noetl.server.streams.live import (
     LiveUpdates,
     ObservedLog,
     announce_changes,
     hear_changes,
     observe_log,
 )
-from noetl.server.services.logs import LogService
-from noetl.server.services.playbook_state import PlaybookStateService
-from noetl.server.services.queue import QueueService
-from noetl.server.services.rendering import RenderService
-from noetl.server.services.results import ResultService
-from noetl.server.services.rows import RowCache
-from noetl.server.services.schedules import ScheduleService
-from noetl.server.services.signals import SignalService
-from noetl.server.services.streams import StreamService
-from noetl.server.services.usage import UsageService
-from noetl.server.services.variables import VariableService
-from noetl.server.settings import ServerSettings
+from noetl.server.streams.service import StreamService
+from noetl.server.templates import routes as render
+from noetl.server.templates.service import RenderService
+from noetl.server.variables import routes as vars
+from noetl.server.variables.service import VariableService
+from noetl.server.workers.presence import Presence
+from noetl.server.workers.routes import WorkerRoutes
 from noetl.triggers.port import Hooks, Schedules
 
 log = logging.getLogger(__name__)

@@ -20,10 +20,13 @@ from noetl.model.identity import WORKER_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, parse_uri
-from noetl.server import steplogs
-from noetl.server.children import Children
 from noetl.server.clock import StoreClock
-from noetl.server.dispatch import Dispatcher
+from noetl.server.dispatch.children import Children
+from noetl.server.dispatch.dispatcher import Dispatcher
+from noetl.server.dispatch.playbooks import Playbooks
+from noetl.server.dispatch.requests import Requests
+from noetl.server.dispatch.shards import OwnedShards, ShardKeeper
+from noetl.server.dispatch.states import States
 from noetl.server.duties.inbox import InboxDrain
 from noetl.server.duties.jobs import LakeJobDuty, Run
 from noetl.server.duties.loop import DutyLoop, listen_to_hints
@@ -32,14 +35,11 @@ from noetl.server.duties.reaper import Reaper
 from noetl.server.duties.schedules import Scheduler
 from noetl.server.duties.sweeper import Sweeper
 from noetl.server.duties.timers import Timers
-from noetl.server.exchange import Exchange
-from noetl.server.lives import check_not_expired
-from noetl.server.playbooks import Playbooks
-from noetl.server.requests import Requests
+from noetl.server.logs import step_logs as steplogs
+from noetl.server.results.expiry import check_not_expired
 from noetl.server.settings import ServerSettings
-from noetl.server.shards import OwnedShards, ShardKeeper
-from noetl.server.states import States
-from noetl.server.waiting import WaitingWorkers
+from noetl.server.workers.exchange import Exchange
+from noetl.server.workers.handoff import WaitingWorkers
 from noetl.triggers.port import Schedules
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from noetl.model.errors import InvalidInput
-from noetl.results.encoding import PARQUET
+from noetl.results.formats.encoding import PARQUET
 from noetl.spark.profiles import SparkProfile
-from noetl.tools.sinks.files import FORMATS_BY_SUFFIX
+from noetl.tools.sink.files import FORMATS_BY_SUFFIX
 
 _ENDINGS = {**FORMATS_BY_SUFFIX, ".orc": "orc", ".avro": "avro", ".txt": "text", ".xml": "xml"}
 _LINE_FORMATS = {"jsonl": "json", "ndjson": "json"}  # Spark's JSON is one value in each line

@@ -9,8 +9,8 @@ import asyncio
 from typing import Any
 
 from noetl.model.errors import Failure
-from noetl.results.rowsets import RowSetReader, RowSetWriter
-from noetl.results.tables import EncodedTable, TableOptions
+from noetl.results.formats.rowsets import RowSetReader, RowSetWriter
+from noetl.results.formats.tables import EncodedTable, TableOptions
 from noetl.tools.port import Call, Failed, Outcome, Success
 
 

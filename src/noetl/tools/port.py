@@ -14,7 +14,7 @@ from noetl.model.errors import Failure
 from noetl.model.events import ChildRequest, Items
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook.templates import MarkedValue
-from noetl.results.tables import TableOptions
+from noetl.results.formats.tables import TableOptions
 
 # Takes the stream (stdout or stderr) and a line. It is called in the order of the lines.
 Log = Callable[[str, str], None]
@@ -219,7 +219,7 @@ PartListener = Callable[[int, Items], Awaitable[None]]  # called when a part of 
 class LoopTool(Tool, Protocol):
     """A tool that runs all items of a loop outside the worker, many parts at the same time.
 
-    `call.config` describes the work (`pipeline/spread.py`). `items` are the rows of a
+    `call.config` describes the work (`pipeline/loop/on_spark.py`). `items` are the rows of a
     `rowsets.Reader`, or batches of items. The tool reports every part once: while the loop runs if
     it learns of it then, and the rest at the end.
     """

@@ -13,8 +13,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from noetl.tools.nursery import ForkServer
 from noetl.tools.port import Tool
+from noetl.tools.processes.fork_server import ForkServer
 
 log = logging.getLogger(__name__)
 
@@ -79,20 +79,20 @@ def make_factories() -> dict[str, ToolFactory]:
     """A function for each built-in kind that makes the tool."""
     fork_server = ForkServer()  # one for all tools that need processes
     # Cached: the sink tool shares the connections of these two.
-    http = cache(lambda: import_class("http", "Http")())
-    postgres = cache(lambda: import_class("postgres", "Postgres")())
+    http = cache(lambda: import_class("http.tool", "Http")())
+    postgres = cache(lambda: import_class("postgres.tool", "Postgres")())
     return {
         "noop": lambda: import_class("noop", "Noop")(),
         "wait": lambda: import_class("wait", "Wait")(),
         "playbook": lambda: import_class("playbook", "PlaybookTool")(),
-        "python": lambda: import_class("python", "Python")(fork_server),
+        "python": lambda: import_class("python.tool", "Python")(fork_server),
         "shell": lambda: import_class("shell", "Shell")(fork_server),
         "http": http,
         "postgres": postgres,
-        "duckdb": lambda: import_class("duckdb", "Duckdb")(),
+        "duckdb": lambda: import_class("duckdb.tool", "Duckdb")(),
         "artifact": lambda: import_class("artifact", "Artifact")(),
-        "transfer": lambda: import_class("transfer", "Transfer")(),
-        "sink": lambda: import_class("sink", "SinkTool")(postgres, http),
+        "transfer": lambda: import_class("transfer.tool", "Transfer")(),
+        "sink": lambda: import_class("sink.tool", "SinkTool")(postgres, http),
         "nats": lambda: import_class("nats", "Nats")(os.environ.get("NOETL_NATS_URL")),
         "secrets": lambda: import_class("secrets", "Secrets")(),
     }

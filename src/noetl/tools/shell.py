@@ -16,10 +16,10 @@ from typing import Any
 from noetl.model.errors import Failure
 from noetl.playbook.expressions import WORKER_LIMITS, Meter, format_as_text
 from noetl.playbook.templates import MarkedValue
-from noetl.tools.nursery import ForkServer, MessageTooLarge, Process, ProcessLimits
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.python import find_signal_name
-from noetl.tools.python_pool import StreamLines
+from noetl.tools.processes.fork_server import ForkServer, MessageTooLarge, Process, ProcessLimits
+from noetl.tools.python.pool import StreamLines
+from noetl.tools.python.tool import find_signal_name
 
 MAX_OUTPUT_BYTES = 1024 * 1024  # bytes kept of each stream
 ERROR_TAIL_CHARACTERS = 800  # characters of it in an error

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from noetl.database import Database, Record
 from noetl.model import codec
 from noetl.model.ids import ExecutionId, Micros, Tenant, shard_of
-from noetl.sql import Query, load_queries
+from noetl.postgres.pool import Database, Record
+from noetl.postgres.queries import Query, load_queries
 from noetl.triggers.port import (
     DueSchedule,
     Hook,

@@ -23,12 +23,12 @@ from noetl.model.commands import DEFAULT_POOL
 from noetl.model.errors import Conflict
 from noetl.model.exchange import make_holder_name
 from noetl.model.ids import Micros
-from noetl.pipeline.redaction import RedactingFilter, Redactor
-from noetl.results.kv import BlobServers, PayloadCache
+from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
 from noetl.results.router import ResultRouter
+from noetl.results.tiers.kv import BlobServers, PayloadCache
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings
 from noetl.tools import registry
-from noetl.tools.credentials import (
+from noetl.tools.credentials.port import (
     ChainedCredentials,
     Credentials,
     EnvCredentials,

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from typing import Any
 
 from noetl.model.errors import NotFound
-from noetl.pipeline.patience import retry_while_unavailable
-from noetl.tools.credentials import missing_credential
+from noetl.pipeline.retries import retry_while_unavailable
+from noetl.tools.credentials.port import missing_credential
 from noetl.worker.channel import Channel
 
 CACHE_TTL_S = 10.0  # seconds that a replaced or deleted credential may still be used

@@ -21,7 +21,7 @@ from noetl.model.exchange import LeaseKey
 from noetl.model.messages import StoredRef
 from noetl.model.reference import make_address
 from noetl.model.steplogs import Line, encode, make_log_part_key
-from noetl.results.encoding import compute_payload_checksum, make_json_reference
+from noetl.results.formats.encoding import compute_payload_checksum, make_json_reference
 from noetl.tools.port import Log
 from noetl.worker.channel import Channel
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from noetl.model.errors import InvalidInput
-from noetl.results.cached import CachedTier
-from noetl.results.files import FileTier
-from noetl.results.kv import PayloadCache
-from noetl.results.large import LargeStore
-from noetl.results.pool import FilePool, WriteAllowance
 from noetl.results.port import Tier
 from noetl.results.staging import Staging
+from noetl.results.tiers.cached import CachedTier
+from noetl.results.tiers.file_pool import FilePool, WriteAllowance
+from noetl.results.tiers.files import FileTier
+from noetl.results.tiers.kv import PayloadCache
+from noetl.results.tiers.large import LargeStore
 from noetl.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def open_large_results(
 def connect_shared_cache(storage: StorageSettings) -> PayloadCache | None:
     if storage.nats_url is None:
         return None
-    from noetl.results.shared import SharedCache  # loads NATS, which most processes do not need
+    from noetl.results.tiers.shared_cache import (
+        SharedCache,  # loads NATS, which most processes do not need
+    )
 
     return SharedCache(storage.nats_url.get_secret_value())
 
@@ -72,14 +74,16 @@ def _add_cache(
 
 
 def _open_objects(url: str, storage: StorageSettings) -> Tier:
-    from noetl.results.objects import ObjectTier  # loads obstore, which most processes do not need
+    from noetl.results.tiers.objects import (
+        ObjectTier,  # loads obstore, which most processes do not need
+    )
 
     return ObjectTier(connect_object_store(url, storage), url)
 
 
 def connect_object_store(url: str, storage: StorageSettings) -> "ObjectStore":
     """The object store of a URL, with the endpoint and the keys of the settings."""
-    from noetl.results.objects import open_object_store
+    from noetl.results.tiers.objects import open_object_store
 
     endpoint = storage.storage_endpoint
     is_plain_http = endpoint is not None and not endpoint.startswith("https://")

@@ -36,11 +36,11 @@ from noetl.model.exchange import (
 from noetl.model.messages import StoredRef
 from noetl.pipeline import Environment, OutgoingEvent, execute
 from noetl.pipeline.failures import TaskFailed
-from noetl.pipeline.redaction import Redactor
+from noetl.pipeline.secrets.redaction import Redactor
 from noetl.results.port import ResultStore
-from noetl.tools.credentials import Credentials, EnvCredentials
+from noetl.tools.credentials.port import Credentials, EnvCredentials
 from noetl.tools.registry import Registry
-from noetl.worker import endings
+from noetl.worker import command_events
 from noetl.worker.channel import Channel
 from noetl.worker.logs import StepLogs
 from noetl.worker.outbox import Outbox, OutboxEntry
@@ -238,7 +238,7 @@ class Worker:
         """Drain, and stop what runs. Other workers continue it, and no lease has to run out."""
         self.drain()
         for job in list(self._running_commands.values()):
-            self._stop_command(job, endings.returned_event(job.command))
+            self._stop_command(job, command_events.returned_event(job.command))
 
     @property
     def held_leases(self) -> tuple[LeaseKey, ...]:
@@ -442,7 +442,7 @@ class Worker:
         for lease_key in reply.stop:
             job = self._running_commands.get(lease_key.command_id)
             if job is not None and job.lease_key == lease_key:
-                self._stop_command(job, endings.cancelled_event(job.command))
+                self._stop_command(job, command_events.cancelled_event(job.command))
         return reply
 
     def _note_renewal(self, request: ExchangeRequest, sent: float) -> None:
@@ -481,7 +481,7 @@ class Worker:
             self._drop_command(entry.lease_key)
         elif ack.status == "refused":
             log.error("report refused", extra={"key": ack.key, "why": ack.message})
-            substitute = endings.replace_refused(entry.report, ack)
+            substitute = command_events.replace_refused(entry.report, ack)
             if substitute is not None:
                 self._outbox.add(substitute)
         if entry.answer is not None and not entry.answer.done():
@@ -503,7 +503,7 @@ class Worker:
             return
         if running is None and lease_key in self._journaled_leases:
             # This worker gave the attempt up once. Only the next attempt knows its journal entries.
-            self._post_report(command, endings.cancelled_event(command))
+            self._post_report(command, command_events.cancelled_event(command))
             return
         if running is not None:
             if running.command.attempt >= command.attempt:
@@ -525,7 +525,7 @@ class Worker:
         worker may have room.
         """
         if self._slots.locked():
-            delay, ending = self._settings.longest_wait, endings.returned_event(job.command)
+            delay, ending = self._settings.longest_wait, command_events.returned_event(job.command)
             job.notice = asyncio.get_running_loop().call_later(
                 delay, self._stop_command, job, ending
             )
@@ -546,7 +546,7 @@ class Worker:
 
     def _announce_command(self, job: RunningCommand) -> None:
         job.announced = True
-        for sent in endings.make_announcements(job.command, self._settings.worker_id):
+        for sent in command_events.make_announcements(job.command, self._settings.worker_id):
             self._post_report(job.command, sent)
 
     async def _run_command(self, job: RunningCommand) -> None:
@@ -573,7 +573,7 @@ class Worker:
         except TaskFailed as failing:
             ending = self._failed_event(command, failing.failure)
         except JournalRefused as refused:
-            ending = self._failed_event(command, endings.refusal_failure(refused.ack))
+            ending = self._failed_event(command, command_events.refusal_failure(refused.ack))
         except Exception as error:  # a bug must end one step, not the worker
             log.exception("command failed by a bug")
             ending = self._bug_event(command, f"{type(error).__name__}: {error}")
@@ -584,7 +584,7 @@ class Worker:
     def _failed_event(self, command: Command, reason: Failure) -> OutgoingEvent:
         reason = self._env.redactor.redact_failure(reason)
         return self._env.redact_event(
-            endings.failure_event(command, self._settings.worker_id, reason)
+            command_events.failure_event(command, self._settings.worker_id, reason)
         )
 
     def _bug_event(self, command: Command, why: str) -> OutgoingEvent:
@@ -632,7 +632,7 @@ class Worker:
         sent: OutgoingEvent,
         answer: asyncio.Future[Ack] | None = None,
     ) -> None:
-        report = endings.make_command_report(command, self._settings.worker_id, sent)
+        report = command_events.make_command_report(command, self._settings.worker_id, sent)
         self._outbox.add(report, answer)
         self._wake.set()
 

@@ -18,16 +18,16 @@ from noetl.cli.embedded import open_home
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import LogMemory
 from noetl.log.tables import MemoryDatabase
-from noetl.pipeline.reading import StoredResults
-from noetl.results.memory import ResultsMemory
+from noetl.pipeline.output.reading import StoredResults
 from noetl.results.port import ResultStore
+from noetl.results.tiers.memory import ResultsMemory
 from noetl.server.app import Node, ServerPorts, assemble_node, format_address, open_listener, serve
+from noetl.server.credentials.keys import KeyFile
 from noetl.server.node import Server
-from noetl.server.services.keys import KeyFile
 from noetl.server.settings import ServerSettings
+from noetl.shard_rows import make_shard_rows
 from noetl.tools import registry
 from noetl.triggers.memory import HooksMemory, SchedulesMemory
-from noetl.twins import make_shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.http import HttpChannel

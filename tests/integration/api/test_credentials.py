@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from noetl.model.errors import Conflict, InvalidInput, NotFound
-from noetl.server.services.keys import KEY_FILE_NAME
+from noetl.server.credentials.keys import KEY_FILE_NAME
 from noetl.worker.http import HttpChannel
 from tests.integration.api.site import Site, messages, site, twins, working
 

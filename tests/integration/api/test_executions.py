@@ -14,7 +14,7 @@ from noetl.log.port import MessageState
 from noetl.log.tables import MemoryDatabase
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
-from noetl.twins import make_shard_rows
+from noetl.shard_rows import make_shard_rows
 from tests.integration.api.site import NOOP, SHARDS, WAITS, Clock, Site, site, twins, working
 
 
@@ -472,7 +472,7 @@ async def test_a_read_that_waits_too_long_says_try_again() -> None:
     async with site() as here:
         await here.register(NOOP)
         execution_id = await here.start()
-        import noetl.server.services.executions as service
+        import noetl.server.executions.service as service
 
         patience, service.MIN_SEQ_TIMEOUT_S = service.MIN_SEQ_TIMEOUT_S, 0.05
         try:

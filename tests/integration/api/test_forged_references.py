@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from noetl.results.large import LargeStore
-from noetl.results.memory import TierMemory
 from noetl.results.router import ResultRouter
+from noetl.results.tiers.large import LargeStore
+from noetl.results.tiers.memory import TierMemory
 from noetl.server.node import Server
 from tests.integration.api.site import Site, site, twins, working
 

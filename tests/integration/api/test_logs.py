@@ -12,7 +12,7 @@ import msgspec
 from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
-from noetl.server.services import live
+from noetl.server.streams import live
 from tests.integration.api.site import Site, messages, site, twins, working
 
 PRINTS = """

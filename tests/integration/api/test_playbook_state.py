@@ -7,7 +7,7 @@ import pytest
 
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Tenant
-from noetl.server.api.depends import get_identity
+from noetl.server.http.depends import get_identity
 from tests.integration.api.site import NOOP, SHARDS, Site, on_postgres, site, working
 from tests.waiting import comes
 

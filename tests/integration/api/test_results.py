@@ -9,8 +9,8 @@ from typing import Any
 
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import Tenant
-from noetl.results.memory import ResultsMemory
-from noetl.server.api.depends import get_identity
+from noetl.results.tiers.memory import ResultsMemory
+from noetl.server.http.depends import get_identity
 from tests.integration.api.site import Site, site, working
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: %s, path: tests/%s}\nworkflow:\n"

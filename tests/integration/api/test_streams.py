@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from noetl.server.services import live, streams
+from noetl.server.streams import live
+from noetl.server.streams import service as streams
 from tests.integration.api.site import NOOP, SHARDS, WAITS, messages, site, twins, working
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from noetl.database import connect
 from noetl.embedded import EmbeddedPostgres
+from noetl.postgres.pool import connect
 from tests.integration.cli.conftest import Noetl
 
 STUCK = 1_203

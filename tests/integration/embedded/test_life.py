@@ -268,7 +268,10 @@ def proportional_kb(pid: int) -> int:
 
 def test_where_the_kernel_does_not_tie_a_shell_watches() -> None:
     victim = subprocess.Popen(["sleep", "60"])
-    code = "import sys, time; from noetl.embedded.process import start_watcher; w = start_watcher(int(sys.argv[1])); print(); time.sleep(60)"
+    code = (
+        "import sys, time; from noetl.embedded.process import start_watcher; "
+        "w = start_watcher(int(sys.argv[1])); print(); time.sleep(60)"
+    )
     with subprocess.Popen(
         [sys.executable, "-u", "-c", code, str(victim.pid)], stdout=subprocess.PIPE
     ) as watched:

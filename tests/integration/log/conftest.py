@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from noetl.database import Database, connect
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.port import AppendBatch, Appended, ExecutionPart, Outcome
 from noetl.log.postgres import LogPostgres
-from noetl.migrations import migrate
 from noetl.model.events import Event
 from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros, shard_of
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import Database, connect
 from tests.postgres import Postgres, server
 
 SHARDS = 4

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from noetl.database import connect
-from noetl.log.arrays import format_documents, format_numbers, format_texts
+from noetl.postgres.arrays import format_documents, format_numbers, format_texts
+from noetl.postgres.pool import connect
 
 
 @pytest.mark.parametrize(

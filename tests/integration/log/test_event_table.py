@@ -5,7 +5,6 @@ from typing import Any, get_args
 
 import pytest
 
-from noetl.database import connect
 from noetl.log.writes import join_event, split_event
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope, has_rows, remove_rows
@@ -20,6 +19,7 @@ from noetl.model.events import (
 )
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.model.reference import Reference
+from noetl.postgres.pool import connect
 from tests.integration.log.conftest import store
 
 INSERT = """

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from noetl.bus.postgres import BusPostgres
-from noetl.database import Database, connect
 from noetl.leases.postgres import LeasesPostgres
 from noetl.model.errors import Unavailable
+from noetl.postgres.pool import Database, connect
 from tests.integration.log.conftest import HOUR, SHARDS, store
 from tests.waiting import comes
 

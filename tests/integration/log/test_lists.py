@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from noetl.database import connect
 from noetl.log.postgres import _SQL
 from noetl.model.ids import get_first_id
+from noetl.postgres.pool import connect
 
 MANY = 20_000
 EXECUTIONS = f"""

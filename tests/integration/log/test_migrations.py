@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 
 import noetl
-from noetl import migrations
-from noetl.database import Connection, connect
-from noetl.migrations import Migration, SchemaMismatch, migrate
-from noetl.sql import load_queries
+from noetl.postgres import migrations
+from noetl.postgres.migrations import Migration, SchemaMismatch, migrate
+from noetl.postgres.pool import Connection, connect
+from noetl.postgres.queries import load_queries
 from tests.integration.log.conftest import SHARDS
 from tests.postgres import Postgres
 

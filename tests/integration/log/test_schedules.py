@@ -5,9 +5,9 @@ import asyncio
 from noetl.bus.memory import BusMemory
 from noetl.catalog.postgres import CatalogPostgres
 from noetl.model.ids import DEFAULT_TENANT
+from noetl.postgres.queries import Query
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
-from noetl.sql import Query
 from noetl.triggers.port import Every, ScheduleDefinition
 from noetl.triggers.postgres import SchedulesPostgres
 from noetl.triggers.turns import MAX_TURN_SLOTS

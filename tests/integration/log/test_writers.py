@@ -9,17 +9,17 @@ from random import Random
 
 import pytest
 
-from noetl.database import Database, connect
 from noetl.embedded import EmbeddedPostgres
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.port import AppendBatch, Appended, Known, RecordedEvent, ShardLost
 from noetl.log.postgres import LogPostgres
-from noetl.migrations import migrate
 from noetl.model.errors import Unavailable
 from noetl.model.events import SignalReceived
 from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import ExecutionId, shard_of
 from noetl.model.messages import Pause
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import Database, connect
 from tests.integration.log.conftest import HOUR, SHARDS, Store, store
 from tests.waiting import comes
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from noetl.model.ids import ExecutionId
+from noetl.results.formats.tables import EncodedTable, TableOptions, TableParts
 from noetl.results.staging import Staging
-from noetl.results.tables import EncodedTable, TableOptions, TableParts
-from noetl.spark.tool import SparkTool, SparkToolSettings
+from noetl.spark.step.tool import SparkTool, SparkToolSettings
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
 from tests.spark import spark_url
 from tests.unit.tools.calls import Scope

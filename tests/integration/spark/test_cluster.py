@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from noetl.spark.place import SparkServerState
-from noetl.spark.starting import stop_spark_server
+from noetl.spark.server.server_start import stop_spark_server
+from noetl.spark.server.server_state import SparkServerState
 from tests.cluster import Cluster, cluster
 from tests.integration.cli.conftest import Noetl, playbook
 from tests.integration.spark.test_playbooks import noetl

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from noetl.spark.place import SparkServerState
-from noetl.spark.serve import SparkServerSettings
-from noetl.spark.starting import find_answering_server, stop_spark_server
-from noetl.spark.tool import SparkTool, SparkToolSettings
+from noetl.spark.server.process import SparkServerSettings
+from noetl.spark.server.server_start import find_answering_server, stop_spark_server
+from noetl.spark.server.server_state import SparkServerState
+from noetl.spark.step.tool import SparkTool, SparkToolSettings
 from tests.integration.spark.conftest import Runner, rows_of
 from tests.processes import children
 from tests.waiting import comes

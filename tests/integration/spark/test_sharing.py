@@ -10,8 +10,8 @@ from typing import Any
 
 from noetl.cli.remote import RemoteClient
 from noetl.model.ids import ExecutionId
-from noetl.spark.place import SparkServerState
-from noetl.spark.starting import stop_spark_server
+from noetl.spark.server.server_start import stop_spark_server
+from noetl.spark.server.server_state import SparkServerState
 from tests.crash.house import PATIENCE, House, house
 from tests.crash.workload import outcomes
 from tests.play import workflow

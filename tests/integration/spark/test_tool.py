@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.results.tables import TableParts
+from noetl.results.formats.tables import TableParts
 from noetl.tools.port import Failed, Success
 from tests.integration.spark.conftest import Runner, identity, of, rows_of
 from tests.waiting import comes

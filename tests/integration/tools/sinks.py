@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from noetl.tools.http import Http
+from noetl.tools.http.tool import Http
 from noetl.tools.port import Outcome
-from noetl.tools.postgres import Postgres
-from noetl.tools.sink import SinkTool
+from noetl.tools.postgres.tool import Postgres
+from noetl.tools.sink.tool import SinkTool
 from tests.unit.tools.calls import call, run
 
 

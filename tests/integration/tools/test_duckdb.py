@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl.results.rowsets import open_table_reader
-from noetl.tools.duckdb import Duckdb, register_input
+from noetl.results.formats.rowsets import open_table_reader
+from noetl.tools.duckdb.tool import Duckdb, register_input
 from noetl.tools.port import Outcome, Success
 from tests.unit.tools.calls import call, failure, run, value
 from tests.unit.tools.injections import come_back_unchanged, leave_the_canary_alone

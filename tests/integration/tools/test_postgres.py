@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noetl.results import rowsets
+from noetl.results.formats import rowsets
+from noetl.results.formats.tables import TableOptions
 from noetl.results.sources import MemorySource
 from noetl.results.staging import Staging
-from noetl.results.tables import TableOptions
 from noetl.tools.port import Outcome, Success
-from noetl.tools.postgres import Postgres
+from noetl.tools.postgres.tool import Postgres
 from tests.unit.tools.calls import call, failure, run, value
 from tests.unit.tools.injections import Ask, come_back_unchanged, leave_the_canary_alone
 

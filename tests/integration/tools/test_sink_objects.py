@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.results.objects import open_object_store
+from noetl.results.tiers.objects import open_object_store
 from noetl.tools.port import Outcome
-from noetl.tools.sinks.records import SINK_BATCH_ROWS
+from noetl.tools.sink.records import SINK_BATCH_ROWS
 from tests import s3
 from tests.integration.tools import sinks
 from tests.unit.tools.calls import failure, value

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from noetl.tools.port import Outcome
-from noetl.tools.sinks.records import SINK_BATCH_ROWS
+from noetl.tools.sink.records import SINK_BATCH_ROWS
 from tests.api.process import Api
 from tests.integration.tools import sinks
 from tests.unit.tools.calls import failure, value

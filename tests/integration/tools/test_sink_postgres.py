@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from noetl.tools.port import Outcome
-from noetl.tools.postgres import Postgres
-from noetl.tools.sink import SinkTool
-from noetl.tools.sinks.records import SINK_BATCH_ROWS
+from noetl.tools.postgres.tool import Postgres
+from noetl.tools.sink.records import SINK_BATCH_ROWS
+from noetl.tools.sink.tool import SinkTool
 from tests.integration.tools import sinks
 from tests.unit.tools.calls import call, failure, run, value
 

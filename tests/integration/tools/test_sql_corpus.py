@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from noetl.playbook.sqltext import Dialect
-from noetl.results.tables import TableOptions
-from noetl.tools.duckdb import Duckdb
+from noetl.results.formats.tables import TableOptions
+from noetl.tools.duckdb.tool import Duckdb
 from noetl.tools.port import Outcome
-from noetl.tools.postgres import Postgres
+from noetl.tools.postgres.tool import Postgres
 from tests.integration.tools.sql_corpus import (
     CASES,
     HOSTILE,

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from noetl.tools.port import Outcome
-from noetl.tools.transfer import Transfer
+from noetl.tools.transfer.tool import Transfer
 from tests.unit.tools.calls import call, closing, failure, run, value
 
 SOURCE = """CREATE TABLE source AS SELECT g AS id, 'é,"' || g AS name, (g / 8.0)::numeric(9, 3) AS amount,

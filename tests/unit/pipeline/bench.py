@@ -17,7 +17,7 @@ from noetl.pipeline import Environment, OutgoingEvent, execute
 from noetl.playbook.assignments import is_reference, read_link
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_or_raise, source_hash
-from noetl.results.memory import ResultsMemory
+from noetl.results.tiers.memory import ResultsMemory
 from noetl.tools.noop import Noop
 from noetl.tools.playbook import PlaybookTool
 from noetl.tools.port import Call, Failed, Outcome, Success, Tool

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.pipeline.redaction import Redactor
-from noetl.results.rowsets import RowSetWriter, list_rows
-from noetl.results.tables import TableOptions
+from noetl.pipeline.secrets.redaction import Redactor
+from noetl.results.formats.rowsets import RowSetWriter, list_rows
+from noetl.results.formats.tables import TableOptions
 
 SECRET = 'hunter2"é-hunter2'
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from noetl.pipeline.direct import DirectInputs
-from noetl.pipeline.names import LoopItem
+from noetl.pipeline.loop.direct_inputs import DirectInputs
+from noetl.pipeline.scope.names import LoopItem
 from noetl.playbook import templates
 from noetl.playbook.expressions import TemplateError
 

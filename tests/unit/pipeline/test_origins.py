@@ -12,7 +12,7 @@ from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
 from noetl.playbook.assignments import is_reference, make_link
 from noetl.playbook.plan import Plan
-from noetl.tools.http import Http
+from noetl.tools.http.tool import Http
 from tests.unit.pipeline.bench import Bench, Scripted, plan_of, resumed
 
 MARK = "CANARY-1"

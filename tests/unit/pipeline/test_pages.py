@@ -7,7 +7,7 @@ import pytest
 from noetl.model import events as e
 from noetl.model.decisions import AddPart
 from noetl.model.ids import call_id
-from noetl.pipeline import pages
+from noetl.pipeline.task import pages
 from noetl.playbook.assignments import is_reference
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, Success

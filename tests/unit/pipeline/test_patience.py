@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from noetl.model.errors import NoetlError, NotFound, StoreUnavailable, Unreached
-from noetl.pipeline.patience import MAX_TRIES, retry_while_unavailable
+from noetl.pipeline.retries import MAX_TRIES, retry_while_unavailable
 from tests.waiting import virtually
 
 

@@ -11,7 +11,7 @@ from noetl.model.errors import Failure, StoreUnavailable
 from noetl.model.reference import Lifetime, Reference
 from noetl.pipeline.failures import limit_failure
 from noetl.playbook.plan import Plan
-from noetl.results.memory import ResultsMemory
+from noetl.results.tiers.memory import ResultsMemory
 from noetl.tools.port import Success
 from tests.unit.pipeline.bench import Bench, failing, plan_of
 from tests.waiting import virtually

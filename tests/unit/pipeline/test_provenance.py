@@ -10,8 +10,8 @@ from noetl.model.envelope import Envelope, Input, Meta
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import RefId
 from noetl.model.reference import Address, Reference, parse_uri
-from noetl.pipeline.provenance import MAX_INLINE_INPUT_BYTES, describe_tool
-from noetl.results.memory import ResultsMemory
+from noetl.pipeline.output.provenance import MAX_INLINE_INPUT_BYTES, describe_tool
+from noetl.results.tiers.memory import ResultsMemory
 from noetl.tools.noop import Noop
 from tests.unit.pipeline.bench import Bench, failing, plan_of
 

@@ -15,12 +15,10 @@ import pytest
 from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput, NotFound, StoreUnavailable
 from noetl.model.ids import RefId
+from noetl.model.previews import ShownColumn
 from noetl.model.reference import Reference, make_address
-from noetl.model.shown import ShownColumn
-from noetl.pipeline.data import ResultReader
 from noetl.pipeline.environment import read_no_manifest
-from noetl.pipeline.persist import ResultWriter
-from noetl.pipeline.reading import (
+from noetl.pipeline.output.reading import (
     BATCH_ROWS,
     MAX_PREVIEW_ROW_BYTES,
     MAX_PREVIEW_VALUE_BYTES,
@@ -28,9 +26,11 @@ from noetl.pipeline.reading import (
     MAX_SHOWN_ITEMS,
     StoredResults,
 )
-from noetl.results.memory import ResultsMemory
+from noetl.pipeline.output.result_writer import ResultWriter
+from noetl.pipeline.scope.results import ResultReader
 from noetl.results.port import ByteSource, ResultStore
 from noetl.results.router import ResultRouter
+from noetl.results.tiers.memory import ResultsMemory
 from tests.stores import in_files
 from tests.unit.pipeline.bench import command, plan_of
 

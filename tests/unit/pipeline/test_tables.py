@@ -20,20 +20,20 @@ from noetl.model.errors import StoreUnavailable
 from noetl.model.events import Collection
 from noetl.model.ids import RefId
 from noetl.model.reference import Address, Reference
-from noetl.pipeline import data
-from noetl.pipeline.data import LazyResult, ResultReader, RowRange
 from noetl.pipeline.environment import read_no_manifest
+from noetl.pipeline.scope import results as data
+from noetl.pipeline.scope.results import LazyResult, ResultReader, RowRange
 from noetl.playbook.expressions import NeedsData
 from noetl.playbook.plan import Plan
-from noetl.results.memory import ResultsMemory
-from noetl.results.rowsets import RowSetWriter
+from noetl.results.formats.rowsets import RowSetWriter
+from noetl.results.formats.tables import EncodedTable, TableOptions
 from noetl.results.staging import Staging
-from noetl.results.tables import EncodedTable, TableOptions
+from noetl.results.tiers.memory import ResultsMemory
 from noetl.tools import port as tools
-from noetl.tools.duckdb import Duckdb
+from noetl.tools.duckdb.tool import Duckdb
 from noetl.tools.port import Call, Success
-from noetl.tools.sink import SinkTool
-from noetl.tools.sinks.records import unwrap_result
+from noetl.tools.sink.records import unwrap_result
+from noetl.tools.sink.tool import SinkTool
 from tests.unit.pipeline.bench import Bench, plan_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.engine.sites import DistantValue, replace_links
+from noetl.engine.expressions import DistantValue, replace_links
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference, is_member_uri
 from noetl.playbook.assignments import LINK_KEY, LITERAL_KEY, make_link, unwrap_links, wrap_links

@@ -15,10 +15,10 @@ from obstore.store import MemoryStore
 from noetl.model.errors import BadReference, NotFound
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, make_address
-from noetl.results.cached import CACHE_BLOCK_BYTES, CachedTier
-from noetl.results.objects import ObjectTier
-from noetl.results.pool import FilePool, WriteAllowance
 from noetl.results.staging import StagedPayload, Staging
+from noetl.results.tiers.cached import CACHE_BLOCK_BYTES, CachedTier
+from noetl.results.tiers.file_pool import FilePool, WriteAllowance
+from noetl.results.tiers.objects import ObjectTier
 from tests.stores import cached
 from tests.unit.results.test_files import kinds, parts
 

@@ -4,7 +4,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.results.encoding import LIST_PIECE_BYTES, decode_slice, encode_pieces, encode_within
+from noetl.results.formats.encoding import (
+    LIST_PIECE_BYTES,
+    decode_slice,
+    encode_pieces,
+    encode_within,
+)
 from tests.property.structs import json_values
 
 

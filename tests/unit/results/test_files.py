@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from noetl.model.errors import BadReference, Conflict, CorruptLog, NotFound, StoreUnavailable
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, make_address
-from noetl.results.files import FileTier
-from noetl.results.large import LargeStore
+from noetl.results.tiers.files import FileTier
+from noetl.results.tiers.large import LargeStore
 from tests.stores import in_files
 
 PLACE = make_address("7", "result", "step", "key")
@@ -170,7 +170,7 @@ async def listed(files: FileTier) -> list[Any]:
 def test_every_file_is_listed_when_there_are_more_than_one_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noetl.results.files._LIST_PAGE_FILES", 2)
+    monkeypatch.setattr("noetl.results.tiers.files._LIST_PAGE_FILES", 2)
     store = in_files(tmp_path)
     places = {make_address("7", "result", "step", f"key{number}") for number in range(7)}
     for place in places:
@@ -194,7 +194,9 @@ def test_a_failed_put_says_so_leaves_nothing_and_may_be_repeated(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr("noetl.results.files._sync" if call == "fdatasync" else f"os.{call}", fail)
+        patch.setattr(
+            "noetl.results.tiers.files._sync" if call == "fdatasync" else f"os.{call}", fail
+        )
         with pytest.raises(
             StoreUnavailable, match="space" if number == errno.ENOSPC else "Input/output"
         ):

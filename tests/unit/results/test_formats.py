@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.results.formats import (
+from noetl.results.formats.exported import (
     ColumnTypes,
     ParquetWriter,
     encode_csv_batch,
@@ -19,7 +19,7 @@ from noetl.results.formats import (
     encode_csv_records,
     make_batch,
 )
-from noetl.results.values import UnfitValue
+from noetl.results.formats.values import UnfitValue
 
 UID = UUID("12345678-1234-5678-1234-567812345678")
 

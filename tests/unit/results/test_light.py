@@ -5,10 +5,10 @@ import sys
 
 CODE = """
 import asyncio, sys
-from noetl.results import records
-from noetl.results.memory import ResultsMemory
+from noetl.results.formats import records
+from noetl.results.tiers.memory import ResultsMemory
 from noetl.model.reference import make_address
-import noetl.cli.embedded, noetl.worker.app, noetl.pipeline, noetl.tools.python
+import noetl.cli.embedded, noetl.worker.app, noetl.pipeline, noetl.tools.python.tool
 
 async def test():
     store = ResultsMemory()

@@ -13,15 +13,15 @@ from noetl.model.errors import Conflict, NotFound, StoreUnavailable
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, make_address
-from noetl.pipeline.data import ResultReader
 from noetl.pipeline.environment import read_no_manifest
 from noetl.pipeline.failures import TaskFailed
-from noetl.pipeline.patience import MAX_TRIES
-from noetl.pipeline.persist import MAX_REPORT_PAYLOAD_BYTES, ResultWriter
-from noetl.results.cache import ENTRY_OVERHEAD_BYTES, MemoryCache
-from noetl.results.kv import MAX_KV_BYTES
+from noetl.pipeline.output.result_writer import MAX_REPORT_PAYLOAD_BYTES, ResultWriter
+from noetl.pipeline.retries import MAX_TRIES
+from noetl.pipeline.scope.results import ResultReader
 from noetl.results.router import MAX_RIDER_BYTES, ResultRouter, warn_of_older_store
 from noetl.results.staging import StagedPayload
+from noetl.results.tiers.kv import MAX_KV_BYTES
+from noetl.results.tiers.memory_cache import ENTRY_OVERHEAD_BYTES, MemoryCache
 from tests.stores import in_files
 from tests.waiting import virtually
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noetl.model.errors import CorruptLog
-from noetl.results import rowsets
-from noetl.results.rowsets import FooterCache, RowSetReader, RowSetWriter
+from noetl.results.formats import rowsets
+from noetl.results.formats.rowsets import FooterCache, RowSetReader, RowSetWriter
+from noetl.results.formats.tables import EncodedTable, TableOptions, TooManyRows, ValueHead
 from noetl.results.sources import MemorySource
 from noetl.results.staging import Staging
-from noetl.results.tables import EncodedTable, TableOptions, TooManyRows, ValueHead
 
 URI = "noetl://execution/1/result/s/k"
 

@@ -9,9 +9,9 @@ import pytest
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Address, make_address
-from noetl.results.files import FileTier
 from noetl.results.staging import StagedPayload
 from noetl.results.sweeping import MAX_ASKED_ADDRESSES, SweepCounts, sweep_orphans
+from noetl.results.tiers.files import FileTier
 
 PLACES = [
     make_address(str(number), "result", "step", f"k{key}")

@@ -16,13 +16,13 @@ from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, Terminal
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, make_address
-from noetl.pipeline.data import ResultReader
+from noetl.pipeline.scope.results import ResultReader
 from noetl.results.router import ResultRouter
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
+from noetl.shard_rows import make_shard_rows
 from noetl.tools.noop import Noop
 from noetl.tools.registry import Registry
-from noetl.twins import make_shard_rows
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from tests.stores import in_files
 from tests.unit.pipeline.bench import Scripted

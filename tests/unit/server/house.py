@@ -18,7 +18,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.messages import Report, StoredRef
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
-from noetl.twins import make_shard_rows
+from noetl.shard_rows import make_shard_rows
 
 SHARDS = 4
 OK = Envelope(status="ok")

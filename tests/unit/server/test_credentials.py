@@ -12,9 +12,9 @@ from noetl.catalog.memory import VaultMemory
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import LOCAL_IDENTITY, WORKER_IDENTITY, Identity
 from noetl.model.ids import Tenant
-from noetl.server.services.credentials import MAX_CREDENTIAL_BYTES, CredentialService
-from noetl.server.services.keys import KeyFile
-from noetl.server.services.sealing import CredentialUnreadable
+from noetl.server.credentials.keys import KeyFile
+from noetl.server.credentials.sealing import CredentialUnreadable
+from noetl.server.credentials.service import MAX_CREDENTIAL_BYTES, CredentialService
 
 SECRET = {"host": "db.example", "user": "etl", "password": "canary-4711"}
 STRANGER = Identity(Tenant(2), frozenset({"worker"}), "stranger")

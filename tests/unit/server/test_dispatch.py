@@ -12,7 +12,7 @@ from noetl.model.errors import OutcomeUnknown, StoreUnavailable
 from noetl.model.events import CallDone, CommandCancelled, TaskDone
 from noetl.model.ids import DEFAULT_TENANT, ActivationId
 from noetl.model.messages import Signal
-from noetl.server import dispatch
+from noetl.server.dispatch import dispatcher as dispatch
 from tests.unit.server.house import (
     CHAIN,
     OK,

@@ -6,10 +6,10 @@ import pytest
 
 from noetl.leases.memory import LeasesMemory
 from noetl.server.clock import StoreClock
+from noetl.server.dispatch.shards import OwnedShards, ShardKeeper
 from noetl.server.duties.jobs import JOB_INTERVAL_US, LakeJobDuty
 from noetl.server.settings import ServerSettings
-from noetl.server.shards import OwnedShards, ShardKeeper
-from noetl.twins import ShardRow
+from noetl.shard_rows import ShardRow
 
 
 class Now:

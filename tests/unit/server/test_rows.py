@@ -7,9 +7,9 @@ from msgspec import structs
 
 from noetl.log.port import Projection
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
-from noetl.server.services import rows as kept_rows
-from noetl.server.services.rows import MAX_CACHED_ROW_BYTES, OWNERSHIP_TTL_S, RowCache
-from noetl.server.shards import OwnedShards
+from noetl.server.dispatch.shards import OwnedShards
+from noetl.server.executions import rows as kept_rows
+from noetl.server.executions.rows import MAX_CACHED_ROW_BYTES, OWNERSHIP_TTL_S, RowCache
 
 ONE = ExecutionId("1")
 RUNNING = Projection(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from noetl.model.ids import Tenant
-from noetl.server.services.keys import KEY_FILE_NAME, KeyFile, KeyUnusable
-from noetl.server.services.sealing import (
+from noetl.server.credentials.keys import KEY_FILE_NAME, KeyFile, KeyUnusable
+from noetl.server.credentials.sealing import (
     CredentialIdentity,
     CredentialUnreadable,
     SealingKey,
@@ -103,7 +103,7 @@ def test_of_many_processes_at_once_one_makes_the_key(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from noetl.server.services.keys import KeyFile
+from noetl.server.credentials.keys import KeyFile
 input()  # until all of them are here
 print(KeyFile(Path(sys.argv[1])).get_sealing_key().id)
 """

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from noetl.spark.clauses import list_row_ranges, make_clause
+from noetl.spark.tasks.clauses import list_row_ranges, make_clause
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = pa.table({

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from pyspark.sql import types as t
 
-from noetl.spark.columns import can_store
+from noetl.spark.client.columns import can_store
 
 BYTE, SHORT, INT, LONG = t.ByteType(), t.ShortType(), t.IntegerType(), t.LongType()
 FLOAT, DOUBLE, TEXT, NULL = t.FloatType(), t.DoubleType(), t.StringType(), t.NullType()

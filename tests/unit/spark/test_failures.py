@@ -3,7 +3,7 @@
 import pytest
 from pyspark.errors import PySparkException
 
-from noetl.spark.failures import make_failure_fields
+from noetl.spark.client.failures import make_failure_fields
 
 ABORTED = (
     "Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, most recent failure: Lost task 0.0 in stage 4.0 "

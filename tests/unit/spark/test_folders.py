@@ -8,12 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noetl.spark import folders, writing
+from noetl.spark.client import frame_files as writing
+from noetl.spark.step import folders
 
 DIES = """
 import os, signal
 from pathlib import Path
-from noetl.spark import folders
+from noetl.spark.step import folders
 with folders.make_temporary_folder(Path({parent!r})) as folder:
     (folder / "input.parquet").write_text("rows")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from noetl.spark.idle import DAEMON_IDLE_S, SWEEP_INTERVAL_S, IdleDaemons
+from noetl.spark.server.idle_daemons import DAEMON_IDLE_S, SWEEP_INTERVAL_S, IdleDaemons
 
 WAITS = "import sys; print(flush=True); sys.stdin.read()"
 FORKS = "import subprocess; child = subprocess.Popen(['cat']); print(flush=True); child.wait()"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from noetl.spark.inline import InlinePython
-from noetl.spark.interrupts import run_interruptible
+from noetl.spark.tasks.inline_python import InlinePython
+from noetl.spark.tasks.interrupts import run_interruptible
 from noetl.tools.port import discard_log
 from tests.waiting import comes
 

@@ -15,13 +15,13 @@ from noetl.model.codec import encode
 from noetl.model.commands import Command, Scope
 from noetl.model.envelope import Envelope
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
-from noetl.pipeline.spread import make_portable_plan
+from noetl.pipeline.loop.on_spark import make_portable_plan
 from noetl.playbook.plan import compile_plan
-from noetl.spark.entry import choose_row_schema
-from noetl.spark.inline import InlinePython
-from noetl.spark.loops import MAX_SHARDS, LoopDivision, divide_loop
-from noetl.spark.task import run_numbered_shards
-from noetl.tools.python import Python
+from noetl.spark.step.loops import MAX_SHARDS, LoopDivision, divide_loop
+from noetl.spark.tasks.entry import choose_row_schema
+from noetl.spark.tasks.inline_python import InlinePython
+from noetl.spark.tasks.shard import run_numbered_shards
+from noetl.tools.python.tool import Python
 from tests.play import workflow
 from tests.unit.tools.calls import call, closing
 from tests.unit.tools.calls import run as play

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from noetl.spark.progress import SPARK_PROGRESS_INTERVAL_S, ProgressMetrics, describe_progress
+from noetl.spark.client.progress import (
+    SPARK_PROGRESS_INTERVAL_S,
+    ProgressMetrics,
+    describe_progress,
+)
 
 
 @dataclass

@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from noetl.model.errors import InvalidInput
+from noetl.spark.client.server_version import read_server_version
 from noetl.spark.profiles import SparkUnavailable, hide_token
-from noetl.spark.reaching import read_server_version
 
 
 def test_a_server_that_is_not_there_is_said_at_once() -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from noetl.model.ids import ExecutionId
 from noetl.pipeline.failures import TaskFailed
-from noetl.pipeline.keychain import Keychain, KeychainLookup, SecretHandle
-from noetl.pipeline.redaction import Redactor
+from noetl.pipeline.secrets.keychain import Keychain, KeychainLookup, SecretHandle
+from noetl.pipeline.secrets.redaction import Redactor
 from noetl.playbook.model import KeychainEntry
-from noetl.spark.secrets import RedactedStdout, TicketKeychain, make_secret_answerer
-from noetl.spark.tickets import issue_ticket
-from noetl.tools.credentials import MemoryCredentials
+from noetl.spark.step.tickets import issue_ticket
+from noetl.spark.tasks.secrets import RedactedStdout, TicketKeychain, make_secret_answerer
+from noetl.tools.credentials.port import MemoryCredentials
 from noetl.tools.port import Call, CallIdentity
 
 ENTRIES = [

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.spark import jvm
-from noetl.spark.java import Java, NoJava, find_java
-from noetl.spark.place import ServerRecord, SparkServerState
 from noetl.spark.profiles import SparkProfile, SparkUnavailable, parse_profile
-from noetl.spark.starting import _find_error_lines
+from noetl.spark.server import jvm
+from noetl.spark.server.java import Java, NoJava, find_java
+from noetl.spark.server.server_start import _find_error_lines
+from noetl.spark.server.server_state import ServerRecord, SparkServerState
 
 SERVED = ServerRecord(port=1, token="t", pid=1, java=17)
 
@@ -171,7 +171,10 @@ def test_a_server_is_unused_only_when_nobody_works_and_nobody_did_for_a_while(
 
 def test_whoever_dies_does_not_use_it_any_more(tmp_path: Path) -> None:
     place = SparkServerState.from_home(tmp_path)
-    code = f"from pathlib import Path; from noetl.spark.place import SparkServerState; SparkServerState(Path({str(place.folder)!r})).begin_use()"
+    code = (
+        "from pathlib import Path; from noetl.spark.server.server_state import SparkServerState; "
+        f"SparkServerState(Path({str(place.folder)!r})).begin_use()"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     with place.hold_if_unused((place.folder / "use").stat().st_mtime, 0.0) as over:
         assert over

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.playbook.templates import render_marked
-from noetl.spark.statements import SparkStatement, parse_spark_expressions, parse_spark_sql
-from noetl.tools.sql import SqlError
+from noetl.spark.step.statements import SparkStatement, parse_spark_expressions, parse_spark_sql
+from noetl.tools.sql.statements import SqlError
 
 HOSTILE = "x' or \"1\" = `1` \\' -- ; drop table users /*"
 

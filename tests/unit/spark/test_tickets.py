@@ -10,7 +10,13 @@ import pytest
 
 from noetl.model.errors import Failure, StoreUnavailable
 from noetl.spark.profiles import parse_profile
-from noetl.spark.tickets import LOOPBACK, TicketRefused, ask_ticket, find_own_host, issue_ticket
+from noetl.spark.step.tickets import (
+    LOOPBACK,
+    TicketRefused,
+    ask_ticket,
+    find_own_host,
+    issue_ticket,
+)
 
 
 async def answer(question: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from noetl.model.ids import ExecutionId
 from noetl.playbook.expressions import WORKER_LIMITS
 from noetl.playbook.templates import MarkedValue, render_marked, render_value
-from noetl.results.tables import EncodedTable
+from noetl.results.formats.tables import EncodedTable
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Rows, Success, Tool
 
 LONGEST = 30.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.http import Http, classify_status, make_auth_headers, parse_retry_after
+from noetl.tools.http.tool import Http, classify_status, make_auth_headers, parse_retry_after
 from noetl.tools.port import Outcome
 from tests.unit.tools.calls import call, closing, failure, run, value
 

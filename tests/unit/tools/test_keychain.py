@@ -15,19 +15,19 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure, InvalidInput, NotFound
 from noetl.model.ids import CommandId
 from noetl.pipeline.failures import TaskFailed
-from noetl.pipeline.keychain import Keychain
-from noetl.pipeline.redaction import RedactingFilter, Redactor
+from noetl.pipeline.secrets.keychain import Keychain
+from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
 from noetl.playbook.expressions import NeedsData
 from noetl.playbook.model import KeychainEntry
 from noetl.playbook.templates import render_value
-from noetl.tools.credentials import (
+from noetl.tools.credentials.managers import SecretFiles, SecretManagers
+from noetl.tools.credentials.oauth import TokenCache
+from noetl.tools.credentials.port import (
     ChainedCredentials,
     EnvCredentials,
     MemoryCredentials,
     read_variable,
 )
-from noetl.tools.managers import SecretFiles, SecretManagers
-from noetl.tools.oauth import TokenCache
 from noetl.tools.port import Failed, Success
 from tests.api.process import Api
 

@@ -9,8 +9,8 @@ import pytest
 
 from noetl.model.ids import ExecutionId
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
-from noetl.tools.python import Python
-from noetl.tools.python_pool import PoolSettings
+from noetl.tools.python.pool import PoolSettings
+from noetl.tools.python.tool import Python
 
 
 def call(code: str, given: dict[str, Any] | None = None, **more: Any) -> Call:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.nursery import ProcessLimits
 from noetl.tools.port import Outcome
-from noetl.tools.python import Python
-from noetl.tools.python_pool import PoolSettings, Program
+from noetl.tools.processes.fork_server import ProcessLimits
+from noetl.tools.python.pool import PoolSettings, Program
+from noetl.tools.python.tool import Python
 from tests.unit.tools.calls import call, failure, run, value
 
 PID = "import os\nresult = os.getpid()"
@@ -342,7 +342,7 @@ def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
     worker = tmp_path / "worker.py"
     worker.write_text(
         "import asyncio, sys\n"
-        "from noetl.tools.python import Python\n"
+        "from noetl.tools.python.tool import Python\n"
         "from tests.unit.tools.calls import call\n"
         "text = '''import os, subprocess, time\n"
         "p = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"

@@ -208,7 +208,7 @@ from noetl.tools.registry import make_registry
 async def main():
     registry = make_registry()
     await registry.load("postgres")
-    from noetl.tools.postgres_types import make_conversions
+    from noetl.tools.postgres.types import make_conversions
     known = set(sys.modules)
     make_conversions(["n"], [(23, -1)], [[1, 2]])[0].make_array([1, 2])
     print(sorted(set(sys.modules) - known))

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.sink import SinkTool
-from noetl.tools.sinks.records import (
+from noetl.tools.sink.records import (
     SINK_BATCH_ROWS,
     SinkColumn,
     SinkError,
@@ -15,6 +14,7 @@ from noetl.tools.sinks.records import (
     read_record_batches,
     split_table_name,
 )
+from noetl.tools.sink.tool import SinkTool
 from tests.unit.tools.calls import call, failure
 
 

@@ -13,9 +13,9 @@ from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
 from noetl.model.steplogs import Line, decode, make_log_part_key, parse_log_part_key
-from noetl.results.encoding import compute_payload_checksum, derive_ref_id
+from noetl.results.formats.encoding import compute_payload_checksum, derive_ref_id
 from noetl.tools.port import Call
-from noetl.tools.python_pool import MAX_LINE_BYTES, StreamLines
+from noetl.tools.python.pool import MAX_LINE_BYTES, StreamLines
 from noetl.worker import logs
 from noetl.worker.logs import StepLogs
 from tests.unit.pipeline.bench import Clock, virtually

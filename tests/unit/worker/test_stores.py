@@ -11,9 +11,9 @@ import pytest
 
 from noetl.model.errors import InvalidInput
 from noetl.model.reference import make_address
-from noetl.results.large import LargeStore
-from noetl.results.rowsets import RowSetWriter
-from noetl.results.tables import EncodedTable, TableOptions
+from noetl.results.formats.rowsets import RowSetWriter
+from noetl.results.formats.tables import EncodedTable, TableOptions
+from noetl.results.tiers.large import LargeStore
 from noetl.settings import StorageSettings
 from noetl.worker.stores import open_large_results
 from tests.waiting import PATIENCE, look_again

@@ -14,7 +14,7 @@ from noetl.model.decisions import AddPart
 from noetl.model.errors import Unavailable, Unreached
 from noetl.model.exchange import Ack, ExchangeReply, ExchangeRequest, LeaseKey
 from noetl.model.messages import Report
-from noetl.results.memory import ResultsMemory
+from noetl.results.tiers.memory import ResultsMemory
 from noetl.tools.noop import Noop
 from noetl.tools.port import Call
 from noetl.tools.registry import Registry

@@ -9,7 +9,7 @@ from noetl.playbook.dialect import (
     bare_names,
     cases,
     loops,
-    older,
+    older_keys,
     retries,
     routers,
     sinks,
@@ -35,7 +35,7 @@ def rewrite(document: Node, editor: Editor) -> None:
     ordered = "steps" in document or version in ("v1", "noetl.io/v1")
     tasks.rename_older_key(document, "steps", "workflow", editor)
     v1.move_metadata(document, editor)
-    older.rewrite_tags(document, editor)
+    older_keys.rewrite_tags(document, editor)
     for entry in list_maps(document.get("workbook")):
         v1.rewrite_workbook_task(entry, editor)
         if isinstance(entry.get("tool"), dict):
@@ -55,7 +55,7 @@ def rewrite(document: Node, editor: Editor) -> None:
 
 def _rewrite_step(step: Node, document: Node, editor: Editor) -> None:
     tasks.rewrite_all(step, editor)
-    older.move_step_output(step, editor)
+    older_keys.move_step_output(step, editor)
     if isinstance(step.get("loop"), dict):
         loops.rewrite(step["loop"], editor)
     tasks.rewrite_assignments(step, editor)

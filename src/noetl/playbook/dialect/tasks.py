@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from noetl.playbook.dialect import older, retries, sinks
+from noetl.playbook.dialect import older_keys, retries, sinks
 from noetl.playbook.dialect.editor import Editor, Node, get_member, get_policy_rules, list_maps
 from noetl.playbook.dialect.shorthand import unlabel_task
 from noetl.playbook.findings import Code
@@ -63,14 +63,14 @@ def rewrite(task: Node, editor: Editor) -> None:
     if isinstance(kind, str) and kind in KINDS:
         editor.add_note(task, "kind", f"the kind `{kind}` is now `{KINDS[kind]}`")
         editor.put(task, "kind", KINDS[kind], task, "kind")
-    older.drop_artifact_action(task, editor)
+    older_keys.drop_artifact_action(task, editor)
     renamed_fields = FIELDS.get(str(task.get("kind")), {})
     for node in list_maps([task, task.get("spec")]):
         for old, new in renamed_fields.items():
             rename_older_key(node, old, new, editor)
-    older.move_task_fields(task, editor)
-    older.rewrite_libraries(task, editor)
-    older.drop_connection_pool(task, editor)
+    older_keys.move_task_fields(task, editor)
+    older_keys.rewrite_libraries(task, editor)
+    older_keys.drop_connection_pool(task, editor)
     if "policy" in task:
         editor.add_note(task, "policy", "`policy` of a task stands under `spec`")
         editor.move(task, "policy", editor.ensure_map(task, "spec", origin="policy"))

@@ -14,8 +14,8 @@ from noetl.playbook.dialect.editor import Editor
 from noetl.playbook.findings import Code, Finding, sort_findings
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import code, names, overwrites, references, shape, spark, sql, values
+from noetl.playbook.validation.document_facts import DocumentFacts
 from noetl.playbook.validation.shape import AnyKind, Kinds
-from noetl.playbook.validation.world import DocumentFacts
 
 __all__ = ["Kinds", "LoadedPlaybook", "PlaybookInvalid", "load", "load_or_raise", "load_registered"]
 

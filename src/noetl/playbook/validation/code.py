@@ -7,9 +7,9 @@ from typing import Any
 
 from noetl.playbook.dialect.editor import Editor, Node
 from noetl.playbook.findings import Code, Finding
+from noetl.playbook.validation.document_facts import DocumentFacts, get_child, get_text
 from noetl.playbook.validation.names import locate_within
 from noetl.playbook.validation.shape import iterate_tasks
-from noetl.playbook.validation.world import DocumentFacts, get_child, get_text
 
 ALLOWED_CONF = re.compile(
     r"spark\.sql\.(?!extensions$|catalog\.|warehouse\.|hive\.|sources\.(commitProtocolClass|outputCommitterClass)"

@@ -24,7 +24,7 @@ from noetl.playbook.scopes import (
     list_names_at,
 )
 from noetl.playbook.text import Mark
-from noetl.playbook.validation.world import DocumentFacts, get_child, get_text, list_tasks
+from noetl.playbook.validation.document_facts import DocumentFacts, get_child, get_text, list_tasks
 
 TemplatePath = tuple[str | int, ...]  # a name and its members: ("ctx", "total")
 NOT_RENDERED = frozenset({"code", "name", "kind", "desc", "provenance", "set"})

@@ -15,7 +15,7 @@ from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Severity
 from noetl.playbook.functions import NOT_REPEATABLE
 from noetl.playbook.scopes import IDENTITY_NAMES, LOOP_ITEM_NAMES
-from noetl.playbook.validation.world import (
+from noetl.playbook.validation.document_facts import (
     DocumentFacts,
     get_child,
     get_literal,

@@ -6,8 +6,7 @@ from noetl.playbook.dialect.editor import Editor, Node, list_maps
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code
 from noetl.playbook.outcomes import mentions_facts_only
-from noetl.playbook.validation.shape import did_you_mean
-from noetl.playbook.validation.world import (
+from noetl.playbook.validation.document_facts import (
     RESERVED,
     DocumentFacts,
     get_child,
@@ -15,6 +14,7 @@ from noetl.playbook.validation.world import (
     get_texts,
     list_tasks,
 )
+from noetl.playbook.validation.shape import did_you_mean
 
 
 def check(world: DocumentFacts, editor: Editor) -> None:

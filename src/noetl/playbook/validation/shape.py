@@ -13,7 +13,7 @@ from noetl.playbook.dialect.editor import Editor, list_maps
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN_TASKS, Model, OutsideTask, Playbook, Task
 from noetl.playbook.text import Map, Mark, Seq, strip_marks
-from noetl.playbook.validation.world import get_text
+from noetl.playbook.validation.document_facts import get_text
 
 Kinds = Mapping[str, type[BaseModel] | None]
 Path = tuple[str | int, ...]

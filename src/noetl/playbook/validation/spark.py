@@ -10,8 +10,8 @@ from typing import Any
 
 from noetl.playbook.dialect.editor import Editor, Node, list_maps
 from noetl.playbook.findings import Code
+from noetl.playbook.validation.document_facts import DocumentFacts, get_child, get_literal
 from noetl.playbook.validation.shape import did_you_mean, iterate_tasks
-from noetl.playbook.validation.world import DocumentFacts, get_child, get_literal
 
 INPUT_KEYS = (
     "kind",

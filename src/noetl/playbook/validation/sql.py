@@ -23,9 +23,9 @@ from noetl.playbook.sqltext import (
     split_statements,
     tokenize_sql,
 )
+from noetl.playbook.validation.document_facts import DocumentFacts, get_child, get_text
 from noetl.playbook.validation.names import locate_within
 from noetl.playbook.validation.shape import iterate_tasks
-from noetl.playbook.validation.world import DocumentFacts, get_child, get_text
 
 _DIALECTS: dict[str, Dialect] = {"postgres": "postgres", "duckdb": "duckdb", "spark": "spark"}
 _SQL_KEY = {"postgres": "query", "duckdb": "query", "spark": "sql"}

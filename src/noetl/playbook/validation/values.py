@@ -9,8 +9,7 @@ from noetl.playbook.dialect.editor import Editor, Node, list_maps
 from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN_TASKS, SPARK_LOOP_KINDS
-from noetl.playbook.validation.shape import did_you_mean, iterate_tasks
-from noetl.playbook.validation.world import (
+from noetl.playbook.validation.document_facts import (
     DocumentFacts,
     get_child,
     get_literal,
@@ -18,6 +17,7 @@ from noetl.playbook.validation.world import (
     iterate_task_targets,
     list_tasks,
 )
+from noetl.playbook.validation.shape import did_you_mean, iterate_tasks
 
 _ASSIGNABLE = re.compile(
     r"(?:(?:ctx|iter|step|state)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"

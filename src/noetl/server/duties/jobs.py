@@ -9,8 +9,8 @@ from contextlib import suppress
 from noetl.leases.port import Leases
 from noetl.model.errors import Unavailable
 from noetl.model.ids import Micros
+from noetl.server.dispatch.shards import ShardKeeper
 from noetl.server.duties.loop import Counts
-from noetl.server.shards import ShardKeeper
 
 JOB_INTERVAL_US: Micros = 3_600_000_000
 Run = Callable[[], Awaitable[None]]

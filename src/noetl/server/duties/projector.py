@@ -14,10 +14,10 @@ from noetl.engine.summary import summarise_execution
 from noetl.faults import hit_fault_point
 from noetl.log.port import EventLog, Projection, RecordedChange, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
+from noetl.server.dispatch.shards import OwnedShards
+from noetl.server.dispatch.states import LoadedState, States, Unfoldable
 from noetl.server.duties.loop import Counts
-from noetl.server.shards import OwnedShards
-from noetl.server.states import LoadedState, States, Unfoldable
-from noetl.turns import TimeSlice
+from noetl.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from noetl.model.clock import format_iso
 from noetl.model.errors import InvalidInput, Unavailable
 from noetl.model.ids import Micros
+from noetl.server.dispatch.requests import Requests
 from noetl.server.duties.loop import Counts
-from noetl.server.requests import Requests
 from noetl.triggers.port import DueSchedule, Schedule, ScheduledStart, Schedules
 from noetl.triggers.turns import decide_turn
 

@@ -6,9 +6,9 @@ A timer stays in the store until the append that consumes it.
 import asyncio
 
 from noetl.log.port import EventLog
-from noetl.server.dispatch import Dispatcher
+from noetl.server.dispatch.dispatcher import Dispatcher
+from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.duties.loop import Counts
-from noetl.server.shards import OwnedShards
 
 
 class Timers:

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 from noetl.faults import hit_fault_point
 from noetl.model.errors import Conflict, NoetlError
 from noetl.model.ids import SNOWFLAKE_EPOCH_MS, Micros
+from noetl.spark.jobs.event_rows import EVENT_SCHEMA, compute_checksum, split_by_execution
 from noetl.spark.jobs.export import finish_export
 from noetl.spark.jobs.lake import LakeStore, claim_lake, hash_file
-from noetl.spark.jobs.rows import EVENT_SCHEMA, compute_checksum, split_by_execution
 from noetl.spark.jobs.snapshot import open_snapshot
 
 COLD_FOLDER = "cold"

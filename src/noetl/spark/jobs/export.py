@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from noetl.faults import hit_fault_point
 from noetl.model.errors import Conflict
+from noetl.spark.jobs.event_files import read_lake_rows
+from noetl.spark.jobs.event_rows import MOMENT_TYPE
 from noetl.spark.jobs.lake import LakeStore, claim_lake, hash_file
-from noetl.spark.jobs.rows import MOMENT_TYPE
 from noetl.spark.jobs.snapshot import LogSnapshot, open_snapshot
-from noetl.spark.jobs.staged import read_lake_rows
 
 # `observability.noetl_events`: indexed by EventId, ExecutionId, EventType and Status.
 LAYOUT = pa.schema(

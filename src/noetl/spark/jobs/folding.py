@@ -9,7 +9,7 @@ from noetl.engine.fold import evolve
 from noetl.engine.state import make_empty_execution
 from noetl.engine.summary import summarise_broken, summarise_execution
 from noetl.model.ids import DEFAULT_TENANT
-from noetl.spark.jobs.rows import decode_events
+from noetl.spark.jobs.event_rows import decode_events
 
 PROJECTIONS = pa.schema(
     [

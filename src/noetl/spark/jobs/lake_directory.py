@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from noetl.model.errors import StoreUnavailable
-from noetl.spark import folders
 from noetl.spark.jobs.lake import STAGING_FOLDER, Workspace
+from noetl.spark.step import folders
 
 
 class DirectoryLake:

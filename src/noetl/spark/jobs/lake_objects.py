@@ -22,7 +22,7 @@ from obstore import exceptions
 from obstore.store import ObjectStore
 
 from noetl.model.errors import InvalidInput, StoreUnavailable
-from noetl.results.objects import MAX_REQUEST_BYTES, describe_store_error, is_refused
+from noetl.results.tiers.objects import MAX_REQUEST_BYTES, describe_store_error, is_refused
 from noetl.spark.jobs.lake import STAGING_FOLDER, Workspace
 
 if TYPE_CHECKING:

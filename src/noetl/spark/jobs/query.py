@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from noetl.model.errors import InvalidInput
-from noetl.results.rowsets import conform_batch, list_column_values, make_storage_schema
+from noetl.results.formats.rowsets import conform_batch, list_column_values, make_storage_schema
+from noetl.spark.jobs.event_files import stage_events
+from noetl.spark.jobs.event_rows import EVENT_SCHEMA
+from noetl.spark.jobs.execution_map import open_job_session
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import open_job_session
-from noetl.spark.jobs.rows import EVENT_SCHEMA
 from noetl.spark.jobs.snapshot import LogSnapshot, open_snapshot
-from noetl.spark.jobs.staged import stage_events
-from noetl.spark.statements import parse_spark_sql
+from noetl.spark.step.statements import parse_spark_sql
 
 EVENTS_VIEW = """
 select cast(seq * 1024 + shard as string) as event_id, cast(execution_id as string) as execution_id, event_type, step, status, at,
@@ -165,7 +165,7 @@ def _run_spark_query(spark: Any, text: str) -> pa.Table:
     """Run a query. InvalidInput if Spark refuses it."""
     from pyspark.errors import PySparkException
 
-    from noetl.spark.failures import make_failure_fields
+    from noetl.spark.client.failures import make_failure_fields
 
     try:
         return spark.sql(text).toArrow()

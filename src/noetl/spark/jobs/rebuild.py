@@ -17,12 +17,12 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from noetl.spark.jobs.event_files import PROJECTED_CONDITION, stage_events, stage_execution
+from noetl.spark.jobs.execution_map import ExecutionMap
 from noetl.spark.jobs.folding import FIELDS, fold_execution
 from noetl.spark.jobs.folding import PROJECTIONS as SCHEMA
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import ExecutionMap
 from noetl.spark.jobs.snapshot import LogSnapshot, open_snapshot
-from noetl.spark.jobs.staged import PROJECTED_CONDITION, stage_events, stage_execution
 
 STORED_ROWS_QUERY = f"select {', '.join(SCHEMA.names)} from noetl.execution"
 

@@ -13,7 +13,7 @@ import adbc_driver_postgresql.dbapi as adbc  # type: ignore[import-untyped]  # i
 import pyarrow as pa
 
 from noetl.model.errors import StoreUnavailable
-from noetl.spark.jobs.rows import EVENT_COLUMNS, cast_events
+from noetl.spark.jobs.event_rows import EVENT_COLUMNS, cast_events
 
 BEGIN_STATEMENTS = (
     "set statement_timeout = 0",

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from noetl.model import events as e
 from noetl.model.errors import CorruptLog
 from noetl.model.ids import SNOWFLAKE_EPOCH_MS, Micros
+from noetl.spark.jobs.event_files import stage_events
+from noetl.spark.jobs.event_rows import decode_events
+from noetl.spark.jobs.execution_map import ExecutionMap
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import ExecutionMap
-from noetl.spark.jobs.rows import decode_events
 from noetl.spark.jobs.snapshot import open_snapshot
-from noetl.spark.jobs.staged import stage_events
 
 # A row for every ended run of a step, and one without a step for an ended execution.
 FACT_SCHEMA = pa.schema(

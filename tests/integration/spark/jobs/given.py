@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from bench.grown import grow
-from noetl.database import connect
-from noetl.migrations import migrate
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import connect
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.lake_directory import DirectoryLake
 from noetl.spark.jobs.lake_objects import ObjectLake

@@ -13,7 +13,6 @@ import pytest
 
 from noetl import faults
 from noetl.catalog.memory import CatalogMemory
-from noetl.database import Database
 from noetl.engine.rewinding import RewoundExecution
 from noetl.log.port import AppendBatch, Appended, ExecutionPart, Known, RecordedEvent
 from noetl.log.postgres import LogPostgres
@@ -22,14 +21,15 @@ from noetl.model.events import StepEnter, WorkflowInitialized
 from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
 from noetl.model.messages import Cancel
-from noetl.server.playbooks import Playbooks
-from noetl.server.services.health import check_history
-from noetl.server.states import States
+from noetl.postgres.pool import Database
+from noetl.server.dispatch.playbooks import Playbooks
+from noetl.server.dispatch.states import States
+from noetl.server.health.service import check_history
 from noetl.spark.jobs import compact as compactor
 from noetl.spark.jobs.compact import CompactionCounts, CompactionMismatch, compact_log
+from noetl.spark.jobs.execution_map import LocalExecutionMap
 from noetl.spark.jobs.export import ExportCounts, export_log
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import LocalExecutionMap
 from noetl.spark.jobs.query import open_query
 from noetl.spark.jobs.rebuild import RebuildJob, verify_rows
 from tests.integration.spark.jobs.given import (

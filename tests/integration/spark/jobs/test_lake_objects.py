@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from noetl.model.errors import InvalidInput, StoreUnavailable
-from noetl.results.objects import open_object_store
+from noetl.results.tiers.objects import open_object_store
 from noetl.spark.jobs import lake_objects
 from noetl.spark.jobs.compact import compact_log
 from noetl.spark.jobs.export import export_log

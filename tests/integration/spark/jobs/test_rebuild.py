@@ -7,12 +7,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from noetl.spark.jobs.event_files import stage_events
+from noetl.spark.jobs.execution_map import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.folding import PROJECTIONS, fold_execution
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.rebuild import RebuildJob, rebuild_rows, verify_rows
 from noetl.spark.jobs.snapshot import open_snapshot
-from noetl.spark.jobs.staged import stage_events
 from tests.integration.spark.jobs.given import EXECUTIONS
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from noetl.spark.jobs.compact import compact_log
+from noetl.spark.jobs.execution_map import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.places import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.stats import compute_stats
 from tests.integration.spark.jobs.given import DAY, EXECUTIONS
 from tests.integration.spark.jobs.test_compact import now

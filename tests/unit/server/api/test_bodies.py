@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from noetl.model import errors
 from noetl.playbook.validation import PlaybookInvalid
-from noetl.server.api import problems
-from noetl.server.api.bodies import MAX_JSON_DEPTH, decode_strict_json, measure_depth
-from noetl.server.api.commands import COMMAND_ROUTES
-from noetl.server.api.guard import is_loopback
 from noetl.server.app import make_openapi
-from noetl.server.services.executions import parse_moment
+from noetl.server.executions.service import parse_moment
+from noetl.server.http import problems
+from noetl.server.http.bodies import MAX_JSON_DEPTH, decode_strict_json, measure_depth
+from noetl.server.http.guard import is_loopback
+from noetl.server.http.hint_routes import COMMAND_ROUTES
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 VALUES = st.recursive(

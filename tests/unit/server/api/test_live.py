@@ -14,10 +14,8 @@ from noetl.metrics import Metrics
 from noetl.model.commands import Command, Scope
 from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, shard_of
-from noetl.server.api import streams as sse
-from noetl.server.api.worker import encode_reply
-from noetl.server.presence import Presence
-from noetl.server.services.live import (
+from noetl.server.streams import routes as sse
+from noetl.server.streams.live import (
     LiveUpdates,
     ObservedLog,
     announce_changes,
@@ -25,8 +23,10 @@ from noetl.server.services.live import (
     make_events_topic,
     make_row_topic,
 )
-from noetl.server.services.streams import RowGone, _diff_listed_rows
-from noetl.twins import make_shard_rows
+from noetl.server.streams.service import RowGone, _diff_listed_rows
+from noetl.server.workers.presence import Presence
+from noetl.server.workers.routes import encode_reply
+from noetl.shard_rows import make_shard_rows
 from tests.unit.server.house import Clock
 
 

@@ -12,25 +12,23 @@ from noetl.engine.state import Status
 from noetl.engine.summary import STATUSES
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
-from noetl.server.api import (
-    catalog,
-    credentials,
-    events,
-    executions,
-    health,
-    hooks,
-    logs,
-    playbook_state,
-    queue,
-    render,
-    results,
-    schedules,
-    streams,
-    vars,
-)
 from noetl.server.app import make_openapi
-from noetl.server.services.all import Services
-from noetl.server.services.executions import make_execution_filter
+from noetl.server.catalog import routes as catalog
+from noetl.server.credentials import routes as credentials
+from noetl.server.executions import routes as executions
+from noetl.server.executions.service import make_execution_filter
+from noetl.server.health import routes as health
+from noetl.server.hooks import routes as hooks
+from noetl.server.logs import routes as logs
+from noetl.server.queue import routes as queue
+from noetl.server.results import routes as results
+from noetl.server.schedules import routes as schedules
+from noetl.server.services import Services
+from noetl.server.signals import routes as events
+from noetl.server.state import routes as playbook_state
+from noetl.server.streams import routes as streams
+from noetl.server.templates import routes as render
+from noetl.server.variables import routes as vars
 
 MODULES = (
     catalog, credentials, events, executions, health, hooks, logs, playbook_state, queue, render, results, schedules,

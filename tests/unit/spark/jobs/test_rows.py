@@ -4,8 +4,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from noetl.spark.jobs.event_rows import (
+    EVENT_SCHEMA,
+    compute_checksum,
+    decode_events,
+    split_by_execution,
+)
 from noetl.spark.jobs.export import LAYOUT, convert_to_layout, split_by_day
-from noetl.spark.jobs.rows import EVENT_SCHEMA, compute_checksum, decode_events, split_by_execution
 
 DAY = 86_400_000_000
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.spark.jobs import staged
-from noetl.spark.jobs.staged import write_event_files
+from noetl.spark.jobs import event_files
+from noetl.spark.jobs.event_files import write_event_files
 from tests.unit.spark.jobs.test_rows import batch, event
 
 
@@ -27,7 +27,7 @@ def test_no_execution_is_cut_in_two(
         batches.append(batch(*rows[start : start + cut]))
         start += cut
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staged, "MAX_TASK_EVENTS", 4)
+        patch.setattr(event_files, "MAX_TASK_EVENTS", 4)
         files = write_event_files(iter(batches), tmp_path_factory.mktemp("work"), "hot")
     held = [pq.read_table(file).column("execution_id").to_pylist() for file in files]
     assert [each for found in held for each in found] == [row["execution_id"] for row in rows]

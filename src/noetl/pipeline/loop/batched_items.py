@@ -1,0 +1,224 @@
+"""Items of a loop with one plain task in its body: no rules, no assignments, only an input.
+
+Such items need no pipeline. Their tool takes many inputs in one call (`ManyTool.run_many`), and
+every item ends as its pipeline would end it.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from noetl.faults import hit_fault_point
+from noetl.model.errors import Failure
+from noetl.pipeline.environment import SeededFunctions
+from noetl.pipeline.failures import TaskFailed, failure_from_template_error, limit_failure
+from noetl.pipeline.loop.direct_inputs import DirectInputs
+from noetl.pipeline.scope.names import LoopItem, ScopeWrites, TemplateScope
+from noetl.pipeline.scope.rendering import TaskRendering
+from noetl.pipeline.task.calls import resolve_argument
+from noetl.pipeline.task.run import SharedPipelineParts
+from noetl.playbook import templates
+from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
+from noetl.playbook.model import SinkTask, Task
+from noetl.tools.port import BatchOutcome, Failed, ManyTool, Success, raw_fields
+
+NOT_RUN: Final = object()
+
+
+class BatchedItems:
+    """What all items of one command share."""
+
+    def __init__(
+        self,
+        shared: SharedPipelineParts,
+        task: Task,
+        tool: ManyTool,
+        writes: ScopeWrites,
+        now: str,
+    ) -> None:
+        self._shared = shared
+        self._task = task
+        self._tool = tool
+        self._names = TemplateScope(shared.issued, writes, None, now, journaled=False)
+        self._scope = self._names.make_scope(None, task.name, _task=task.name, _attempt=1)
+        self._args: dict[str, Any] | None = None
+        self._step_input = templates.parse_texts(shared.step.input)
+        self._task_input = templates.parse_texts(task.input)
+        self._direct: DirectInputs | None = None
+        loop = shared.step.loop
+        if loop is not None and not self._step_input:
+            self._direct = DirectInputs.from_template(self._task_input, loop.iterator)
+
+    @classmethod
+    def from_shared(
+        cls,
+        shared: SharedPipelineParts,
+        writes: ScopeWrites,
+        now: str,
+    ) -> "BatchedItems | None":
+        """None if an item of this step is more than one plain call."""
+        if len(shared.tasks) != 1 or shared.broken or shared.command.attempts:
+            return None
+        (task,) = shared.tasks
+        tool = shared.env.registry.get(task.kind)
+        if not isinstance(tool, ManyTool) or not _is_plain_task(task):
+            return None
+        raw = raw_fields(tool)
+        if any(value and name not in raw for name, value in task.config.items()):
+            return None
+        try:
+            return cls(shared, task, tool, writes, now)
+        except TemplateError:  # the pipeline reports it when it renders the input
+            return None
+
+    async def run_items(
+        self, items: list[LoopItem], at_once: int = 1, *, stop: bool = False
+    ) -> tuple[list[Failure | Any], float]:
+        """Run the items, `at_once` at a time.
+
+        Returns the value or the failure of each item, and the seconds spent on them. With `stop`,
+        items that had not begun when one failed are NOT_RUN; if one runs at a time, these are all
+        items after the failed one.
+        """
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        ended = await self._make_inputs(items)
+        strict = stop and at_once == 1
+        if strict:
+            _stop_at_failure(ended)
+        seconds = clock() - began
+        ready: list[int] = []
+        for number, task_input in enumerate(ended):
+            if task_input is not NOT_RUN and not isinstance(task_input, Failure):
+                ready.append(number)
+        if not ready:
+            return ended, seconds
+        inputs = [ended[number] for number in ready]
+        indexes = [items[number].index for number in ready]
+        hit_fault_point("tool.before")
+        batch = await self._call_tool(inputs, indexes, at_once, stop)
+        hit_fault_point("tool.after")
+        redact = self._shared.env.redactor.redact_outcome
+        for number, outcome in zip(ready, batch.outcomes, strict=True):
+            if outcome is None:
+                ended[number] = NOT_RUN
+                continue
+            outcome = redact(outcome)
+            if isinstance(outcome, Success):
+                ended[number] = outcome.value
+            else:
+                ended[number] = self._limit_failure(outcome.failure)
+        if strict:
+            _stop_at_failure(ended)
+        return ended, seconds + batch.seconds
+
+    async def _call_tool(
+        self,
+        inputs: list[dict[str, Any]],
+        indexes: list[int],
+        at_once: int,
+        stop: bool,
+    ) -> BatchOutcome:
+        env, task = self._shared.env, self._task
+        try:
+            return await self._tool.run_many(
+                task.config,
+                inputs,
+                lambda nth: env.redactor.redact_log(env.logs(task.name, indexes[nth])),
+                at_once=at_once,
+                stop=stop,
+            )
+        except Exception as error:  # the tool has a bug, and the playbook's author must see where
+            message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"
+            failed = Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
+            return BatchOutcome([failed] * len(inputs), 0.0)
+
+    def _limit_failure(self, failure: Failure) -> Failure:
+        return limit_failure(failure, task=self._task.name, attempt=1)
+
+    # ---- the input -------------------------------------------------------------------------------
+
+    async def _make_inputs(self, items: list[LoopItem]) -> list[Any]:
+        """The input of each item, or the failure to render it."""
+        direct = self._direct
+        if direct is None:
+            return [await self._render_input(item) for item in items]
+        if direct.rendered is None:
+            await self._render_input(items[0])
+        inputs: list[Any] = []
+        for task_input, item in zip(direct.make_inputs(items), items, strict=True):
+            if task_input and self._args:
+                task_input = {**task_input, **self._args}
+            inputs.append(task_input or await self._render_input(item))
+        return inputs
+
+    async def _render_input(self, item: LoopItem) -> dict[str, Any] | Failure:
+        try:
+            if self._args is None:
+                args: dict[str, Any] = {}
+                for name, value in self._names.args.items():
+                    args[name] = await resolve_argument(value, self._names.payloads)
+                self._args = args
+            merged = self._args
+            if self._step_input:
+                step_input = await self._render_template(
+                    item, self._step_input, self._names.args, "step input"
+                )
+                merged = {**step_input, **merged}
+            if not self._task_input:
+                return dict(merged)
+            task_input = await self._render_template(item, self._task_input, merged, "input")
+            if self._direct is not None:
+                self._direct.set_rendered(task_input)
+            return {**task_input, **merged}
+        except TaskFailed as failing:
+            return self._limit_failure(failing.failure)
+
+    async def _render_template(
+        self,
+        item: LoopItem,
+        template: dict[str, Any],
+        task_input: dict[str, Any],
+        place: str,
+    ) -> dict[str, Any]:
+        command, task = self._shared.command, self._task.name
+        scope = {
+            **self._scope,
+            **item.make_names(self._names.outer),
+            "input": task_input,
+            "args": task_input,
+        }
+        functions = SeededFunctions(
+            f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock
+        )
+        rendered: dict[str, Any]
+        try:
+            rendered = templates.render_value(
+                template, scope, limits=WORKER_LIMITS, functions=functions
+            )
+        except NeedsData:  # load the data and render again
+            where = f"step {command.step}, task {task}, {place}"
+            rendering = TaskRendering(lambda: scope, self._names.payloads, functions, where)
+            rendered = await rendering.value(template)
+        except TemplateError as error:
+            where = f"step {command.step}, task {task}, {place}"
+            raise TaskFailed(failure_from_template_error(error, where)) from error
+        return rendered
+
+
+def _stop_at_failure(ended: list[Any]) -> None:
+    """Mark all items after the first failed one as NOT_RUN."""
+    for number, outcome in enumerate(ended):
+        if isinstance(outcome, Failure):
+            after = number + 1
+            ended[after:] = [NOT_RUN] * (len(ended) - after)
+            return
+
+
+def _is_plain_task(task: Task) -> bool:
+    """Whether the task is one call without rules, assignments, `auth`, timeout or provenance."""
+    spec = task.spec
+    if isinstance(task, SinkTask) or task.set or task.provenance:
+        return False
+    if task.auth is not None or task.timeout is not None:
+        return False
+    return spec.when is None and spec.paginate is None and not spec.policy.rules

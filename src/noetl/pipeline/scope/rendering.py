@@ -1,0 +1,156 @@
+"""Renders templates over stored data: evaluates, loads what was missing, and evaluates again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from noetl.model.reference import Reference
+from noetl.pipeline.failures import TaskFailed, failure_from_template_error
+from noetl.pipeline.scope.results import HeadOfRows, LazyResult, ResultReader, is_rowset
+from noetl.playbook import templates
+from noetl.playbook.expressions import (
+    WORKER_LIMITS,
+    Functions,
+    LimitError,
+    NeedsData,
+    TemplateError,
+)
+from noetl.playbook.templates import MarkedValue
+
+MAX_LOADS = 10_000  # per template; each load brings data that the one before did not have
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows in the store, to be read in batches."""
+
+    reference: Reference
+    count: int
+    payloads: ResultReader
+
+    async def batches(self, size: int) -> AsyncIterator[list[Any]]:
+        if is_rowset(self.reference):
+            async for batch in self._read_rowset_batches(size):
+                yield batch
+            return
+        for start in range(0, self.count, size):
+            stop = min(start + size, self.count)
+            yield await self.payloads.read_item_range(self.reference, start, stop)
+
+    async def reader(self) -> Any:
+        """A reader of a row set, which the caller closes. None if the rows are stored as JSON."""
+        if not is_rowset(self.reference):
+            return None
+        return await self.payloads.open_rowset(self.reference)
+
+    async def _read_rowset_batches(self, size: int) -> AsyncIterator[list[Any]]:
+        """Read the file from its beginning to its end: reading by ranges would read its parts many
+        times."""
+        from noetl.results.formats.rowsets import (
+            list_rows,  # loads Arrow, which JSON rows do not need
+        )
+
+        reader = await self.payloads.open_rowset(self.reference)
+        try:
+            batches = reader.batches()
+            while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+                for start in range(0, batch.num_rows, size):
+                    yield await asyncio.to_thread(list_rows, batch.slice(start, size))
+        finally:
+            await asyncio.to_thread(reader.close)
+
+
+@dataclass(slots=True)
+class TaskRendering:
+    """Renders templates in one scope.
+
+    The scope is made when the first template needs it; `where` names it in errors.
+    """
+
+    names: Callable[[], dict[str, Any]]
+    payloads: ResultReader
+    functions: Functions
+    where: str
+    _scope: dict[str, Any] | None = None
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        if self._scope is None:
+            self._scope = self.names()
+        return self._scope
+
+    async def value(self, template: Any) -> Any:
+        return await self._evaluate_or_fail(templates.render_value, template)
+
+    async def render_lazily(self, template: Any) -> Any:
+        """Render the template, but leave a stored result a LazyResult."""
+        return await self._evaluate_or_fail(templates.evaluate, template)
+
+    async def source(self, template: Any) -> Any:
+        """Render the template; for a stored row set, return a reader of it."""
+        result = await self._find_stored_result(template)
+        if result is not None:
+            reference = result.envelope.reference
+            if (
+                reference is not None
+                and is_rowset(reference)
+                and not self.payloads.is_in_memory(reference)
+            ):
+                return await self.payloads.open_rowset(reference)
+        return await self.value(template)
+
+    async def _find_stored_result(self, template: Any) -> LazyResult | None:
+        """The result that the template is, if it is a reference to one."""
+        if not isinstance(template, str):
+            return None
+        value = await self.render_lazily(template)
+        return value if isinstance(value, LazyResult) else None
+
+    async def fetched(self, uri: str) -> Any:
+        return await self.payloads.fetch_uri(uri)
+
+    async def rows(self, template: Any) -> Any:
+        """Render the template, but leave stored rows, also those of a map, in the store as StoredRows."""
+        result = await self._find_stored_result(template)
+        if result is None or result.envelope.reference is None:
+            return await self.value(template)
+        reference = result.envelope.reference
+        if result.unread_table is not None:
+            await self.payloads.load(HeadOfRows(reference))
+            rows = self._make_stored_rows(result.unread_table)
+            return {**self.payloads.get_head(reference), str(reference.rows_at): rows}
+        if result.known_row_count is None:
+            return await self.value(template)
+        return self._make_stored_rows(reference, result.known_row_count)
+
+    def _make_stored_rows(self, reference: Reference, count: int | None = None) -> StoredRows:
+        alone = replace(reference, rows_at=None)
+        return StoredRows(alone, reference.rows or count or 0, self.payloads)
+
+    async def evaluate_guard(self, template: Any) -> bool:
+        return bool(await self._evaluate_or_fail(templates.evaluate_guard, template))
+
+    async def marked(self, template: str) -> tuple[str, list[MarkedValue]]:
+        text, marks = await self._evaluate_or_fail(templates.render_marked, template)
+        return text, marks
+
+    async def _evaluate_or_fail(self, function: Callable[..., Any], template: Any) -> Any:
+        try:
+            return await self.evaluate_with_loads(function, template)
+        except TemplateError as error:
+            raise TaskFailed(failure_from_template_error(error, self.where)) from error
+
+    async def evaluate_with_loads(self, function: Callable[..., Any], template: Any) -> Any:
+        """Call `function` with the template until all data that it needs is loaded."""
+        self.payloads.trim()
+        for _ in range(MAX_LOADS):
+            try:
+                return function(
+                    template, self.scope, limits=WORKER_LIMITS, functions=self.functions
+                )
+            except NeedsData as need:
+                await self.payloads.load(need.request)
+        raise LimitError(f"the template needs more than {MAX_LOADS} parts of stored data")

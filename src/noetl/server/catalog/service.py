@@ -1,0 +1,143 @@
+"""Playbooks as people register and read them.
+
+The catalog holds only playbooks that can run; any other text is refused with findings.
+"""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from difflib import unified_diff
+
+from noetl.catalog.port import Catalog, CatalogEntry, Vault
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.identity import Identity
+from noetl.playbook.children import literal_children
+from noetl.playbook.credential_names import literal_credentials
+from noetl.playbook.findings import Finding
+from noetl.playbook.missing_warnings import warn_unknown_credential, warn_unknown_playbook
+from noetl.playbook.model import Playbook
+from noetl.playbook.validation import Kinds, PlaybookInvalid, load
+
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*", re.ASCII)
+MAX_PATH_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredPlaybook:
+    """The outcome of a registration."""
+
+    entry: CatalogEntry
+    created: bool  # False: this text was the latest version already
+    findings: list[Finding]  # warnings and notes
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDifference:
+    """Two versions of a playbook and their difference."""
+
+    older: CatalogEntry
+    newer: CatalogEntry
+    diff: str  # unified; empty when the texts are equal
+
+
+class CatalogService:
+    """`kinds` are tools of installed packages. With a `vault`, `register` warns of missing
+    credentials."""
+
+    def __init__(
+        self, catalog: Catalog, kinds: Kinds | None = None, vault: Vault | None = None
+    ) -> None:
+        self._catalog = catalog
+        self._kinds = kinds
+        self._vault = vault
+
+    async def register(
+        self, identity: Identity, text: str, path: str | None = None
+    ) -> RegisteredPlaybook:
+        """Validate and store a playbook under this path, its own path, or its name."""
+        loaded = await asyncio.to_thread(load, text, file=path or "playbook", kinds=self._kinds)
+        playbook = loaded.playbook
+        if playbook is None:
+            raise PlaybookInvalid(loaded.findings)
+        catalog_path = path or playbook.metadata.path or playbook.metadata.name
+        if not _PATH.fullmatch(catalog_path) or len(catalog_path) > MAX_PATH_CHARS:
+            raise InvalidInput(
+                f"{catalog_path[:200]!r} cannot be a catalog path",
+                hint=f"letters, digits, '_', '-', '.' in parts joined by '/', at most {MAX_PATH_CHARS} characters",
+            )
+        before = await self._catalog.find(catalog_path, tenant=identity.tenant)
+        entry = await self._catalog.register(catalog_path, text, identity.tenant)
+        created = before is None or entry.version > before.version
+        missing = await self._find_missing(identity, playbook, text)
+        return RegisteredPlaybook(entry, created, [*loaded.findings, *missing])
+
+    async def _find_missing(
+        self, identity: Identity, playbook: Playbook, text: str
+    ) -> list[Finding]:
+        """Warnings about children and credentials that the playbook names and that do not exist.
+
+        They may be added later, so these are no errors.
+        """
+        findings: list[Finding] = []
+        for path, version in literal_children(playbook):
+            number = None
+            if version is not None and version.isdigit():
+                number = int(version)
+            if await self._catalog.find(path, number, identity.tenant) is None:
+                findings.append(warn_unknown_playbook(text, path, version))
+        if self._vault is None:
+            return findings
+        for name in literal_credentials(playbook):
+            if await self._vault.find(identity.tenant, name) is None:
+                findings.append(warn_unknown_credential(text, name))
+        return findings
+
+    async def list_latest(
+        self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100
+    ) -> list[CatalogEntry]:
+        """The latest version of each playbook, sorted by path."""
+        return await self._catalog.list_latest_entries(prefix, after, limit, identity.tenant)
+
+    async def get(self, identity: Identity, path: str, version: int | None = None) -> CatalogEntry:
+        entry = await self._catalog.find(path, version, identity.tenant)
+        if entry is None:
+            message = f"no playbook {path!r}"
+            if version is not None:
+                message += f" version {version}"
+            raise NotFound(
+                message, hint="GET /api/catalog lists them; POST /api/catalog/register adds one"
+            )
+        return entry
+
+    async def get_by_hash(self, identity: Identity, content: str) -> CatalogEntry:
+        entry = await self._catalog.find_by_hash(content, identity.tenant)
+        if entry is None:
+            raise NotFound(f"no playbook has the hash {content}")
+        return entry
+
+    async def list_playbook_versions(
+        self, identity: Identity, path: str, before: int | None = None, limit: int = 50
+    ) -> list[CatalogEntry]:
+        """A page of the versions of a playbook, newest first."""
+        await self.get(identity, path)
+        return await self._catalog.list_path_versions(path, before, limit, identity.tenant)
+
+    async def diff_versions(
+        self, identity: Identity, path: str, older: int, newer: int | None = None
+    ) -> VersionDifference:
+        """Compare two versions line by line; `newer` None is the latest."""
+        first = await self.get(identity, path, older)
+        second = await self.get(identity, path, newer)
+        diff = await asyncio.to_thread(_make_diff, first, second)
+        return VersionDifference(first, second, diff)
+
+
+def _make_diff(older: CatalogEntry, newer: CatalogEntry) -> str:
+    lines = unified_diff(
+        older.text.splitlines(),
+        newer.text.splitlines(),
+        fromfile=f"{older.path}@{older.version}",
+        tofile=f"{newer.path}@{newer.version}",
+        lineterm="",
+    )
+    return "".join(f"{line}\n" for line in lines)

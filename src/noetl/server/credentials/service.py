@@ -1,0 +1,197 @@
+"""Stored credentials: sealed in the store, listed without values, opened only for their use."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from noetl.catalog.port import SealedCredential, Vault
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.identity import Identity
+from noetl.server.credentials.keys import KeyFile
+from noetl.server.credentials.sealing import (
+    CredentialIdentity,
+    CredentialUnreadable,
+    read_key_id,
+    seal,
+    unseal,
+)
+
+MAX_CREDENTIAL_BYTES = 64 * 1024  # bytes of JSON
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
+_data = msgspec.json.Decoder(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialKind:
+    """The fields that credentials of one kind have."""
+
+    needed_groups: tuple[tuple[str, ...], ...] = (
+        (),
+    )  # all fields of at least one group are required
+    allowed_fields: frozenset[str] = frozenset()  # fields that are allowed; empty: any
+
+    @property
+    def needed_fields(self) -> str:
+        """The needed fields as text, for messages."""
+        return ", or ".join(" and ".join(group) for group in self.needed_groups)
+
+
+_POSTGRES = "dsn host port database dbname user username password sslmode sslrootcert options application_name"
+KINDS: Mapping[str, CredentialKind] = {
+    "postgres": CredentialKind(
+        needed_groups=(("dsn",), ("host",)), allowed_fields=frozenset(_POSTGRES.split())
+    ),
+    "bearer": CredentialKind(needed_groups=(("token",),)),
+    "basic": CredentialKind(needed_groups=(("username", "password"),)),
+    "generic": CredentialKind(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AddedCredential:
+    row: SealedCredential
+    created: bool  # False: one of this name was replaced
+
+
+class CredentialService:
+    def __init__(self, vault: Vault, keys: KeyFile) -> None:
+        self._vault = vault
+        self._keys = keys
+
+    async def add(
+        self, identity: Identity, name: str, kind: str, data: dict[str, Any]
+    ) -> AddedCredential:
+        """Store a credential; replaces the one of this name, if there is one."""
+        check_credential(name, kind, data)
+        plain = msgspec.json.encode(data)
+        if len(plain) > MAX_CREDENTIAL_BYTES:
+            raise InvalidInput(
+                f"credential {name!r}: {len(plain)} bytes; at most {MAX_CREDENTIAL_BYTES} are stored"
+            )
+        rows = await self._vault.list_sealed_credentials(identity.tenant)
+        others = {row.name: row for row in rows}
+        replaced = others.pop(name, None)
+        self._refuse_unreadable_others(others)
+        key = await asyncio.to_thread(self._keys.get_sealing_key)
+        sealed = seal(key, CredentialIdentity(identity.tenant, name, kind), plain)
+        row = await self._vault.put(identity.tenant, name, kind, sealed)
+        return AddedCredential(row, created=replaced is None)
+
+    async def list_sealed(self, identity: Identity) -> list[SealedCredential]:
+        """All credentials, sorted by name. Their values stay sealed."""
+        return await self._vault.list_sealed_credentials(identity.tenant)
+
+    async def delete(self, identity: Identity, name: str) -> None:
+        if not await self._vault.delete(identity.tenant, name):
+            raise make_missing_credential(name)
+
+    async def reveal(self, identity: Identity, name: str) -> dict[str, Any]:
+        """The fields of a credential. Only for workers, and to verify signatures of hook calls."""
+        row = await self._vault.find(identity.tenant, name)
+        if row is None:
+            raise make_missing_credential(name)
+        keys = self._keys.read_keys()
+        key = keys.get(read_key_id(row.data))
+        if key is None:
+            raise self._make_unreadable_error(row, set(keys))
+        credential = CredentialIdentity(identity.tenant, row.name, row.kind)
+        return _data.decode(unseal(key, credential, row.data))
+
+    async def list_unreadable(self, identity: Identity) -> list[str]:
+        """The names of credentials that no key of this server opens. Raises `KeyUnusable`."""
+        keys = self._keys.read_keys()
+        rows = await self._vault.list_sealed_credentials(identity.tenant)
+        return [row.name for row in rows if read_key_id(row.data) not in keys]
+
+    def _refuse_unreadable_others(self, others: Mapping[str, SealedCredential]) -> None:
+        """Raise if this server cannot open the other credentials.
+
+        Sealing a new one with another key would leave no server able to open all of them.
+        """
+        keys = self._keys.read_keys()
+        for row in others.values():
+            if read_key_id(row.data) not in keys:
+                raise self._make_unreadable_error(row, set(keys))
+
+    def _make_unreadable_error(self, row: SealedCredential, keys: set[str]) -> CredentialUnreadable:
+        found = f"has {', '.join(sorted(keys))}" if keys else "is not there"
+        return CredentialUnreadable(
+            f"the credential {row.name!r} was sealed with the key {read_key_id(row.data) or '?'}, and {self._keys.path} {found}",
+            hint="copy the key file from the NOETL_HOME it was stored with; if it is lost, "
+            f"noetl credential delete {row.name}, and add it again",
+        )
+
+
+def make_missing_credential(name: str) -> NotFound:
+    return NotFound(
+        f"there is no credential {name!r}",
+        hint=f"noetl credential add {name} --kind KIND --file FILE",
+    )
+
+
+def check_credential(name: str, kind: str, data: Mapping[str, Any]) -> None:
+    """Raise `InvalidInput` if name, kind or fields are not valid. Messages contain no values."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name[:100]!r} cannot be the name of a credential",
+            hint="letters, digits, '_', '-', '.', at most 100; a letter, digit or '_' first",
+        )
+    fields = KINDS.get(kind)
+    if fields is None:
+        raise InvalidInput(
+            f"there is no kind {kind[:100]!r} of credentials",
+            hint=_suggest_word(kind, KINDS) or _list_credential_kinds(),
+        )
+    if not data:
+        raise InvalidInput(
+            f"credential {name!r} has no fields", hint='a JSON object, for example {"token": "…"}'
+        )
+    for field in data:
+        if fields.allowed_fields and field not in fields.allowed_fields:
+            hint = (
+                _suggest_word(field, fields.allowed_fields)
+                or f"it may have {', '.join(sorted(fields.allowed_fields))}; kind generic, anything"
+            )
+            raise InvalidInput(f"a {kind} credential has no field {field[:100]!r}", hint=hint)
+    if not _has_needed(data, fields):
+        raise InvalidInput(
+            f"a {kind} credential needs {fields.needed_fields}, as text; this one has {', '.join(sorted(data))}",
+            hint=_suggest_field(data, fields) or "kind generic takes any fields",
+        )
+
+
+def _has_needed(data: Mapping[str, Any], kind: CredentialKind) -> bool:
+    filled = {field for field in data if _is_filled(data[field])}
+    return any(filled.issuperset(group) for group in kind.needed_groups)
+
+
+def _is_filled(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _suggest_word(word: str, known: Any) -> str | None:
+    """A hint that names the word most similar to this one, if there is one."""
+    matches = get_close_matches(word, list(known), 1)
+    if not matches:
+        return None
+    return f"did you mean {matches[0]}?"
+
+
+def _suggest_field(data: Mapping[str, Any], kind: CredentialKind) -> str | None:
+    """A hint that names a needed field for a misspelt one, if there is one."""
+    needed = [field for group in kind.needed_groups for field in group]
+    missing_fields = [field for field in needed if field not in data]
+    for field in data:
+        hint = _suggest_word(field, missing_fields)
+        if hint is not None:
+            return hint
+    return None
+
+
+def _list_credential_kinds() -> str:
+    return f"{', '.join(KINDS)}; generic takes any fields"

@@ -1,0 +1,218 @@
+"""States of executions: a read-through cache over the log. Dropping it changes only latency.
+
+The cache loads a state from the projection's snapshot and the events after it, or from the first
+event. The dispatcher puts a new state into it only after the append is confirmed. So a cached state
+is never ahead of the log; compare-and-set at the append detects one that is behind.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Struct
+
+from noetl.engine.fold import evolve
+from noetl.engine.rewinding import ExecutionRewinder, RewoundExecution
+from noetl.engine.state import Execution, PinnedPlaybook, decode_execution, make_empty_execution
+from noetl.engine.summary import hash_state
+from noetl.log.port import EventLog, Projection, RecordedEvent
+from noetl.model.errors import Conflict, NoetlError, StoreUnavailable, Unavailable
+from noetl.model.ids import ExecutionId
+from noetl.playbook.plan import Plan
+from noetl.server.dispatch.playbooks import Playbooks
+
+EVENTS_PER_READ = 10_000
+MAX_REWOUND = 8  # rewound executions in memory, from the preview of a rerun until it begins
+
+
+class LoadedState(Struct, frozen=True):
+    """An execution as of the event `seq`."""
+
+    fixed: PinnedPlaybook
+    state: Execution
+    seq: int
+
+
+class Unfoldable(NoetlError):
+    """The log of an execution cannot be folded, or its playbook cannot be read.
+
+    The dispatcher quarantines such an execution.
+    """
+
+    code = "UNFOLDABLE"
+
+    def __init__(self, state: Execution, seq: int, cause: str, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.state = state  # as far as it could be folded
+        self.seq = seq  # of the last event in the log
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class Fold:
+    """How far a log has been folded. `at` names the current place, for the error message."""
+
+    state: Execution
+    seq: int = 0
+    at: str = "start"
+
+
+class States:
+    """The cache of execution states, by execution id."""
+
+    def __init__(self, log: EventLog, playbooks: Playbooks, limit: int) -> None:
+        self._log = log
+        self._playbooks = playbooks
+        self._limit = limit
+        self._cached_states: OrderedDict[ExecutionId, LoadedState] = OrderedDict()
+        self._assumed_new: OrderedDict[ExecutionId, None] = OrderedDict()  # assumed to be new once
+        self._rewound: OrderedDict[tuple[ExecutionId, str, str], RewoundExecution] = OrderedDict()
+
+    async def get(self, execution_id: ExecutionId) -> LoadedState | None:
+        """None if there is no such execution. Raises `Unfoldable`."""
+        cached = self._cached_states.get(execution_id)
+        if cached is not None:
+            self._cached_states.move_to_end(execution_id)
+            return cached
+        loaded = await self.read(execution_id)
+        if loaded is not None:
+            self.cache_state(execution_id, loaded)
+        return loaded
+
+    async def prefetch(self, execution_ids: Iterable[ExecutionId]) -> None:
+        """Load the missing ones concurrently. Errors are ignored here: `get` raises them again."""
+        cold = [id_ for id_ in dict.fromkeys(execution_ids) if id_ not in self._cached_states]
+        if len(cold) > 1:
+            await asyncio.gather(*map(self.get, cold), return_exceptions=True)
+
+    async def assume_new(self, execution_ids: Iterable[ExecutionId]) -> None:
+        """Cache an empty state for each of these, without reading their events.
+
+        If one is not new after all, compare-and-set fails at the append and the state is read then.
+        """
+        new = [
+            id_
+            for id_ in dict.fromkeys(execution_ids)
+            if id_ not in self._cached_states and id_ not in self._assumed_new
+        ]
+        if not new:
+            return
+        for execution_id, pinned in (await self._log.pins(new)).items():
+            try:
+                plan = await self._playbooks.get_plan(pinned.playbook)
+            except NoetlError:
+                continue  # `get` raises it again
+            fixed = PinnedPlaybook(
+                execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant
+            )
+            self.cache_state(
+                execution_id, LoadedState(fixed, make_empty_execution(execution_id), 0)
+            )
+            self._assumed_new[execution_id] = None
+        while len(self._assumed_new) > self._limit:
+            self._assumed_new.popitem(last=False)
+
+    def cache_state(self, execution_id: ExecutionId, loaded: LoadedState) -> None:
+        """Cache a state unless a newer one is there: two readers may finish in any order."""
+        cached = self._cached_states.get(execution_id)
+        if cached is None or cached.seq <= loaded.seq:
+            self._cached_states[execution_id] = loaded
+        self._cached_states.move_to_end(execution_id)
+        while len(self._cached_states) > self._limit:
+            self._cached_states.popitem(last=False)
+
+    def forget(self, execution_id: ExecutionId) -> None:
+        self._cached_states.pop(execution_id, None)
+
+    def forget_all(self, execution_ids: Iterable[ExecutionId]) -> None:
+        for execution_id in execution_ids:
+            self.forget(execution_id)
+
+    def list_cached(self) -> list[ExecutionId]:
+        return list(self._cached_states)
+
+    async def read(self, execution_id: ExecutionId) -> LoadedState | None:
+        """Read the state from the store, without the cache. None if there is no such execution.
+
+        Any error that concerns only this execution becomes `Unfoldable`.
+        """
+        pinned = await self._log.read_pinned(execution_id)
+        if pinned is None:
+            return None
+        fold = Fold(make_empty_execution(execution_id))
+        try:
+            await self._fold_log(execution_id, fold)
+            fold.at = "playbook"
+            plan = await self._playbooks.get_plan(pinned.playbook)
+        except Unavailable:
+            raise
+        except Exception as error:
+            last = await self._log.last_seq(execution_id)
+            raise Unfoldable(fold.state, last, fold.at, error) from error
+        fixed = PinnedPlaybook(
+            execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant
+        )
+        return LoadedState(fixed, fold.state, fold.seq)
+
+    async def rewind_execution(
+        self, execution_id: ExecutionId, step: str, plan: Plan
+    ) -> RewoundExecution | None:
+        """An ended execution as of the last entry of the step; None if the step was not entered.
+
+        Reads all events of the execution. Raises `Conflict` if they cannot be read.
+        """
+        cache_key = (execution_id, step, plan.hash)
+        if cache_key in self._rewound:
+            return self._rewound[cache_key]
+        rewinding = ExecutionRewinder(plan, execution_id, step)
+        seq = 0
+        while True:
+            page = await self._read_page_to_rewind(execution_id, seq)
+            for recorded in page:
+                rewinding.fold_event(recorded.event)
+                seq = recorded.seq
+            if len(page) < EVENTS_PER_READ:
+                break
+        rewound = rewinding.make_rewound()
+        if rewound is not None:
+            self._rewound[cache_key] = rewound
+        while len(self._rewound) > MAX_REWOUND:
+            self._rewound.popitem(last=False)
+        return rewound
+
+    async def _read_page_to_rewind(
+        self, execution_id: ExecutionId, after: int
+    ) -> list[RecordedEvent]:
+        try:
+            return await self._log.events(execution_id, after, EVENTS_PER_READ)
+        except StoreUnavailable as error:
+            message = f"execution {execution_id} cannot be rerun from a step, because its events cannot be read: {error}"
+            raise Conflict(message, hint=f"{error.hint}; or rerun it from the beginning") from error
+
+    async def _fold_log(self, execution_id: ExecutionId, fold: "Fold") -> None:
+        snapshot = _decode_snapshot(await self._log.projection(execution_id))
+        if snapshot is not None:
+            fold.state, fold.seq = snapshot
+        while True:
+            fold.at = f"read:{fold.seq}"
+            page = await self._log.events(execution_id, fold.seq, EVENTS_PER_READ)
+            for recorded in page:
+                fold.at = f"fold:{recorded.seq}"
+                fold.state, fold.seq = evolve(fold.state, recorded.event), recorded.seq
+            if len(page) < EVENTS_PER_READ:
+                return
+
+
+def _decode_snapshot(row: Projection | None) -> tuple[Execution, int] | None:
+    """The row's snapshot and its seq. None if it does not match its hash or has an older shape.
+
+    The log is the source of truth, so such a state is folded from the first event.
+    """
+    if row is None or row.state is None or row.state_hash != hash_state(row.state):
+        return None
+    try:
+        return decode_execution(row.state), row.last_seq
+    except msgspec.DecodeError:
+        return None

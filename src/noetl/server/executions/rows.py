@@ -1,0 +1,80 @@
+"""A cache of projection rows: final ones, and those that this server has written as their owner.
+
+Only the owner of a shard writes its rows. So a row that this server has written stays valid while
+it owns the shard. It uses such a row only if its ownership was confirmed within the last second;
+otherwise it reads the store. So a server that was suspended for a while shows no outdated rows.
+Dropping the cache changes only latency.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from noetl.log.port import Projection
+from noetl.model.ids import ExecutionId
+from noetl.server.dispatch.shards import OwnedShards
+
+OWNERSHIP_TTL_S = 1.0  # seconds for which a confirmation of the shards' owner counts
+MAX_CACHED_ROWS = 2_000  # cached rows, at most
+MAX_CACHED_STATE_BYTES = 8 * 1024 * 1024  # of all cached states
+MAX_CACHED_ROW_BYTES = 64 * 1024  # bytes of one state; larger rows are not cached
+
+
+class RowCache:
+    """The cache of projection rows, by execution id."""
+
+    def __init__(self, shards: OwnedShards) -> None:
+        self._shards = shards
+        self._cached_rows: OrderedDict[ExecutionId, Projection] = OrderedDict()
+        self._bytes = 0
+        shards.on_change.append(self._forget_rows)
+
+    def cache_written(self, rows: Iterable[Projection]) -> None:
+        """Cache rows that this server has just written to the store."""
+        for row in rows:
+            if row.ended_at is not None or self._shards.owns(row.shard):
+                self._cache_row(row)
+
+    def cache_final(self, row: Projection) -> None:
+        """Cache a row read from the store if it is final: another may have been written since."""
+        if row.ended_at is not None:
+            self._cache_row(row)
+
+    def get(self, execution_id: ExecutionId) -> Projection | None:
+        row = self._cached_rows.get(execution_id)
+        if row is None:
+            return None
+        if row.ended_at is None and not self._is_ownership_fresh():
+            return None
+        self._cached_rows.move_to_end(execution_id)
+        return row
+
+    def _is_ownership_fresh(self) -> bool:
+        return asyncio.get_running_loop().time() - self._shards.confirmed_at < OWNERSHIP_TTL_S
+
+    def _cache_row(self, row: Projection) -> None:
+        before = self._drop_row(row.execution_id)
+        if before is not None and before.last_seq > row.last_seq:
+            row = before
+        if _count_state_bytes(row) > MAX_CACHED_ROW_BYTES:
+            return
+        self._cached_rows[row.execution_id] = row
+        self._bytes += _count_state_bytes(row)
+        while len(self._cached_rows) > MAX_CACHED_ROWS or self._bytes > MAX_CACHED_STATE_BYTES:
+            self._drop_row(next(iter(self._cached_rows)))
+
+    def _drop_row(self, execution_id: ExecutionId) -> Projection | None:
+        row = self._cached_rows.pop(execution_id, None)
+        if row is not None:
+            self._bytes -= _count_state_bytes(row)
+        return row
+
+    def _forget_rows(self, shard: int) -> None:
+        """Drop the rows of a shard that was gained or lost."""
+        outdated = [row.execution_id for row in self._cached_rows.values() if row.shard == shard]
+        for execution_id in outdated:
+            self._drop_row(execution_id)
+
+
+def _count_state_bytes(row: Projection) -> int:
+    return len(row.state or b"")

@@ -1,0 +1,639 @@
+"""Executions: start, list, read, change.
+
+Most reads use the projection. With `min_seq` a read waits until the projection has come that far,
+so that a client sees its own writes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from noetl.engine.explain import Explanation, explain
+from noetl.engine.inheriting import predict_retry
+from noetl.engine.rewinding import RewoundExecution
+from noetl.engine.state import Execution, decode_execution
+from noetl.engine.summary import STATUSES
+from noetl.log.port import EventLog, ExecutionFilter, Projection, RecordedEvent
+from noetl.model.clock import format_iso
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId, Micros
+from noetl.playbook import durations
+from noetl.playbook.children import asks_latest
+from noetl.server.dispatch.playbooks import Playbooks, Version
+from noetl.server.dispatch.requests import PreparedRepeat, RepeatWish, Requests
+from noetl.server.dispatch.shards import OwnedShards
+from noetl.server.dispatch.states import States, Unfoldable
+from noetl.server.executions.access import Access
+from noetl.server.executions.details import (
+    MAX_LISTED_CHILDREN,
+    MAX_SHOWN_WORKLOAD_BYTES,
+    ChildrenSummary,
+    ExecutionDetail,
+    FailureCause,
+    find_first_cause,
+    strip_workload,
+)
+from noetl.server.executions.requests import (
+    RequestOutcome,
+    explain_no_effect,
+    make_request_key,
+    wait_for_request_status,
+)
+from noetl.server.streams.live import ROWS_TOPIC, LiveUpdates, make_events_topic, make_row_topic
+
+MIN_SEQ_TIMEOUT_S = 5.0  # seconds that a read waits for `min_seq`
+MIN_SEQ_POLL_S = 0.25  # seconds between reads while it waits without a wake-up
+START_KEY = "start"  # the key of the start, as a message and as an event
+FIRST_SEQ = 1  # the smallest sequence number
+Seen = TypeVar("Seen")
+MAX_EXPLAINED_CHILDREN = 5
+MAX_SCANNED_EVENTS = 10_000  # events that one filtered read looks at, at most
+
+
+class NotYet(Unavailable):
+    """The requested sequence number is not visible yet: try again."""
+
+    code = "NOT_YET"
+
+
+@dataclass(frozen=True, slots=True)
+class StartedExecution:
+    """A started execution. A read with `seq` as `min_seq` shows it."""
+
+    execution_id: ExecutionId
+    created: bool | None  # False: its key had started it before; None: not known
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """`next` is the `after` of the next page; None if this is the last one."""
+
+    events: list[RecordedEvent]
+    next: int | None
+
+
+class ExecutionService:
+    """Starts, changes and reads executions for a caller."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        requests: Requests,
+        states: States,
+        playbooks: Playbooks,
+        shards: OwnedShards,
+        live: LiveUpdates,
+        access: Access,
+        new_id: Callable[[], ExecutionId],
+    ) -> None:
+        self._log = log
+        self._requests = requests
+        self._states = states
+        self._playbooks = playbooks
+        self._shards = shards
+        self._live = live
+        self._access = access
+        self._new_id = new_id
+
+    # -- starting --
+
+    async def start(
+        self,
+        identity: Identity,
+        *,
+        path: str | None = None,
+        content: str | None = None,
+        version: Version = None,
+        payload: dict[str, Any] | None = None,
+        key: str | None = None,
+        wait: bool = False,
+    ) -> StartedExecution:
+        """Start an execution; with `wait`, return once it has begun or after a second.
+
+        Raises `Conflict` if the key has started an execution of another playbook or workload.
+        """
+        new_id = self._new_id()
+        start_key = None if key is None else f"api:{key}"
+        execution_id = await self._requests.start(
+            path,
+            content=content,
+            version=version,
+            payload=payload,
+            start_key=start_key,
+            by=identity.name,
+            tenant=identity.tenant,
+            execution_id=new_id,
+        )
+        created = execution_id == new_id
+        if not created:
+            matches = await self._would_start(
+                identity, execution_id, path, content, version, payload
+            )
+            if not matches:
+                raise Conflict(
+                    f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
+                    hint="repeat the request as it was, or draw a new key for a new execution",
+                )
+        return await self._make_started(execution_id, created, wait=wait)
+
+    async def repeat(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        wish: RepeatWish,
+        key: str | None = None,
+        *,
+        wait: bool = False,
+    ) -> StartedExecution:
+        """Retry or rerun an ended execution as a new one."""
+        await self._access.check_tenant(identity, execution_id)
+        new_id = self._new_id()
+        started_id = await self._requests.repeat(
+            execution_id, wish, make_request_key(key), identity.name, new_id
+        )
+        return await self._make_started(started_id, started_id == new_id, wait=wait)
+
+    async def preview(
+        self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish
+    ) -> dict[str, Any]:
+        """What a retry or rerun would do. Raises the same errors as the repeat itself."""
+        await self._access.check_tenant(identity, execution_id)
+        prepared = await self._requests.prepare_repeat(execution_id, wish)
+        return {
+            "execution_id": execution_id,
+            "how": wish.how,
+            "path": prepared.ended.path,
+            "version": prepared.version,
+            "version_before": prepared.ended.version,
+            **_describe_repeat(prepared),
+            "changed_loops": list(prepared.changed_loops),
+            "workload_changes": _diff_workloads(prepared),
+        }
+
+    async def _make_started(
+        self, execution_id: ExecutionId, created: bool, *, wait: bool
+    ) -> StartedExecution:
+        """The answer to a start; with `wait`, with the seq of its first event.
+
+        The start is accepted already, so errors while waiting are ignored.
+        """
+        seq: int | None = None
+        if wait:
+            with suppress(Unavailable):
+                _, seq = await wait_for_request_status(
+                    self._log, self._live, execution_id, START_KEY, START_KEY
+                )
+        if seq is None:
+            seq = FIRST_SEQ
+        return StartedExecution(execution_id, created, seq)
+
+    async def _would_start(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        path: str | None,
+        content: str | None,
+        version: Version,
+        payload: dict[str, Any] | None,
+    ) -> bool:
+        """Whether this request would have started that execution.
+
+        A request without a version matches any version of the path: it may have been the latest.
+        """
+        pinned = await self._log.read_pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        content_hash = content
+        if not content_hash:
+            entry = await self._playbooks.find_catalog_entry(path or "", version, identity.tenant)
+            content_hash = entry.hash
+        if content_hash != pinned.playbook:
+            if content is not None or not asks_latest(version):
+                return False
+            row = await self.get(identity, execution_id)
+            if row.path != path:
+                return False
+        started = await self._playbooks.get_catalog_entry(pinned.playbook)
+        workload = await self._playbooks.make_workload(started, execution_id, payload)
+        return _encode_sorted(workload) == _encode_sorted(pinned.workload)
+
+    # -- changing --
+
+    async def cancel(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None
+    ) -> RequestOutcome:
+        request = make_request_key(key)
+        return await self._request_change(
+            identity,
+            execution_id,
+            request,
+            self._requests.cancel,
+            f"cancel:{request}",
+            "cancelling:requested",
+        )
+
+    async def pause(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None
+    ) -> RequestOutcome:
+        request = make_request_key(key)
+        return await self._request_change(
+            identity, execution_id, request, self._requests.pause, f"pause:{request}"
+        )
+
+    async def resume(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None
+    ) -> RequestOutcome:
+        request = make_request_key(key)
+        return await self._request_change(
+            identity, execution_id, request, self._requests.resume, f"resume:{request}"
+        )
+
+    async def release(
+        self, identity: Identity, execution_id: ExecutionId, key: str | None = None
+    ) -> RequestOutcome:
+        request = make_request_key(key)
+        return await self._request_change(
+            identity, execution_id, request, self._requests.release, f"released:{request}"
+        )
+
+    async def _request_change(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        request: str,
+        ask: Callable[..., Awaitable[bool]],
+        message_key: str,
+        event_key: str | None = None,
+    ) -> RequestOutcome:
+        """Post a request and wait a moment for its effect."""
+        await self._access.check_tenant(identity, execution_id)
+        await ask(execution_id, request, by=identity.name)
+        status, seq = await wait_for_request_status(
+            self._log, self._live, execution_id, message_key, event_key or message_key
+        )
+        reason = None
+        if status == "refused":
+            what = message_key.partition(":")[0]
+            reason = explain_no_effect(what, await self._fold_state(execution_id))
+        return RequestOutcome(execution_id, request, status, seq, reason)
+
+    # -- reading --
+
+    async def list_page(
+        self,
+        identity: Identity,
+        wanted: ExecutionFilter,
+        before: ExecutionId | None = None,
+        limit: int = 50,
+        min_seq: int | None = None,
+    ) -> list[Projection]:
+        """A page of executions, newest first. The last id is the `before` of the next page."""
+        if min_seq is not None:
+            await self._wait_for_list(min_seq)
+        return await self._log.executions(identity.tenant, wanted, before, limit)
+
+    async def get(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+    ) -> Projection:
+        await self._access.check_tenant(identity, execution_id)
+        if min_seq is not None:
+            return await self._wait_for_row(execution_id, min_seq)
+        row = await self._log.projection(execution_id)
+        if row is None:
+            return await self._make_pending_row(execution_id)
+        return row
+
+    async def get_detail(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+    ) -> ExecutionDetail:
+        row = await self.get(identity, execution_id, min_seq)
+        workload = await self.read_workload(identity, execution_id)
+        counts = await self._log.child_counts(execution_id)
+        newest: list[Projection] = []
+        if counts:
+            newest = await self._log.executions(
+                identity.tenant, ExecutionFilter(parent=execution_id), None, MAX_LISTED_CHILDREN
+            )
+        is_small = len(msgspec.json.encode(workload)) <= MAX_SHOWN_WORKLOAD_BYTES
+        shown = workload if is_small else None
+        cause = await find_first_cause(decode_row_state(row), self._fold_state)
+        return ExecutionDetail(row, shown, ChildrenSummary(counts, newest), cause)
+
+    async def read_workload(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
+        """The payload merged over the playbook's defaults, without keys that name secrets."""
+        await self._access.check_tenant(identity, execution_id)
+        pinned = await self._log.read_pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        return strip_workload(pinned.workload)
+
+    async def find_cause(
+        self, identity: Identity, execution_id: ExecutionId
+    ) -> FailureCause | None:
+        """The first causal failure, from the log instead of the projection."""
+        await self._access.check_tenant(identity, execution_id)
+        return await find_first_cause(await self._fold_state(execution_id), self._fold_state)
+
+    async def _fold_state(self, execution_id: ExecutionId) -> Execution | None:
+        """The state from the log; None if the log cannot be folded or is gone."""
+        try:
+            loaded = await self._states.read(execution_id)
+        except Unfoldable:
+            return None
+        if loaded is None:
+            return None
+        return loaded.state
+
+    async def get_projected_state(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+    ) -> Execution | None:
+        """The state of the projection; None if it has none yet, or its log cannot be folded."""
+        return decode_row_state(await self.get(identity, execution_id, min_seq))
+
+    async def read_event_page(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        *,
+        after: int = 0,
+        limit: int = 500,
+        min_seq: int | None = None,
+        wanted: Callable[[RecordedEvent], bool] = lambda recorded: True,
+    ) -> EventPage:
+        """A page of the events for which `wanted` is true, in the order of the log.
+
+        Reads a bounded number of events, so a page may be short although there is a `next`.
+        """
+        await self._access.check_tenant(identity, execution_id)
+        if min_seq is not None:
+            await self._wait_for_event(execution_id, min_seq)
+        found: list[RecordedEvent] = []
+        for _ in range(MAX_SCANNED_EVENTS // limit or 1):
+            page = await self._log.events(execution_id, after, limit)
+            for recorded in page:
+                after = recorded.seq
+                if wanted(recorded):
+                    found.append(recorded)
+                    if len(found) == limit:
+                        return EventPage(found, after)
+            if len(page) < limit:
+                return EventPage(found, None)
+        return EventPage(found, after)
+
+    async def explain(
+        self, identity: Identity, execution_id: ExecutionId, step: str
+    ) -> Explanation:
+        """Why the step ran, did not run, or waits; from the log, not from the projection."""
+        await self._access.check_tenant(identity, execution_id)
+        loaded = await self._states.read(execution_id)
+        if loaded is None:
+            raise NotFound(f"no execution {execution_id}")
+        if step not in loaded.fixed.plan.steps:
+            raise NotFound(
+                f"the playbook has no step {step!r}",
+                hint=f"steps: {', '.join(loaded.fixed.plan.steps)}",
+            )
+        explanation = explain(loaded.fixed, loaded.state, step)
+        if explanation.verdict == "waiting":
+            children = await self._describe_children(loaded.state, step)
+            because = (*explanation.because, *children)
+            return msgspec.structs.replace(explanation, because=because)
+        if explanation.verdict != "running":
+            return explanation
+        queued = await self._describe_queued(identity, execution_id, step)
+        because = (*queued, *explanation.because)
+        return msgspec.structs.replace(explanation, because=because)
+
+    async def _describe_children(self, state: Execution, step: str) -> list[str]:
+        """A sentence for each of the first children that the step waits for."""
+        children: list[ExecutionId] = []
+        for live in state.commands.values():
+            if live.step != step or live.parked is None:
+                continue
+            if live.parked.child is not None:
+                children.append(live.parked.child)
+        sentences: list[str] = []
+        for child in children[:MAX_EXPLAINED_CHILDREN]:
+            row = await self._log.projection(child)
+            if row is not None:
+                sentences.append(f"child {row.execution_id} ({row.path}) is {row.status}")
+        return sentences
+
+    async def _describe_queued(
+        self, identity: Identity, execution_id: ExecutionId, step: str
+    ) -> list[str]:
+        """A sentence for each pool in which commands of the step wait for a worker."""
+        rows = await self._log.queue(identity.tenant, status="queued", execution_id=execution_id)
+        pools = sorted({row.pool for row in rows if row.step == step})
+        if not pools:
+            return []
+        workers = await self._log.workers(identity.tenant)
+        served_pools = {pool for worker in workers for pool in worker.pools}
+        sentences: list[str] = []
+        for pool in pools:
+            reason = "no worker has taken it yet"
+            if pool not in served_pools:
+                reason = _explain_missing_worker(pool)
+            sentences.append(f"its command waits in pool {pool!r}: {reason}")
+        return sentences
+
+    async def get_result(
+        self, identity: Identity, execution_id: ExecutionId, step: str
+    ) -> Envelope:
+        """The result of the step's last run, from the log."""
+        await self._access.check_tenant(identity, execution_id)
+        loaded = await self._states.read(execution_id)
+        if loaded is None:
+            raise NotFound(f"no execution {execution_id}")
+        record = loaded.state.steps.get(step)
+        if record is None or record.result is None:
+            names = [name for name, other in loaded.state.steps.items() if other.result is not None]
+            hint = f"steps that have one: {', '.join(names) or 'none'}"
+            raise NotFound(f"step {step!r} has no result", hint=hint)
+        return record.result
+
+    async def _make_pending_row(self, execution_id: ExecutionId) -> Projection:
+        """A row for an accepted execution that its owner has not begun yet."""
+        pinned = await self._log.read_pinned(execution_id)
+        if pinned is None:
+            raise NotFound(f"no execution {execution_id}")
+        entry = await self._playbooks.get_catalog_entry(pinned.playbook)
+        return Projection(
+            execution_id=execution_id,
+            shard=self._shards.find_shard(execution_id),
+            tenant=pinned.tenant,
+            path=entry.path,
+            status="pending",
+            last_seq=0,
+            started_at=0,
+            updated_at=0,
+        )
+
+    async def _wait_for_row(self, execution_id: ExecutionId, min_seq: int) -> Projection:
+        async def read_row() -> Projection | None:
+            row = await self._log.projection(execution_id)
+            if row is None or row.last_seq < min_seq:
+                return None
+            return row
+
+        return await self._wait_until_visible(make_row_topic(execution_id), read_row, min_seq)
+
+    async def _wait_for_list(self, min_seq: int) -> None:
+        """Wait until the projection of every shard has reached `min_seq`.
+
+        Sequence numbers count per shard, so each shard has to show its events up to there.
+        """
+        behind = set(range(self._shards.count))
+
+        async def read_checkpoints() -> bool | None:
+            checkpoints = {shard: await self._log.checkpoint(shard) for shard in sorted(behind)}
+            missing = await self._log.changes(checkpoints, 1)
+            behind.intersection_update(
+                {change.shard for change in missing if change.seq <= min_seq}
+            )
+            return not behind or None
+
+        await self._wait_until_visible(ROWS_TOPIC, read_checkpoints, min_seq)
+
+    async def _wait_for_event(self, execution_id: ExecutionId, min_seq: int) -> None:
+        """Wait until the log of the execution has reached `min_seq`."""
+
+        async def read_last_seq() -> bool | None:
+            return await self._log.last_seq(execution_id) >= min_seq or None
+
+        await self._wait_until_visible(make_events_topic(execution_id), read_last_seq, min_seq)
+
+    async def _wait_until_visible(
+        self, topic: str, look: Callable[[], Awaitable[Seen | None]], min_seq: int
+    ) -> Seen:
+        """Call `look` at every wake-up of the topic until it returns a value. Raises `NotYet`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + MIN_SEQ_TIMEOUT_S
+        with self._live.watch(topic) as watch:
+            while True:
+                found = await look()
+                if found is not None:
+                    return found
+                left = deadline - loop.time()
+                if self._live.closing or left <= 0:
+                    raise NotYet(
+                        f"seq {min_seq} is not visible yet",
+                        hint="try again, or read without min_seq",
+                    )
+                await watch.wait_for_change(min(left, MIN_SEQ_POLL_S))
+
+
+def _describe_activation(rewound: RewoundExecution | None) -> dict[str, Any] | None:
+    """The activation that a rerun from a step repeats; None for other repeats."""
+    if rewound is None:
+        return None
+    return {"run": rewound.run, "at": format_iso(rewound.entered_at)}
+
+
+def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
+    """The steps and items that a repeat runs again, and the steps it takes over."""
+    entered = _describe_activation(prepared.rewound)
+    if not prepared.inherits:
+        return {
+            "inherited": [],
+            "entered": entered,
+            "begins": [prepared.plan.entry_step],
+            "again": list(prepared.plan.steps),
+            "items": {},
+            "writes_again": {},
+        }
+    repeat = predict_retry(prepared.plan, prepared.ended)
+    items = {
+        step: {"again": again, "total": total} for step, (again, total) in repeat.items.items()
+    }
+    return {
+        "inherited": list(repeat.inherited),
+        "entered": entered,
+        "begins": list(repeat.begins),
+        "again": list(repeat.again),
+        "items": items,
+        "writes_again": {step: list(names) for step, names in repeat.writes_again.items()},
+    }
+
+
+def _diff_workloads(prepared: PreparedRepeat) -> dict[str, Any]:
+    before = strip_workload(prepared.before)
+    after = strip_workload(prepared.workload)
+    return {
+        name: {"before": before.get(name), "after": after.get(name)}
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    }
+
+
+def make_execution_filter(
+    now: Micros,
+    status: str | None = None,
+    path: str | None = None,
+    parent: str | None = None,
+    since: str | None = None,
+    roots: bool = False,
+) -> ExecutionFilter:
+    """The filter for these query parameters: `since` is a time, or how long before `now`."""
+    parent_id = None if parent is None else ExecutionId(parent)
+    since_at = None if since is None else parse_moment(since, now)
+    return ExecutionFilter(
+        status=check_status(status),
+        path=path,
+        parent=parent_id,
+        since=since_at,
+        roots=roots,
+    )
+
+
+def parse_moment(text: str, now: Micros) -> Micros:
+    """Parse a time, or how long ago it is: `2026-01-31T08:00:00Z`, `1d`."""
+    with suppress(ValueError):
+        return now - durations.parse_micros(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        hint = "how long ago (1d, 2h, 30m), or ISO 8601, for example 2026-01-31T08:00:00Z"
+        raise InvalidInput(f"since: {text!r} is not a time", hint=hint) from error
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return round(time.timestamp() * 1_000_000)
+
+
+def check_status(status: str | None) -> str | None:
+    """The status. Raises `InvalidInput` if no execution ever has it, instead of finding nothing."""
+    if status is not None and status not in STATUSES:
+        raise InvalidInput(
+            f"no execution is ever {status!r}", hint=f"statuses: {', '.join(STATUSES)}"
+        )
+    return status
+
+
+def _explain_missing_worker(pool: str) -> str:
+    return f"no worker has that pool; `noetl worker start --pool {pool}` starts one"
+
+
+def _encode_sorted(value: Any) -> bytes:
+    """Canonical JSON, to compare two values. A comparison in Python would take 1 for true."""
+    return msgspec.json.encode(value, order="sorted")
+
+
+def decode_row_state(row: Projection) -> Execution | None:
+    """The state of the row; None if it has none, or one of an older shape.
+
+    A row of an older shape is replaced when the execution goes on.
+    """
+    if row.state is None:
+        return None
+    try:
+        return decode_execution(row.state)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,166 @@
+"""Hooks: a call from outside starts the hook's playbook with the request body.
+
+A repeated call with the same key starts nothing more.
+"""
+
+import hmac
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from noetl.model.errors import InvalidInput, NoetlError, NotFound
+from noetl.model.identity import Identity
+from noetl.server.dispatch.playbooks import Playbooks
+from noetl.server.dispatch.requests import Requests
+from noetl.server.executions.service import FIRST_SEQ, StartedExecution
+from noetl.server.schedules.service import check_trigger_name
+from noetl.triggers.port import Hook, HookDefinition, Hooks
+
+SIGNATURE_HEADER = "X-Hub-Signature-256"  # the header of the signature if the hook names none
+SECRET_FIELD = "secret"  # the field of the credential that holds the secret
+MAX_CALL_KEY_CHARS = 200
+_HEADER = re.compile(r"[A-Za-z0-9\-]{1,100}", re.ASCII)
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{MAX_CALL_KEY_CHARS}}}")
+_WORKLOAD_KEY = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
+
+Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]
+
+
+class NotSigned(NoetlError):
+    """The call has no valid signature of the hook's secret."""
+
+    code = "NOT_SIGNED"
+
+
+@dataclass(frozen=True, slots=True)
+class AddedHook:
+    hook: Hook
+    created: bool  # False: one of this name was replaced
+
+
+class HookService:
+    """`reveal` opens a credential; the service uses it only to verify signatures."""
+
+    def __init__(
+        self, hooks: Hooks, playbooks: Playbooks, requests: Requests, reveal: Reveal
+    ) -> None:
+        self._hooks = hooks
+        self._playbooks = playbooks
+        self._requests = requests
+        self._reveal = reveal
+
+    async def add(self, identity: Identity, call: HookDefinition) -> AddedHook:
+        """Store a hook; replaces the one of this name, if there is one."""
+        check_trigger_name(call.name, "hook")
+        for header in (call.signature_header, call.key_header):
+            if header is not None and not _HEADER.fullmatch(header):
+                raise InvalidInput(
+                    f"{header[:100]!r} is not the name of a header", hint="letters, digits and '-'"
+                )
+        if call.into is not None and not _WORKLOAD_KEY.fullmatch(call.into):
+            raise InvalidInput(
+                f"{call.into[:100]!r} is not a workload key", hint="letters, digits and '_'"
+            )
+        if call.secret is None and call.signature_header is not None:
+            raise InvalidInput(
+                "a signature needs a secret", hint="name a stored credential with a field `secret`"
+            )
+        if call.secret is not None:
+            await self._read_secret(identity, call.secret)
+        await self._playbooks.find_catalog_entry(call.path, call.version, identity.tenant)
+        replaced = await self._hooks.find_hook(identity.tenant, call.name)
+        hook = await self._hooks.put_hook(call)
+        return AddedHook(hook, created=replaced is None)
+
+    async def list_page(self, identity: Identity, after: str = "", limit: int = 100) -> list[Hook]:
+        """A page of hooks, sorted by name."""
+        return await self._hooks.list_hooks(identity.tenant, after, limit)
+
+    async def get(self, identity: Identity, name: str) -> Hook:
+        hook = await self._hooks.find_hook(identity.tenant, name)
+        if hook is None:
+            raise _make_missing_hook(name)
+        return hook
+
+    async def delete(self, identity: Identity, name: str) -> None:
+        if not await self._hooks.delete(identity.tenant, name):
+            raise _make_missing_hook(name)
+
+    async def call(
+        self,
+        identity: Identity,
+        name: str,
+        raw: bytes,
+        headers: Mapping[str, str],
+        decode: Callable[[bytes], Any],
+        key: str | None = None,
+    ) -> StartedExecution:
+        """Start the hook's playbook. `headers` must ignore case; the raw body is signed."""
+        hook = await self.get(identity, name)
+        if hook.secret is not None:
+            signature = headers.get(hook.signature_header or SIGNATURE_HEADER)
+            secret = await self._read_secret(identity, hook.secret)
+            _verify_signature(raw, signature, secret)
+        if hook.key_header is not None:
+            key = _read_call_key(hook, headers)
+        start_key = None if key is None else f"hook:{hook.hook_id}:{key}"
+        body = decode(raw) if raw.strip() else {}
+        start, workload = await self._requests.prepare(
+            hook.path,
+            version=hook.version,
+            payload=_make_hook_payload(hook, body),
+            start_key=start_key,
+            by=f"hook:{hook.name}",
+            tenant=hook.tenant,
+        )
+        execution_id = await self._requests.write_start(start, workload)
+        created = execution_id == start.execution_id
+        return StartedExecution(execution_id, created, FIRST_SEQ)
+
+    async def _read_secret(self, identity: Identity, credential: str) -> bytes:
+        fields = await self._reveal(identity, credential)
+        secret = fields.get(SECRET_FIELD)
+        if not isinstance(secret, str) or not secret:
+            raise InvalidInput(
+                f"the credential {credential!r} has no field `{SECRET_FIELD}`",
+                hint=f"noetl credential add {credential} --kind generic --file FILE, with a text as `{SECRET_FIELD}`",
+            )
+        return secret.encode()
+
+
+def _verify_signature(raw: bytes, signature: str | None, secret: bytes) -> None:
+    """Raise `NotSigned` if the signature is not valid. Takes the same time for any signature."""
+    expected = hmac.new(secret, raw, sha256).hexdigest()
+    digest = (signature or "").removeprefix("sha256=")
+    if not hmac.compare_digest(digest.encode(), expected.encode()):
+        raise NotSigned(
+            hint="HMAC-SHA256 of the body with the hook's secret, in hex, after `sha256=`"
+        )
+
+
+def _read_call_key(hook: Hook, headers: Mapping[str, str]) -> str:
+    """The key of the call, from the header that the hook names."""
+    header = hook.key_header or ""
+    key = headers.get(header, "")
+    if not _KEY.fullmatch(key):
+        raise InvalidInput(
+            f"{header} names no call",
+            hint=f"at most {MAX_CALL_KEY_CHARS} characters, none of them a space",
+        )
+    return key
+
+
+def _make_hook_payload(hook: Hook, body: Any) -> dict[str, Any]:
+    if hook.into is not None:
+        return {hook.into: body}
+    if not isinstance(body, dict):
+        raise InvalidInput(
+            "the body is not a JSON object", hint="the hook may put it under a workload key: `into`"
+        )
+    return body
+
+
+def _make_missing_hook(name: str) -> NotFound:
+    return NotFound(f"there is no hook {name!r}", hint="noetl hook list shows those there are")

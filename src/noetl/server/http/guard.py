@@ -1,0 +1,149 @@
+"""The outermost layer of HTTP: checks where a request comes from and its size, and measures it.
+
+The server has no login, so it trusts every client that reaches the loopback interface. But it must
+refuse requests that a browser makes for another site: a page with a name that was rebound to
+127.0.0.1 (its Host is not a loopback name), and a form or script of another site (its Origin is not
+a loopback name). There is no CORS: no other origin may read an answer.
+"""
+
+import ipaddress
+import logging
+import time
+from collections.abc import MutableMapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from noetl.metrics import Metrics
+from noetl.model.errors import InvalidInput
+from noetl.model.exchange import MAX_EXCHANGE_BYTES
+from noetl.server.http.problems import make_internal_problem, make_problem
+from noetl.time_slice import AdmissionGate
+
+log = logging.getLogger(__name__)
+
+MAX_HTTP_BODY_BYTES = 2 * 1024 * 1024  # a workload is at most 1 MB
+EXCHANGE_PATH = "/api/worker/exchange"
+COMMON_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a loopback name. It has no port; [::1] may have brackets."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str) -> None:
+    """Refuse to listen on other interfaces: there is no login, so a client may do everything."""
+    if not is_loopback(host):
+        raise InvalidInput(
+            f"will not listen on {host}: the server has no login yet, anyone who can connect could run code",
+            hint="listen on 127.0.0.1, and reach it from elsewhere through a tunnel (ssh -L 8082:127.0.0.1:8082 host)",
+        )
+
+
+@lru_cache(maxsize=256)
+def _is_local(authority: str) -> bool:
+    """Whether it is a loopback name, with or without a port."""
+    try:
+        return is_loopback(urlsplit(f"//{authority}").hostname or "")
+    except ValueError:
+        return False
+
+
+class Guard:
+    """ASGI middleware that refuses foreign and oversized requests, and measures the others."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._door = AdmissionGate()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        limit = MAX_EXCHANGE_BYTES if scope["path"] == EXCHANGE_PATH else MAX_HTTP_BODY_BYTES
+        refusal = _check_headers(Headers(scope=scope), limit) or _check_request_path(scope)
+        if refusal is not None:
+            return await refusal(scope, receive, send)
+        if scope["method"] not in ("GET", "HEAD") and scope["path"] != EXCHANGE_PATH:
+            await self._door.wait_for_turn()
+        answer = _AnswerSender(send)
+        began = time.perf_counter()
+        try:
+            await self._app(scope, _limit_body(receive, limit), answer)
+        except ClientDisconnect:
+            return
+        except Exception:  # the HTTP boundary: log the error, answer it and go on
+            log.exception("request failed", extra={"path": scope["path"]})
+            if answer.status == 0:
+                await make_internal_problem()(scope, receive, answer)
+        if scope["path"] != EXCHANGE_PATH and not scope["path"].endswith("/stream"):
+            route = getattr(scope.get("endpoint"), "__name__", "none")
+            milliseconds = (time.perf_counter() - began) * 1000
+            self._metrics.http_ms.labels(route, str(answer.status)).observe(milliseconds)
+
+
+class _AnswerSender:
+    """Passes the answer on with the common headers, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *COMMON_HEADERS]
+        await self._send(message)
+
+
+def _check_headers(headers: Headers, limit: int) -> Response | None:
+    """The answer to a request of the wrong host, origin or size; None if it may pass."""
+    if not _is_local(headers.get("host", "")):
+        return make_problem(
+            421,
+            "WRONG_HOST",
+            "this server answers to loopback names only",
+            "use http://127.0.0.1 or http://localhost",
+        )
+    origin = headers.get("origin")
+    if origin is not None and not _is_local(origin.partition("://")[2]):
+        return make_problem(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
+    length = headers.get("content-length", "0")
+    if not length.isascii() or not length.isdigit() or int(length) > limit:
+        return make_problem(413, "TOO_LARGE", f"the body may have {limit} bytes")
+    return None
+
+
+def _check_request_path(scope: Scope) -> Response | None:
+    """A refusal if the address contains NUL, which no name has and no database takes."""
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        return make_problem(400, "BAD_REQUEST", "the address has a NUL character in it")
+    return None
+
+
+def _limit_body(receive: Receive, limit: int) -> Receive:
+    """Count the bytes of the body as they come, since it may have no Content-Length."""
+    received = 0
+
+    async def receive_limited() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > limit:
+            raise HTTPException(413, f"the body may have {limit} bytes")
+        return message
+
+    return receive_limited

@@ -1,0 +1,79 @@
+"""Routes for step logs: JSON lines, a page at a time, or live."""
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Header, Query, Request, Response
+
+from noetl.log.port import LogPart
+from noetl.model.ids import ExecutionId
+from noetl.server.http.bodies import Id, make_router
+from noetl.server.http.depends import Has, Who
+from noetl.server.logs.service import decode_lines
+from noetl.server.streams.routes import EventStream, encode_message, encode_pages, get_readers
+
+routes = make_router("logs")
+LINES_TYPE = "application/x-ndjson"
+LINE_EXAMPLE = (
+    '{"part": 1, "step": "greet", "command_id": "5f…", "attempt": 1, "seq": 1, "at": "2026-01-02T03:04:05.678901Z", '
+    '"task": "task_0", "item": null, "stream": "stdout", "line": "hello"}'
+)
+PAGE_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "One line printed per line. `part` of the last one is the `after` of the next page; an empty page: "
+        "that was all so far. Within an attempt `seq` grows; the stream `noetl` says what was left out.",
+        "content": {LINES_TYPE: {"example": LINE_EXAMPLE}},
+    }
+}
+LIVE_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "server-sent events: `lines`, a list of lines each; `end` after the last",
+        "content": {
+            "text/event-stream": {"example": f"id: 1\nevent: lines\ndata: [{LINE_EXAMPLE}]\n\n"}
+        },
+    }
+}
+
+OfStep = Annotated[str | None, Query(max_length=200, description="of this step only")]
+After = Annotated[int, Query(ge=0, le=1 << 62, description="the part after which to go on")]
+
+
+@routes.get(
+    "/api/executions/{execution_id}/logs", response_class=Response, responses=PAGE_RESPONSES
+)
+async def get_logs(
+    execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0
+) -> Response:
+    """The lines that its steps printed, in the order they came."""
+    page = await has.logs.list_page(who, ExecutionId(execution_id), step, after)
+    body = bytearray()
+    for part in page:
+        for line in decode_lines(part):
+            body += msgspec.json.encode(line) + b"\n"
+    return Response(bytes(body), media_type=LINES_TYPE)
+
+
+@routes.get(
+    "/api/executions/{execution_id}/logs/stream", response_class=Response, responses=LIVE_RESPONSES
+)
+async def stream_logs(
+    request: Request,
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    step: OfStep = None,
+    after: After = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
+) -> Response:
+    """Lines after `after` (or Last-Event-ID), live. 204: there will be no more."""
+    start = after if last_event_id is None else last_event_id
+    if await has.logs.is_complete(who, ExecutionId(execution_id), step, start):
+        return Response(status_code=204)
+    readers = get_readers(request)
+    pages = has.logs.follow(who, ExecutionId(execution_id), step, start)
+
+    return EventStream(encode_pages(pages, _encode_part, execution_id), readers)
+
+
+def _encode_part(part: LogPart) -> bytes:
+    return encode_message(list(decode_lines(part)), "lines", part.number)

@@ -1,0 +1,185 @@
+"""Results of steps: their metadata from the log, a preview, and their bytes.
+
+The `Results` port that opens data is given to the server from outside.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from noetl.log.port import EventLog, StepKey
+from noetl.model.envelope import Envelope, Meta
+from noetl.model.errors import SAMPLE_KEY, Expired, NotFound, Unavailable
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId
+from noetl.model.previews import Download, Preview
+from noetl.model.reference import Lifetime, Reference, parse_uri
+from noetl.server.executions.access import Access
+from noetl.server.executions.service import ExecutionService
+from noetl.server.results.expiry import check_not_expired
+from noetl.server.results.opener import Results
+from noetl.server.results.origins import list_payloads, read_metas
+
+
+class NoStore(Unavailable):
+    """This server cannot open data."""
+
+    code = "NO_STORE"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownResult:
+    """A result as people see it.
+
+    `preview` shows the result, or the sample rows of a failed step; None if there are none.
+    """
+
+    envelope: Envelope
+    meta: Meta | None
+    preview: Preview | None
+    lifetime: Lifetime | None = None
+    pinned: bool = False
+
+
+class ResultService:
+    """Shows, pins and downloads results of steps for a caller."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        executions: ExecutionService,
+        access: Access,
+        results: Results | None = None,
+    ) -> None:
+        self._log = log
+        self._executions = executions
+        self._access = access
+        self._results = results
+
+    async def preview_result(
+        self, identity: Identity, execution_id: ExecutionId, step: str, rows: int
+    ) -> ShownResult:
+        """The step's result with a preview of so many rows."""
+        envelope = await self._executions.get_result(identity, execution_id, step)
+        reference = envelope.reference
+        if reference is None:
+            sample = await self._preview_sample(identity, envelope, rows)
+            return ShownResult(envelope, envelope.meta, sample)
+        results = await self._open_results(identity, reference)
+        lifetime = await self._check_expiry(reference)
+        recorded = await read_metas(self._log, [reference])
+        meta = recorded.get(reference.ref_id, envelope.meta)
+        preview = await results.preview(reference, rows)
+        is_pinned = await self._is_pinned(reference)
+        return ShownResult(envelope, meta, preview, lifetime, is_pinned)
+
+    async def _preview_sample(
+        self, identity: Identity, envelope: Envelope, rows: int
+    ) -> Preview | None:
+        """A preview of the rows that a failed step kept to show what is wrong, if it kept any."""
+        if envelope.error is None:
+            return None
+        sample = envelope.error.detail.get(SAMPLE_KEY)
+        if not sample:
+            return None
+        reference = msgspec.convert(sample, Reference)
+        results = await self._open_results(identity, reference)
+        await self._check_expiry(reference)
+        return await results.preview(reference, rows)
+
+    async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
+        """Keep the result in spite of its lifetime. Raises `Expired` if it is too late."""
+        reference, places = await self._find_payload_steps(identity, execution_id, step)
+        await self._log.pin_results(places)
+        try:
+            await self._check_expiry(reference)
+        except Expired:
+            await self._log.unpin_results(places)
+            raise
+
+    async def unpin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
+        _, places = await self._find_payload_steps(identity, execution_id, step)
+        await self._log.unpin_results(places)
+
+    async def _find_payload_steps(
+        self, identity: Identity, execution_id: ExecutionId, step: str
+    ) -> tuple[Reference, list[StepKey]]:
+        """The result's reference, and the steps that stored its payloads.
+
+        The payloads of a child's or an inherited result belong to steps of another execution.
+        """
+        envelope = await self._executions.get_result(identity, execution_id, step)
+        _check_not_failed(envelope, execution_id, step)
+        reference = envelope.reference
+        if reference is None:
+            raise NotFound(
+                f"step {step} has stored nothing", hint="noetl result show says what it left"
+            )
+        parts = await list_payloads(self._log, reference)
+        addresses = [parse_uri(part.uri) for part in parts]
+        places = list(dict.fromkeys((where.execution_id, where.step) for where in addresses))
+        for owner in {owner for owner, _ in places}:
+            await self._access.check_tenant(identity, owner)
+        return reference, places
+
+    async def _check_expiry(self, reference: Reference) -> Lifetime | None:
+        """The result's lifetime. Raises `Expired` if it is over, deleted or not."""
+        parts = await list_payloads(self._log, reference)
+        return await check_not_expired(self._log, {part.ref_id: part.uri for part in parts})
+
+    async def _is_pinned(self, reference: Reference) -> bool:
+        where = parse_uri(reference.uri)
+        pinned = await self._log.pinned_results([where.execution_id])
+        return (where.execution_id, where.step) in pinned
+
+    async def download(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        step: str,
+        format: str | None = None,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> Download:
+        """The bytes of the result. Raises `NotFound` if the step failed and left nothing."""
+        envelope = await self._executions.get_result(identity, execution_id, step)
+        _check_not_failed(envelope, execution_id, step)
+        reference = envelope.reference
+        results = await self._open_results(identity, reference)
+        if reference is not None:
+            await self._check_expiry(reference)
+        return await results.download(reference, format, start, stop)
+
+    async def open_stored_value(self, identity: Identity, reference: Reference) -> Download:
+        """A stored value as JSON.
+
+        Older references have no id, only an address: whether they have expired cannot be checked.
+        """
+        results = await self._open_results(identity, reference)
+        if reference.ref_id:
+            await self._check_expiry(reference)
+        return await results.download(reference, "json")
+
+    async def _open_results(self, identity: Identity, reference: Reference | None) -> Results:
+        """The port to stored results, after a check of the caller's access to this reference.
+
+        A step's result may belong to another execution: a child, or the one it was inherited from.
+        """
+        if reference is not None:
+            await self._access.check_tenant(identity, parse_uri(reference.uri).execution_id)
+        if self._results is None:
+            raise NoStore(
+                "this server has no access to the result store",
+                hint="noetl result shows it on a machine that has: same NOETL_HOME, or the same NOETL_STORAGE_CLOUD_TIER",
+            )
+        return self._results
+
+
+def _check_not_failed(envelope: Envelope, execution_id: ExecutionId, step: str) -> None:
+    """Raise `NotFound` if the step failed and left no result."""
+    error = envelope.error
+    if error is not None and envelope.reference is None:
+        raise NotFound(
+            f"step {step} failed and left no result: {error.code}: {error.message}",
+            hint=f"noetl exec explain {execution_id} {step} says more; noetl exec retry {execution_id} runs it again",
+        )

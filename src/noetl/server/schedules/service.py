@@ -1,0 +1,150 @@
+"""Schedules as people add and read them.
+
+A schedule is validated before it is stored: its rule has slots, and its playbook takes its payload.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from noetl.model.clock import Clock
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId, Micros
+from noetl.playbook import durations
+from noetl.server.dispatch.playbooks import Playbooks
+from noetl.triggers import calendar
+from noetl.triggers.port import (
+    CatchUp,
+    Cron,
+    Every,
+    Overlap,
+    Rule,
+    Schedule,
+    ScheduleDefinition,
+    Schedules,
+)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedSchedule:
+    schedule: Schedule
+    created: bool  # False: one of this name was replaced
+
+
+class ScheduleService:
+    def __init__(self, schedules: Schedules, playbooks: Playbooks, clock: Clock) -> None:
+        self._schedules = schedules
+        self._playbooks = playbooks
+        self._clock = clock
+
+    async def add(
+        self,
+        identity: Identity,
+        name: str,
+        path: str,
+        *,
+        version: int | None = None,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: str | None = None,
+        payload: dict[str, Any] | None = None,
+        catch_up: CatchUp = "last",
+        overlap: Overlap = "allow",
+    ) -> AddedSchedule:
+        """Store a schedule; replaces the one of this name, if there is one."""
+        check_trigger_name(name, "schedule")
+        now = self._clock.now()
+        rule = make_rule(cron, timezone, every, now)
+        entry = await self._playbooks.find_catalog_entry(path, version, identity.tenant)
+        await self._playbooks.make_workload(
+            entry, ExecutionId("0"), payload
+        )  # raises if it cannot start
+        wanted = ScheduleDefinition(
+            tenant=identity.tenant,
+            name=name,
+            path=entry.path,
+            version=version,
+            rule=rule,
+            payload=payload or {},
+            catch_up=catch_up,
+            overlap=overlap,
+        )
+        replaced = await self._schedules.find_schedule(identity.tenant, name)
+        first_slot = calendar.find_next_slot(rule, now)
+        if first_slot is None:
+            raise InvalidInput(f"{cron!r} does not come any more")
+        schedule = await self._schedules.put_schedule(wanted, first_slot)
+        return AddedSchedule(schedule, created=replaced is None)
+
+    async def list_page(
+        self, identity: Identity, after: str = "", limit: int = 100
+    ) -> list[Schedule]:
+        """A page of schedules, sorted by name."""
+        return await self._schedules.list_schedules(identity.tenant, after, limit)
+
+    async def get(self, identity: Identity, name: str) -> Schedule:
+        return _require_schedule(await self._schedules.find_schedule(identity.tenant, name), name)
+
+    async def pause(self, identity: Identity, name: str) -> Schedule:
+        return _require_schedule(await self._schedules.pause(identity.tenant, name), name)
+
+    async def resume(self, identity: Identity, name: str) -> Schedule:
+        """Resume from now on; slots that came during the pause are dropped."""
+        schedule = await self.get(identity, name)
+        next_at = schedule.next_at
+        if schedule.paused:
+            next_at = calendar.find_next_slot(schedule.rule, self._clock.now())
+        return _require_schedule(await self._schedules.resume(identity.tenant, name, next_at), name)
+
+    async def delete(self, identity: Identity, name: str) -> None:
+        if not await self._schedules.delete(identity.tenant, name):
+            raise _make_missing_schedule(name)
+
+    async def list_upcoming(self, identity: Identity, name: str, count: int) -> list[str]:
+        """The next slots of the schedule, in its own time zone."""
+        schedule = await self.get(identity, name)
+        slots = calendar.list_upcoming_slots(schedule.rule, self._clock.now(), count)
+        return [calendar.format_local_time(schedule.rule, slot) for slot in slots]
+
+
+def make_rule(cron: str | None, timezone: str | None, every: str | None, now: Micros) -> Rule:
+    """The rule of a schedule, from either `cron` or `every`. Raises `InvalidInput`."""
+    if (cron is None) == (every is None):
+        raise InvalidInput(
+            "a schedule is either cron or an interval",
+            hint="cron '0 2 * * *' is daily at two; every 15m is an interval",
+        )
+    try:
+        if every is not None:
+            if timezone is not None:
+                raise ValueError("an interval has no time zone: it is the same everywhere")
+            rule: Rule = Every(durations.parse_micros(every), now)
+        else:
+            rule = Cron(cron or "", timezone or "UTC")
+        calendar.check_rule(rule)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
+    return rule
+
+
+def check_trigger_name(name: str, kind: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name[:100]!r} cannot be the name of a {kind}",
+            hint="letters, digits, '_', '-', '.', at most 100; a letter, digit or '_' first",
+        )
+
+
+def _require_schedule(found: Schedule | None, name: str) -> Schedule:
+    if found is None:
+        raise _make_missing_schedule(name)
+    return found
+
+
+def _make_missing_schedule(name: str) -> NotFound:
+    return NotFound(
+        f"there is no schedule {name!r}", hint="noetl schedule list shows those there are"
+    )

@@ -1,0 +1,40 @@
+"""All services together, as the routes get them."""
+
+from dataclasses import dataclass
+
+from noetl.server.catalog.service import CatalogService
+from noetl.server.credentials.service import CredentialService
+from noetl.server.executions.service import ExecutionService
+from noetl.server.health.service import HealthService
+from noetl.server.hooks.service import HookService
+from noetl.server.logs.service import LogService
+from noetl.server.queue.service import QueueService
+from noetl.server.results.lineage import LineageService
+from noetl.server.results.service import ResultService
+from noetl.server.results.usage import UsageService
+from noetl.server.schedules.service import ScheduleService
+from noetl.server.signals.service import SignalService
+from noetl.server.state.service import PlaybookStateService
+from noetl.server.streams.service import StreamService
+from noetl.server.templates.service import RenderService
+from noetl.server.variables.service import VariableService
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    catalog: CatalogService
+    credentials: CredentialService
+    executions: ExecutionService
+    signals: SignalService
+    schedules: ScheduleService
+    hooks: HookService
+    playbook_state: PlaybookStateService
+    queue: QueueService
+    rendering: RenderService
+    streams: StreamService
+    logs: LogService
+    results: ResultService
+    variables: VariableService
+    lineage: LineageService
+    usage: UsageService
+    health: HealthService

@@ -1,0 +1,124 @@
+"""Routes for events from outside: the server accepts them at once, and shows their status later."""
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import Query
+from pydantic import Field
+
+from noetl.model.ids import ExecutionId
+from noetl.server.executions.requests import RequestOutcome, RequestStatus
+from noetl.server.executions.routes import EXAMPLE_ID
+from noetl.server.http.bodies import Key, RequestBody, View, make_router
+from noetl.server.http.depends import Has, Who
+from noetl.server.signals.service import MAX_BATCH_SIGNALS, OutsideSignal
+
+routes = make_router("events")
+
+OfExecution = Annotated[str, Query(pattern=r"^[1-9][0-9]{0,18}$", description="execution id")]
+OfRequest = Annotated[
+    str, Query(max_length=200, description="what it was answered with, or its Idempotency-Key")
+]
+
+
+class OutsideEvent(RequestBody):
+    name: str = Field(min_length=1, max_length=200, examples=["approved"])
+    payload: Any = Field(default=None, examples=[{"by": "ada"}], description="at most 8 KB")
+
+
+class EventBody(OutsideEvent):
+    execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[EXAMPLE_ID])
+
+
+class BatchBody(RequestBody):
+    execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[EXAMPLE_ID])
+    events: list[OutsideEvent] = Field(min_length=1, max_length=MAX_BATCH_SIGNALS)
+
+
+class TakenView(View):
+    execution_id: str
+    request: str = Field(description="its key: send it as Idempotency-Key to repeat")
+    status: RequestStatus
+    status_url: str
+
+
+class EventStatusView(View):
+    execution_id: str
+    request: str
+    status: RequestStatus = Field(
+        description="accepted: not recorded yet; refused: unknown, or the execution did not take it"
+    )
+    seq: int | None
+
+
+class BatchStatusView(View):
+    execution_id: str
+    request: str
+    status: RequestStatus
+    count: int
+    recorded: int
+    accepted: int
+    refused: int
+
+
+@routes.post("/api/events", status_code=202)
+async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> TakenView:
+    """Send an event from outside to an execution. It becomes a signal of its name."""
+    event = OutsideSignal(body.name, body.payload)
+    outcome = await has.signals.send(who, ExecutionId(body.execution_id), event, key)
+    return _make_taken_view(outcome, f"/api/events/status?execution_id={outcome.execution_id}")
+
+
+@routes.post("/api/events/batch", status_code=202)
+async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> TakenView:
+    """Send several events, in order, to one execution. All are checked before the first is
+    accepted. The log gets one `signal.received` for each event and none for the batch; `status_url`
+    tells the status of the batch."""
+    events = [OutsideSignal(event.name, event.payload) for event in body.events]
+    outcome = await has.signals.send_batch(who, ExecutionId(body.execution_id), events, key)
+    url = f"/api/events/batch/status?execution_id={outcome.execution_id}&count={len(events)}"
+    return _make_taken_view(outcome, url)
+
+
+@routes.get("/api/events/status")
+async def get_event_status(
+    execution_id: OfExecution, request: OfRequest, has: Has, who: Who
+) -> EventStatusView:
+    """The status of an event from outside."""
+    outcome = await has.signals.read_signal_status(who, ExecutionId(execution_id), request)
+    return EventStatusView(
+        execution_id=outcome.execution_id,
+        request=outcome.request,
+        status=outcome.status,
+        seq=outcome.seq,
+    )
+
+
+@routes.get("/api/events/batch/status")
+async def get_batch_status(
+    execution_id: OfExecution,
+    request: OfRequest,
+    count: Annotated[int, Query(ge=1, le=MAX_BATCH_SIGNALS, description="events in the batch")],
+    has: Has,
+    who: Who,
+) -> BatchStatusView:
+    """The status of a batch, and how many of its events are recorded, accepted and refused."""
+    batch = await has.signals.read_batch_status(who, ExecutionId(execution_id), request, count)
+    return BatchStatusView(
+        execution_id=batch.execution_id,
+        request=batch.request,
+        status=batch.status,
+        count=batch.count,
+        recorded=batch.recorded,
+        accepted=batch.accepted,
+        refused=batch.refused,
+    )
+
+
+def _make_taken_view(outcome: RequestOutcome, url: str) -> TakenView:
+    return TakenView(
+        execution_id=outcome.execution_id,
+        request=outcome.request,
+        status=outcome.status,
+        status_url=f"{url}&request={quote(outcome.request, safe='')}",
+    )

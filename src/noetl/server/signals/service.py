@@ -1,0 +1,123 @@
+"""Events from outside. Each becomes a signal of its name, kept in order until a `wait` takes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noetl.log.port import EventLog
+from noetl.model.identity import Identity
+from noetl.model.ids import ExecutionId
+from noetl.server.dispatch.requests import Requests, check_signal
+from noetl.server.executions.access import Access
+from noetl.server.executions.requests import (
+    RequestOutcome,
+    RequestStatus,
+    make_request_key,
+    read_request_status,
+)
+
+MAX_BATCH_SIGNALS = 100  # events in one batch, at most
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideSignal:
+    """An event from outside."""
+
+    name: str
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalBatchStatus:
+    """How many events of a batch are recorded, accepted and refused."""
+
+    execution_id: ExecutionId
+    request: str
+    count: int
+    recorded: int
+    accepted: int
+    refused: int
+
+    @property
+    def status(self) -> RequestStatus:
+        if self.accepted:
+            return "accepted"
+        if self.recorded == self.count:
+            return "recorded"
+        return "refused"
+
+
+class SignalService:
+    """Sends signals, and tells their status."""
+
+    def __init__(self, log: EventLog, requests: Requests, access: Access) -> None:
+        self._log = log
+        self._requests = requests
+        self._access = access
+
+    async def send(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        event: OutsideSignal,
+        key: str | None = None,
+    ) -> RequestOutcome:
+        await self._access.check_tenant(identity, execution_id)
+        request = make_request_key(key)
+        await self._requests.signal(
+            execution_id, event.name, request, event.payload, by=identity.name
+        )
+        return RequestOutcome(execution_id, request, "accepted")
+
+    async def send_batch(
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        events: Sequence[OutsideSignal],
+        key: str | None = None,
+    ) -> RequestOutcome:
+        """Send these events in order. A repeat with the same key sends only the missing ones."""
+        await self._access.check_tenant(identity, execution_id)
+        for number, event in enumerate(events):
+            check_signal(event.name, event.payload, f"event {number}")
+        request = make_request_key(key)
+        for number, event in enumerate(events):
+            await self._requests.signal(
+                execution_id,
+                event.name,
+                _make_part_key(request, number),
+                event.payload,
+                by=identity.name,
+            )
+        return RequestOutcome(execution_id, request, "accepted")
+
+    async def read_signal_status(
+        self, identity: Identity, execution_id: ExecutionId, request: str
+    ) -> RequestOutcome:
+        await self._access.check_tenant(identity, execution_id)
+        status, seq = await read_request_status(
+            self._log, execution_id, f"signal:{request}", f"signal:{request}"
+        )
+        return RequestOutcome(execution_id, request, status, seq)
+
+    async def read_batch_status(
+        self, identity: Identity, execution_id: ExecutionId, request: str, count: int
+    ) -> SignalBatchStatus:
+        await self._access.check_tenant(identity, execution_id)
+        keys = [f"signal:{_make_part_key(request, number)}" for number in range(count)]
+        fates: list[RequestStatus] = []
+        for key in keys:
+            status, _ = await read_request_status(self._log, execution_id, key, key)
+            fates.append(status)
+        return SignalBatchStatus(
+            execution_id,
+            request,
+            count,
+            recorded=fates.count("recorded"),
+            accepted=fates.count("accepted"),
+            refused=fates.count("refused"),
+        )
+
+
+def _make_part_key(request: str, number: int) -> str:
+    return f"{request}/{number}"

@@ -1,0 +1,102 @@
+"""State between executions, as people read and change it.
+
+Executions do not use this service: the dispatcher writes their state with their events.
+"""
+
+from typing import Any
+
+from noetl.log.port import EventLog, StateRow
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.model.identity import Identity
+from noetl.model.playbook_state import MAX_STATE_VERSIONS, StateValue, find_name_problem
+from noetl.server.catalog.service import MAX_PATH_CHARS, CatalogService
+
+MAX_VERSION = (1 << 63) - 1
+
+
+class PlaybookStateService:
+    def __init__(self, log: EventLog, catalog: CatalogService) -> None:
+        self._log = log
+        self._catalog = catalog
+
+    async def list_page(
+        self, identity: Identity, after: tuple[str, str] = ("", ""), limit: int = 100
+    ) -> list[StateRow]:
+        """A page of the values of all playbooks, sorted by path and name."""
+        return await self._log.list_state(identity.tenant, after, limit)
+
+    async def list_state_values(self, identity: Identity, path: str) -> list[StateRow]:
+        """The values of one playbook, sorted by name."""
+        rows = await self._log.read_state(identity.tenant, _check_catalog_path(path))
+        return [row for row in rows if not row.unset]
+
+    async def get(self, identity: Identity, path: str, name: str) -> StateRow:
+        names = [_check_value_name(name)]
+        rows = await self._log.read_state(identity.tenant, _check_catalog_path(path), names)
+        if not rows or rows[0].unset:
+            raise NotFound(
+                f"{path} has no state value {name!r}",
+                hint=f"noetl state list {path} shows those it has",
+            )
+        return rows[0]
+
+    async def put(
+        self,
+        identity: Identity,
+        path: str,
+        name: str,
+        value: Any,
+        expected_version: int | None = None,
+    ) -> StateRow:
+        """Write a value. Raises `NotFound` if the catalog has no playbook of this path."""
+        await self._catalog.get(identity, _check_catalog_path(path))
+        written = StateValue(0, value)
+        await self._log.put_state(
+            identity.tenant, path, name, written, expected_version, identity.name
+        )
+        return await self.get(identity, path, name)
+
+    async def unset(
+        self, identity: Identity, path: str, name: str, expected_version: int | None = None
+    ) -> int:
+        """Take the value away; returns the version of this change."""
+        await self.get(identity, path, name)
+        unset = StateValue(0, unset=True)
+        return await self._log.put_state(
+            identity.tenant, path, name, unset, expected_version, identity.name
+        )
+
+    async def read_history(
+        self,
+        identity: Identity,
+        path: str,
+        name: str,
+        before: int | None = None,
+        limit: int = MAX_STATE_VERSIONS,
+    ) -> list[StateRow]:
+        """The versions of a value, newest first."""
+        older_than = MAX_VERSION if before is None else before
+        rows = await self._log.state_history(
+            identity.tenant, _check_catalog_path(path), _check_value_name(name), older_than, limit
+        )
+        if not rows and before is None:
+            raise NotFound(
+                f"{path} never had a state value {name!r}", hint=f"noetl state list {path}"
+            )
+        return rows
+
+
+def _check_catalog_path(path: str) -> str:
+    if not path or len(path) > MAX_PATH_CHARS or "\x00" in path:
+        raise InvalidInput(
+            f"{path[:80]!r} cannot be a catalog path",
+            hint="noetl catalog list shows those there are",
+        )
+    return path
+
+
+def _check_value_name(name: str) -> str:
+    problem = find_name_problem(name)
+    if problem is not None:
+        raise InvalidInput(problem)
+    return name

@@ -1,0 +1,230 @@
+"""Live updates: readers watch topics, and the observed log wakes them after each commit.
+
+A wake-up is a hint: the reader then reads the store. Readers also read it at an interval, so a
+missed wake-up only delays.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from noetl.bus.port import Bus
+from noetl.leases.port import Leases
+from noetl.log.port import (
+    AppendBatch,
+    Appended,
+    EventLog,
+    ExecutionPart,
+    Outcome,
+    Projection,
+    ShardRows,
+)
+from noetl.model import codec
+from noetl.model.envelope import Envelope
+from noetl.model.ids import ExecutionId, shard_of
+from noetl.model.messages import StoredRef
+from noetl.model.reference import parse_uri
+from noetl.server.executions.rows import RowCache
+
+if TYPE_CHECKING:  # commands that only wait for updates do not load the metrics
+    from noetl.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+ROWS_TOPIC = "rows"  # the topic for a change of any row
+ANNOUNCE_INTERVAL_S = 0.1  # seconds between hints to other servers
+SERVER_COUNT_INTERVAL_S = 2.0  # seconds between checks whether there are other servers
+
+
+def make_events_topic(execution_id: ExecutionId) -> str:
+    return f"events:{execution_id}"
+
+
+def make_row_topic(execution_id: ExecutionId) -> str:
+    return f"row:{execution_id}"
+
+
+def make_logs_topic(execution_id: ExecutionId) -> str:
+    return f"logs:{execution_id}"
+
+
+def make_hint_subject(shard: int) -> str:
+    """The bus subject of hints to other servers: the shard has new events, rows or log lines."""
+    return f"noetl.events.{shard}"
+
+
+class Watch:
+    """A subscription to topics; wake-ups set it."""
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+
+    async def wait_for_change(self, seconds: float) -> bool:
+        """Wait for a wake-up; False if none comes in time. One since the last call counts."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.woken.wait()
+        except TimeoutError:
+            return False
+        self.woken.clear()
+        return True
+
+
+class LiveUpdates:
+    """The watches of this server, by topic."""
+
+    def __init__(self) -> None:
+        self._watches: dict[str, dict[Watch, None]] = {}
+        self.closing = False
+
+    @contextmanager
+    def watch(self, *topics: str) -> Iterator[Watch]:
+        """Watch these topics within the context."""
+        watch = Watch()
+        if self.closing:
+            watch.woken.set()
+        for topic in topics:
+            self._watches.setdefault(topic, {})[watch] = None
+        try:
+            yield watch
+        finally:
+            for topic in topics:
+                watches = self._watches[topic]
+                del watches[watch]
+                if not watches:
+                    del self._watches[topic]
+
+    def wake(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            for watch in self._watches.get(topic, ()):
+                watch.woken.set()
+
+    def wake_shard(self, shard: int, count: int) -> None:
+        """Wake the watchers of this shard, which has changed at another server."""
+        for topic in list(self._watches):
+            _, _, execution_id = topic.partition(":")
+            if not execution_id or shard_of(execution_id, count) == shard:
+                self.wake((topic,))
+
+    def close(self) -> None:
+        """Wake all watchers, so that they end."""
+        self.closing = True
+        self.wake(list(self._watches))
+
+
+class ObservedLog:
+    """The log of this server. After each commit it wakes watchers and measures how long it took."""
+
+    def __init__(self, log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int) -> None:
+        self._log = log
+        self._shards = shards
+        self._live = live
+        self.row_cache: RowCache | None = None  # a cache of rows, set after the server is wired
+        self._metrics = metrics
+        self.changed_shards: set[int] = (
+            set()
+        )  # shards that changed since the last hints to other servers
+
+    def __getattr__(self, name: str) -> Any:  # everything else is the log's own
+        return getattr(self._log, name)
+
+    async def append(self, batch: AppendBatch) -> list[Outcome]:
+        began = time.perf_counter()
+        outcomes = await self._log.append(batch)
+        self._metrics.dispatch_ms.observe((time.perf_counter() - began) * 1000)
+        event_count = sum(len(part.events) for part in batch.parts)
+        self._metrics.batch_events.observe(event_count)
+        for part, outcome in zip(batch.parts, outcomes, strict=True):
+            if isinstance(outcome, Appended) and part.events:
+                self._live.wake((make_events_topic(part.execution_id),))
+                self.changed_shards.add(part.shard)
+                self._measure_results(part)
+        return outcomes
+
+    def _measure_results(self, part: ExecutionPart) -> None:
+        """Measure the envelopes that have a context; the others only repeat one of them."""
+        for event in part.events:
+            result: Envelope | None = getattr(event, "result", None)
+            if result is not None and result.context:
+                self._metrics.event_result_bytes.observe(len(codec.encode(result)))
+
+    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
+        await self._log.put_logs(parts)
+        executions = {parse_uri(part.reference.uri).execution_id for part in parts}
+        self._live.wake(map(make_logs_topic, executions))
+        self.changed_shards.update(
+            shard_of(execution_id, self._shards) for execution_id in executions
+        )
+
+    async def project(self, batch: list[ShardRows]) -> list[bool]:
+        applied = await self._log.project(batch)
+        rows: list[Projection] = []
+        for shard_rows, is_applied in zip(batch, applied, strict=True):
+            if is_applied and shard_rows.rows:
+                rows += shard_rows.rows
+                self.changed_shards.add(shard_rows.shard)
+        if rows:
+            if self.row_cache is not None:
+                self.row_cache.cache_written(rows)
+            topics = [make_row_topic(row.execution_id) for row in rows]
+            self._live.wake([*topics, ROWS_TOPIC])
+        return applied
+
+    async def projection(self, execution_id: ExecutionId) -> Projection | None:
+        if self.row_cache is None:
+            return await self._log.projection(execution_id)
+        cached = self.row_cache.get(execution_id)
+        if cached is not None:
+            return cached
+        row = await self._log.projection(execution_id)
+        if row is not None:
+            self.row_cache.cache_final(row)
+        return row
+
+
+def observe_log(
+    log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int
+) -> tuple[EventLog, ObservedLog]:
+    """Wrap the log. Returns one object twice: as the port and as itself.
+
+    It fulfils the port by delegation, which the type checker cannot see.
+    """
+    observed = ObservedLog(log, live, metrics, shards)
+    return cast(EventLog, observed), observed
+
+
+async def announce_changes(bus: Bus, leases: Leases, observed: ObservedLog) -> None:
+    """Send hints about changed shards while there are other servers. Runs until it is cancelled."""
+    while True:
+        try:
+            if await leases.count_servers() > 1:
+                await _announce_for(bus, observed, SERVER_COUNT_INTERVAL_S)
+            else:
+                await asyncio.sleep(SERVER_COUNT_INTERVAL_S)
+        except Exception:  # this loop must survive; without hints, other servers poll
+            log.exception("other servers are not told")
+            await asyncio.sleep(SERVER_COUNT_INTERVAL_S)
+
+
+async def _announce_for(bus: Bus, observed: ObservedLog, seconds: float) -> None:
+    """Send one hint per changed shard and interval, for so many seconds."""
+    for _ in range(round(seconds / ANNOUNCE_INTERVAL_S)):
+        await asyncio.sleep(ANNOUNCE_INTERVAL_S)
+        shards, observed.changed_shards = observed.changed_shards, set()
+        for shard in sorted(shards):
+            await bus.publish(make_hint_subject(shard))
+
+
+async def hear_changes(bus: Bus, live: LiveUpdates, count: int) -> None:
+    """Wake watchers at hints from other servers. Runs until it is cancelled."""
+    shards = {make_hint_subject(shard): shard for shard in range(count)}
+    while True:
+        try:
+            async for named in bus.subscribe(*shards):
+                live.wake_shard(shards[named], count)
+        except Exception:  # this loop must survive
+            log.exception("the bus is not there")
+        await asyncio.sleep(SERVER_COUNT_INTERVAL_S)

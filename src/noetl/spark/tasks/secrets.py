@@ -1,0 +1,103 @@
+"""`keychain.*` and `auth` in Spark's tasks.
+
+A task is sent no secret. It has a ticket, and asks the worker of its command when a template or a
+tool first needs a secret. The secret stays in the memory of the task; it is redacted from rows and
+printed output.
+"""
+
+import asyncio
+import io
+from typing import Any, TextIO
+
+from noetl.model.errors import Failure
+from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.secrets.keychain import Keychain
+from noetl.pipeline.secrets.redaction import Redactor
+from noetl.playbook.model import KeychainEntry
+from noetl.spark.messages import TicketQuestion
+from noetl.spark.step.tickets import TicketAnswerer, TicketRefused, ask_ticket
+from noetl.tools.port import Call
+
+SECRET_CACHE_S = 10.0  # seconds that a secret is cached, because every item asks for it
+
+
+class TicketKeychain(Keychain):
+    """A keychain that asks the worker for entries and credentials. It makes only static entries
+    itself, because their values are in the playbook."""
+
+    def __init__(self, ticket: str, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._ticket = ticket
+        self._cached_answers: dict[str, tuple[float, Any]] = {}
+        self._ask_lock = asyncio.Lock()
+
+    async def _resolve_by_kind(self, entry: KeychainEntry) -> dict[str, Any]:
+        if entry.kind == "static":
+            return await super()._resolve_by_kind(entry)
+        found: dict[str, Any] = await self._ask_cached(entry.name, entry=entry.name)
+        return found
+
+    async def _read_credential(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._ask_cached(name, secret=name)
+        return found
+
+    async def resolve_secret(self, name: str, provider: str | None) -> Any:
+        return await self._ask_cached(name, secret=name, provider=provider)
+
+    async def _ask_cached(self, name: str, **question: Any) -> Any:
+        key, now = repr(question), asyncio.get_running_loop().time
+        async with self._ask_lock:  # one of several concurrent items asks
+            expires_at, answer = self._cached_answers.get(key, (0.0, None))
+            if now() >= expires_at:
+                answer = await asyncio.to_thread(_ask_worker, self._ticket, question)
+                self._cached_answers[key] = now() + SECRET_CACHE_S, answer
+        self.redactor.register_credential(name, answer)
+        return answer
+
+
+def _ask_worker(ticket: str, question: TicketQuestion) -> Any:
+    try:
+        return ask_ticket(ticket, **question)
+    except TicketRefused as refused:
+        raise TaskFailed(refused.failure) from refused
+    except OSError as error:
+        message = f"the worker of this loop does not answer: {error}"
+        raise TaskFailed(
+            Failure(code="CREDENTIAL_UNAVAILABLE", kind="auth", message=message, retryable=True)
+        ) from error
+
+
+class RedactedStdout(io.TextIOBase):
+    """The output stream of a task: text goes to the log of Spark without the task's secrets."""
+
+    def __init__(self, to: TextIO, redactor: Redactor) -> None:
+        self._to = to
+        self._redactor = redactor
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._to.write(self._redactor.redact_text(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._to.flush()
+
+
+def make_secret_answerer(call: Call) -> TicketAnswerer:
+    """The worker's side: the function that answers the questions of a loop's tasks."""
+
+    async def answer_question(question: TicketQuestion) -> Any:
+        try:
+            if "entry" in question and call.credential is not None:
+                return await call.credential(question["entry"])
+            if "secret" in question and call.secret is not None:
+                return await call.secret(question["secret"], question.get("provider"))
+        except TaskFailed as failing:
+            raise TicketRefused(failing.failure) from failing
+        raise TicketRefused(
+            Failure(code="CREDENTIAL_MISSING", kind="auth", message="there is no such secret here")
+        )
+
+    return answer_question

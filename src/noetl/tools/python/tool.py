@@ -1,0 +1,181 @@
+"""`python`: runs code in a child process of a pool (`python_pool`).
+
+Its result is JSON; its prints are logs. A child is isolated (`-I`). It has its own environment,
+limits, a folder that is emptied after every call, and a fresh namespace for every call. Only
+imported modules stay from call to call.
+"""
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import msgspec
+
+from noetl.model.errors import Failure
+from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
+from noetl.tools.processes.fork_server import ForkServer
+from noetl.tools.python.pool import PoolSettings, Program, PythonPool, PythonProcessCrashed
+
+PYTHON_FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that got an answer
+
+
+class Python:
+    kind = "python"
+    raw = frozenset({"code"})
+
+    def __init__(
+        self, fork_server: ForkServer | None = None, settings: PoolSettings | None = None
+    ) -> None:
+        self._fork_server = fork_server or ForkServer()
+        self._settings = settings or PoolSettings()
+        self._pool: PythonPool | None = None
+
+    async def start(self) -> None:
+        self._ensure_pool().start()
+
+    async def close(self) -> None:
+        pool = self._pool
+        self._pool = None
+        if pool is not None:
+            pool.close()
+        await self._fork_server.close()
+
+    async def run(self, call: Call) -> Outcome:
+        batch = await self.run_many(call.config, (call.input,), lambda nth: call.log)
+        (outcome,) = batch.outcomes
+        assert outcome is not None
+        return outcome
+
+    async def run_many(
+        self,
+        config: dict[str, Any],
+        inputs: Sequence[dict[str, Any]],
+        log: Callable[[int], Log],
+        *,
+        at_once: int = 1,
+        stop: bool = False,
+    ) -> BatchOutcome:
+        code = await read_code(config)
+        if isinstance(code, Failure):
+            return BatchOutcome([Failed(code)] * len(inputs), 0.0)
+        encoded: list[bytes | Failed | None] = [encode_input(call_input) for call_input in inputs]
+        if stop:
+            _drop_after_failure(encoded)
+        calls = [(data, nth) for nth, data in enumerate(encoded) if isinstance(data, bytes)]
+        pool = self._ensure_pool()
+        program = Program(code, _list_variables(config))
+        answers = await pool.run_calls(program, calls, log, at_once, stop)
+        outcomes: list[Success | Failed | None] = [
+            None if isinstance(data, bytes) else data for data in encoded
+        ]
+        for (_, nth), answer in zip(calls, answers, strict=True):
+            outcomes[nth] = self._make_python_outcome(answer)
+        return BatchOutcome(outcomes, pool.mean_call_micros(program) * len(calls) / 1_000_000)
+
+    def _make_python_outcome(
+        self, answer: dict[str, Any] | PythonProcessCrashed | None
+    ) -> Success | Failed | None:
+        if answer is None:
+            return None
+        if isinstance(answer, PythonProcessCrashed):
+            return crash_failure("python", answer.status)
+        return decode_outcome(answer, self._settings.result_limit)
+
+    def _ensure_pool(self) -> PythonPool:
+        if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
+            self._pool = PythonPool(self._fork_server, self._settings)
+        return self._pool
+
+
+def _list_variables(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    variables = config.get("env") or {}
+    texts = [(name, _to_text(value)) for name, value in variables.items() if value is not None]
+    return tuple(sorted(texts))
+
+
+def _drop_after_failure(encoded: list[bytes | Failed | None]) -> None:
+    """Replace the inputs after the first one that cannot be encoded by None."""
+    for nth, data in enumerate(encoded):
+        if isinstance(data, Failed):
+            later = len(encoded) - nth - 1
+            encoded[nth + 1 :] = [None] * later
+            return
+
+
+async def read_code(config: dict[str, Any], field: str = "code") -> str | Failure:
+    """The text of the field, or else the text of the file that `script` names."""
+    text = config.get(field)
+    if isinstance(text, str):
+        return text
+    script = config.get("script") or {}
+    uri = script.get("uri", "")
+    if urlsplit(uri).scheme != "file":
+        message = f"a script is read from file:// only, not {uri!r}"
+        return Failure(code="SCRIPT_UNAVAILABLE", kind="config", message=message)
+    path = Path(url2pathname(urlsplit(uri).path))
+    try:
+        return await asyncio.to_thread(path.read_text, "utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return Failure(code="SCRIPT_UNAVAILABLE", kind="config", message=f"{uri}: {error}")
+
+
+def crash_failure(kind: str, status: int) -> Failed:
+    """The failure of a call when its process has ended without a result."""
+    if status < 0:
+        how = f"was killed by {find_signal_name(-status)}"
+    else:
+        how = f"ended with exit code {status}"
+    message = f"the {kind} process {how} and gave no result"
+    failure = Failure(code="TOOL_CRASHED", kind="crash", message=message)
+    return Failed(failure, {"py": {"exit_code": status}})
+
+
+def find_signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def encode_input(value: dict[str, Any] | Sequence[dict[str, Any]]) -> bytes | Failed:
+    """Encode one input or several as JSON for the code."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"the input is not JSON: {error}"
+        return Failed(Failure(code="INPUT_NOT_JSON", kind="python", message=message))
+
+
+def _to_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def decode_outcome(answer: dict[str, Any], limit: int) -> Success | Failed:
+    """The outcome that an answer of `python_child` stands for."""
+    if "error" not in answer:
+        return Success(answer["value"], PYTHON_FACTS)
+    name = answer["error"]
+    if name == "RESULT_TOO_LARGE":
+        message = f"the result is larger than {limit} bytes; write it to a table or a file and return where it is"
+        failure = Failure(code=name, kind="python", message=message)
+        return Failed(failure, PYTHON_FACTS)
+    if name == "RESULT_NOT_JSON":
+        failure = Failure(code=name, kind="python", message=answer["message"])
+        return Failed(failure, PYTHON_FACTS)
+    message = f"{name}: {answer['message']}"
+    if answer.get("line"):
+        message += f" (line {answer['line']})"
+    detail = {
+        "exception": name,
+        "line": answer.get("line"),
+        "trace": answer.get("trace", ""),
+    }
+    failure = Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail)
+    return Failed(failure, PYTHON_FACTS)
