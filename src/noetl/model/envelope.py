@@ -116,6 +116,8 @@ class Meta(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the control plane knows of a result: its status, where its data is, and small scalars."""
+
     status: Status
     reference: Reference | None = None
     parent_ref: ParentRef | None = None

@@ -633,6 +633,8 @@ class CommandFailed(Base, frozen=True, tag="command.failed"):
 
 
 class ChildRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A child execution that a task asks for. A large workload, or one with texts of a payload, goes by `reference`."""
+
     path: str
     version: str | None = None
     workload: dict[str, Any] = {}

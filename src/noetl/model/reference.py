@@ -51,6 +51,8 @@ class Lifetime(Struct, frozen=True, omit_defaults=True):
 
 
 class ParentRef(Struct, frozen=True, omit_defaults=True):
+    """The result that a result was made from."""
+
     ref_id: RefId | None = None
 
 

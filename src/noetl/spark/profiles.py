@@ -16,6 +16,7 @@ from noetl.model.errors import InvalidInput, Unavailable
 
 LOCAL, NONE = "local", "none"
 CONNECT_PORT, MASTER_PORT = 15002, 7077
+LOOPBACK = "127.0.0.1"
 PROFILE_TIMEOUT_S = 5.0
 _CLUSTER = "cluster:"
 
@@ -79,6 +80,34 @@ def _connect_to_any(what: str, addresses: list[str], port: int) -> None:
     raise SparkUnavailable(
         f"{what} does not answer: {why}", hint="is it running? NOETL_SPARK_PROFILE names it"
     )
+
+
+def find_local_address(profile: SparkProfile) -> str:
+    """The address by which the server or the executors of a profile reach this machine.
+
+    No packet is sent: the system only chooses a route. Of several masters the first one counts.
+    """
+    if profile.url is not None:
+        parts = urlsplit(hide_token(profile.url))
+        port = CONNECT_PORT
+    elif profile.master is not None:
+        parts = urlsplit(profile.master.partition(",")[0])
+        port = MASTER_PORT
+    else:
+        return LOOPBACK
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or port, type=socket.SOCK_DGRAM)
+        family, *_, address = found[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            host: str = probe.getsockname()[0]
+            return host
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SparkUnavailable(
+            f"{hide_token(profile.url or profile.master or '')} cannot be reached: {why}",
+            hint="NOETL_SPARK_PROFILE names it",
+        ) from error
 
 
 def hide_token(text: str) -> str:

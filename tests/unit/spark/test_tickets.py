@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from noetl.model.errors import Failure, StoreUnavailable
-from noetl.spark.profiles import parse_profile
-from noetl.spark.step.tickets import (
+from noetl.spark.profiles import (
     LOOPBACK,
-    TicketRefused,
-    ask_ticket,
-    find_own_host,
-    issue_ticket,
+    SparkUnavailable,
+    find_local_address,
+    parse_profile,
 )
+from noetl.spark.step.tickets import TicketRefused, ask_ticket, issue_ticket
 
 
 async def answer(question: dict[str, Any]) -> Any:
@@ -100,7 +99,18 @@ def test_nothing_passes_in_clear() -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["local", "sc://localhost:15002/;token=x", "cluster:spark://127.0.0.1:7077"]
+    "where",
+    [
+        "local",
+        "sc://localhost:15002/;token=x",
+        "cluster:spark://127.0.0.1:7077",
+        "cluster:spark://127.0.0.1:7077,elsewhere:7077",
+    ],
 )
 def test_executors_of_this_machine_are_met_on_loopback(where: str) -> None:
-    assert find_own_host(parse_profile(where)) == LOOPBACK
+    assert find_local_address(parse_profile(where)) == LOOPBACK
+
+
+def test_address_of_a_master_that_is_none_says_so() -> None:
+    with pytest.raises(SparkUnavailable, match="spark://localhost:port cannot be reached"):
+        find_local_address(parse_profile("cluster:spark://localhost:port"))

@@ -155,6 +155,14 @@ def test_a_result_that_is_in_itself_is_refused_at_once() -> None:
     )
 
 
+def test_failure_with_a_false_exception_keeps_its_line_and_trace() -> None:
+    found = failure(
+        "class Empty(Exception):\n    def __len__(self):\n        return 0\nraise Empty('no rows')"
+    )
+    assert found.message == "Empty: no rows (line 4)"
+    assert "line 4" in found.detail["trace"]
+
+
 def test_prints_are_logs_and_do_not_disturb_the_result() -> None:
     lines: list[tuple[str, str]] = []
     outcome = run(

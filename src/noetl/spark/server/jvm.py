@@ -7,20 +7,17 @@ combination of Java, Spark and class path has its own archive; the last few used
 """
 
 import os
-import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from noetl.model.errors import Unavailable
+from noetl.spark.profiles import LOOPBACK, SparkProfile, find_local_address
 from noetl.spark.server.java import Java
 
 GB = 1 << 30
-LOOPBACK = "127.0.0.1"
-DEFAULT_MASTER_PORT = 7077  # of a master address without a port
 MAX_ARCHIVES = 3  # archives, of some 200 MB each
 ABANDONED_AFTER_S = 86_400  # seconds after which no process can still be making an archive
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -87,25 +84,6 @@ def find_spark_home() -> Path:
     return Path(found.origin).parent
 
 
-def find_host_for(master: str) -> str:
-    """The address by which a cluster reaches this machine. No packet is sent."""
-    first = urlsplit(master.partition(",")[0])
-    try:
-        found = socket.getaddrinfo(
-            first.hostname, first.port or DEFAULT_MASTER_PORT, type=socket.SOCK_DGRAM
-        )
-        family, *_, address = found[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)
-            host: str = probe.getsockname()[0]
-            return host
-    except OSError as error:
-        raise Unavailable(
-            f"{master} cannot be reached: {error.strerror or error}",
-            hint="NOETL_SPARK_PROFILE names it",
-        ) from error
-
-
 def make_server_conf(
     size: Machine,
     folder: Path,
@@ -113,7 +91,7 @@ def make_server_conf(
     master: str | None,
 ) -> dict[str, str]:
     """The settings of the server. A playbook changes settings of its session by `conf`."""
-    host = LOOPBACK if master is None else find_host_for(master)
+    host = find_local_address(SparkProfile(master=master))
     return {
         "spark.master": master or f"local[{size.cores}]",
         "spark.app.name": "noetl",

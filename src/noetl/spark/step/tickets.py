@@ -13,16 +13,14 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noetl.model.errors import Failure, NoetlError, Unavailable
 from noetl.spark.messages import TicketQuestion
-from noetl.spark.profiles import SparkProfile
+from noetl.spark.profiles import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 TICKET_TIMEOUT_S = 60.0  # seconds for a question and its answer
 MAX_QUESTION_BYTES = 16 << 20  # bytes of a question
 _QUESTION, _ANSWER = b"question", b"answer"
@@ -97,19 +95,6 @@ async def _read_frame(reader: asyncio.StreamReader) -> bytes:
     if size > MAX_QUESTION_BYTES:
         raise ValueError(size)
     return await reader.readexactly(size)
-
-
-def find_own_host(profile: SparkProfile) -> str:
-    """The address of this machine as the executors of a profile see it."""
-    parts = urlsplit(profile.url or profile.master or "")
-    if parts.hostname is None:
-        return LOOPBACK
-    found = socket.getaddrinfo(parts.hostname, parts.port or 15002, type=socket.SOCK_DGRAM)
-    family, _, _, _, address = found[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(address)  # sends no packet: the system only chooses a route
-        host: str = probe.getsockname()[0]
-        return host
 
 
 # ---- a task ----------------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from noetl.spark.paths import (
     make_writer_options,
     resolve_path,
 )
-from noetl.spark.profiles import SparkProfile, parse_profile
+from noetl.spark.profiles import SparkProfile, find_local_address, parse_profile
 from noetl.spark.server.process import SparkServerSettings
 from noetl.spark.server.server_start import current_base_period, ensure_spark_server
 from noetl.spark.server.server_state import SparkServerState
@@ -170,7 +170,7 @@ class SparkTool:
 
     @asynccontextmanager
     async def _open_ticket(self, call: Call, answer: tickets.TicketAnswerer) -> AsyncIterator[str]:
-        host = await asyncio.to_thread(tickets.find_own_host, self._read_profile(call))
+        host = await asyncio.to_thread(find_local_address, self._read_profile(call))
         async with tickets.issue_ticket(answer, host) as ticket:
             yield ticket
 

@@ -435,7 +435,7 @@ def make_python_failure(
 
     line = None
     trace = ""
-    if error:
+    if error is not None:
         line = find_line(error)
         lines = traceback.format_exception(_strip_own_frames(error))
         trace = "".join(lines)[-2000:]
