@@ -533,7 +533,7 @@ class Disk:
         self._kept = kept
 
     @property
-    def room(self) -> int:
+    def free_places(self) -> int:
         return self._kept.free_places
 
     async def load(self) -> list[Report]:

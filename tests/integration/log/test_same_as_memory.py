@@ -254,7 +254,7 @@ class Both:
                 held = (LeaseKey(mine, 1), LeaseKey(self.some_command(), 1))
                 await self.each("renew", self.one(*WORKERS), held, LEASE)
             case 2:
-                await self.each("expire", 10_000)
+                await self.each("expire_leases", 10_000)
             case 3:
                 if self.random.random() < 0.3:
                     await self.each("lose", self.one(*WORKERS))
@@ -296,7 +296,7 @@ class Both:
         for each in self.commands:
             await self.each("command_status", each)
         for each in (*EXECUTIONS, *CHILDREN):
-            await self.each("pinned", each)
+            await self.each("read_pinned", each)
             await self.each("parts", f"m{each}")
             await self.each("last_seq", each)
         for worker in WORKERS:

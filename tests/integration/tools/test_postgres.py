@@ -317,7 +317,7 @@ def test_many_rows_come_in_bulk_as_they_come_one_by_one(
     assert isinstance(bulk, Success)
     assert isinstance(rows, Success)
     one, other = (
-        rowsets.open_rowset_reader(MemorySource(b"".join(found.value.staged.parts())), "")
+        rowsets.open_rowset_reader(MemorySource(b"".join(found.value.staged.read_parts())), "")
         for found in (bulk, rows)
     )
     assert one.schema.equals(other.schema, check_metadata=True)
