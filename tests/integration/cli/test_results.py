@@ -179,7 +179,7 @@ def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(
             said = client.wait(client.start("run", file, "--json"))
             place = f"{url}/api/executions/{said.json['execution_id']}"
             looked = [
-                httpx.get(f"{place}/{what}", trust_env=False)
+                httpx.get(f"{place}/{what}", trust_env=False, timeout=60.0)
                 for step in ("small", "large", "table", "each", "fails")
                 for what in (f"result/{step}?rows=5", f"trace/{step}", f"result/{step}/data")
             ]

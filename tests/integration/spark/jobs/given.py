@@ -69,8 +69,8 @@ from noetl.spark.jobs.export import export_log
 
 job, point, dsn, place = sys.argv[1:]
 lake = open_lake(Path(), read_settings(StorageSettings), place)
-faults.install(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
-export_log(dsn, lake) if job == "export_log" else compact_log(dsn, lake, time.time_ns() // 1_000)
+faults.install_fault_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
+export_log(dsn, lake) if job == "export" else compact_log(dsn, lake, time.time_ns() // 1_000)
 """
 
 
