@@ -3,7 +3,7 @@
 import sys
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -75,6 +75,7 @@ class Story:
         self.new_events: list[Event] = []  # events added last
         self.began_at = 0
         self.result: Any = None
+        self.preview: Any = None  # the first rows of a large result
         self.ctx: dict[str, Any] = {}
         self.tool_progress: dict[str, str] = {}  # progress reported by tools, by step
         self.workload: dict[str, Any] = {}
@@ -180,7 +181,8 @@ class Story:
             if reference is not None:
                 self.result = await _read_value(reference, resolve)
                 if look is not None and last.step is not None and _is_large(reference):
-                    self.result["preview"] = await self._read_preview(look, last.step)
+                    self.preview = await self._read_preview(look, last.step)
+                    self.result["preview"] = self.preview
         for name, value in self.state.ctx.items():
             self.ctx[name] = await _read_ctx_value(value, resolve)
 
@@ -458,41 +460,56 @@ def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None
         print_workload(story.workload)
     print_children(story.list_children())
     if story.result is not None:
-        _print_result(story.result)
+        _print_result(story)
     if durable:
         print(f"\n{dim_text(adapt_commands(_suggest_commands(story)))}")
 
 
-def _print_result(result: Any) -> None:
+def _print_result(story: Story) -> None:
     """Print rows as a table, and any other value as JSON."""
-    rows, names = _find_result_rows(result)
-    if not rows or names is None:
-        text = msgspec.json.format(msgspec.json.encode(result), indent=2)
+    table = _read_preview_table(story) or _read_inline_table(story.result)
+    if table is None:
+        text = msgspec.json.format(msgspec.json.encode(story.result), indent=2)
         print(text.decode())
         return
-    table = []
-    for row in rows[:MAX_TABLE_ROWS]:
-        table.append([_to_printable(row.get(name)) for name in names])
+    lines = []
+    for row in table.rows[:MAX_TABLE_ROWS]:
+        lines.append([_to_printable(row.get(name)) for name in table.columns])
     print()
-    print_table(names, table)
-    total = result["reference"]["rows"] if "preview" in result else len(rows)
-    if total is not None and total > MAX_TABLE_ROWS:
-        print(dim_text(f"… {total - MAX_TABLE_ROWS} more rows"))
+    print_table(table.columns, lines)
+    if table.total is not None and table.total > MAX_TABLE_ROWS:
+        print(dim_text(f"… {table.total - MAX_TABLE_ROWS} more rows"))
 
 
-def _find_result_rows(result: Any) -> tuple[list[Row], list[str] | None]:
-    """The rows of a result and the names of their columns; None if it is not a table."""
+@dataclass(frozen=True, slots=True)
+class _ResultTable:
+    rows: list[Row]
+    columns: list[str]
+    total: int | None  # number of rows in the store; None if it is not known
+
+
+def _read_preview_table(story: Story) -> _ResultTable | None:
+    """The first rows of a large result; None if there are none, or they are no records."""
+    rows = story.preview
+    if not rows or not _are_records(rows):
+        return None
+    return _ResultTable(rows, list(rows[0]), story.result["reference"].get("rows"))
+
+
+def _read_inline_table(result: Any) -> _ResultTable | None:
+    """The rows of a small result; None if it is not what SQL tools return: rows and columns."""
     if not isinstance(result, dict):
-        return [], None
-    rows = result.get("preview")
-    names = result.get("columns")
-    if rows:
-        names = list(rows[0]) if isinstance(rows[0], dict) else None
-    else:
-        rows = result.get("rows") or []
-    if not isinstance(names, list) or not all(isinstance(row, dict) for row in rows):
-        return [], None
-    return rows, names
+        return None
+    rows, columns = result.get("rows"), result.get("columns")
+    if not rows or not _are_records(rows) or not isinstance(columns, list):
+        return None
+    if not all(isinstance(name, str) for name in columns):
+        return None
+    return _ResultTable(rows, columns, len(rows))
+
+
+def _are_records(rows: Any) -> bool:
+    return isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
 
 
 def _to_printable(value: Any) -> Any:

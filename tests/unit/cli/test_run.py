@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from noetl.cli import make_application, run
@@ -302,6 +303,45 @@ def test_rows_are_told_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     told.result["rows"] *= MAX_TABLE_ROWS
     print_end(told, durable=False)
     assert f"… {MAX_TABLE_ROWS} more rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"preview": [{"x": 1}]},
+        {"preview": "a word"},
+        {"rows": 5, "columns": ["a"]},
+        {"rows": "abc", "columns": ["a"]},
+        {"rows": [{"a": 1}], "columns": [["a"]]},
+        {"rows": [1, 2], "columns": ["a"]},
+    ],
+)
+def test_a_result_that_only_resembles_rows_is_printed_as_json(
+    result: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = story()
+    told.result = result
+    print_end(told, durable=False)
+    _, brace, text = capsys.readouterr().out.partition("{")
+    assert json.loads(brace + text) == result
+
+
+def test_first_rows_of_a_large_result_are_told_as_a_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    large = replace(LARGE, rows=MAX_TABLE_ROWS + 7)
+    done = Envelope(status="ok", reference=large)
+    told = story(*ended(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000))
+
+    async def look(execution_id: ExecutionId, step: str, rows: int) -> dict[str, Any]:
+        return {"preview": {"rows": [{"n": number} for number in range(rows)]}}
+
+    asyncio.run(told.read_results(resolve, look))
+    print_end(told, durable=False)
+    said = capsys.readouterr().out
+    assert "\nn\n0\n1\n" in said
+    assert said.endswith("… 7 more rows\n")
+    assert told.to_dict()["result"]["preview"][:1] == [{"n": 0}]
 
 
 # ---- progress ------------------------------------------------------------------------------------------------------------
