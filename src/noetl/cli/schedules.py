@@ -48,7 +48,10 @@ def add(
     timezone: Annotated[
         str | None,
         typer.Option(
-            "--timezone", "--tz", metavar="Z", help="whose clock cron means; UTC without it"
+            "--timezone",
+            "--tz",
+            metavar="Z",
+            help="the time zone of the cron expression; UTC if not given",
         ),
     ] = None,
     every: Annotated[

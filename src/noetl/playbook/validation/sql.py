@@ -126,7 +126,7 @@ def _find_notes(outline: Outline, dialect: Dialect) -> Iterator[SqlNote]:
 
 
 def _find_doubled_quotes(token: Token, outline: Outline) -> Iterator[SqlNote]:
-    hint = "a value in SQL is data, whatever is in it"
+    hint = "a value in SQL is data; quotes in it need no escaping"
     for spot in _find_spots(token, outline):
         if spot.doubles:
             message = f"`{{{{ {spot.source} }}}}`: the quotes of a value need no doubling, and it is left out"
