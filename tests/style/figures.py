@@ -15,6 +15,7 @@ RIDDLES = frozenset({"whoever", "whatever", "whose"})
 LAYOUT = frozenset(
     {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 )
+DELAY = re.compile("delay|backoff|back_off|not_before")
 WORD = re.compile(r"[A-Za-z']+")
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -35,6 +36,8 @@ class Counts:
     local_imports: int = 0
     comment_words: int = 0
     riddle_words: int = 0
+    cache_modules: set[str] = field(default_factory=set)  # those that drop the oldest entry
+    backoff_modules: set[str] = field(default_factory=set)  # those that let a delay grow
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Figures:
     conditionals_per_1000_lines: float
     riddles_per_1000_words: float
     local_imports: int
+    lru_caches: int  # modules
+    backoffs: int  # modules
 
 
 AIMS = Figures(
@@ -58,6 +63,8 @@ AIMS = Figures(
     conditionals_per_1000_lines=16.0,
     riddles_per_1000_words=1.0,
     local_imports=60,
+    lru_caches=1,
+    backoffs=1,
 )
 
 
@@ -74,6 +81,8 @@ def measure(folder: Path) -> Figures:
         conditionals_per_1000_lines=1_000 * counts.conditional_expressions / counts.code_lines,
         riddles_per_1000_words=1_000 * counts.riddle_words / counts.comment_words,
         local_imports=counts.local_imports,
+        lru_caches=len(counts.cache_modules),
+        backoffs=len(counts.backoff_modules),
     )
 
 
@@ -86,7 +95,9 @@ def count(folder: Path) -> Counts:
     for file in sorted(folder.rglob("*.py")):
         source = file.read_text()
         tree = ast.parse(source)
-        _count_names(tree, str(file.relative_to(folder)), counts)
+        module = str(file.relative_to(folder))
+        _count_names(tree, module, counts)
+        _count_mechanisms(tree, module, counts)
         _count_text(source, tree, counts)
     return counts
 
@@ -103,6 +114,37 @@ def _count_names(tree: ast.Module, module: str, counts: Counts) -> None:
             )
             if not node.name.startswith("__"):
                 counts.functions.append(node.name.strip("_"))
+
+
+def _count_mechanisms(tree: ast.Module, module: str, counts: Counts) -> None:
+    """Find hand-written caches (`popitem`) and backoffs (a product with a bound, named a delay)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "popitem":
+            counts.cache_modules.add(module)
+        if _names_delay(node) and any(map(_is_bounded_product, ast.walk(node))):
+            counts.backoff_modules.add(module)
+
+
+def _names_delay(node: ast.AST) -> bool:
+    """Whether the node assigns a delay, or is a function with a delay in its name."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return DELAY.search(name) is not None
+        case ast.Assign(targets=[ast.Name(id=name) | ast.Attribute(attr=name)]):
+            return DELAY.search(name) is not None
+    return False
+
+
+def _is_bounded_product(node: ast.AST) -> bool:
+    """Whether the node is like `min(2 * delay, longest)`."""
+    match node:
+        case ast.Call(func=ast.Name(id="min"), args=arguments):
+            return any(map(_is_product, arguments))
+    return False
+
+
+def _is_product(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow)
 
 
 def _count_text(source: str, tree: ast.Module, counts: Counts) -> None:

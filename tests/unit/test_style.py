@@ -6,6 +6,7 @@ import noetl
 from tests.style.figures import AIMS, Figures, measure
 from tests.style.words import is_participle
 
+MAX_BACKOFF_MODULES = 2  # `backoff.py`, and the poll in `cli/embedded.py`
 ONE = '''"""Whoever reads this."""
 
 
@@ -24,7 +25,9 @@ class Part:
 
 
 def read_part() -> None:
-    pass
+    parts.popitem()
+    delay = min(2 * delay, 5)
+    size = min(2 * size, 5)
 """
 
 
@@ -39,6 +42,12 @@ def test_names_of_classes_and_functions_do_not_get_worse() -> None:
     assert figures.one_word_functions <= AIMS.one_word_functions
 
 
+def test_caches_and_backoffs_are_written_once() -> None:
+    figures = measure_package()
+    assert figures.lru_caches <= AIMS.lru_caches
+    assert figures.backoffs <= MAX_BACKOFF_MODULES
+
+
 def test_figures_count_names_lines_and_words(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(ONE)
     (tmp_path / "two.py").write_text(TWO)
@@ -47,8 +56,9 @@ def test_figures_count_names_lines_and_words(tmp_path: Path) -> None:
     assert figures.participle_functions == 50
     assert figures.one_word_functions == 50
     assert figures.local_imports == 1
-    assert figures.conditionals_per_1000_lines == 1_000 / 9
+    assert figures.conditionals_per_1000_lines == 1_000 / 11
     assert figures.riddles_per_1000_words == 1_000 / 3
+    assert (figures.lru_caches, figures.backoffs) == (1, 1)
 
 
 def test_imperatives_that_look_like_participles_are_no_participles() -> None:

@@ -10,6 +10,7 @@ import logging
 from contextlib import suppress
 from typing import Any, Self
 
+from noetl.backoff import Backoff
 from noetl.bus.memory import BusMemory
 from noetl.postgres.pool import CONNECT_TIMEOUT_S, Connection, Database
 
@@ -57,26 +58,27 @@ class BusPostgres(BusMemory):
             subscription.notify(subject)
 
     async def _keep_connected(self) -> None:
-        delay = FIRST_RECONNECT_DELAY_S
+        backoff = Backoff(FIRST_RECONNECT_DELAY_S, MAX_RECONNECT_DELAY_S)
         while True:
             try:
                 self._connection = await self._database.connect()
                 await self._connection.add_listener(CHANNEL, self._receive_notification)
                 self._connection.add_termination_listener(lambda _: self._wake.set())
-                delay = FIRST_RECONNECT_DELAY_S
+                backoff.reset()
                 for subject in list(self._subscribers):  # hints were lost: wake everyone
                     self._notify_subscribers(subject)
                 self.connected.set()
                 await self._send_notifications(self._connection)
             except Exception as error:  # a loop that must survive
                 log.warning(
-                    "hints wait for the database", extra={"error": str(error), "delay": delay}
+                    "hints wait for the database",
+                    extra={"error": str(error), "delay": backoff.delay},
                 )
             finally:
                 self.connected.clear()
                 self._end_listening()
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, MAX_RECONNECT_DELAY_S)
+            await asyncio.sleep(backoff.delay)
+            backoff.count_failure()
 
     async def _send_notifications(self, connection: Connection) -> None:
         while not connection.is_closed():

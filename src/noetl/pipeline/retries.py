@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from noetl.backoff import Backoff
 from noetl.model.errors import Unavailable, Unreached
 
 T = TypeVar("T")
@@ -17,7 +18,8 @@ async def retry_while_unavailable(ask: Callable[[], Awaitable[T]]) -> T:
     Tries that reach no server are not counted, because the lease already bounds them: the server
     that comes back renews the lease, or cancels the command.
     """
-    left, delay = MAX_TRIES, _MIN_DELAY_S
+    left = MAX_TRIES
+    backoff = Backoff(_MIN_DELAY_S, _MAX_DELAY_S)
     while True:
         try:
             return await ask()
@@ -27,5 +29,5 @@ async def retry_while_unavailable(ask: Callable[[], Awaitable[T]]) -> T:
             left -= 1
             if not left:
                 raise
-        await asyncio.sleep(delay)
-        delay = min(2 * delay, _MAX_DELAY_S)
+        await asyncio.sleep(backoff.delay)
+        backoff.count_failure()

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from noetl.backoff import Backoff
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
 from noetl.model.errors import InvalidInput, Unavailable
@@ -214,15 +215,15 @@ class StepLogs:
 
     async def run(self) -> None:
         """Send parts until it is cancelled."""
-        delay = MIN_SEND_INTERVAL_S
+        backoff = Backoff(MIN_SEND_INTERVAL_S, MAX_SEND_INTERVAL_S)
         while True:
             await self._wake.wait()
-            await asyncio.sleep(delay)
+            await asyncio.sleep(backoff.delay)
             self._wake.clear()
             if await self._send_parts():
-                delay = MIN_SEND_INTERVAL_S
+                backoff.reset()
             else:
-                delay = min(2 * delay, MAX_SEND_INTERVAL_S)
+                backoff.count_failure()
             if self._unsent:
                 self._wake.set()
 

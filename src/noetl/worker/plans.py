@@ -1,15 +1,18 @@
 """Plans of playbooks by content hash: fetched once, checked against it, compiled and cached."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 
+from noetl.backoff import Backoff
+from noetl.caches import LruCache
 from noetl.model.errors import Failure, NotFound, Unavailable
 from noetl.pipeline.failures import TaskFailed
 from noetl.playbook.model import Playbook
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import PlaybookInvalid, load_registered, source_hash
 from noetl.worker.channel import Channel
+
+MIN_FETCH_DELAY_S, MAX_FETCH_DELAY_S = 0.05, 1.0  # seconds between two tries
 
 
 class PlanCache:
@@ -22,30 +25,28 @@ class PlanCache:
         load: Callable[[str], Playbook] = load_registered,
     ) -> None:
         self._channel = channel
-        self._kept = kept
         self._load = load
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: LruCache[str, Plan] = LruCache(kept)
 
     async def load_plan(self, content: str) -> Plan:
         """The plan. Raises Failing if there is no such playbook. Waits while no server answers."""
-        if content not in self._plans:
+        plan = self._plans.get(content)
+        if plan is None:
             text = await self._fetch_text(content)
-            self._plans[content] = self._compile_text(content, text)
-        self._plans.move_to_end(content)
-        while len(self._plans) > self._kept:
-            self._plans.popitem(last=False)
-        return self._plans[content]
+            plan = self._compile_text(content, text)
+            self._plans.put(content, plan)
+        return plan
 
     async def _fetch_text(self, content: str) -> str:
-        delay = 0.05
+        backoff = Backoff(MIN_FETCH_DELAY_S, MAX_FETCH_DELAY_S)
         while True:
             try:
                 return await self._channel.fetch_playbook(content)
             except NotFound as error:
                 raise TaskFailed(_unusable_playbook(content, "no server has it")) from error
             except Unavailable:  # the lease bounds the wait
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 1.0)
+                await asyncio.sleep(backoff.delay)
+                backoff.count_failure()
 
     def _compile_text(self, content: str, text: str) -> Plan:
         text_hash = source_hash(text)

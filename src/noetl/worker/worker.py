@@ -14,14 +14,15 @@ acknowledged, so no server issues it again before that.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp
 from operator import attrgetter
 
 from msgspec import structs
 
+from noetl.backoff import Backoff
+from noetl.caches import LruCache
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
 from noetl.model.errors import Failure, Unreached
@@ -95,20 +96,23 @@ class JournalRefused(Exception):
 
 
 @dataclass(slots=True)
-class Backoff:
-    """Delays that grow with every failure in a row."""
+class ExchangePause:
+    """The pause before the next exchange. It grows with every failure in a row."""
 
-    shortest: float
-    longest: float
-    failures: int = 0
+    backoff: Backoff
     not_before: float = 0.0
 
+    @property
+    def failures(self) -> int:
+        return self.backoff.failures
+
     def note_failure(self, now: float) -> None:
-        self.not_before = now + min(self.shortest * 2**self.failures, self.longest)
-        self.failures = min(self.failures + 1, 16)
+        self.not_before = now + self.backoff.delay
+        self.backoff.count_failure()
 
     def reset(self) -> None:
-        self.failures, self.not_before = 0, 0.0
+        self.backoff.reset()
+        self.not_before = 0.0
 
 
 @dataclass(slots=True)
@@ -126,22 +130,19 @@ class DecayingCount:
         return self.count * exp((self.last - now) / self.seconds)
 
 
-@dataclass(slots=True)
 class RecentLeases:
     """Counts per lease key, for the `max_leases` most recent keys."""
 
-    max_leases: int
-    counts: OrderedDict[LeaseKey, int] = field(default_factory=OrderedDict)
+    def __init__(self, max_leases: int) -> None:
+        self._counts: LruCache[LeaseKey, int] = LruCache(max_leases)
 
     def count_up(self, lease_key: LeaseKey) -> int:
-        number = self.counts[lease_key] = self.counts.get(lease_key, 0) + 1
-        self.counts.move_to_end(lease_key)
-        while len(self.counts) > self.max_leases:
-            self.counts.popitem(last=False)
+        number = (self._counts.peek(lease_key) or 0) + 1
+        self._counts.put(lease_key, number)
         return number
 
     def __contains__(self, lease_key: LeaseKey) -> bool:
-        return lease_key in self.counts
+        return lease_key in self._counts
 
 
 class Worker:
@@ -186,8 +187,9 @@ class Worker:
         self._ended_leases = RecentLeases(MAX_REMEMBERED_COMMANDS)
         self._wake = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
-        self._talk_backoff = Backoff(settings.shortest_delay, min(settings.longest_delay, 1.0))
-        self._poll_backoff = Backoff(settings.shortest_delay, settings.longest_delay)
+        first, longest = settings.shortest_delay, settings.longest_delay
+        self._talk_pause = ExchangePause(Backoff(first, min(longest, 1.0)))
+        self._poll_pause = ExchangePause(Backoff(first, longest))
         # An ending report could not be delivered: claim nothing until all are delivered.
         self._has_undelivered_endings = False
         self._draining = False
@@ -263,8 +265,8 @@ class Worker:
     def _next_exchange_at(self) -> float:
         """When the next exchange that does not wait is due."""
         if self._outbox or (self._draining and not self._is_drain_known):
-            return self._talk_backoff.not_before
-        return max(self._renewal_due_at(), self._talk_backoff.not_before)
+            return self._talk_pause.not_before
+        return max(self._renewal_due_at(), self._talk_pause.not_before)
 
     def _renewal_due_at(self) -> float:
         renewals = (job.renewed_at for job in self._running_commands.values())
@@ -274,7 +276,7 @@ class Worker:
         """Sleep until the next exchange is due, or something happens."""
         until = self._next_exchange_at()
         if self._wants_poll():
-            until = min(until, self._poll_backoff.not_before)
+            until = min(until, self._poll_pause.not_before)
         deadline = None if until == float("inf") else until
         try:
             async with asyncio.timeout_at(deadline):
@@ -323,14 +325,14 @@ class Worker:
         )
 
     def _start_poll_if_wanted(self) -> None:
-        if self._wants_poll() and self._poll_backoff.not_before <= self._now():
+        if self._wants_poll() and self._poll_pause.not_before <= self._now():
             self._poll = asyncio.ensure_future(self._poll_once())
 
     async def _poll_once(self) -> None:
         wait = self._settings.poll
         try:
             request = self._make_request(self._count_free_places(), wait)
-            await self._send_exchange(request, wait + self._settings.patience, self._poll_backoff)
+            await self._send_exchange(request, wait + self._settings.patience, self._poll_pause)
         finally:
             self._poll = None
             self._wake.set()
@@ -350,7 +352,7 @@ class Worker:
         lost.
         """
         settings = self._settings
-        renew = bool(self._talk_backoff.failures or self._poll_backoff.failures or self._draining)
+        renew = bool(self._talk_pause.failures or self._poll_pause.failures or self._draining)
         if not renew:
             due = min(self._renewal_due_at(), self._renewal_sent_at + settings.heartbeat / 2)
             renew = self._now() >= due
@@ -388,11 +390,11 @@ class Worker:
             free = self._count_free_places()
         draining = self._draining
         request = self._make_request(free, 0, batch, logs)
-        reply = await self._send_exchange(request, self._settings.patience, self._talk_backoff)
+        reply = await self._send_exchange(request, self._settings.patience, self._talk_pause)
         if reply is not None:
             self._is_drain_known = draining
             await self._handle_answers(batch, logs, reply)
-        if self._talk_backoff.failures and self._outbox.ending_count:
+        if self._talk_pause.failures and self._outbox.ending_count:
             self._has_undelivered_endings = True
             await self._spool_endings()
         elif not self._outbox.ending_count:
@@ -411,10 +413,10 @@ class Worker:
             await self._handle_ack(entry, ack)
         left = self._outbox.next_batch()
         if any(entry in left for entry in batch):
-            self._talk_backoff.note_failure(self._now())  # some must be repeated, but not at once
+            self._talk_pause.note_failure(self._now())  # some must be repeated, but not at once
 
     async def _send_exchange(
-        self, request: ExchangeRequest, patience: float, pace: Backoff
+        self, request: ExchangeRequest, patience: float, pause: ExchangePause
     ) -> ExchangeReply | None:
         """Send one exchange.
 
@@ -426,16 +428,16 @@ class Worker:
                 reply = await self._channel.exchange(request)
         except Exception as error:  # the worker survives every fault on the way to the servers
             self._is_unreached = isinstance(error, Unreached)
-            pace.note_failure(self._now())
-            log.warning("exchange failed", extra={"error": str(error), "failures": pace.failures})
+            pause.note_failure(self._now())
+            log.warning("exchange failed", extra={"error": str(error), "failures": pause.failures})
             return None
         self._is_unreached = False
         if reply.renewed:
-            pace.reset()
+            pause.reset()
             if request.renew:
                 self._note_renewal(request, sent)
         else:
-            pace.note_failure(self._now())
+            pause.note_failure(self._now())
         for command in reply.commands:
             self._start_command(command, sent)
         # May name a command of this same reply: then its tool is not called.

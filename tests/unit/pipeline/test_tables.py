@@ -370,13 +370,13 @@ def test_what_was_read_leaves_between_templates_when_it_is_too_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test() -> None:
+        monkeypatch.setattr(data, "MAX_KEPT_BYTES", 150_000)
         store = ResultsMemory()
         payloads = ResultReader(store, read_no_manifest)
         references = [
             await store.put(Address("7", "result", "s", f"k{n}"), list(range(1000)))
             for n in range(3)
         ]
-        monkeypatch.setattr(data, "MAX_KEPT_BYTES", 150_000)
         for reference in references:
             await payloads.load(data.WholeValue(reference))
         assert all(map(payloads.is_in_memory, references))

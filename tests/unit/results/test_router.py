@@ -292,13 +292,13 @@ def test_the_cache_is_bounded_by_bytes_and_forgets_what_was_not_used() -> None:
         "4",
         "5",
     ]
-    assert cache.bytes == 5 * (100 + ENTRY_OVERHEAD_BYTES)
+    assert cache.count_bytes() == 5 * (100 + ENTRY_OVERHEAD_BYTES)
     cache.add("5", b"z", "sum")
-    assert cache.bytes == 4 * (100 + ENTRY_OVERHEAD_BYTES) + 1 + ENTRY_OVERHEAD_BYTES
+    assert cache.count_bytes() == 4 * (100 + ENTRY_OVERHEAD_BYTES) + 1 + ENTRY_OVERHEAD_BYTES
 
 
 def test_the_cache_does_not_keep_what_would_push_out_the_rest() -> None:
     cache = MemoryCache(8_000)
     cache.add("a", b"x" * 2_000, "sum")
     assert cache.get("a") is None
-    assert cache.bytes == 0
+    assert cache.count_bytes() == 0

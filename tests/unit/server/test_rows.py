@@ -92,4 +92,4 @@ async def test_few_rows_and_few_bytes_are_kept(monkeypatch: pytest.MonkeyPatch) 
     assert [rows.get(row.execution_id) for row in many] == [None, None, None, *many[3:]]
     rows.cache_written([structs.replace(RUNNING, state=b"x" * (MAX_CACHED_ROW_BYTES + 1))])
     assert rows.get(ONE) is None
-    assert rows._bytes == 80
+    assert rows._cached_rows.weight == 80

@@ -6,14 +6,15 @@ again. Rows are read by range, so one item of a million costs one item.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from noetl.caches import WeightedLruCache
 from noetl.model.decisions import AddPart
 from noetl.model.envelope import NO_VALUE_KEY, SELECTIONS_KEY, Envelope
 from noetl.model.errors import BadReference, CorruptLog, Expired, Failure, InvalidInput, Unavailable
@@ -88,6 +89,8 @@ class HeadOfRows:
 
 # The key of a value in memory: its address, the member that holds its rows, and the range of rows.
 MemoryKey = tuple[str, str | None, int, int]
+# A value in memory, its weight in bytes and, for a whole value, its payload.
+KeptValue = tuple[Any, int, Reference | None]
 _ALL, _HEAD = (0, -1), (-1, -1)
 
 
@@ -135,9 +138,9 @@ class ResultReader:
         self._execution_id = execution_id
         self._store = store
         self._manifests = manifests
-        # Value, weight in bytes and, for a whole value, its payload.
-        self._kept: OrderedDict[MemoryKey, tuple[Any, int, Reference | None]] = OrderedDict()
-        self._bytes = 0
+        self._kept: WeightedLruCache[MemoryKey, KeptValue] = WeightedLruCache(
+            MAX_KEPT_BYTES, itemgetter(1), min_entries=1
+        )
         self._manifest_parts: dict[str, list[AddPart]] = {}
         # The payloads that results of this command are made from, in order of use.
         self.inputs_read: dict[RefId, None] = {}
@@ -174,7 +177,6 @@ class ResultReader:
         entry = self._kept.get(key)
         if entry is None:
             return MISSING
-        self._kept.move_to_end(key)
         return entry[0]
 
     def keep_value(self, reference: Reference, value: Any) -> None:
@@ -188,28 +190,18 @@ class ResultReader:
         weight: int,
         whole: Reference | None = None,
     ) -> None:
-        former = self._kept.get(key)
-        if former is not None:
-            self._bytes -= former[1]
-        self._bytes += weight
-        self._kept[key] = value, weight, whole
-        self._kept.move_to_end(key)
+        self._kept.add_untrimmed(key, (value, weight, whole))
 
     def trim(self) -> None:
         """Drop the least recently used values while they exceed the limit.
 
         Called between two templates, never while one is evaluated.
         """
-        while self._bytes > MAX_KEPT_BYTES and len(self._kept) > 1:
-            _, (_, weight, _) = self._kept.popitem(last=False)
-            self._bytes -= weight
+        self._kept.trim()
 
     def drop(self, reference: Reference) -> None:
         """Drop a value that no name refers to any more. If one does, the value is read again."""
-        key = (reference.uri, reference.rows_at, *_ALL)
-        entry = self._kept.pop(key, None)
-        if entry is not None:
-            self._bytes -= entry[1]
+        self._kept.pop((reference.uri, reference.rows_at, *_ALL))
 
     def find_large_payload(self, value: Any) -> Reference | None:
         """The payload that this very object was read from or stored as.
@@ -252,7 +244,6 @@ class ResultReader:
         free the data.
         """
         self._kept.clear()
-        self._bytes = 0
 
     # ---- reading the store -----------------------------------------------------------------------
 

@@ -14,13 +14,13 @@ import base64
 import json
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, overload
 from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from noetl.caches import LruCache
 from noetl.model.errors import Failure
 from noetl.tools.port import Failed, Log, Outcome, Success
 
@@ -44,7 +44,7 @@ class Redactor:
     """The secrets of one worker, in all forms that they may appear in."""
 
     def __init__(self) -> None:
-        self._replacements: OrderedDict[str, str] = OrderedDict()  # form: its replacement
+        self._replacements: LruCache[str, str] = LruCache(MAX_SECRET_FORMS)  # by form
         self._short: re.Pattern[str] | None = None
         self._long: re.Pattern[str] | None = None
         self._stale = False
@@ -78,13 +78,10 @@ class Redactor:
     def _add_form(self, form: str, shown: str) -> None:
         if len(form) < MIN_SHORT_SECRET_CHARS:
             return
-        if form in self._replacements:
-            self._replacements.move_to_end(form)
+        if self._replacements.get(form) is not None:
             return
-        self._replacements[form] = shown
+        self._replacements.put(form, shown)
         self._stale = True
-        while len(self._replacements) > MAX_SECRET_FORMS:
-            self._replacements.popitem(last=False)
 
     def _compile_patterns(self) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
         """The patterns that find short and long secrets."""
@@ -105,7 +102,7 @@ class Redactor:
         pattern = long if payload else short
         if pattern is None:
             return text
-        return pattern.sub(lambda match: self._replacements.get(match[0], "***"), text)
+        return pattern.sub(lambda match: self._replacements.peek(match[0]) or "***", text)
 
     def redact_value(self, value: Any, *, payload: bool = False) -> Any:
         """A JSON value without the secrets. Returns the same object if it has none."""

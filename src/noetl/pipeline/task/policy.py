@@ -6,6 +6,7 @@ Delays are computed here, and waited for by the caller.
 from dataclasses import dataclass
 from typing import Any
 
+from noetl.backoff import compute_delay, spread_delay
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 from noetl.pipeline.failures import TaskFailed
@@ -193,10 +194,10 @@ async def render_delay(
     longest = await _render_duration(action.max_delay, rendering)
     multiplier = getattr(action, "multiplier", None)
     jitter = getattr(action, "jitter", None)
-    return _compute_delay(base, backoff, tries, multiplier, longest, jitter, chance)
+    return _compute_policy_delay(base, backoff, tries, multiplier, longest, jitter, chance)
 
 
-def _compute_delay(
+def _compute_policy_delay(
     base: Micros,
     backoff: str | None,
     tries: int,
@@ -205,18 +206,18 @@ def _compute_delay(
     jitter: bool | float | None,
     chance: float,
 ) -> Micros:
-    grown: float = base
-    if backoff == "linear":
-        grown = base * tries
-    elif backoff == "exponential":
-        grown = base * min((multiplier or 2.0) ** min(tries - 1, 64), 1e9)
     if longest is None:
         longest = durations.MAX_DURATION_US
-    grown = min(grown, longest)
+    delay: float = base
+    if backoff == "linear":
+        delay = base * tries
+    elif backoff == "exponential":
+        delay = compute_delay(base, longest, tries - 1, multiplier or 2.0)
+    delay = min(delay, longest)
     share = float(jitter or 0.0)
     if jitter is True:
         share = 0.5
-    return round(grown * (1 - share) + grown * share * chance)
+    return round(spread_delay(delay, share, chance))
 
 
 async def _render_duration(template: Any, rendering: TaskRendering) -> Micros | None:

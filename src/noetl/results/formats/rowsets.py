@@ -17,13 +17,13 @@ import io
 import json
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 from hashlib import sha256
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from noetl.caches import WeightedLruCache
 from noetl.model.errors import CorruptLog
 from noetl.results.formats import moments
 from noetl.results.formats.encoding import ARROW, PARQUET, PARQUET_MAGIC
@@ -547,23 +548,16 @@ class FooterCache:
     """An LRU cache of Parquet footers: with the footer, reading a row costs its group only."""
 
     def __init__(self, limit: int = MAX_FOOTER_BYTES) -> None:
-        self._limit = limit
-        self._kept: OrderedDict[str, Any] = OrderedDict()
-        self._bytes = 0
+        self._kept: WeightedLruCache[str, Any] = WeightedLruCache(
+            limit, attrgetter("serialized_size")
+        )
 
     def get(self, uri: str) -> Any:
-        footer = self._kept.get(uri)
-        if footer is not None:
-            self._kept.move_to_end(uri)
-        return footer
+        return self._kept.get(uri)
 
     def add(self, uri: str, footer: Any) -> None:
         if uri not in self._kept:
-            self._kept[uri] = footer
-            self._bytes += footer.serialized_size
-        while self._bytes > self._limit:
-            _, oldest = self._kept.popitem(last=False)
-            self._bytes -= oldest.serialized_size
+            self._kept.put(uri, footer)
 
 
 def open_rowset_reader(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from noetl.backoff import Backoff
 from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
 from noetl.model.reference import Address, Reference
 from noetl.results.formats import blocks
@@ -150,7 +151,7 @@ class LargeStore:
 
     async def retry_unavailable(self, act: Callable[[], Awaitable[T]]) -> T:
         """Repeat an idempotent call until the store is available or the patience is used up."""
-        delay = _MIN_RETRY_DELAY_S
+        backoff = Backoff(_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S)
         seconds_left = self._patience
         while True:
             try:
@@ -159,9 +160,9 @@ class LargeStore:
                 if seconds_left <= 0:
                     raise
                 log.warning("result store is waited for", extra={"why": str(error)})
-            await asyncio.sleep(delay)
-            seconds_left -= delay
-            delay = min(2 * delay, _MAX_RETRY_DELAY_S)
+            await asyncio.sleep(backoff.delay)
+            seconds_left -= backoff.delay
+            backoff.count_failure()
 
 
 def _read_and_close(source: ByteSource, read: Callable[[ByteSource], T]) -> T:

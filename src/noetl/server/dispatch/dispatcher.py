@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import assert_never
 
+from noetl.backoff import Backoff
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.engine.fold import evolve
@@ -114,7 +115,7 @@ class Dispatcher:
         self._queue: deque[InboundItem] = deque()
         self._arrived = asyncio.Event()
         self._quarantined_ids: set[ExecutionId] = set()
-        self._delay = MIN_BACKOFF_S
+        self._backoff = Backoff(MIN_BACKOFF_S, MAX_BACKOFF_S)
         self._closed = False
         self._write_error: tuple[Unavailable, float] | None = None
         # called with the shards that may have new events
@@ -189,7 +190,8 @@ class Dispatcher:
             await self._decide_waiting(works, items)
             await self._commit_batches(list(works.values()))
         except Unavailable as error:
-            log.warning("the store is not there", extra={"error": str(error), "delay": self._delay})
+            delay = self._backoff.delay
+            log.warning("the store is not there", extra={"error": str(error), "delay": delay})
             self._write_error = error, asyncio.get_running_loop().time()
             self._answer_retry(works.values(), items)
             await self._back_off()
@@ -206,8 +208,8 @@ class Dispatcher:
         return sum(item.answer.done() for item in items)
 
     async def _back_off(self) -> None:
-        await asyncio.sleep(self._delay)
-        self._delay = min(self._delay * 2, MAX_BACKOFF_S)
+        await asyncio.sleep(self._backoff.delay)
+        self._backoff.count_failure()
 
     def _answer_retry(self, works: Iterable[ExecutionBatch], items: Iterable[InboundItem]) -> None:
         """Answer these items with `retry`, because their outcome is uncertain.
@@ -458,7 +460,8 @@ class Dispatcher:
         outcomes = await self._append_batches(works, epochs)
         if outcomes is None:
             return
-        self._delay, self._write_error = MIN_BACKOFF_S, None
+        self._backoff.reset()
+        self._write_error = None
         for work, outcome in zip(works, outcomes, strict=True):
             self._settle_outcome(work, outcome, epochs)
         await self._accept_left_reports(works)

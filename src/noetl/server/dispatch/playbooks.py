@@ -1,9 +1,9 @@
 """Compiled playbooks by content hash: a cache over the catalog, so that each is compiled once."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from noetl.caches import LruCache
 from noetl.catalog.port import Catalog, CatalogEntry
 from noetl.model.errors import NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant
@@ -22,19 +22,15 @@ class Playbooks:
     def __init__(self, catalog: Catalog, limit: int, env: Mapping[str, str] | None = None) -> None:
         """`env` is what `env.*` in workload defaults reads."""
         self._catalog = catalog
-        self._limit = limit
         self._env = env or {}
-        self._plans: OrderedDict[str, Plan] = OrderedDict()
+        self._plans: LruCache[str, Plan] = LruCache(limit)
 
     async def get_plan(self, content: str) -> Plan:
         """The compiled playbook. Raises `NotFound` or `PlaybookInvalid` if it cannot run."""
         plan = self._plans.get(content)
         if plan is None:
             plan = compile_plan(load_catalog_entry(await self.get_catalog_entry(content)), content)
-            self._plans[content] = plan
-            while len(self._plans) > self._limit:
-                self._plans.popitem(last=False)
-        self._plans.move_to_end(content)
+            self._plans.put(content, plan)
         return plan
 
     async def make_workload(

@@ -6,13 +6,13 @@ is never ahead of the log; compare-and-set at the append detects one that is beh
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
 
+from noetl.caches import LruCache
 from noetl.engine.fold import evolve
 from noetl.engine.rewinding import ExecutionRewinder, RewoundExecution
 from noetl.engine.state import Execution, PinnedPlaybook, decode_execution, make_empty_execution
@@ -25,6 +25,8 @@ from noetl.server.dispatch.playbooks import Playbooks
 
 EVENTS_PER_READ = 10_000
 MAX_REWOUND = 8  # rewound executions in memory, from the preview of a rerun until it begins
+
+RewoundKey = tuple[ExecutionId, str, str]  # execution, step, hash of the plan
 
 
 class LoadedState(Struct, frozen=True):
@@ -65,16 +67,14 @@ class States:
     def __init__(self, log: EventLog, playbooks: Playbooks, limit: int) -> None:
         self._log = log
         self._playbooks = playbooks
-        self._limit = limit
-        self._cached_states: OrderedDict[ExecutionId, LoadedState] = OrderedDict()
-        self._assumed_new: OrderedDict[ExecutionId, None] = OrderedDict()  # assumed to be new once
-        self._rewound: OrderedDict[tuple[ExecutionId, str, str], RewoundExecution] = OrderedDict()
+        self._cached_states: LruCache[ExecutionId, LoadedState] = LruCache(limit)
+        self._assumed_new: LruCache[ExecutionId, bool] = LruCache(limit)  # assumed to be new once
+        self._rewound: LruCache[RewoundKey, RewoundExecution] = LruCache(MAX_REWOUND)
 
     async def get(self, execution_id: ExecutionId) -> LoadedState | None:
         """None if there is no such execution. Raises `Unfoldable`."""
         cached = self._cached_states.get(execution_id)
         if cached is not None:
-            self._cached_states.move_to_end(execution_id)
             return cached
         loaded = await self.read(execution_id)
         if loaded is not None:
@@ -110,21 +110,16 @@ class States:
             self.cache_state(
                 execution_id, LoadedState(fixed, make_empty_execution(execution_id), 0)
             )
-            self._assumed_new[execution_id] = None
-        while len(self._assumed_new) > self._limit:
-            self._assumed_new.popitem(last=False)
+            self._assumed_new.put(execution_id, True)
 
     def cache_state(self, execution_id: ExecutionId, loaded: LoadedState) -> None:
         """Cache a state unless a newer one is there: two readers may finish in any order."""
-        cached = self._cached_states.get(execution_id)
+        cached = self._cached_states.peek(execution_id)
         if cached is None or cached.seq <= loaded.seq:
-            self._cached_states[execution_id] = loaded
-        self._cached_states.move_to_end(execution_id)
-        while len(self._cached_states) > self._limit:
-            self._cached_states.popitem(last=False)
+            self._cached_states.put(execution_id, loaded)
 
     def forget(self, execution_id: ExecutionId) -> None:
-        self._cached_states.pop(execution_id, None)
+        self._cached_states.pop(execution_id)
 
     def forget_all(self, execution_ids: Iterable[ExecutionId]) -> None:
         for execution_id in execution_ids:
@@ -164,8 +159,9 @@ class States:
         Reads all events of the execution. Raises `Conflict` if they cannot be read.
         """
         cache_key = (execution_id, step, plan.hash)
-        if cache_key in self._rewound:
-            return self._rewound[cache_key]
+        rewound = self._rewound.get(cache_key)
+        if rewound is not None:
+            return rewound
         rewinding = ExecutionRewinder(plan, execution_id, step)
         seq = 0
         while True:
@@ -177,9 +173,7 @@ class States:
                 break
         rewound = rewinding.make_rewound()
         if rewound is not None:
-            self._rewound[cache_key] = rewound
-        while len(self._rewound) > MAX_REWOUND:
-            self._rewound.popitem(last=False)
+            self._rewound.put(cache_key, rewound)
         return rewound
 
     async def _read_page_to_rewind(

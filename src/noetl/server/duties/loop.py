@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from noetl.backoff import Backoff
 from noetl.bus.port import Bus
 from noetl.model.errors import Unavailable
 
@@ -51,7 +52,7 @@ class DutyLoop:
         self.failures = 0
 
     async def run(self) -> None:
-        delay = self._interval
+        backoff = Backoff(self._interval, self._slowest)
         if self._after:
             await asyncio.sleep(self._after)
         while True:
@@ -63,17 +64,17 @@ class DutyLoop:
                 log.warning(
                     "duty waits for the store", extra={"duty": self._duty.name, "error": str(error)}
                 )
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, self._slowest)
+                await asyncio.sleep(backoff.delay)
+                backoff.count_failure()
                 continue
             except Exception:  # this loop must survive
                 self.failures += 1
                 log.exception("duty failed", extra={"duty": self._duty.name})
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, self._slowest)
+                await asyncio.sleep(backoff.delay)
+                backoff.count_failure()
                 continue
             self.done += counts.done
-            delay = self._interval
+            backoff.reset()
             if not counts.has_more:
                 await self._pause_until_woken()
 

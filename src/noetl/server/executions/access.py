@@ -1,7 +1,6 @@
 """Access to executions by tenant. For a caller, executions of other tenants do not exist."""
 
-from collections import OrderedDict
-
+from noetl.caches import LruCache
 from noetl.log.port import EventLog
 from noetl.model.errors import NotFound
 from noetl.model.identity import Identity
@@ -16,7 +15,7 @@ class Access:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._tenants: OrderedDict[ExecutionId, Tenant] = OrderedDict()
+        self._tenants: LruCache[ExecutionId, Tenant] = LruCache(MAX_CACHED_TENANTS)
 
     async def check_tenant(self, identity: Identity, execution_id: ExecutionId) -> None:
         if await self._find_tenant(execution_id) != identity.tenant:
@@ -27,7 +26,6 @@ class Access:
     async def _find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
         cached = self._tenants.get(execution_id)
         if cached is not None:
-            self._tenants.move_to_end(execution_id)
             return cached
         if not (execution_id.isascii() and execution_id.isdigit()):
             return None
@@ -35,7 +33,5 @@ class Access:
             return None
         tenant = await self._log.tenant_of(execution_id)
         if tenant is not None:
-            self._tenants[execution_id] = tenant
-            while len(self._tenants) > MAX_CACHED_TENANTS:
-                self._tenants.popitem(last=False)
+            self._tenants.put(execution_id, tenant)
         return tenant

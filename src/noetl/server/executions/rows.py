@@ -7,9 +7,9 @@ Dropping the cache changes only latency.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable
 
+from noetl.caches import WeightedLruCache
 from noetl.log.port import Projection
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.shards import OwnedShards
@@ -25,8 +25,9 @@ class RowCache:
 
     def __init__(self, shards: OwnedShards) -> None:
         self._shards = shards
-        self._cached_rows: OrderedDict[ExecutionId, Projection] = OrderedDict()
-        self._bytes = 0
+        self._cached_rows: WeightedLruCache[ExecutionId, Projection] = WeightedLruCache(
+            MAX_CACHED_STATE_BYTES, _count_state_bytes, max_entries=MAX_CACHED_ROWS
+        )
         shards.on_change.append(self._forget_rows)
 
     def cache_written(self, rows: Iterable[Projection]) -> None:
@@ -46,34 +47,24 @@ class RowCache:
             return None
         if row.ended_at is None and not self._is_ownership_fresh():
             return None
-        self._cached_rows.move_to_end(execution_id)
         return row
 
     def _is_ownership_fresh(self) -> bool:
         return asyncio.get_running_loop().time() - self._shards.confirmed_at < OWNERSHIP_TTL_S
 
     def _cache_row(self, row: Projection) -> None:
-        before = self._drop_row(row.execution_id)
+        before = self._cached_rows.pop(row.execution_id)
         if before is not None and before.last_seq > row.last_seq:
             row = before
         if _count_state_bytes(row) > MAX_CACHED_ROW_BYTES:
             return
-        self._cached_rows[row.execution_id] = row
-        self._bytes += _count_state_bytes(row)
-        while len(self._cached_rows) > MAX_CACHED_ROWS or self._bytes > MAX_CACHED_STATE_BYTES:
-            self._drop_row(next(iter(self._cached_rows)))
-
-    def _drop_row(self, execution_id: ExecutionId) -> Projection | None:
-        row = self._cached_rows.pop(execution_id, None)
-        if row is not None:
-            self._bytes -= _count_state_bytes(row)
-        return row
+        self._cached_rows.put(row.execution_id, row)
 
     def _forget_rows(self, shard: int) -> None:
         """Drop the rows of a shard that was gained or lost."""
         outdated = [row.execution_id for row in self._cached_rows.values() if row.shard == shard]
         for execution_id in outdated:
-            self._drop_row(execution_id)
+            self._cached_rows.pop(execution_id)
 
 
 def _count_state_bytes(row: Projection) -> int:

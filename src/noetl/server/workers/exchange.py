@@ -11,13 +11,13 @@ A *holder* is one process (life) of a worker; leases belong to it.
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
+from noetl.caches import LruCache
 from noetl.faults import hit_fault_point
 from noetl.log.port import EventLog, Renewal
 from noetl.model.commands import Command
@@ -64,7 +64,7 @@ class Exchange:
         self._poll = poll
         self._known_processes: dict[str, list[str]] = {}
         # by holder: commands that were sent to it and that it has not listed or reported since
-        self._sent: OrderedDict[str, set[LeaseKey]] = OrderedDict()
+        self._sent: LruCache[str, set[LeaseKey]] = LruCache(MAX_REMEMBERED_HOLDERS)
         self._pools: set[str] = set()
         self._new_pool = asyncio.Event()
 
@@ -126,7 +126,7 @@ class Exchange:
         Yes if the worker asks for it, if it is new here, if it got a lease after its last reply,
         or if it lists nothing of what it was sent: that reply may be lost.
         """
-        sent = self._sent.get(request.holder)
+        sent = self._sent.peek(request.holder)
         if self._waiting.take_owed(request.holder) or sent is None:
             return True
         reported = [LeaseKey(report.command_id, report.attempt) for report in request.reports]
@@ -139,13 +139,13 @@ class Exchange:
         If it may hold more leases than that, remember nothing: its next exchange reads them.
         """
         if reply is None or not reply.renewed or waiter.is_claim_unsure or waiter.reserved_places:
-            self._sent.pop(waiter.worker, None)
+            self._sent.pop(waiter.worker)
             return
-        sent = self._sent.setdefault(waiter.worker, set())
+        sent = self._sent.peek(waiter.worker)
+        if sent is None:
+            sent = set()
         sent.update(map(_make_lease_key, reply.commands))
-        self._sent.move_to_end(waiter.worker)
-        while len(self._sent) > MAX_REMEMBERED_HOLDERS:
-            self._sent.popitem(last=False)
+        self._sent.put(waiter.worker, sent)
 
     async def _release_earlier_process(
         self, request: ExchangeRequest, acks: tuple[Ack, ...]

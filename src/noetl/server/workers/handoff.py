@@ -11,6 +11,7 @@ the server sends the commands that are leased to it and that it does not list.
 import asyncio
 from collections.abc import Iterable
 
+from noetl.caches import LruCache
 from noetl.model.commands import Command
 
 NEVER = float("-inf")  # as a loop time
@@ -64,7 +65,7 @@ class WaitingWorkers:
         self._empty: dict[str, float] = {}  # loop time since when, by pool
         self._present: dict[str, dict[WaitingRequest, None]] = {}  # by worker
         # workers that got the lease of a command after they had their reply
-        self._owed: dict[str, None] = {}
+        self._owed: LruCache[str, bool] = LruCache(MAX_OWED_WORKERS)
 
     def add_request(self, worker: str, pools: tuple[str, ...], free: int) -> WaitingRequest:
         """Register a waiting request of a worker."""
@@ -93,14 +94,12 @@ class WaitingWorkers:
             waiter.given_commands.append(command)
             waiter.woken.set()
             return
-        self._owed[worker] = None
-        if len(self._owed) > MAX_OWED_WORKERS:
-            del self._owed[next(iter(self._owed))]
+        self._owed.put(worker, True)
 
     def take_owed(self, worker: str) -> bool:
         """Whether the worker has a lease it may not know of. The caller must read its leases then:
         the next call returns False."""
-        return self._owed.pop(worker, self) is None
+        return self._owed.pop(worker) is not None
 
     def reserve_place(self, pool: str) -> WaitingRequest | None:
         """Reserve a place at the worker that has waited longest; None if there is no open place."""

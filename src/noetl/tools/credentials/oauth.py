@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.caches import ExpiringCache
 from noetl.model.errors import InvalidInput, Unavailable
 
 EXPIRY_MARGIN_S = 30.0  # seconds before its expiry in which a token is not used
@@ -28,7 +29,9 @@ class TokenResponse(msgspec.Struct):
 class TokenCache:
     """The tokens of one worker."""
 
-    _known: dict[tuple[str, ...], tuple[str, float]] = field(default_factory=dict)
+    _tokens: ExpiringCache[tuple[str, ...], str] = field(
+        default_factory=lambda: ExpiringCache(MAX_CACHED_TOKENS)
+    )
 
     async def get(
         self, url: str, fields: dict[str, Any], scope: str | None, lasts: float | None
@@ -40,8 +43,8 @@ class TokenCache:
         form = _make_token_form(fields, scope)
         pairs = sorted(f"{name}={value}" for name, value in form.items())
         key = (url, *pairs)
-        token, until = self._known.get(key, ("", 0.0))
-        if time.monotonic() < until:
+        token = self._tokens.get(key, time.monotonic())
+        if token is not None:
             return token
         response = await _request_token(url, form)
         seconds = DEFAULT_TOKEN_LIFETIME_S
@@ -49,12 +52,9 @@ class TokenCache:
             seconds = response.expires_in
         if lasts:
             seconds = min(seconds, lasts)
-        until = time.monotonic() + max(0.0, seconds - EXPIRY_MARGIN_S)
-        self._known.pop(key, None)
-        if len(self._known) >= MAX_CACHED_TOKENS:
-            oldest = next(iter(self._known))
-            self._known.pop(oldest)
-        self._known[key] = (response.access_token, until)
+        now = time.monotonic()
+        until = now + max(0.0, seconds - EXPIRY_MARGIN_S)
+        self._tokens.put(key, response.access_token, until=until, now=now)
         return response.access_token
 
 

@@ -31,6 +31,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from noetl.caches import LruCache
 from noetl.tools.port import Log
 from noetl.tools.processes.fork_server import ForkServer, Process, ProcessLimits
 
@@ -527,7 +528,7 @@ class PythonPool:
         self._outstanding = 0  # number of waiting callers
         self.closed = False
         self._dispatch_scheduled = False
-        self._micros: OrderedDict[Program, float] = OrderedDict()  # mean duration of a call
+        self._micros: LruCache[Program, float] = LruCache(MAX_KNOWN_PROGRAMS)  # mean of a call
         self._stall_timer: asyncio.TimerHandle | None = None
         self._retire_timer: asyncio.TimerHandle | None = None
 
@@ -607,18 +608,16 @@ class PythonPool:
 
     def mean_call_micros(self, program: Program) -> float:
         """The mean duration of a call in microseconds; 0 if it is not known."""
-        return self._micros.get(program, 0.0)
+        return self._micros.peek(program) or 0.0
 
     def record_duration(self, program: Program, micros: float) -> None:
         """Update the mean duration: a moving average."""
-        mean = self._micros.pop(program, None)
+        mean = self._micros.peek(program)
         if mean is None:
             mean = micros
         else:
             mean += (micros - mean) / 4
-        self._micros[program] = mean
-        if len(self._micros) > MAX_KNOWN_PROGRAMS:
-            self._micros.popitem(last=False)
+        self._micros.put(program, mean)
 
     # ---- the queue -------------------------------------------------------------------------------
 
@@ -675,7 +674,7 @@ class PythonPool:
 
     def _compute_batch_size(self, program: Program, waiting: int) -> int:
         """How many of the waiting calls one child may get."""
-        micros = self._micros.get(program)
+        micros = self._micros.peek(program)
         if micros is None:
             return 1
         micros = max(micros, 1)
