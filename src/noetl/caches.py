@@ -98,7 +98,8 @@ class WeightedLruCache(LruCache[K, V]):
 
     def put(self, key: K, value: V) -> None:
         self.add_untrimmed(key, value)
-        self.trim()
+        if self.weight > self._max_weight or len(self._entries) > self._max_entries:
+            self.trim()
 
     def add_untrimmed(self, key: K, value: V) -> None:
         """Add or replace an entry. The bounds do not apply until `trim` is called."""
@@ -111,10 +112,12 @@ class WeightedLruCache(LruCache[K, V]):
 
     def trim(self) -> None:
         """Drop the least recently used entries that exceed a bound."""
-        while self.weight > self._max_weight or len(self._entries) > self._max_entries:
-            if len(self._entries) <= self._min_entries:
+        entries = self._entries
+        while self.weight > self._max_weight or len(entries) > self._max_entries:
+            if len(entries) <= self._min_entries:
                 return
-            self.pop_oldest()
+            _, value = entries.popitem(last=False)
+            self.weight -= self._weigh(value)
 
     def pop(self, key: K) -> V | None:
         value = self._entries.pop(key, None)
