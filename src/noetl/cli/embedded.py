@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noetl import settings
+from noetl.backoff import Backoff
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.port import CatalogEntry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
@@ -323,7 +324,7 @@ class LocalClient:
         self._ports = ports
         self._server = server
         self._tasks = tasks
-        self._delay = MIN_LOG_POLL_S
+        self._poll_backoff = Backoff(MIN_LOG_POLL_S, MAX_LOG_POLL_S, factor=1.5)
         self._results = open_result_reading(server, ports.home)
 
     # -- playbooks --
@@ -557,15 +558,15 @@ class LocalClient:
         for task in self._tasks:
             if task.done():
                 task.result()  # raises the error of a server or worker that has failed
-        await asyncio.sleep(self._delay)
+        await asyncio.sleep(self._poll_backoff.delay)
         events = await self._ports.log.events(execution_id, after, MAX_PAGE_EVENTS)
         if events:
-            self._delay = MIN_LOG_POLL_S
+            self._poll_backoff.reset()
             return events
         trouble = self._server.dispatcher.get_write_error()
         if trouble is not None:
             raise trouble
-        self._delay = min(self._delay * 1.5, MAX_LOG_POLL_S)
+        self._poll_backoff.count_failure()
         return events
 
     def stream_logs(
