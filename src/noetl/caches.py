@@ -1,6 +1,7 @@
 """Bounded caches: by entries, by weight, and by time.
 
-All are pure: the caller passes the time, so any package may use them. None is safe for threads.
+All are pure: the caller passes the time, so any package may use them. None is safe for
+threads: a caller that uses one from several threads guards it with a lock.
 """
 
 import sys
@@ -104,20 +105,24 @@ class WeightedLruCache(LruCache[K, V]):
     def add_untrimmed(self, key: K, value: V) -> None:
         """Add or replace an entry. The bounds do not apply until `trim` is called."""
         entries = self._entries
-        former = entries.pop(key, None)
+        added = self._weigh(value)
+        former = entries.get(key)
         if former is not None:
-            self.weight -= self._weigh(former)
+            added -= self._weigh(former)
+            entries.move_to_end(key)
         entries[key] = value
-        self.weight += self._weigh(value)
+        self.weight += added
 
     def trim(self) -> None:
         """Drop the least recently used entries that exceed a bound."""
         entries = self._entries
-        while self.weight > self._max_weight or len(entries) > self._max_entries:
+        weight = self.weight
+        while weight > self._max_weight or len(entries) > self._max_entries:
             if len(entries) <= self._min_entries:
-                return
+                break
             _, value = entries.popitem(last=False)
-            self.weight -= self._weigh(value)
+            weight -= self._weigh(value)
+        self.weight = weight
 
     def pop(self, key: K) -> V | None:
         value = self._entries.pop(key, None)

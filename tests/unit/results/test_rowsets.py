@@ -1,10 +1,13 @@
 """Row sets: written while they come, read by parts, the same values as went in."""
 
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -200,6 +203,26 @@ def test_one_row_of_many_costs_one_group(size: int) -> None:
             == row
         )
         assert watched.taken < 2 << 20
+
+
+def test_footers_are_cached_by_several_threads_at_once() -> None:
+    footers = FooterCache(limit=100)
+    uris = [f"file-{number}" for number in range(20)]
+
+    def use_footers(seed: int) -> None:
+        for turn in range(5_000):
+            uri = uris[(seed + turn * 7) % len(uris)]
+            if footers.get(uri) is None:
+                footers.add(uri, SimpleNamespace(serialized_size=10))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(use_footers, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert sum(footers.get(uri) is not None for uri in uris) == 10
 
 
 def test_rows_of_very_different_sizes_are_never_held_together() -> None:

@@ -15,6 +15,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any, overload
 from urllib.parse import quote, quote_plus
 
@@ -48,6 +49,8 @@ class Redactor:
         self._short: re.Pattern[str] | None = None
         self._long: re.Pattern[str] | None = None
         self._stale = False
+        # Threads redact rows and log messages: none compiles patterns while a form is added.
+        self._lock = Lock()
 
     def __bool__(self) -> bool:
         return bool(self._replacements)
@@ -80,19 +83,21 @@ class Redactor:
             return
         if self._replacements.get(form) is not None:
             return
-        self._replacements.put(form, shown)
-        self._stale = True
+        with self._lock:
+            self._replacements.put(form, shown)
+            self._stale = True
 
     def _compile_patterns(self) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
         """The patterns that find short and long secrets."""
         if self._stale:
-            # If two forms begin alike, the longer one is replaced.
-            longest = sorted(self._replacements, key=len, reverse=True)
-            self._short = _compile_any(longest)
-            self._long = _compile_any(
-                [form for form in longest if len(form) >= MIN_LONG_SECRET_CHARS]
-            )
-            self._stale = False
+            with self._lock:
+                # If two forms begin alike, the longer one is replaced.
+                longest = sorted(self._replacements, key=len, reverse=True)
+                self._short = _compile_any(longest)
+                self._long = _compile_any(
+                    [form for form in longest if len(form) >= MIN_LONG_SECRET_CHARS]
+                )
+                self._stale = False
         return self._short, self._long
 
     # ---- removing secrets ------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from hashlib import sha256
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from uuid import UUID
 
@@ -545,19 +546,25 @@ class _SourceFile(io.RawIOBase):
 
 
 class FooterCache:
-    """An LRU cache of Parquet footers: with the footer, reading a row costs its group only."""
+    """An LRU cache of Parquet footers: with the footer, reading a row costs its group only.
+
+    Payloads are read in threads, so a lock guards the cache.
+    """
 
     def __init__(self, limit: int = MAX_FOOTER_BYTES) -> None:
         self._kept: WeightedLruCache[str, Any] = WeightedLruCache(
             limit, attrgetter("serialized_size")
         )
+        self._lock = Lock()
 
     def get(self, uri: str) -> Any:
-        return self._kept.get(uri)
+        with self._lock:
+            return self._kept.get(uri)
 
     def add(self, uri: str, footer: Any) -> None:
-        if uri not in self._kept:
-            self._kept.put(uri, footer)
+        with self._lock:
+            if uri not in self._kept:
+                self._kept.put(uri, footer)
 
 
 def open_rowset_reader(
