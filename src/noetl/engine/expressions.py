@@ -188,9 +188,7 @@ def _evaluate_each(
         ]
     if site.needs_worker:
         return NEEDS_WORKER
-    if evaluate_one is _evaluate_server_guard and not any(
-        isinstance(value, Template) for value in site.cut
-    ):
+    if site.is_literal and evaluate_one is _evaluate_server_guard:
         return [is_guard_true(value) for value in site.cut]
     scope = make_server_names(pinned, state, activation, moment)
     selected = _make_selection_reader(pinned, state, activation)

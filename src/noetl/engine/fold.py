@@ -32,13 +32,14 @@ from noetl.playbook.assignments import assign_ctx, assign_scratch
 
 LOOP_COMMAND_KINDS = ("chunk", "frame")  # kinds of commands that a loop counts
 FINAL_CAUSE = "final"  # the cause of the final step's activation
+ASSIGNING_EVENTS = e.list_types_with("set")
 FAILED_EVENT = "call.error"  # `event` for the router of a failed step, loop or `set`
 
 
 def evolve(state: Execution, event: e.Event) -> Execution:
-    new_state = FOLDS[type(event)](state, event)
-    assignments = getattr(event, "set", None)
-    if assignments and playbook_state.writes_state(assignments):
+    event_type = type(event)
+    new_state = FOLDS[event_type](state, event)
+    if event_type in ASSIGNING_EVENTS:
         new_state = playbook_state.fold_writes(new_state, event)
     return replace(new_state, last_at=event.at, events=state.events + 1)
 

@@ -39,6 +39,7 @@ from noetl.model.playbook_state import StateValue
 from noetl.playbook.children import asks_latest
 from noetl.playbook.durations import parse_micros
 
+WORKER_EVENTS = e.list_types_with("worker")
 MAX_EVENTS_PER_MESSAGE = (
     30_000  # events that one message may lead to; more mean a cycle of steps without a wait
 )
@@ -217,17 +218,18 @@ def _interpret_report(
         step=command.step,
         activation=command.activation,
     )
-    items = getattr(event, "items", None)
-    if items is not None and command.shift:
-        event = replace(event, items=_shift_items(items, command.shift))
-    if hasattr(event, "worker"):
+    if command.shift:
+        items = getattr(event, "items", None)
+        if items is not None:
+            event = replace(event, items=_shift_items(items, command.shift))
+    if type(event) in WORKER_EVENTS:
         event = replace(event, worker=report.worker)
     return (_drop_rows(event),)
 
 
 def _drop_rows(event: e.Reported) -> e.Reported:
     """Remove lists and maps of a payload from the envelope, so that none gets into the log."""
-    result = getattr(event, "result", None)
+    result = e.get_result(event)
     if result is None:
         return event
     context = remove_rows(result.context)
@@ -375,8 +377,9 @@ def _after_phase_change(
     pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment
 ) -> Decision:
     activation = _get_running_activation(state, getattr(event, "activation", None))
-    if activation is not None:
-        yield from steps.proceed_activation(pinned, state, activation, moment)
+    if activation is None:
+        return iter(())
+    return steps.proceed_activation(pinned, state, activation, moment)
 
 
 def _after_call(

@@ -206,6 +206,8 @@ def _check_state_write(known: KnownState, name: str, value: Any) -> Failure | No
 
 def fold_writes(state: Execution, event: Any) -> Execution:
     """Fold the state values that an event assigns: all of them, or none and the step fails."""
+    if not event.set or not writes_state(event.set):
+        return state
     failure = find_write_refusal(state, event.set)
     if failure is not None:
         return _fail_activation(state, event, failure)

@@ -32,19 +32,20 @@ def proceed_activation(
     activation: Activation,
     moment: Moment,
 ) -> Decision:
+    """What follows in the activation's phase. A step in its call waits for its command."""
     match activation.phase:
         case "admit":
-            yield from _admit_activation(pinned, state, activation, moment)
+            return _admit_activation(pinned, state, activation, moment)
         case "plan":
-            yield from loops.plan_epoch(pinned, state, activation, moment)
+            return loops.plan_epoch(pinned, state, activation, moment)
         case "loop":
-            yield from loops.continue_loop(pinned, state, activation, moment)
+            return loops.continue_loop(pinned, state, activation, moment)
         case "set":
-            yield from _exit_step(pinned, state, activation, moment)
+            return _exit_step(pinned, state, activation, moment)
         case "when":
-            yield from _route(pinned, state, activation, moment)
+            return _route(pinned, state, activation, moment)
         case "call":
-            return
+            return iter(())
 
 
 # ---- entering ---------------------------------------------------------------------------
@@ -119,16 +120,16 @@ def _begin_work(
     """Start the loop or the pipeline of an admitted step."""
     step = pinned.plan.steps[activation.step].step
     if step.loop is not None:
-        yield from loops.plan_epoch(pinned, state, activation, moment)
-    elif not step.tool:
-        yield e.CallDone(
-            at=moment.at,
-            step=step.step,
-            activation=activation.id,
-            result=Envelope(status="ok"),
-        )
-    else:
-        yield from issue_run(pinned, state, activation, moment)
+        return loops.plan_epoch(pinned, state, activation, moment)
+    if step.tool:
+        return issue_run(pinned, state, activation, moment)
+    done = e.CallDone(
+        at=moment.at,
+        step=step.step,
+        activation=activation.id,
+        result=Envelope(status="ok"),
+    )
+    return iter((done,))
 
 
 # ---- the call ---------------------------------------------------------------------------

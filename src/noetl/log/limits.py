@@ -7,7 +7,7 @@ from typing import Any
 from noetl.model import codec
 from noetl.model.envelope import has_rows
 from noetl.model.errors import Conflict, InvalidInput, NoetlError
-from noetl.model.events import Event
+from noetl.model.events import Event, get_result
 from noetl.model.playbook_state import (
     MAX_STATE_NAMES,
     StateValue,
@@ -38,7 +38,7 @@ def check_size(event: Event) -> bytes:
     large.
     """
     data = codec.encode(event)
-    result = getattr(event, "result", None)
+    result = get_result(event)
     if result is not None and result.context:
         _check_context(event, result.context)
     if len(data) <= MAX_ENVELOPE_BYTES:

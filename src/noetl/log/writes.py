@@ -43,7 +43,7 @@ from noetl.model.decisions import (
     Stop,
 )
 from noetl.model.errors import NoetlError
-from noetl.model.events import ChildStarted, Event
+from noetl.model.events import ChildStarted, Event, get_result, list_types_with
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
 from noetl.model.playbook_state import MAX_STATE_VERSIONS
@@ -74,13 +74,17 @@ _ARRAY_ENCODERS: dict[str, Callable[[Sequence[Any]], Any]] = {
     "b": list,
 }
 
+_STEP_EVENTS = list_types_with("step")
+_COMMAND_EVENTS = list_types_with("command_id")
+_ATTEMPT_EVENTS = list_types_with("attempt")
+
 
 def split_event(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
     """Split an event into `meta`, `result` and status.
 
     `meta` is the event's bytes without its envelope, `result` the envelope, byte for byte.
     """
-    result = getattr(event, "result", None)
+    result = get_result(event)
     if result is None:
         return data.decode(), None, None
     envelope = codec.encode(result)
@@ -91,6 +95,19 @@ def split_event(event: Event, data: bytes) -> tuple[str, str | None, str | None]
         more, _, tail = tail.partition(field)
         head += field + more
     return (head + tail).decode(), envelope.decode(), result.status
+
+
+def _read_columns(event: Any) -> tuple[str | None, CommandId | None, int | None]:
+    """The step, the command and the attempt of an event, as far as its type has them."""
+    event_type = type(event)
+    step = command = attempt = None
+    if event_type in _STEP_EVENTS:
+        step = event.step or None
+    if event_type in _COMMAND_EVENTS:
+        command = event.command_id
+    if event_type in _ATTEMPT_EVENTS:
+        attempt = event.attempt
+    return step, command, attempt
 
 
 def join_event(meta: str, result: str | None) -> Event:
@@ -302,9 +319,7 @@ class _PartWrites:
         encoded = part.encoded or tuple(check_size(event) for event in part.events)
         for nth, (event, data) in enumerate(zip(part.events, encoded, strict=True), 1):
             meta, result, status = split_event(event, data)
-            step = getattr(event, "step", None) or None
-            command = getattr(event, "command_id", None)
-            attempt = getattr(event, "attempt", None)
+            step, command, attempt = _read_columns(event)
             rows.append(
                 (
                     number,

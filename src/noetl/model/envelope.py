@@ -44,7 +44,8 @@ def is_scalar(value: Any) -> bool:
 
 SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
 # The members of `context` that are maps.
-CONTEXT_MAPS = frozenset({"http", "pg", "py", "spark", "stats", "results", SELECTIONS_KEY})
+FACT_MAPS = frozenset({"http", "pg", "py", "spark", "stats", "results"})
+CONTEXT_MAPS = FACT_MAPS | {SELECTIONS_KEY}
 # A selection with a value that only a worker can find.
 NEEDS_DATA: dict[str, Any] = {"reference": ""}
 
@@ -55,7 +56,11 @@ def has_rows(name: str, value: Any) -> bool:
     `columns` may be a list of names. The maps of tools hold facts, without lists. A selection has a
     scalar value. The migration `no_rows` has the same rule in SQL.
     """
-    if type(value) in SCALAR_TYPES or _is_leaf(value):
+    if type(value) in SCALAR_TYPES:
+        return False
+    if type(value) is dict and name in FACT_MAPS:
+        return _has_list(value)
+    if _is_leaf(value):
         return False
     if name == "columns":
         if isinstance(value, list):
@@ -77,7 +82,10 @@ def remove_rows(context: dict[str, Any]) -> dict[str, Any]:
     Older workers reported lists and maps in selections. A worker evaluates those again when they
     are used.
     """
-    if not any(has_rows(name, value) for name, value in context.items()):
+    for name, value in context.items():
+        if has_rows(name, value):
+            break
+    else:
         return context
     kept = {name: value for name, value in context.items() if not has_rows(name, value)}
     selections = context.get(SELECTIONS_KEY)
@@ -96,7 +104,9 @@ def _is_leaf(value: Any) -> bool:
 def _has_list(value: Any) -> bool:
     if not isinstance(value, dict):
         return isinstance(value, list | tuple)
-    return any(_has_list(part) for part in value.values() if type(part) not in SCALAR_TYPES)
+    if SCALAR_TYPES.issuperset(map(type, value.values())):
+        return False
+    return any(map(_has_list, value.values()))
 
 
 class Input(Struct, frozen=True, omit_defaults=True):
@@ -139,9 +149,11 @@ class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def explain_no_value(self, what: str) -> str:
         """Why `what` ("step load") has no value; empty if it has one. A loop that failed still has
         the rows of its items."""
-        if self.no_value:
+        if self.reference is not None:
+            return ""
+        if self.ok:
             return self.no_value
-        if self.status != "error" or self.reference is not None:
+        if self.status != "error":
             return ""
         if self.error is None:
             return f"{what} failed"
@@ -156,8 +168,9 @@ class Envelope(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def without_context(self) -> "Envelope":
         """The envelope without context, for events after the one that carries the context."""
-        because = self.no_value
-        context = make_no_value_context(because) if because else {}
+        context: dict[str, Any] = {}
+        if self.reference is None and self.no_value:
+            context = make_no_value_context(self.no_value)
         return msgspec.structs.replace(self, context=context, meta=None)
 
     def without_input(self) -> "Envelope":

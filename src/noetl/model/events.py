@@ -6,7 +6,7 @@ a second event with the same key, so a fact that is reported twice is recorded o
 all data that later decisions need: envelopes, never payloads.
 """
 
-from typing import Any, ClassVar, Literal, Union
+from typing import Any, ClassVar, Literal, Union, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -1025,3 +1025,19 @@ Event = Union[
     LoopFaninCompleted,
     LoopDone,
 ]
+
+
+def list_types_with(field: str) -> frozenset[type]:
+    """The event types that have this field. Asking the type is cheaper than trying to read it."""
+    return frozenset(event for event in get_args(Event) if field in event.__struct_fields__)
+
+
+_RESULT_EVENTS = list_types_with("result")
+
+
+def get_result(event: Any) -> Envelope | None:
+    """The envelope of an event. None if it has none."""
+    if type(event) not in _RESULT_EVENTS:
+        return None
+    result: Envelope | None = event.result
+    return result

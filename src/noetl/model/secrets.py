@@ -8,13 +8,14 @@ SECRET_KEYS = frozenset(
     cookie
     """.split()
 )
+CONTAINERS = (dict, list)
 MAX_STRIPPED_DEPTH = 100  # levels of nesting that are shown
 
 
 def strip_secrets(value: Any, depth: int = 0) -> Any:
     """Remove the keys that name secrets. Names must match exactly: `next_page_token` is no
     secret."""
-    if not isinstance(value, dict | list):
+    if not isinstance(value, CONTAINERS):
         return value
     if depth == MAX_STRIPPED_DEPTH:
         return "…"
@@ -24,7 +25,7 @@ def strip_secrets(value: Any, depth: int = 0) -> Any:
     for name, part in value.items():
         if str(name).lower() in SECRET_KEYS:
             continue
-        if isinstance(part, dict | list):
+        if isinstance(part, CONTAINERS):
             part = strip_secrets(part, depth + 1)
         kept[name] = part
     return kept

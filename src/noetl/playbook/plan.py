@@ -54,6 +54,7 @@ class ExpressionSite:
     selections: tuple[Selection, ...]
     ctx: tuple[str, ...]  # ctx names it uses: if one holds a reference, a worker evaluates the site
     needs_worker: bool
+    is_literal: bool  # no value has a template
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +306,7 @@ def _compile_site(
         selections=tuple(selections[key] for key in sorted(selections)),
         ctx=("*",) if used_ctx is None else tuple(sorted(used_ctx)),
         needs_worker=needs_worker or any(map(_reads_beyond_envelope, of_loops)),
+        is_literal=not any(isinstance(value, Template) for value in cut_values),
     )
 
 

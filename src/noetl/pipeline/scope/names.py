@@ -112,17 +112,14 @@ class CommandNames(Struct, frozen=True):
             steps[name] = value_or_undefined(LazyResult(envelope, payloads), name, f"step {name}")
             if envelope.reference is not None:
                 payloads.allowed_uris.add(envelope.reference.uri)
-        not_run = {
-            name: Undefined(name, name, "step")
-            for name in steps_used - steps.keys() - scope.workload.keys()
-        }
-        fixed = {
-            **not_run,
-            **scope.workload,
-            **steps,
-            **_identity_names(command),
-            "workload": scope.workload,
-        }
+        fixed: dict[str, Any] = {}
+        for name in steps_used:
+            if name not in steps:
+                fixed[name] = Undefined(name, name, "step")
+        fixed.update(scope.workload)
+        fixed.update(steps)
+        fixed.update(_identity_names(command))
+        fixed["workload"] = scope.workload
         fixed["keychain"] = payloads.keychain
         outer = {name: resolve_ctx_links(value, payloads) for name, value in scope.outer.items()}
         if outer:
@@ -192,21 +189,19 @@ class TemplateScope:
         tasks = self.tasks
         if finished is not None and task is not None and finished.envelope.ok:
             tasks = {**tasks, task: finished}
-        names: dict[str, Any] = {**self._fixed}
+        names = dict(self._fixed)
         if self.writes.state is not None:
             names["state"] = self.writes.state
-        values = {
-            name: value_or_undefined(stored, name, f"task {name}") for name, stored in tasks.items()
-        }
-        names |= {name: value for name, value in values.items() if name not in RESERVED_NAMES}
-        ctx = self.writes.ctx
-        names |= {
-            "ctx": ctx,
-            "vars": ctx,
-            "input": self.input,
-            "step": {**self.writes.scratch, **self.own_step},
-        }
-        names |= {"results": _results_map(values), "_prev": self._previous_value()}
+        values: dict[str, Any] = {}
+        for name, stored in tasks.items():
+            values[name] = value_or_undefined(stored, name, f"task {name}")
+            if name not in RESERVED_NAMES:
+                names[name] = values[name]
+        names["ctx"] = names["vars"] = self.writes.ctx
+        names["input"] = self.input
+        names["step"] = {**self.writes.scratch, **self.own_step}
+        names["results"] = _results_map(values)
+        names["_prev"] = self._previous_value()
         if self.item is None:
             names["iter"] = {**self.outer, **self.writes.scratch}
         else:

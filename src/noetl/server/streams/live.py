@@ -23,7 +23,7 @@ from noetl.log.port import (
     ShardRows,
 )
 from noetl.model import codec
-from noetl.model.envelope import Envelope
+from noetl.model.events import get_result
 from noetl.model.ids import ExecutionId, shard_of
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
@@ -147,7 +147,7 @@ class ObservedLog:
     def _measure_results(self, part: ExecutionPart) -> None:
         """Measure the envelopes that have a context; the others only repeat one of them."""
         for event in part.events:
-            result: Envelope | None = getattr(event, "result", None)
+            result = get_result(event)
             if result is not None and result.context:
                 self._metrics.event_result_bytes.observe(len(codec.encode(result)))
 
