@@ -49,7 +49,7 @@ style:  ## figures of how readable the source is; NAMES=1 lists the names behind
 	$(RUN) python -m tests.style $(if $(NAMES),--names)
 
 docs:  ## write the generated pages of docs/ anew
-	$(RUN) python docs/generate.py
+	$(RUN) python -m docs.generate
 
 bench:  ## events folded and decided per second, the core from end to end, ten million rows, a million items, one row of a gigabyte
 	$(RUN) python bench/engine.py

@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that the code already says: `events.md`, `cli.md`, `http-api.md` and `settings.md`.
+"""Writes the pages that the code already says: `events.md`, `cli.md`, `http-api.md`, `settings.md`, `errors.md`, `templates.md`.
 
 `make docs` runs it; a test compares what it would write with what stands there.
 """
@@ -17,6 +17,7 @@ import msgspec
 import typer
 from msgspec.structs import fields
 
+from docs import error_codes, template_functions
 from noetl.model import events
 from noetl.model.envelope import Envelope, Meta, Selected
 from noetl.model.errors import Failure
@@ -39,6 +40,8 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "http-api.md": http_page(),
         "settings.md": settings_page(),
+        "errors.md": error_codes.write_page(_GENERATED),
+        "templates.md": template_functions.write_page(_GENERATED),
     }
 
 

@@ -1,12 +1,11 @@
 """Documents that can be wrong by themselves: generated pages, names of tests, links, examples."""
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from docs import error_codes, generate, template_functions
 from noetl.playbook.validation import load
 
 ROOT = Path(__file__).parents[2]
@@ -18,19 +17,50 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("page", ["events.md", "cli.md", "http-api.md", "settings.md"])
-def test_a_generated_page_is_up_to_date(page: str, generate: ModuleType) -> None:
+@pytest.mark.parametrize(
+    "page", ["events.md", "cli.md", "http-api.md", "settings.md", "errors.md", "templates.md"]
+)
+def test_a_generated_page_is_up_to_date(page: str) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == generate.pages()[page], "run `make docs`"
+
+
+def test_every_error_code_is_described() -> None:
+    missing = error_codes.collect_codes() - set(error_codes.list_described_codes())
+    assert sorted(missing) == [], "describe them in docs/error_codes.toml, then run `make docs`"
+
+
+def test_every_described_error_code_exists() -> None:
+    described = error_codes.list_described_codes()
+    assert len(described) == len(set(described))
+    assert sorted(set(described) - error_codes.collect_codes()) == []
+
+
+def test_error_codes_are_found_however_they_are_written(tmp_path: Path) -> None:
+    source = """
+LOST = "BY_NAME"
+class Refusal(Exception):
+    def __init__(self, code, message): ...
+class Own(NoetlError):
+    code = "BY_CLASS"
+def fail(message, code="BY_DEFAULT"):
+    raise Refusal("BY_ARGUMENT", message)
+Failure(code="BY_KEYWORD" if busy else LOST)
+fields = {"code": "BY_MAP", "kind": "NOT_THIS"}
+code, message = "BY_PAIR", "NOT_THIS_EITHER"
+Failure(code=f"BY_STATUS_{status}")
+os.environ.get("NOR_THIS")
+"""
+    (tmp_path / "module.py").write_text(source)
+    ways = "NAME CLASS DEFAULT ARGUMENT KEYWORD MAP PAIR STATUS_nnn".split()
+    assert error_codes.collect_codes(tmp_path) == {f"BY_{way}" for way in ways}
+
+
+@pytest.mark.parametrize("group", template_functions.list_functions())
+def test_every_function_of_templates_is_described(group: str) -> None:
+    functions = template_functions.list_functions()[group]
+    described = template_functions.read_descriptions()[group]
+    message = "describe it in docs/template_functions.toml, then run `make docs`"
+    assert set(described) == set(functions), message
 
 
 # ---- invariants --------------------------------------------------------------------------------------------------------
