@@ -48,8 +48,9 @@ long:  ## the tests that take minutes: every planted bug is found again, every c
 style:  ## figures of how readable the source is; NAMES=1 lists the names behind them
 	$(RUN) python -m tests.style $(if $(NAMES),--names)
 
-docs:  ## write the generated pages of docs/ anew
+docs:  ## write the generated pages of docs/ anew, build the site in build/site, check its links
 	$(RUN) python -m docs.generate
+	$(RUN) python -m docs.build_site
 
 bench:  ## events folded and decided per second, the core from end to end, ten million rows, a million items, one row of a gigabyte
 	$(RUN) python bench/engine.py

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from docs import error_codes, generate, template_functions
+from docs import build_site, error_codes, generate, template_functions
 from noetl.playbook.validation import load
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+TOP_PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+PAGES = [*(ROOT / page for page in TOP_PAGES), *sorted(DOCS.rglob("*.md"))]
 
 
 def name(path: Path) -> str:
@@ -123,6 +124,54 @@ def test_the_page_on_the_folders_names_every_folder() -> None:
         path.name for path in (ROOT / "src/noetl").iterdir() if (path / "__init__.py").is_file()
     ]
     assert [folder for folder in folders if f"  {folder}/ " not in told] == []
+
+
+def test_the_reading_order_names_every_page() -> None:
+    order = (DOCS / "index.md").read_text(encoding="utf-8")
+    pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+    assert [page for page in sorted(pages) if f"]({page})" not in order] == []
+
+
+def test_a_contributor_is_sent_to_folders_and_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:src|tests|docs|examples|bench)/[^`*A-Z]+)`", text)
+    folders = re.findall(r"^\| \d+\. .*\| `([a-z/]+/)`", text, re.MULTILINE)
+    assert len(folders) == 10
+    paths = [*named, *(f"src/noetl/{folder}" for folder in folders)]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+# ---- the site ----------------------------------------------------------------------------
+
+
+def test_dead_links_of_a_site_are_found(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top">a</h1><a href="#top">a</a><a href="#no">b</a><a href="other/">c</a>'
+        '<a href="other/#here">d</a><a href="other/#gone">e</a><a href="lost.html">f</a>'
+    )
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "index.html").write_text('<p id="here"><a href="../index.html">g</a>')
+    found = ["#no", "lost.html", "other/#gone"]
+    assert list(build_site.find_dead_links(tmp_path)) == [f"index.html: {link}" for link in found]
+
+
+def test_a_link_to_a_file_without_a_page_is_refused() -> None:
+    with pytest.raises(LookupError, match="Makefile has no page"):
+        build_site.rewrite_links("[it](../Makefile)", DOCS / "cli.md")
+
+
+def test_links_are_rewritten_for_the_site_but_not_in_code() -> None:
+    text = "[a](../CHANGELOG.md#b) [c](../examples/hello.yaml) [d](cli.md)\n```\n[e](../Makefile)\n```\n"
+    rewritten = (
+        "[a](changelog.md#b) [c](examples/hello.md) [d](cli.md)\n```\n[e](../Makefile)\n```\n"
+    )
+    assert build_site.rewrite_links(text, DOCS / "jobs.md") == rewritten
+
+
+def test_pipes_in_the_code_of_tables_are_unescaped() -> None:
+    assert build_site.unescape_pipes("| `a \\| b` | c \\| d |\n`a \\| b`") == (
+        "| `a | b` | c \\| d |\n`a \\| b`"
+    )
 
 
 EXAMPLES = sorted(
