@@ -20,7 +20,9 @@ CONNECT_TIMEOUT_S = 2.0  # seconds to connect
 # connection that is about to be used.
 MAX_IDLE_S = 25.0
 MAX_IDLE_CONNECTIONS = 8  # idle connections
-MAX_RESPONSE_BYTES = 256 * 1024 * 1024  # bytes of a response
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024  # bytes of a response's body
+MAX_HEAD_BYTES = 64 * 1024  # bytes of a response's status line and headers
+FIRST_FINAL_STATUS = 200  # statuses below only announce the response
 
 
 class NotConnected(Exception):
@@ -49,17 +51,26 @@ class HttpConnection(asyncio.Protocol):
         self._answer = WireResponse()
         self._parts: list[bytes] = []
         self._size = 0
+        self._head_size = 0  # bytes received before the end of the headers
+        self._in_head = True
         self._parser = httptools.HttpResponseParser(self)
 
     async def send_request(self, head: bytes, body: bytes) -> WireResponse:
         """Send one request and return its response. Only one request runs at a time."""
         assert self._transport is not None
         assert self._waiting is None
-        self._answer, self._parts, self._size = WireResponse(), [], 0
+        self._begin_response()
         self._parser = httptools.HttpResponseParser(self)
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(head + body)
         return await self._waiting
+
+    def _begin_response(self) -> None:
+        self._answer = WireResponse()
+        self._parts = []
+        self._size = 0
+        self._head_size = 0
+        self._in_head = True
 
     def abort(self) -> None:
         self.closed = True
@@ -79,10 +90,15 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._waiting is None:  # no request was sent
             return self.abort()
+        if self._in_head:
+            self._head_size += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail_request(f"not HTTP: {error}")
+            self.abort()
+        if self._in_head and self._head_size > MAX_HEAD_BYTES:
+            self._fail_request("the headers of the answer are too large")
             self.abort()
 
     def _fail_request(self, why: str) -> None:
@@ -96,6 +112,9 @@ class HttpConnection(asyncio.Protocol):
         if name.lower() == b"content-type":
             self._answer.kind = value.decode("latin-1").lower()
 
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
         if self._size > MAX_RESPONSE_BYTES:
@@ -105,13 +124,20 @@ class HttpConnection(asyncio.Protocol):
             self._parts.append(body)
 
     def on_message_complete(self) -> None:
-        self._answer.status = self._parser.get_status_code()
+        if self._waiting is None:  # a second response to one request
+            return self.abort()
+        status = self._parser.get_status_code()
+        if status < FIRST_FINAL_STATUS:
+            return self._begin_response()
+        self._answer.status = status
         self._answer.body = b"".join(self._parts)
         if not self._parser.should_keep_alive():
             self.closed = True
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(self._answer)
+        answer, waiting = self._answer, self._waiting
+        self._begin_response()  # what may follow is not part of this answer
+        self._waiting = None
+        if not waiting.done():
+            waiting.set_result(answer)
 
 
 class ServerConnections:
