@@ -620,7 +620,8 @@ def cached_plan(playbook: Any, content: str) -> Any:
     return found
 
 
-def run(history: History) -> Result:
+def run(history: History, look_at: "Callable[[World], None] | None" = None) -> Result:
+    """Run the history. `look_at` sees the world at its end."""
     seed = history.seed
     faults = Faults(seed, history.faults)
     chosen = [
@@ -652,6 +653,8 @@ def run(history: History) -> Result:
             violation = Violation("livelock", str(found))
         finally:
             world.close()
+    if look_at is not None:
+        look_at(world)
     return result_of(history, world, violation)
 
 
