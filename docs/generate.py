@@ -60,9 +60,9 @@ def _introduction() -> Iterator[str]:
     yield _GENERATED
     yield ""
     yield (
-        f"All {len(EVENTS)} types of fact. Each is a frozen struct of `noetl.model.events`; `at` (microseconds, the owner's "
-        "clock, never less than the execution's last) is in every one. The **key** is unique within an execution: the log "
-        "refuses a second event of the same key, so types that share a key exclude each other."
+        f"There are {len(EVENTS)} types of events. Each is a frozen struct of `noetl.model.events`. Every event has `at`: "
+        "microseconds of the owner's clock, never less than those of the event before. The **key** is unique within an "
+        "execution: the log refuses a second event with the same key, so types that share a key exclude each other."
     )
     yield ""
 
@@ -116,9 +116,9 @@ def _older_names() -> Iterator[str]:
     yield "# Older names"
     yield ""
     yield (
-        "Names that older documents use, computed when you ask for them (`?names=older`); never stored. Each stands for one "
-        "fact: where several events are named, only one of them can be recorded of the same command or execution. An event "
-        "without an older name keeps its own."
+        "Older documents use these names. They are computed when you ask for them (`?names=older`) and never stored. If a name "
+        "stands for several events, only one of them can be recorded for the same command or execution. An event without an "
+        "older name keeps its own."
     )
     yield ""
     yield (
@@ -256,13 +256,13 @@ Schema = dict[str, Any]
 _SERVER = "http://127.0.0.1:8082"
 _VERBS = {"GET": (), "HEAD": ("-I",)}  # of which curl has a word of its own
 _ABOUT = """\
-JSON over HTTP, on 127.0.0.1:8082 unless `noetl server start` is told otherwise. `GET /api/openapi.json` tells programs.
-Ids are text, times ISO 8601 in UTC. Lists come in pages: `next` of one is where the following begins, null at the end.
+The API is JSON over HTTP, on 127.0.0.1:8082 by default. `GET /api/openapi.json` gives the OpenAPI document. Ids are text, times
+are ISO 8601 in UTC. Lists come in pages: `next` of a page is the start of the following one, and null on the last page.
 
-What cannot be honoured (`4XX`) or not now (`5XX`) is answered with a [Problem](#problem), as `application/problem+json`: `code`
-is stable, `hint` says what to do, and `routes` by which calls, where the hint names commands of `noetl`. 503 means: try again. A
-request with an `Idempotency-Key` may be repeated without a second effect; the `seq` that a change answers is the `min_seq` of a
-read that is to show it. A query parameter that a route does not know, or one given twice, is refused by name (422)."""
+A request that is refused (`4XX`) or fails (`5XX`) is answered with a [Problem](#problem), as `application/problem+json`. Its
+[`code`](errors.md) is stable, `hint` says what to do, and `routes` names the calls if the hint names commands of `noetl`. After
+503, try again. You may repeat a request with the same `Idempotency-Key` without a second effect. A change answers a `seq`; pass
+it as `min_seq` to a read that must show the change. A query parameter that is unknown or given twice is refused by name (422)."""
 
 # What stands in an example where the document has none; anything else is shown by its type.
 _VALUES: dict[str, Any] = {
@@ -465,12 +465,12 @@ def settings_page() -> str:
 
     lines = ["# Settings", "", _GENERATED, ""]
     lines += [
-        "Environment variables, read once when a process starts. An empty one is one that is not set.",
+        "Environment variables. A process reads them once, when it starts. An empty variable counts as not set.",
         "",
     ]
     for concern in SETTINGS_GROUPS:
         lines += [
-            f"## {concern.__name__}",
+            f"## {_settings_title(concern.__name__)}",
             "",
             _sentence(concern),
             "",
@@ -478,6 +478,12 @@ def settings_page() -> str:
         ]
         lines += ["|---|---|---|---|", *_variables(concern), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _settings_title(name: str) -> str:
+    """`WorkerProcessSettings` is "Worker process"."""
+    words = re.findall("[A-Z][a-z]+", name.removesuffix("Settings"))
+    return " ".join(words).capitalize()
 
 
 def _variables(concern: Any) -> Iterator[str]:

@@ -17,18 +17,18 @@ ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops
 
 \b
 Begin here:
-  noetl validate FILE        is it right? where not, and what was meant
+  noetl validate FILE        check it: where is it wrong, and what was probably meant
   noetl graph FILE           draw its steps
-  noetl test DIR             try it with stubs instead of tools
-  noetl run FILE             run it on this machine; what happened is kept
-  noetl exec get @latest     how the last execution went
+  noetl test DIR             test it with stubs instead of tools
+  noetl run FILE             run it on this machine, and keep what happened
+  noetl exec get @latest     show the last execution
 
 \b
 And then:
-  noetl dev DIR              a server, a worker, and playbooks registered as you save them
-  noetl server start         a server of its own, with
+  noetl dev DIR              a server and a worker; playbooks are registered when you save them
+  noetl server start         a server as a process of its own, with
   noetl worker start           any number of workers
-  noetl schedule add …       start it by the clock; `noetl hook` by a call from outside
+  noetl schedule add …       start playbooks by the clock; `noetl hook`: by a call from outside
 
 Without NOETL_SERVER_URL commands work on the database of this machine, below NOETL_HOME (~/.noetl). ID is an execution's id or
 @latest. `noetl COMMAND --help` explains a command with examples; every one that shows something takes --json.
@@ -109,7 +109,7 @@ def root(
         bool,
         typer.Option(
             "--version",
-            help="print the version and leave",
+            help="print the version and exit",
             callback=lambda asked: _print_version(asked),
             is_eager=True,
         ),

@@ -111,7 +111,9 @@ def find_playbook_files(place: Path) -> list[Path]:
 
 
 def list_playbooks(
-    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="paths that begin so")] = "",
+    prefix: Annotated[
+        str, typer.Argument(metavar="[PREFIX]", help="only paths that begin with this")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """List registered playbooks, each with its latest version."""

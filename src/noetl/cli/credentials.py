@@ -87,7 +87,7 @@ def list_credentials(as_json: AsJson = False) -> None:
 
 
 def delete(name: Name, as_json: AsJson = False) -> None:
-    """Delete a credential. Steps that ask for it fail from then on."""
+    """Delete a credential. From then on, steps that ask for it fail."""
     row = run_with_client(lambda client: client.delete_credential(name))
     say_row(row, f"credential {row['name']} is deleted", as_json=as_json)
 

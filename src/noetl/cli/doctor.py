@@ -44,7 +44,7 @@ def doctor(as_json: AsJson = False) -> None:
 
     Looks at the server of NOETL_SERVER_URL, else at the database of this machine. Changes nothing.
 
-    Exit code: 0 all is well, 1 something is not.
+    Exit code: 0 everything is well, 1 something is not.
     """
     findings = asyncio.run(_run_checks())
     if as_json:

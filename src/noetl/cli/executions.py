@@ -106,10 +106,11 @@ def list_executions(
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="the same as --status failed")] = False,
     path: Annotated[
-        str | None, typer.Option("--path", help="of this playbook only, or like 'etl/*'")
+        str | None,
+        typer.Option("--path", help="only of this playbook, or of a pattern such as 'etl/*'"),
     ] = None,
     parent: Annotated[
-        str | None, typer.Option("--parent", metavar="ID", help="children of this one only")
+        str | None, typer.Option("--parent", metavar="ID", help="only children of this execution")
     ] = None,
     since: Annotated[
         str | None,
@@ -117,7 +118,9 @@ def list_executions(
     ] = None,
     before: Annotated[
         str | None,
-        typer.Option("--before", metavar="ID", help="older than this one: the next page"),
+        typer.Option(
+            "--before", metavar="ID", help="only executions before this one: the next page"
+        ),
     ] = None,
     limit: Annotated[
         int,
@@ -295,7 +298,7 @@ def _make_step_row(name: str, step: Row) -> tuple[Any, ...]:
 def events(
     execution: ID,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="go on until the execution ends")
+        bool, typer.Option("--follow", "-f", help="continue until the execution ends")
     ] = False,
     kinds: Annotated[
         list[str] | None, typer.Option("--type", metavar="T", help="events of this type only")
@@ -380,11 +383,11 @@ def logs(
         str | None, typer.Option("--step", metavar="STEP", help="of this step only")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="go on until the execution ends")
+        bool, typer.Option("--follow", "-f", help="continue until the execution ends")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one line printed per line")] = False,
 ) -> None:
-    """Print what the steps of an execution printed, in the order it came.
+    """Print the output of an execution's steps, in the order in which it came.
 
     \b
     Examples:
@@ -467,7 +470,7 @@ async def _read_sample(client: Client, execution_id: "ExecutionId", step: str) -
 
 
 def cancel(execution: ID, as_json: AsJson = False) -> None:
-    """Cancel: nothing more is issued, what runs is stopped.
+    """Cancel an execution: nothing more is started, and running steps are stopped.
 
     Example: noetl exec cancel @latest
     """
@@ -475,19 +478,19 @@ def cancel(execution: ID, as_json: AsJson = False) -> None:
 
 
 def pause(execution: ID, as_json: AsJson = False) -> None:
-    """Pause: what runs goes on, what would come next is held until resume."""
+    """Pause an execution: running steps finish, and nothing more starts until `resume`."""
     _change_and_report(execution, "pause", as_json)
 
 
 def resume(execution: ID, as_json: AsJson = False) -> None:
-    """Go on with a paused execution."""
+    """Continue a paused execution."""
     _change_and_report(execution, "resume", as_json)
 
 
 def release(execution: ID, as_json: AsJson = False) -> None:
-    """Go on with a quarantined execution, once what set it aside is mended.
+    """Continue a quarantined execution after its cause is corrected.
 
-    An execution is set aside when an event of it cannot be folded; `noetl exec events ID` shows which.
+    An execution is quarantined if one of its events cannot be folded; `noetl exec events ID` shows which.
     """
     _change_and_report(execution, "release", as_json)
 
@@ -583,9 +586,9 @@ async def _warn_of_unknown_signal(client: Client, execution_id: "ExecutionId", n
 
 By = Annotated[
     str | None,
-    typer.Option("--by", metavar="WHO", help="who says so; without it, the user of this machine"),
+    typer.Option("--by", metavar="WHO", help="who decides; default: the user of this machine"),
 ]
-Comment = Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="a word on why")]
+Comment = Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="the reason")]
 
 
 def approve(
@@ -595,7 +598,7 @@ def approve(
     comment: Comment = None,
     as_json: AsJson = False,
 ) -> None:
-    """Approve what a step (`wait` with `approval`) waits for: the execution goes on.
+    """Approve what a step (`wait` with `approval`) waits for. The execution continues.
 
     Example: noetl exec approve @latest ask --comment 'looks good'
     """

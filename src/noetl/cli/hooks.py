@@ -13,9 +13,9 @@ ABOUT = """Playbooks that start by a call from outside: POST /api/hooks/NAME, wi
   noetl hook add orders shop/order --into order
   curl -d '{"id": 7}' -H 'Idempotency-Key: order-7' http://127.0.0.1:8082/api/hooks/orders
 
-A call that is repeated with its key starts nothing more and gets the same answer.
+A call that is repeated with the same key starts no second execution and gets the same answer.
 """
-Name = Annotated[str, typer.Argument(metavar="NAME", help="what its address ends with")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="its name, the end of its address")]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +38,7 @@ def add(
         typer.Option(
             "--into",
             metavar="K",
-            help="the workload key that gets the body; without it, it is all of it",
+            help="the workload key that gets the body; default: its keys replace those of the workload",
         ),
     ] = None,
     secret: Annotated[
@@ -49,14 +49,14 @@ def add(
     ] = None,
     signature_header: Annotated[
         str | None,
-        typer.Option("--signature-header", metavar="H", help="X-Hub-Signature-256 without it"),
+        typer.Option("--signature-header", metavar="H", help="default: X-Hub-Signature-256"),
     ] = None,
     key_header: Annotated[
         str | None,
         typer.Option(
             "--key-header",
             metavar="H",
-            help="names a call instead of Idempotency-Key; then it is needed",
+            help="a header that identifies a call instead of Idempotency-Key; then every call needs it",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -105,6 +105,6 @@ def list_hooks(as_json: AsJson = False) -> None:
 
 
 def delete(name: Name, as_json: AsJson = False) -> None:
-    """Delete a hook. What it has started stays."""
+    """Delete a hook. Executions that it started continue."""
     row = run_with_client(lambda client: client.delete_hook(name))
     say_row(row, f"hook {name} is deleted", as_json=as_json)

@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
     app.command()(sql)
 
 
-ABOUT = """NoETL's own pipelines over its log: run one now. They may run beside servers.
+ABOUT = """Run one of NoETL's own pipelines over its log. Servers may run at the same time.
 
 \b
   noetl job export      new events into Parquet files by day
@@ -150,16 +150,16 @@ def rebuild(as_json: AsJson = False) -> None:
 
 def stats(
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="a week ago, unless it is given")
+        str | None, typer.Option("--since", metavar="TIME", help="default: a week ago")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="now, unless it is given")
+        str | None, typer.Option("--until", metavar="TIME", help="default: now")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one row per line")] = False,
 ) -> None:
     """Count executions that began in a period, by playbook and step: runs, failures, retries, bytes, seconds.
 
-    A row without a step is of whole executions. Times are UTC unless they say otherwise.
+    A row without a step is of whole executions. Times without a zone are UTC.
 
     Example: noetl job stats --since 2026-01-01 --until 2026-02-01T12:00
     """

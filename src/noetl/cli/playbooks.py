@@ -114,9 +114,9 @@ def convert(
     path: File,
     write: Annotated[bool, typer.Option("--write", "-w", help="rewrite the file in place")] = False,
 ) -> None:
-    """Rewrite a playbook to the current spelling; comments and order stay.
+    """Rewrite a playbook in the current spelling. Comments and order stay.
 
-    `case`, `vars`, `sink`, `retry`, `args`, v1 steps and the other older spellings become what they mean. Without
+    `case`, `vars`, `sink`, `retry`, `args`, v1 steps and the other older spellings are replaced. Without
     --write the result goes to standard output.
 
     Example: noetl convert old.yaml --write

@@ -83,7 +83,9 @@ def rerun(
     from_step: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="STEP", help="take over what ran before this step, and go on from it"
+            "--from",
+            metavar="STEP",
+            help="take over what ran before this step, and continue from it",
         ),
     ] = None,
     version: OfVersion = None,

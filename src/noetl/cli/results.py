@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
     app.command()(trace)
 
 
-ABOUT = """The data that steps have made: look at it, save it.
+ABOUT = """Show and save the data that steps have made.
 
 \b
   noetl result show @latest fetch                   its first rows, or its value

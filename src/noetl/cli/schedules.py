@@ -15,15 +15,15 @@ ABOUT = """Playbooks that start by the clock: at times (cron, in a time zone) or
 \b
   noetl schedule add nightly reports/daily --cron '0 2 * * *' --timezone Europe/Berlin
   noetl schedule add poll queues/drain --every 15m --overlap skip
-  noetl schedule next nightly          when it comes
-  noetl schedule show nightly          what has become of it
+  noetl schedule next nightly          its next slots
+  noetl schedule show nightly          its rule and what it did last
 
-Schedules fire while `noetl server start` or `noetl dev` runs; of several servers one starts each slot. An execution finds its own
-moment in workload.schedule.slot.
+Schedules work while `noetl server start` or `noetl dev` runs; each slot is started by one server. An execution finds its
+slot in workload.schedule.slot.
 """
 CATCH_UP_POLICIES = ("skip", "last", "all")
 OVERLAP_POLICIES = ("allow", "skip", "queue")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="what it is called")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="its name")]
 
 
 def register(app: typer.Typer) -> None:
@@ -83,21 +83,21 @@ def add(
     ] = "allow",
     as_json: AsJson = False,
 ) -> None:
-    """Add a schedule. One of the same name is replaced, and goes on from now.
+    """Add a schedule. A schedule of the same name is replaced, and continues from now.
 
     \b
     Catch-up, for slots more than ten seconds late:
-      skip   they are left out
-      last   the last of them is run, once
-      all    each of them is run
+      skip   they are skipped
+      last   the last of them runs, once
+      all    each of them runs
 
     \b
-    Overlap, while the execution of the slot before has not ended:
+    Overlap, while the execution of the slot before still runs:
       allow  they run side by side
-      skip   the slot is left out, and counted
+      skip   the slot is skipped, and counted
       queue  the slot waits for its turn
 
-    Where clocks change: a time that does not exist that day comes right after the gap, one that exists twice comes once.
+    When clocks change, a time that does not exist runs right after the gap, and a time that exists twice runs once.
 
     \b
     Examples:
@@ -133,7 +133,7 @@ def _check_policy(option: str, value: str, policies: tuple[str, ...]) -> None:
 
 
 def list_schedules(as_json: AsJson = False) -> None:
-    """List schedules with their next moment."""
+    """List schedules with their next slot."""
     rows = run_with_client(lambda client: client.list_schedules())
     if as_json:
         say_json(rows)
@@ -188,12 +188,12 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
 
 def pause(name: Name, as_json: AsJson = False) -> None:
-    """Pause: nothing is started until resume; what runs goes on."""
+    """Pause a schedule: it starts nothing until `resume`. Running executions continue."""
     _change_schedule(name, "pause", as_json)
 
 
 def resume(name: Name, as_json: AsJson = False) -> None:
-    """Go on with a paused schedule, from now: slots that came meanwhile are not caught up."""
+    """Continue a paused schedule from now. Slots that came meanwhile are skipped."""
     _change_schedule(name, "resume", as_json)
 
 
@@ -206,7 +206,7 @@ def _change_schedule(name: str, how: ScheduleChange, as_json: bool) -> None:
 
 
 def delete(name: Name, as_json: AsJson = False) -> None:
-    """Delete a schedule. What it has started stays."""
+    """Delete a schedule. Executions that it started continue."""
     row = run_with_client(lambda client: client.delete_schedule(name))
     say_row(row, f"schedule {name} is deleted", as_json=as_json)
 
@@ -225,7 +225,7 @@ def next_slots(
     ] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Say when a schedule comes next, in its own time zone.
+    """Print the next slots of a schedule, in its own time zone.
 
     Example: noetl schedule next nightly -n 10
     """
