@@ -20,6 +20,8 @@ from noetl.server.dispatch.playbooks import Playbooks
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.dispatch.states import LoadedState, States, Unfoldable
 from noetl.server.duties.projector import Projector, make_broken_projection, make_projection
+from noetl.server.executions.rows import RowCache
+from noetl.server.observer import NoObserver
 from tests.waiting import look_again
 
 LEASE: Micros = 60_000_000
@@ -58,7 +60,10 @@ async def catch_up(log: EventLog, leases: Leases, playbooks: Playbooks, count: i
 
 async def project(log: EventLog, leases: Leases, playbooks: Playbooks, count: int) -> None:
     runtime, shards = await leases.register("test", None, LEASE), OwnedShards(count)
-    projector = Projector(log, States(log, playbooks, 1_000), shards, PAGE)
+    rows = RowCache(log, shards, 0)
+    projector = Projector(
+        log, States(log, rows, playbooks, 1_000), shards, rows, NoObserver(), PAGE
+    )
     for each in await leases.claim(runtime.runtime_id, count):
         shards.adopt(each.shard, each.epoch)
     while (await projector.run_once()).has_more:

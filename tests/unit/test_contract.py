@@ -117,7 +117,6 @@ ADAPTERS = (
     "server/http/depends.py",  # the wire: when a request came
     "server/http/guard.py",  # the wire: measures requests
     "server/workers/routes.py",
-    "server/streams/live.py",  # measures what waits
     "server/credentials/sealing.py",  # keys and nonces
     "server/executions/requests.py",  # a request without a key gets one
     "spark/commits.py",  # how old what others left behind is

@@ -701,6 +701,7 @@ class LocalClient:
         server, log = self._server, self._ports.log
         return ExecutionService(
             log,
+            server.rows,
             server.requests,
             server.states,
             server.playbooks,

@@ -36,7 +36,6 @@ from noetl.server.credentials.service import CredentialService
 from noetl.server.duties.jobs import Run
 from noetl.server.executions import routes as executions
 from noetl.server.executions.access import Access
-from noetl.server.executions.rows import RowCache
 from noetl.server.executions.service import ExecutionService
 from noetl.server.health import routes as health
 from noetl.server.health.service import HealthService
@@ -65,11 +64,10 @@ from noetl.server.state import routes as playbook_state
 from noetl.server.state.service import PlaybookStateService
 from noetl.server.streams import routes as streams
 from noetl.server.streams.live import (
+    LiveObserver,
     LiveUpdates,
-    ObservedLog,
     announce_changes,
     hear_changes,
-    observe_log,
 )
 from noetl.server.streams.service import StreamService
 from noetl.server.templates import routes as render
@@ -112,7 +110,7 @@ class Node:
     server: Server
     services: Services
     live: LiveUpdates
-    observed_log: ObservedLog
+    observer: LiveObserver
     presence: Presence
     door: WorkerRoutes
     metrics: Metrics
@@ -141,10 +139,10 @@ def assemble_node(
     """
     metrics = metrics or Metrics()
     live = LiveUpdates()
-    eventlog, observed = observe_log(ports.log, live, metrics, settings.shards)
+    observer = LiveObserver(live, metrics, settings.shards)
     credential_service = CredentialService(ports.vault, ports.keys)
     server = Server(
-        eventlog,
+        ports.log,
         ports.leases,
         ports.bus,
         ports.catalog,
@@ -153,33 +151,32 @@ def assemble_node(
         reveal=credential_service.reveal,
         schedules=ports.schedules,
         jobs=jobs,
+        observer=observer,
     )
-    observed.row_cache = RowCache(server.shards)
-    presence = Presence(eventlog, ports.bus, settings.shards, settings.name, metrics)
+    presence = Presence(ports.log, ports.bus, settings.shards, settings.name, metrics)
     door = WorkerRoutes(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds, ports.vault)
     results_ = None if open_results is None else open_results(server)
-    services = make_services(
-        server, ports, eventlog, live, metrics, playbooks, credential_service, results_
-    )
+    services = make_services(server, ports, live, metrics, playbooks, credential_service, results_)
     app = create_app(services, metrics, door)
-    return Node(ports, server, services, live, observed, presence, door, metrics, app)
+    return Node(ports, server, services, live, observer, presence, door, metrics, app)
 
 
 def make_services(
     server: Server,
     ports: ServerPorts,
-    eventlog: EventLog,
     live: LiveUpdates,
     metrics: Metrics,
     playbooks: CatalogService,
     credential_service: CredentialService,
     results_: Results | None,
 ) -> Services:
+    eventlog = ports.log
     access = Access(eventlog)
     keeper = server.keeper
     executions_ = ExecutionService(
         eventlog,
+        server.rows,
         server.requests,
         server.states,
         server.playbooks,
@@ -356,7 +353,7 @@ async def _exchange_hints(node: Node, several: bool) -> None:
         await asyncio.Event().wait()
     shards = node.server.settings.shards
     async with asyncio.TaskGroup() as group:
-        group.create_task(announce_changes(node.ports.bus, node.ports.leases, node.observed_log))
+        group.create_task(announce_changes(node.ports.bus, node.ports.leases, node.observer))
         group.create_task(hear_changes(node.ports.bus, node.live, shards))
 
 

@@ -35,7 +35,9 @@ from noetl.server.duties.reaper import Reaper
 from noetl.server.duties.schedules import Scheduler
 from noetl.server.duties.sweeper import Sweeper
 from noetl.server.duties.timers import Timers
-from noetl.server.logs import step_logs as steplogs
+from noetl.server.executions.rows import RowCache
+from noetl.server.logs.step_logs import StepLogWriter
+from noetl.server.observer import CommitObserver, NoObserver
 from noetl.server.results.expiry import check_not_expired
 from noetl.server.settings import ServerSettings
 from noetl.server.workers.exchange import Exchange
@@ -67,8 +69,13 @@ class Server:
         reveal: Reveal | None = None,
         schedules: Schedules | None = None,
         jobs: Mapping[str, Run] | None = None,
+        observer: CommitObserver | None = None,
     ) -> None:
-        """With `schedules`, this server starts their executions. `jobs` over the log run hourly."""
+        """With `schedules`, this server starts their executions. `jobs` over the log run hourly.
+
+        The `observer` is told of everything that this server commits.
+        """
+        observer = observer or NoObserver()
         self._log = eventlog
         self._bus = bus
         self._reveal = reveal
@@ -77,7 +84,9 @@ class Server:
         self.clock = store_clock = StoreClock(clock)
         self.keeper = ShardKeeper(leases, self.shards, store_clock, settings)
         self.playbooks = Playbooks(catalog, settings.plans, settings.env)
-        self.states = States(eventlog, self.playbooks, settings.states)
+        self.rows = RowCache(eventlog, self.shards, settings.rows)
+        self.states = States(eventlog, self.rows, self.playbooks, settings.states)
+        self._step_logs = StepLogWriter(eventlog, observer)
         waiting = WaitingWorkers()
         children = Children(self.playbooks, self.keeper.new_id, eventlog.blob)
         self.dispatcher = Dispatcher(
@@ -88,6 +97,7 @@ class Server:
             self.states,
             children,
             waiting,
+            observer,
             lease=settings.lease,
             time_slice_s=settings.time_slice_s,
         )
@@ -100,6 +110,7 @@ class Server:
             self.dispatcher,
             self.shards,
             waiting,
+            self._step_logs,
             lease=settings.lease,
             poll=settings.poll_interval,
         )
@@ -107,6 +118,8 @@ class Server:
             eventlog,
             self.states,
             self.shards,
+            self.rows,
+            observer,
             limit=10 * settings.read_limit,
             time_slice_s=settings.time_slice_s,
         )
@@ -206,7 +219,7 @@ class Server:
         return await self._reveal(WORKER_IDENTITY, name)
 
     async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
-        await steplogs.store_log_parts(self._log, parts)
+        await self._step_logs.store_parts(parts)
 
 
 async def _run_later(seconds: float, loop: DutyLoop) -> None:

@@ -36,5 +36,6 @@ class ServerSettings:
     # for processes that answer no requests meanwhile
     time_slice_s: float | None = None
     states: int = 10_000  # executions cached in memory
+    rows: int = 2_000  # projection rows cached in memory
     plans: int = 500  # compiled playbooks cached in memory
     env: Mapping[str, str] = field(default_factory=dict)  # for `env.*` in workload defaults

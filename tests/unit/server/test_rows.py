@@ -5,11 +5,14 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from noetl.log.memory import LogMemory, MemoryDatabase
 from noetl.log.port import Projection
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.executions import rows as kept_rows
 from noetl.server.executions.rows import MAX_CACHED_ROW_BYTES, OWNERSHIP_TTL_S, RowCache
+from noetl.shard_rows import make_shard_rows
+from tests.unit.server.house import Clock
 
 ONE = ExecutionId("1")
 RUNNING = Projection(
@@ -32,21 +35,25 @@ def owner(seconds_ago: float = 0.0) -> OwnedShards:
     return shards
 
 
+def cache(shards: OwnedShards, limit: int = 2_000) -> RowCache:
+    return RowCache(LogMemory(MemoryDatabase(make_shard_rows(4), Clock())), shards, limit)
+
+
 async def test_what_was_written_is_given_while_the_shard_is_ours() -> None:
-    rows = RowCache(owner())
+    rows = cache(owner())
     rows.cache_written([RUNNING])
     assert rows.get(ONE) == RUNNING
     assert rows.get(ExecutionId("2")) is None
 
 
 async def test_what_runs_is_not_given_when_nobody_knows_whose_the_shard_is() -> None:
-    rows = RowCache(owner(seconds_ago=OWNERSHIP_TTL_S + 0.1))
+    rows = cache(owner(seconds_ago=OWNERSHIP_TTL_S + 0.1))
     rows.cache_written([RUNNING])
     assert rows.get(ONE) is None
 
 
 async def test_what_has_ended_is_given_whosever_the_shard_is() -> None:
-    rows = RowCache(OwnedShards(4))
+    rows = cache(OwnedShards(4))
     rows.cache_final(RUNNING)
     assert rows.get(ONE) is None
     rows.cache_final(ENDED)
@@ -55,7 +62,7 @@ async def test_what_has_ended_is_given_whosever_the_shard_is() -> None:
 
 async def test_what_is_written_to_a_shard_that_was_lost_meanwhile_is_not_kept() -> None:
     shards = owner()
-    rows = RowCache(shards)
+    rows = cache(shards)
     shards.drop(2)
     rows.cache_written([RUNNING])
     assert rows.get(ONE) is None
@@ -64,7 +71,7 @@ async def test_what_is_written_to_a_shard_that_was_lost_meanwhile_is_not_kept() 
 @pytest.mark.parametrize("comes", [True, False])
 async def test_a_shard_that_comes_or_goes_takes_its_rows_along(comes: bool) -> None:
     shards = owner()
-    rows = RowCache(shards)
+    rows = cache(shards)
     rows.cache_written([RUNNING, structs.replace(RUNNING, execution_id=ExecutionId("3"), shard=1)])
     if comes:
         shards.adopt(2, 7)
@@ -74,16 +81,15 @@ async def test_a_shard_that_comes_or_goes_takes_its_rows_along(comes: bool) -> N
 
 
 async def test_an_older_row_never_replaces_a_newer_one() -> None:
-    rows = RowCache(owner())
+    rows = cache(owner())
     rows.cache_written([ENDED])
     rows.cache_written([RUNNING])
     assert rows.get(ONE) == ENDED
 
 
 async def test_few_rows_and_few_bytes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_rows, "MAX_CACHED_ROWS", 3)
     monkeypatch.setattr(kept_rows, "MAX_CACHED_STATE_BYTES", 100)
-    rows = RowCache(owner())
+    rows = cache(owner(), limit=3)
     many = [
         structs.replace(RUNNING, execution_id=ExecutionId(str(n)), state=b"x" * 40)
         for n in range(1, 6)

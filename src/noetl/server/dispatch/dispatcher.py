@@ -66,6 +66,7 @@ from noetl.server.dispatch.children import Children
 from noetl.server.dispatch.execution_batch import Answer, BatchBudget, ExecutionBatch, InboundItem
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.dispatch.states import LoadedState, States, Unfoldable
+from noetl.server.observer import CommitObserver
 from noetl.server.workers.handoff import WaitingWorkers
 from noetl.time_slice import TimeSlice
 
@@ -99,6 +100,7 @@ class Dispatcher:
         states: States,
         children: Children,
         waiting: WaitingWorkers,
+        observer: CommitObserver,
         *,
         lease: Micros,
         time_slice_s: float | None = None,
@@ -111,6 +113,7 @@ class Dispatcher:
         self._states = states
         self._children = children
         self._waiting = waiting
+        self._observer = observer
         self._lease = lease
         self._queue: deque[InboundItem] = deque()
         self._arrived = asyncio.Event()
@@ -477,6 +480,8 @@ class Dispatcher:
             lease=self._lease,
         )
         hit_fault_point("append.before")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             outcomes = await self._log.append(batch)
         except Unavailable:
@@ -488,6 +493,7 @@ class Dispatcher:
             # Not earlier: before the commit a reader finds nothing new. Also after an error,
             # because the batch may have been written all the same.
             self.on_append({work.shard for work in works})
+        self._observer.observe_append(batch, outcomes, loop.time() - began)
         hit_fault_point("append.after")
         return outcomes
 

@@ -22,6 +22,7 @@ from noetl.model.errors import Conflict, NoetlError, StoreUnavailable, Unavailab
 from noetl.model.ids import ExecutionId
 from noetl.playbook.plan import Plan
 from noetl.server.dispatch.playbooks import Playbooks
+from noetl.server.executions.rows import RowCache
 
 EVENTS_PER_READ = 10_000
 MAX_REWOUND = 8  # rewound executions in memory, from the preview of a rerun until it begins
@@ -64,8 +65,9 @@ class Fold:
 class States:
     """The cache of execution states, by execution id."""
 
-    def __init__(self, log: EventLog, playbooks: Playbooks, limit: int) -> None:
+    def __init__(self, log: EventLog, rows: RowCache, playbooks: Playbooks, limit: int) -> None:
         self._log = log
+        self._rows = rows
         self._playbooks = playbooks
         self._cached_states: LruCache[ExecutionId, LoadedState] = LruCache(limit)
         self._assumed_new: LruCache[ExecutionId, bool] = LruCache(limit)  # assumed to be new once
@@ -186,7 +188,7 @@ class States:
             raise Conflict(message, hint=f"{error.hint}; or rerun it from the beginning") from error
 
     async def _fold_log(self, execution_id: ExecutionId, fold: "Fold") -> None:
-        snapshot = _decode_snapshot(await self._log.projection(execution_id))
+        snapshot = _decode_snapshot(await self._rows.read(execution_id))
         if snapshot is not None:
             fold.state, fold.seq = snapshot
         while True:

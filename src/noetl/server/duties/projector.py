@@ -17,6 +17,8 @@ from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.dispatch.states import LoadedState, States, Unfoldable
 from noetl.server.duties.loop import Counts
+from noetl.server.executions.rows import RowCache
+from noetl.server.observer import CommitObserver
 from noetl.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ class Projector:
         eventlog: EventLog,
         states: States,
         shards: OwnedShards,
+        rows: RowCache,
+        observer: CommitObserver,
         limit: int,
         time_slice_s: float | None = None,
     ) -> None:
@@ -43,6 +47,8 @@ class Projector:
         self._log = eventlog
         self._states = states
         self._shards = shards
+        self._rows = rows
+        self._observer = observer
         self._limit = limit
         self._changed: set[int] = set()
         self._projected: dict[int, int] = {}  # by shard: the seq up to which it is projected
@@ -83,6 +89,7 @@ class Projector:
         ]
         hit_fault_point("project.before")
         applied = await self._log.project(batch)
+        self._publish_rows(batch, applied)
         hit_fault_point("project.after")
         for shard_rows, is_applied in zip(batch, applied, strict=True):
             if not is_applied:
@@ -97,6 +104,16 @@ class Projector:
         self._changed.update(at_limit)
         written = sum(len(shard_rows.rows) for shard_rows in batch)
         return Counts(written, has_more=bool(at_limit))
+
+    def _publish_rows(self, batch: list[ShardRows], applied: list[bool]) -> None:
+        """Cache the rows that were written, and tell the observer."""
+        rows: list[Projection] = []
+        for shard_rows, is_applied in zip(batch, applied, strict=True):
+            if is_applied:
+                rows += shard_rows.rows
+        if rows:
+            self._rows.cache_written(rows)
+            self._observer.observe_rows(rows)
 
     async def _read_position(self, shard: int) -> int:
         if shard not in self._projected:

@@ -1,4 +1,4 @@
-"""A cache of projection rows: final ones, and those that this server has written as their owner.
+"""Reads projection rows through a cache of final ones and of those that this server has written.
 
 Only the owner of a shard writes its rows. So a row that this server has written stays valid while
 it owns the shard. It uses such a row only if its ownership was confirmed within the last second;
@@ -10,25 +10,35 @@ import asyncio
 from collections.abc import Iterable
 
 from noetl.caches import WeightedLruCache
-from noetl.log.port import Projection
+from noetl.log.port import EventLog, Projection
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.shards import OwnedShards
 
 OWNERSHIP_TTL_S = 1.0  # seconds for which a confirmation of the shards' owner counts
-MAX_CACHED_ROWS = 2_000  # cached rows, at most
 MAX_CACHED_STATE_BYTES = 8 * 1024 * 1024  # of all cached states
 MAX_CACHED_ROW_BYTES = 64 * 1024  # bytes of one state; larger rows are not cached
 
 
 class RowCache:
-    """The cache of projection rows, by execution id."""
+    """The cache of projection rows, by execution id. It holds at most `limit` of them."""
 
-    def __init__(self, shards: OwnedShards) -> None:
+    def __init__(self, log: EventLog, shards: OwnedShards, limit: int) -> None:
+        self._log = log
         self._shards = shards
         self._cached_rows: WeightedLruCache[ExecutionId, Projection] = WeightedLruCache(
-            MAX_CACHED_STATE_BYTES, _count_state_bytes, max_entries=MAX_CACHED_ROWS
+            MAX_CACHED_STATE_BYTES, _count_state_bytes, max_entries=limit
         )
         shards.on_change.append(self._forget_rows)
+
+    async def read(self, execution_id: ExecutionId) -> Projection | None:
+        """The row, from the cache or from the store. None if the execution has none yet."""
+        cached = self.get(execution_id)
+        if cached is not None:
+            return cached
+        row = await self._log.projection(execution_id)
+        if row is not None:
+            self.cache_final(row)
+        return row
 
     def cache_written(self, rows: Iterable[Projection]) -> None:
         """Cache rows that this server has just written to the store."""

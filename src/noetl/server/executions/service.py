@@ -46,6 +46,7 @@ from noetl.server.executions.requests import (
     make_request_key,
     wait_for_request_status,
 )
+from noetl.server.executions.rows import RowCache
 from noetl.server.streams.live import ROWS_TOPIC, LiveUpdates, make_events_topic, make_row_topic
 
 MIN_SEQ_TIMEOUT_S = 5.0  # seconds that a read waits for `min_seq`
@@ -86,6 +87,7 @@ class ExecutionService:
     def __init__(
         self,
         log: EventLog,
+        rows: RowCache,
         requests: Requests,
         states: States,
         playbooks: Playbooks,
@@ -95,6 +97,7 @@ class ExecutionService:
         new_id: Callable[[], ExecutionId],
     ) -> None:
         self._log = log
+        self._rows = rows
         self._requests = requests
         self._states = states
         self._playbooks = playbooks
@@ -306,7 +309,7 @@ class ExecutionService:
         await self._access.check_tenant(identity, execution_id)
         if min_seq is not None:
             return await self._wait_for_row(execution_id, min_seq)
-        row = await self._log.projection(execution_id)
+        row = await self._rows.read(execution_id)
         if row is None:
             return await self._make_pending_row(execution_id)
         return row
@@ -422,7 +425,7 @@ class ExecutionService:
                 children.append(live.parked.child)
         sentences: list[str] = []
         for child in children[:MAX_EXPLAINED_CHILDREN]:
-            row = await self._log.projection(child)
+            row = await self._rows.read(child)
             if row is not None:
                 sentences.append(f"child {row.execution_id} ({row.path}) is {row.status}")
         return sentences
@@ -479,7 +482,7 @@ class ExecutionService:
 
     async def _wait_for_row(self, execution_id: ExecutionId, min_seq: int) -> Projection:
         async def read_row() -> Projection | None:
-            row = await self._log.projection(execution_id)
+            row = await self._rows.read(execution_id)
             if row is None or row.last_seq < min_seq:
                 return None
             return row

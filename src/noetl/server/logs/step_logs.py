@@ -1,4 +1,4 @@
-"""Stores the step logs that workers send. Only `services/logs.py` opens them, for readers."""
+"""Stores the step logs that workers send. Only `logs/service.py` opens them, for readers."""
 
 import logging
 from hashlib import sha256
@@ -7,20 +7,31 @@ from noetl.log.port import MAX_BLOB_BYTES, EventLog
 from noetl.model.errors import BadReference
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
+from noetl.server.observer import CommitObserver
 
 log = logging.getLogger(__name__)
 
 
-async def store_log_parts(eventlog: EventLog, parts: tuple[StoredRef, ...]) -> None:
-    """Store these parts; they are durable when it returns.
+class StepLogWriter:
+    """Stores the parts of step logs that workers send."""
 
-    Skips invalid parts: refusing them would only make the worker send them again.
-    """
-    valid = tuple(part for part in parts if _is_log(part))
-    if len(valid) < len(parts):
-        log.warning("step logs passed over", extra={"parts": len(parts) - len(valid)})
-    if valid:
-        await eventlog.put_logs(valid)
+    def __init__(self, eventlog: EventLog, observer: CommitObserver) -> None:
+        self._log = eventlog
+        self._observer = observer
+
+    async def store_parts(self, parts: tuple[StoredRef, ...]) -> None:
+        """Store these parts; they are durable when it returns.
+
+        Skips invalid parts: refusing them would only make the worker send them again.
+        """
+        valid = tuple(part for part in parts if _is_log(part))
+        if len(valid) < len(parts):
+            log.warning("step logs passed over", extra={"parts": len(parts) - len(valid)})
+        if not valid:
+            return
+        await self._log.put_logs(valid)
+        executions = {parse_uri(part.reference.uri).execution_id for part in valid}
+        self._observer.observe_step_logs(executions)
 
 
 def _is_log(part: StoredRef) -> bool:

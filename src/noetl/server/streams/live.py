@@ -1,4 +1,4 @@
-"""Live updates: readers watch topics, and the observed log wakes them after each commit.
+"""Live updates: readers watch topics, and an observer of the commits wakes them.
 
 A wake-up is a hint: the reader then reads the store. Readers also read it at an interval, so a
 missed wake-up only delays.
@@ -6,28 +6,16 @@ missed wake-up only delays.
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from noetl.bus.port import Bus
 from noetl.leases.port import Leases
-from noetl.log.port import (
-    AppendBatch,
-    Appended,
-    EventLog,
-    ExecutionPart,
-    Outcome,
-    Projection,
-    ShardRows,
-)
+from noetl.log.port import AppendBatch, Appended, ExecutionPart, Outcome, Projection
 from noetl.model import codec
 from noetl.model.events import get_result
 from noetl.model.ids import ExecutionId, shard_of
-from noetl.model.messages import StoredRef
-from noetl.model.reference import parse_uri
-from noetl.server.executions.rows import RowCache
 
 if TYPE_CHECKING:  # commands that only wait for updates do not load the metrics
     from noetl.metrics import Metrics
@@ -115,34 +103,24 @@ class LiveUpdates:
         self.wake(list(self._watches))
 
 
-class ObservedLog:
-    """The log of this server. After each commit it wakes watchers and measures how long it took."""
+class LiveObserver:
+    """Wakes watchers after each commit of this server, and measures the commits."""
 
-    def __init__(self, log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int) -> None:
-        self._log = log
-        self._shards = shards
+    def __init__(self, live: LiveUpdates, metrics: "Metrics", shards: int) -> None:
         self._live = live
-        self.row_cache: RowCache | None = None  # a cache of rows, set after the server is wired
         self._metrics = metrics
-        self.changed_shards: set[int] = (
-            set()
-        )  # shards that changed since the last hints to other servers
+        self._shards = shards
+        self._changed_shards: set[int] = set()
 
-    def __getattr__(self, name: str) -> Any:  # everything else is the log's own
-        return getattr(self._log, name)
-
-    async def append(self, batch: AppendBatch) -> list[Outcome]:
-        began = time.perf_counter()
-        outcomes = await self._log.append(batch)
-        self._metrics.dispatch_ms.observe((time.perf_counter() - began) * 1000)
+    def observe_append(self, batch: AppendBatch, outcomes: list[Outcome], seconds: float) -> None:
+        self._metrics.dispatch_ms.observe(seconds * 1000)
         event_count = sum(len(part.events) for part in batch.parts)
         self._metrics.batch_events.observe(event_count)
         for part, outcome in zip(batch.parts, outcomes, strict=True):
             if isinstance(outcome, Appended) and part.events:
                 self._live.wake((make_events_topic(part.execution_id),))
-                self.changed_shards.add(part.shard)
+                self._changed_shards.add(part.shard)
                 self._measure_results(part)
-        return outcomes
 
     def _measure_results(self, part: ExecutionPart) -> None:
         """Measure the envelopes that have a context; the others only repeat one of them."""
@@ -151,57 +129,28 @@ class ObservedLog:
             if result is not None and result.context:
                 self._metrics.event_result_bytes.observe(len(codec.encode(result)))
 
-    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
-        await self._log.put_logs(parts)
-        executions = {parse_uri(part.reference.uri).execution_id for part in parts}
-        self._live.wake(map(make_logs_topic, executions))
-        self.changed_shards.update(
-            shard_of(execution_id, self._shards) for execution_id in executions
-        )
+    def observe_rows(self, rows: list[Projection]) -> None:
+        self._changed_shards.update(row.shard for row in rows)
+        topics = [make_row_topic(row.execution_id) for row in rows]
+        self._live.wake([*topics, ROWS_TOPIC])
 
-    async def project(self, batch: list[ShardRows]) -> list[bool]:
-        applied = await self._log.project(batch)
-        rows: list[Projection] = []
-        for shard_rows, is_applied in zip(batch, applied, strict=True):
-            if is_applied and shard_rows.rows:
-                rows += shard_rows.rows
-                self.changed_shards.add(shard_rows.shard)
-        if rows:
-            if self.row_cache is not None:
-                self.row_cache.cache_written(rows)
-            topics = [make_row_topic(row.execution_id) for row in rows]
-            self._live.wake([*topics, ROWS_TOPIC])
-        return applied
+    def observe_step_logs(self, executions: Iterable[ExecutionId]) -> None:
+        for execution_id in executions:
+            self._live.wake((make_logs_topic(execution_id),))
+            self._changed_shards.add(shard_of(execution_id, self._shards))
 
-    async def projection(self, execution_id: ExecutionId) -> Projection | None:
-        if self.row_cache is None:
-            return await self._log.projection(execution_id)
-        cached = self.row_cache.get(execution_id)
-        if cached is not None:
-            return cached
-        row = await self._log.projection(execution_id)
-        if row is not None:
-            self.row_cache.cache_final(row)
-        return row
+    def take_changed_shards(self) -> list[int]:
+        """The shards that changed since the last call."""
+        shards, self._changed_shards = self._changed_shards, set()
+        return sorted(shards)
 
 
-def observe_log(
-    log: EventLog, live: LiveUpdates, metrics: "Metrics", shards: int
-) -> tuple[EventLog, ObservedLog]:
-    """Wrap the log. Returns one object twice: as the port and as itself.
-
-    It fulfils the port by delegation, which the type checker cannot see.
-    """
-    observed = ObservedLog(log, live, metrics, shards)
-    return cast(EventLog, observed), observed
-
-
-async def announce_changes(bus: Bus, leases: Leases, observed: ObservedLog) -> None:
+async def announce_changes(bus: Bus, leases: Leases, observer: LiveObserver) -> None:
     """Send hints about changed shards while there are other servers. Runs until it is cancelled."""
     while True:
         try:
             if await leases.count_servers() > 1:
-                await _announce_for(bus, observed, SERVER_COUNT_INTERVAL_S)
+                await _announce_for(bus, observer, SERVER_COUNT_INTERVAL_S)
             else:
                 await asyncio.sleep(SERVER_COUNT_INTERVAL_S)
         except Exception:  # this loop must survive; without hints, other servers poll
@@ -209,12 +158,11 @@ async def announce_changes(bus: Bus, leases: Leases, observed: ObservedLog) -> N
             await asyncio.sleep(SERVER_COUNT_INTERVAL_S)
 
 
-async def _announce_for(bus: Bus, observed: ObservedLog, seconds: float) -> None:
+async def _announce_for(bus: Bus, observer: LiveObserver, seconds: float) -> None:
     """Send one hint per changed shard and interval, for so many seconds."""
     for _ in range(round(seconds / ANNOUNCE_INTERVAL_S)):
         await asyncio.sleep(ANNOUNCE_INTERVAL_S)
-        shards, observed.changed_shards = observed.changed_shards, set()
-        for shard in sorted(shards):
+        for shard in observer.take_changed_shards():
             await bus.publish(make_hint_subject(shard))
 
 

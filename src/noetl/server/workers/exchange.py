@@ -30,7 +30,7 @@ from noetl.server.dispatch.dispatcher import Dispatcher
 from noetl.server.dispatch.execution_batch import Answer
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.duties.loop import listen_to_hints
-from noetl.server.logs import step_logs as steplogs
+from noetl.server.logs.step_logs import StepLogWriter
 from noetl.server.workers.handoff import WaitingRequest, WaitingWorkers
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Exchange:
         dispatcher: Dispatcher,
         shards: OwnedShards,
         waiting: WaitingWorkers,
+        step_logs: StepLogWriter,
         *,
         lease: Micros,
         poll: float,
@@ -60,6 +61,7 @@ class Exchange:
         self._dispatcher = dispatcher
         self._shards = shards
         self._waiting = waiting
+        self._step_logs = step_logs
         self._lease = lease
         self._poll = poll
         self._known_processes: dict[str, list[str]] = {}
@@ -187,7 +189,7 @@ class Exchange:
             return True
         try:
             async with asyncio.timeout(LOGS_TIMEOUT_S):
-                await steplogs.store_log_parts(self._log, parts)
+                await self._step_logs.store_parts(parts)
         except (Unavailable, TimeoutError):
             return False
         except Exception:  # a bug here must not keep reports from being recorded

@@ -23,7 +23,9 @@ from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
 from noetl.model.messages import Cancel
 from noetl.postgres.pool import Database
 from noetl.server.dispatch.playbooks import Playbooks
+from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.dispatch.states import States
+from noetl.server.executions.rows import RowCache
 from noetl.server.health.service import check_history
 from noetl.spark.jobs import compact as compactor
 from noetl.spark.jobs.compact import CompactionCounts, CompactionMismatch, compact_log
@@ -138,9 +140,9 @@ def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are
     plan = plan_of(workflow(chain))
 
     async def rewound(port: LogPostgres) -> RewoundExecution | None:
-        return await States(port, Playbooks(CatalogMemory(), 1), 1).rewind_execution(
-            one, names[2], plan
-        )
+        rows = RowCache(port, OwnedShards(1), 0)
+        states = States(port, rows, Playbooks(CatalogMemory(), 1), 1)
+        return await states.rewind_execution(one, names[2], plan)
 
     before = with_log(log, lake, rewound)
     assert before is not None

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from noetl.bus.memory import BusMemory
 from noetl.leases.memory import LeasesMemory
@@ -16,8 +17,8 @@ from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequ
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, shard_of
 from noetl.server.streams import routes as sse
 from noetl.server.streams.live import (
+    LiveObserver,
     LiveUpdates,
-    ObservedLog,
     announce_changes,
     hear_changes,
     make_events_topic,
@@ -57,9 +58,9 @@ async def test_another_server_wakes_the_readers_of_its_shard() -> None:
     leases = LeasesMemory(shards, Clock())
     for name in ("s1", "s2"):
         await leases.register(name, None, 60_000_000)
-    heard = ObservedLog(LogMemory(MemoryDatabase(shards, Clock())), live, Metrics(), len(shards))
+    observer = LiveObserver(live, Metrics(), len(shards))
     tasks = [
-        asyncio.ensure_future(announce_changes(bus, leases, heard)),
+        asyncio.ensure_future(announce_changes(bus, leases, observer)),
         asyncio.ensure_future(hear_changes(bus, live, 4)),
     ]
     with (
@@ -67,7 +68,8 @@ async def test_another_server_wakes_the_readers_of_its_shard() -> None:
         live.watch(make_events_topic(other)) as quiet,
         live.watch("rows") as rows,
     ):
-        heard.changed_shards.add(1)
+        observer.observe_rows([structs.replace(row(1), shard=1)])
+        assert await rows.wait_for_change(0)
         assert await watch.wait_for_change(5)
         assert await rows.wait_for_change(0.1)
         assert not await quiet.wait_for_change(0)
