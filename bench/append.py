@@ -18,8 +18,8 @@ from typing import Any
 
 from noetl.embedded import EmbeddedPostgres
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import AppendBatch, Appended, ExecutionPart, Handoff
-from noetl.log.postgres import LogPostgres
+from noetl.log.events.port import AppendBatch, Appended, EventLog, ExecutionPart, Handoff
+from noetl.log.events.postgres import LogPostgres
 from noetl.model import events as e
 from noetl.model.commands import Command, Scope
 from noetl.model.decisions import Finish, Issue
@@ -153,7 +153,7 @@ class Run:
 
 
 async def measure(
-    log: LogPostgres,
+    log: EventLog,
     epochs: dict[int, int],
     ids: Snowflakes,
     together: int,

@@ -12,8 +12,10 @@ from noetl.engine.fold import evolve
 from noetl.engine.state import PinnedPlaybook, make_empty_execution
 from noetl.leases.port import Leases
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import EventLog, Projection, RecordedEvent
-from noetl.log.postgres import LogPostgres
+from noetl.log.events.port import RecordedEvent
+from noetl.log.postgres import make_postgres_stores
+from noetl.log.projections.port import Projection
+from noetl.log.stores import Stores
 from noetl.model.ids import ExecutionId, Micros
 from noetl.postgres.pool import Database
 from noetl.server.dispatch.playbooks import Playbooks
@@ -35,34 +37,44 @@ async def assert_projection_equals_fold(dsn: str) -> None:
             shards: int = await session.fetchval("select count(*)::int from noetl.execution_shard")
         leases = LeasesPostgres(database, LEASE)
         try:
-            await compare(LogPostgres(database, shards), leases, CatalogPostgres(database), shards)
+            await compare(
+                make_postgres_stores(database, shards), leases, CatalogPostgres(database), shards
+            )
         finally:
             await leases.close()
 
 
-async def compare(log: EventLog, leases: Leases, catalog: Catalog, shards: int) -> None:
+async def compare(stores: Stores, leases: Leases, catalog: Catalog, shards: int) -> None:
     playbooks = Playbooks(catalog, 1_000)
-    await catch_up(log, leases, playbooks, shards)
-    for execution_id, shard in (await executions(log, shards)).items():
-        row = await log.projection(execution_id)
-        assert row == await folded(log, playbooks, execution_id, shard), f"{execution_id}: {row}"
+    await catch_up(stores, leases, playbooks, shards)
+    for execution_id, shard in (await executions(stores, shards)).items():
+        row = await stores.projections.read_projection(execution_id)
+        assert row == await folded(stores, playbooks, execution_id, shard), f"{execution_id}: {row}"
 
 
-async def catch_up(log: EventLog, leases: Leases, playbooks: Playbooks, count: int) -> None:
+async def catch_up(stores: Stores, leases: Leases, playbooks: Playbooks, count: int) -> None:
     """By whichever server lives; without one, here."""
     if not await leases.count_servers():
-        await project(log, leases, playbooks, count)
+        await project(stores, leases, playbooks, count)
     async with asyncio.timeout(PATIENCE):
         for shard in range(count):
-            while await log.follow(shard, await log.checkpoint(shard), 1):
+            while await stores.log.follow_shard(
+                shard, await stores.projections.read_checkpoint(shard), 1
+            ):
                 await look_again()
 
 
-async def project(log: EventLog, leases: Leases, playbooks: Playbooks, count: int) -> None:
+async def project(stores: Stores, leases: Leases, playbooks: Playbooks, count: int) -> None:
     runtime, shards = await leases.register("test", None, LEASE), OwnedShards(count)
-    rows = RowCache(log, shards, 0)
+    rows = RowCache(stores.projections, shards, 0)
     projector = Projector(
-        log, States(log, rows, playbooks, 1_000), shards, rows, NoObserver(), PAGE
+        stores.log,
+        stores.projections,
+        States(stores.log, rows, playbooks, 1_000),
+        shards,
+        rows,
+        NoObserver(),
+        PAGE,
     )
     for each in await leases.claim(runtime.runtime_id, count):
         shards.adopt(each.shard, each.epoch)
@@ -71,31 +83,33 @@ async def project(log: EventLog, leases: Leases, playbooks: Playbooks, count: in
     await leases.release_shards(runtime.runtime_id, shards.list_owned())
 
 
-async def executions(log: EventLog, shards: int) -> dict[ExecutionId, int]:
+async def executions(stores: Stores, shards: int) -> dict[ExecutionId, int]:
     """All that the log speaks of, and their shards."""
     return {
-        each.execution_id: shard for shard in range(shards) async for each in recorded(log, shard)
+        each.execution_id: shard
+        for shard in range(shards)
+        async for each in recorded(stores, shard)
     }
 
 
-async def recorded(log: EventLog, shard: int) -> AsyncIterator[RecordedEvent]:
+async def recorded(stores: Stores, shard: int) -> AsyncIterator[RecordedEvent]:
     after = 0
-    while page := await log.follow(shard, after, PAGE):
+    while page := await stores.log.follow_shard(shard, after, PAGE):
         for each in page:
             yield each
         after = page[-1].seq
 
 
 async def folded(
-    log: EventLog, playbooks: Playbooks, execution_id: ExecutionId, shard: int
+    stores: Stores, playbooks: Playbooks, execution_id: ExecutionId, shard: int
 ) -> Projection | None:
     """The row as it should be. None: events that no start came before."""
-    pinned = await log.read_pinned(execution_id)
+    pinned = await stores.log.read_pinned(execution_id)
     if pinned is None:
         return None
     state, seq = make_empty_execution(execution_id), 0
     try:
-        while page := await log.events(execution_id, seq, PAGE):
+        while page := await stores.log.read_events(execution_id, seq, PAGE):
             for each in page:
                 state, seq = evolve(state, each.event), each.seq
         fixed = PinnedPlaybook(
@@ -103,6 +117,8 @@ async def folded(
         )
     except Exception as error:
         return make_broken_projection(
-            Unfoldable(state, await log.last_seq(execution_id), "", error), execution_id, shard
+            Unfoldable(state, await stores.log.read_last_seq(execution_id), "", error),
+            execution_id,
+            shard,
         )
     return make_projection(LoadedState(fixed, state, seq), shard)

@@ -4,7 +4,8 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,20 @@ from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import Leases
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.memory import LogMemory, MemoryDatabase
-from noetl.log.port import EventLog
-from noetl.log.postgres import LogPostgres
+from noetl.log.events.port import EventLog
+from noetl.log.inbox.port import Inbox
+from noetl.log.lifetimes.port import ResultLifetimes
+from noetl.log.lineage.port import Lineage
+from noetl.log.memory import make_memory_stores
+from noetl.log.payloads.port import PayloadStore
+from noetl.log.playbook_state.port import PlaybookStateStore
+from noetl.log.postgres import make_postgres_stores
+from noetl.log.presence.port import WorkerDirectory
+from noetl.log.projections.port import Projections
+from noetl.log.queue.port import CommandQueue
+from noetl.log.step_logs.port import StepLogStore
+from noetl.log.stores import Stores
+from noetl.log.tables import MemoryDatabase
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import Database as Postgres
 from noetl.postgres.pool import connect
@@ -47,6 +59,15 @@ class World:
     """Ports over one empty store. `pass_time` makes the store's own clock go on."""
 
     log: EventLog
+    inbox: Inbox
+    queue: CommandQueue
+    projections: Projections
+    payloads: PayloadStore
+    lifetimes: ResultLifetimes
+    lineage: Lineage
+    step_logs: StepLogStore
+    presence: WorkerDirectory
+    state: PlaybookStateStore
     leases: Leases
     bus: Bus
     results: ResultStore
@@ -60,18 +81,22 @@ class World:
         self.clock.time += micros
 
 
+def by_name(stores: Stores) -> dict[str, Any]:
+    return {each.name: getattr(stores, each.name) for each in fields(Stores)}
+
+
 @asynccontextmanager
 async def memory() -> AsyncIterator[World]:
     clock, shards = ManualClock(), make_shard_rows(SHARDS)
-    log = LogMemory(MemoryDatabase(shards, clock))
+    stores = make_memory_stores(MemoryDatabase(shards, clock))
     yield World(
-        log=log,
+        **by_name(stores),
         leases=LeasesMemory(shards, clock),
         bus=BusMemory(),
         results=ResultsMemory(),
         catalog=CatalogMemory(),
         vault=VaultMemory(clock),
-        schedules=SchedulesMemory(log, clock),
+        schedules=SchedulesMemory(stores.log, stores.inbox, clock),
         hooks=HooksMemory(clock),
         clock=clock,
     )
@@ -127,7 +152,7 @@ async def postgres() -> AsyncIterator[World]:
             await session.execute("insert into standstill.clock values ($1)", clock.time)
         async with BusPostgres(database) as bus:
             yield PostgresWorld(
-                log=LogPostgres(database, SHARDS, sweep_every=1),
+                **by_name(make_postgres_stores(database, SHARDS, sweep_every=1)),
                 leases=leases,
                 bus=bus,
                 results=ResultsMemory(),

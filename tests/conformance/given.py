@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from noetl.log.port import AppendBatch, Appended, ExecutionPart, Handoff, Outcome
+from noetl.log.events.port import AppendBatch, Appended, ExecutionPart, Handoff, Outcome
 from noetl.model.commands import Command
 from noetl.model.decisions import Effect, Issue
 from noetl.model.envelope import Envelope
@@ -108,7 +108,7 @@ class Owner:
             execution_id=execution_id,
             shard=shard_of(execution_id, SHARDS),
             tenant=DEFAULT_TENANT,
-            after=await self.world.log.last_seq(execution_id) if after is None else after,
+            after=await self.world.log.read_last_seq(execution_id) if after is None else after,
             events=events,
             effects=effects,
             taken=taken,
@@ -142,7 +142,7 @@ class Owner:
         self, execution_id: ExecutionId, name: str = "c1", worker: str = "w1"
     ) -> Command:
         await self.issue(execution_id, name)
-        (claimed,) = await self.world.log.claim(worker, ("cpu",), 1, LEASE)
+        (claimed,) = await self.world.queue.claim_commands(worker, ("cpu",), 1, LEASE)
         return claimed
 
 
@@ -153,5 +153,5 @@ async def owner(world: World) -> Owner:
 
 
 async def messages(world: World, execution_id: ExecutionId) -> list[Any]:
-    rows = await world.log.inbox(list(range(SHARDS)), 1000)
+    rows = await world.inbox.read_messages(list(range(SHARDS)), 1000)
     return [row.message for row in rows if row.execution_id == execution_id]

@@ -3,8 +3,8 @@
 import pytest
 
 from noetl.leases.port import ClaimedShard
-from noetl.log.limits import EventHasRows, EventTooLarge
-from noetl.log.port import Appended, Known, ShardLost, StaleAttempt
+from noetl.log.events.limits import EventHasRows, EventTooLarge
+from noetl.log.events.port import Appended, Known, ShardLost, StaleAttempt
 from noetl.model.decisions import Finish, Issue, Send
 from noetl.model.envelope import Envelope
 from noetl.model.events import CallDone, SignalReceived
@@ -16,7 +16,6 @@ from tests.conformance.conftest import World
 from tests.conformance.given import (
     command,
     completed,
-    ended,
     execution,
     journal,
     messages,
@@ -34,26 +33,26 @@ async def test_sequence_numbers_of_a_shard_have_no_gaps_and_follow_the_order_of_
     await one.write(first, started(first), signal_like("a"))
     await one.write(second, started(second))
     last = await one.write(first, signal_like("b"))
-    followed = await world.log.follow(0, 0, 100)
+    followed = await world.log.follow_shard(0, 0, 100)
     assert [(each.execution_id, each.seq) for each in followed] == [
         (first, 1),
         (first, 2),
         (second, 3),
         (first, 4),
     ]
-    assert last.last_seq == 4 == await world.log.last_seq(first)
-    assert [each.seq for each in await world.log.follow(0, 2, 1)] == [3]
+    assert last.last_seq == 4 == await world.log.read_last_seq(first)
+    assert [each.seq for each in await world.log.follow_shard(0, 2, 1)] == [3]
 
 
 async def test_events_read_back_as_they_were_written(world: World) -> None:
     one, id_ = await owner(world), execution(1)
     event = SignalReceived(at=7, name="go", request="r", payload={"a": [1, None, "x"]})
     await one.write(id_, started(id_), event)
-    recorded = (await world.log.events(id_))[-1]
+    recorded = (await world.log.read_events(id_))[-1]
     assert recorded.event == event
     assert (recorded.shard, recorded.epoch) == (1, one.epochs[1])
-    assert await world.log.events(id_, after=recorded.seq) == []
-    assert len(await world.log.events(id_, limit=1)) == 1
+    assert await world.log.read_events(id_, after=recorded.seq) == []
+    assert len(await world.log.read_events(id_, limit=1)) == 1
 
 
 async def test_an_owner_of_a_former_epoch_writes_nothing(world: World) -> None:
@@ -66,8 +65,8 @@ async def test_an_owner_of_a_former_epoch_writes_nothing(world: World) -> None:
     lost, applied = await one.append(part, await one.part(healthy, started(healthy)))
     assert lost == ShardLost(id_, 2)
     assert isinstance(applied, Appended)
-    assert await world.log.events(id_) == []
-    assert await world.log.command_status(CommandId("c1")) is None
+    assert await world.log.read_events(id_) == []
+    assert await world.queue.find_status(CommandId("c1")) is None
 
 
 async def test_a_shard_that_is_not_in_the_epochs_given_is_refused(world: World) -> None:
@@ -81,7 +80,7 @@ async def test_a_decision_from_a_state_that_is_not_the_last_is_refused(world: Wo
     await one.write(id_, started(id_))
     assert await one.append(await one.part(id_, signal_like("a"), after=0)) == [Known(id_)]
     assert await one.append(await one.part(id_, signal_like("a"), after=9)) == [Known(id_)]
-    assert len(await world.log.events(id_)) == 1
+    assert len(await world.log.read_events(id_)) == 1
 
 
 async def test_the_same_batch_twice_is_applied_once(world: World) -> None:
@@ -120,11 +119,11 @@ async def test_a_report_is_taken_only_from_the_lease_it_names(world: World) -> N
     held = LeaseKey(CommandId("c1"), 1)
     part = await one.part(id_, completed(), taken=(held,), effects=(Finish(CommandId("c1")),))
     assert await one.append(part) == [StaleAttempt(id_, held)]  # queued
-    await world.log.claim("w1", ("cpu",), 1, 1_000)
+    await world.queue.claim_commands("w1", ("cpu",), 1, 1_000)
     other = LeaseKey(CommandId("c1"), 2)
     assert await one.append(await one.part(id_, taken=(other,))) == [StaleAttempt(id_, other)]
     assert isinstance((await one.append(part))[0], Appended)
-    assert await world.log.command_status(CommandId("c1")) == ("done", 1)
+    assert await world.queue.find_status(CommandId("c1")) == ("done", 1)
     late = await one.part(id_, journal(), taken=(held,))
     assert await one.append(late) == [StaleAttempt(id_, held)]
 
@@ -133,15 +132,15 @@ async def test_a_journal_entry_leaves_the_lease_as_it_is(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.leased(id_)
     await one.write(id_, journal(), taken=(LeaseKey(CommandId("c1"), 1),))
-    assert await world.log.command_status(CommandId("c1")) == ("leased", 1)
+    assert await world.queue.find_status(CommandId("c1")) == ("leased", 1)
 
 
 async def test_inbox_rows_and_timers_are_consumed_once(world: World) -> None:
     one, id_ = await owner(world), execution(0)
-    await world.log.post(id_, Pause(request="r"))
-    (row,) = await world.log.inbox([0], 10)
+    await world.inbox.post_message(id_, Pause(request="r"))
+    (row,) = await world.inbox.read_messages([0], 10)
     await one.write(id_, started(id_), inbox=(row.inbox_id,))
-    assert await world.log.inbox([0], 10) == []
+    assert await world.inbox.read_messages([0], 10) == []
     assert await one.append(await one.part(id_, signal_like("a"), inbox=(row.inbox_id,))) == [
         Known(id_)
     ]
@@ -152,11 +151,11 @@ async def test_inbox_rows_and_timers_are_consumed_once(world: World) -> None:
 
 async def test_a_part_without_events_consumes_and_is_fenced_like_any_other(world: World) -> None:
     one, id_ = await owner(world), execution(0)
-    await world.log.post(id_, Pause(request="r"))
-    (row,) = await world.log.inbox([0], 10)
+    await world.inbox.post_message(id_, Pause(request="r"))
+    (row,) = await world.inbox.read_messages([0], 10)
     assert await one.append(await one.part(id_, inbox=(row.inbox_id,), after=3)) == [Known(id_)]
     assert (await one.write(id_, inbox=(row.inbox_id,))).last_seq == 0
-    assert await world.log.inbox([0], 10) == []
+    assert await world.inbox.read_messages([0], 10) == []
 
 
 async def test_payloads_do_not_fit_into_events_and_nothing_of_the_batch_is_applied(
@@ -171,7 +170,7 @@ async def test_payloads_do_not_fit_into_events_and_nothing_of_the_batch_is_appli
             await one.append(
                 await one.part(other, started(other)), await one.part(id_, started(id_), event)
             )
-    assert await world.log.last_seq(other) == 0
+    assert await world.log.read_last_seq(other) == 0
     await one.write(id_, SignalReceived(name="n", request="r", payload="x" * 15_000))
 
 
@@ -182,18 +181,7 @@ async def test_an_event_with_rows_in_its_context_is_refused(world: World) -> Non
         await one.write(
             id_, started(id_), CallDone(step="s", activation=ActivationId("a"), result=rows)
         )
-    assert await world.log.last_seq(id_) == 0
-
-
-async def test_executions_are_live_from_their_first_event_to_their_terminal_one(
-    world: World,
-) -> None:
-    one, id_ = await owner(world), execution(0)
-    assert await world.log.live(0) == []
-    await one.write(id_, started(id_))
-    assert await world.log.live(0) == [id_]
-    await one.write(id_, ended())
-    assert await world.log.live(0) == []
+    assert await world.log.read_last_seq(id_) == 0
 
 
 async def test_references_of_a_part_may_be_recorded_again(world: World) -> None:
@@ -201,8 +189,8 @@ async def test_references_of_a_part_may_be_recorded_again(world: World) -> None:
     made = Reference(ref_id=RefId("1"), type="kv", uri=f"noetl://execution/{id_}/result/s/k")
     await one.write(id_, started(id_), refs=(StoredRef(reference=made, payload=b"1"),))
     await one.write(id_, signal_like("a"), refs=(StoredRef(reference=made, payload=b"1"),))
-    assert [each.event.key for each in await world.log.events(id_)] == [
+    assert [each.event.key for each in await world.log.read_events(id_)] == [
         started(id_).key,
         signal_like("a").key,
     ]
-    assert await world.log.blob(made.ref_id, made.uri) == b"1"
+    assert await world.payloads.read_payload(made.ref_id, made.uri) == b"1"

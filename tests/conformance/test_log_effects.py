@@ -1,6 +1,6 @@
 """Effects: what a decision changes beside the log, in the same transaction."""
 
-from noetl.log.port import Appended, Handoff
+from noetl.log.events.port import Appended, Handoff
 from noetl.model.commands import Journal
 from noetl.model.decisions import (
     AddPart,
@@ -30,8 +30,8 @@ C1, C2 = CommandId("c1"), CommandId("c2")
 async def test_a_command_is_claimable_as_soon_as_its_event_stands_in_the_log(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     made = await one.issue(id_)
-    assert await world.log.claim("w1", ("cpu",), 5, LEASE) == [made]
-    assert await world.log.claim("w2", ("cpu",), 5, LEASE) == []
+    assert await world.queue.claim_commands("w1", ("cpu",), 5, LEASE) == [made]
+    assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == []
 
 
 async def test_a_command_handed_off_is_leased_in_the_transaction_that_issues_it(
@@ -40,16 +40,16 @@ async def test_a_command_handed_off_is_leased_in_the_transaction_that_issues_it(
     one, id_ = await owner(world), execution(0)
     made = command(id_)
     await one.write(id_, signal_like("a"), effects=(Issue(made),), handoffs=(Handoff(C1, "w1"),))
-    assert await world.log.claim("w2", ("cpu",), 5, LEASE) == []
-    assert await world.log.leased("w1") == [made]
-    assert await world.log.renew("w1", (LeaseKey(C1, 1),), LEASE) is not None
+    assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == []
+    assert await world.queue.list_leased("w1") == [made]
+    assert await world.queue.renew_leases("w1", (LeaseKey(C1, 1),), LEASE) is not None
 
 
 async def test_a_command_that_is_not_available_yet_is_not_handed_off(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     later = Issue(command(id_), available_at=world.clock.now() + 1_000)
     await one.write(id_, signal_like("a"), effects=(later,), handoffs=(Handoff(C1, "w1"),))
-    assert await world.log.command_status(C1) == ("queued", 1)
+    assert await world.queue.find_status(C1) == ("queued", 1)
 
 
 async def test_a_requeued_command_is_a_new_attempt_with_its_journal(world: World) -> None:
@@ -59,22 +59,26 @@ async def test_a_requeued_command_is_a_new_attempt_with_its_journal(world: World
     again = command(id_, attempt=2, journal=journal)
     later = Requeue(C1, 2, journal, available_at=world.clock.now() + 500)
     await one.write(id_, signal_like("b"), effects=(later,))
-    assert await world.log.claim("w2", ("cpu",), 5, LEASE) == []
-    assert (await world.log.renew("w1", (LeaseKey(C1, 1),), LEASE)).lost == (LeaseKey(C1, 1),)
+    assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == []
+    assert (await world.queue.renew_leases("w1", (LeaseKey(C1, 1),), LEASE)).lost == (
+        LeaseKey(C1, 1),
+    )
     await world.pass_time(500)
-    assert await world.log.claim("w2", ("cpu",), 5, LEASE) == [again]
+    assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == [again]
 
 
 async def test_a_parked_command_belongs_to_nobody_until_it_is_requeued(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.leased(id_)
     await one.write(id_, signal_like("b"), effects=(Park(C1),))
-    assert await world.log.leased("w1") == []
-    assert await world.log.claim("w1", ("cpu",), 5, LEASE) == []
+    assert await world.queue.list_leased("w1") == []
+    assert await world.queue.claim_commands("w1", ("cpu",), 5, LEASE) == []
     await world.pass_time(10 * LEASE)
-    assert await world.log.expire_leases(10) == 0
+    assert await world.queue.expire_leases(10) == 0
     await one.write(id_, signal_like("c"), effects=(Requeue(C1, 2, Journal()),))
-    assert [made.attempt for made in await world.log.claim("w1", ("cpu",), 5, LEASE)] == [2]
+    assert [
+        made.attempt for made in await world.queue.claim_commands("w1", ("cpu",), 5, LEASE)
+    ] == [2]
 
 
 async def test_stopping_what_nobody_holds_cancels_it_at_once_and_says_so(world: World) -> None:
@@ -83,23 +87,23 @@ async def test_stopping_what_nobody_holds_cancels_it_at_once_and_says_so(world: 
     await one.leased(id_, "lost")
     await one.write(id_, signal_like("p"), effects=(Park(CommandId("parked")),))
     await world.pass_time(LEASE)
-    await world.log.expire_leases(10)
+    await world.queue.expire_leases(10)
     await one.issue(id_, "queued")
     names = tuple(CommandId(name) for name in ("queued", "parked", "lost", "unknown"))
     await one.write(id_, signal_like("stop"), effects=(Stop(names),))
     for name in names[:3]:
-        assert await world.log.command_status(name) == ("cancelled", 1)
+        assert await world.queue.find_status(name) == ("cancelled", 1)
     stopped = [each for each in await messages(world, id_) if isinstance(each, Stopped)]
     assert {each.command_id for each in stopped} == set(names[:3])
-    assert await world.log.claim("w1", ("cpu",), 5, LEASE) == []
+    assert await world.queue.claim_commands("w1", ("cpu",), 5, LEASE) == []
 
 
 async def test_stopping_a_held_command_tells_its_worker_at_the_next_renewal(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     await one.leased(id_)
     await one.write(id_, signal_like("b"), effects=(Stop((C1,)),))
-    assert await world.log.command_status(C1) == ("leased", 1)
-    renewal = await world.log.renew("w1", (LeaseKey(C1, 1),), LEASE)
+    assert await world.queue.find_status(C1) == ("leased", 1)
+    renewal = await world.queue.renew_leases("w1", (LeaseKey(C1, 1),), LEASE)
     assert (renewal.stop, renewal.lost) == ((LeaseKey(C1, 1),), ())
     assert await messages(world, id_) == []
 
@@ -109,7 +113,7 @@ async def test_finishing_is_final(world: World) -> None:
     await one.leased(id_)
     await one.write(id_, signal_like("b"), effects=(Finish(C1, "dead"),))
     await one.write(id_, signal_like("c"), effects=(Finish(C1), Park(C1), Stop((C1,))))
-    assert await world.log.command_status(C1) == ("dead", 1)
+    assert await world.queue.find_status(C1) == ("dead", 1)
     assert await messages(world, id_) == []
 
 
@@ -122,13 +126,13 @@ async def test_timers_fire_by_the_stores_clock_until_they_are_consumed(world: Wo
     await one.write(
         id_, signal_like("a"), effects=(ClearTimer(cleared), ClearTimer(TimerId("never set")))
     )
-    assert await world.log.due_timers([0], 10) == []
+    assert await world.inbox.read_due_timers([0], 10) == []
     await world.pass_time(20)
-    assert await world.log.due_timers([0], 10) == [(id_, early), (id_, late)]
-    assert await world.log.due_timers([0], 1) == [(id_, early)]
-    assert await world.log.due_timers([1], 10) == []
+    assert await world.inbox.read_due_timers([0], 10) == [(id_, early), (id_, late)]
+    assert await world.inbox.read_due_timers([0], 1) == [(id_, early)]
+    assert await world.inbox.read_due_timers([1], 10) == []
     await one.write(id_, signal_like("b"), timers=(early,))
-    assert await world.log.due_timers([0], 10) == [(id_, late)]
+    assert await world.inbox.read_due_timers([0], 10) == [(id_, late)]
 
 
 async def test_a_message_is_in_the_other_inbox_when_the_transaction_is(world: World) -> None:
@@ -187,5 +191,5 @@ async def test_parts_of_a_manifest_are_read_in_order(world: World) -> None:
     second, first = AddPart("m", 10, 5, reference), AddPart("m", 0, 10, reference)
     outcome = await one.write(id_, started(id_), effects=(second, first))
     assert isinstance(outcome, Appended)
-    assert await world.log.parts("m") == [first, second]
-    assert await world.log.parts("other") == []
+    assert await world.log.read_manifest("m") == [first, second]
+    assert await world.log.read_manifest("other") == []

@@ -9,7 +9,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
 
-from noetl.log.port import MAX_BLOB_BYTES, EventLog
+from noetl.log.payloads.port import MAX_BLOB_BYTES, PayloadStore
 from noetl.model.errors import BadReference, Conflict, CorruptLog, InvalidInput, NotFound
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
@@ -36,14 +36,14 @@ Make = Callable[[World], Awaitable[ResultStore]]
 class Door:
     """What a worker's channel leads to."""
 
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
+    def __init__(self, payloads: PayloadStore) -> None:
+        self._payloads = payloads
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
-        return await self._log.blob(ref_id, uri)
+        return await self._payloads.read_payload(ref_id, uri)
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
-        await self._log.put_blob(reference, payload)
+        await self._payloads.put_payload(reference, payload)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -80,7 +80,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
 
     async def made(world: World) -> ResultStore:
         """Another one of the same kind over the same data each time."""
-        await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
+        await world.inbox.start_execution(
+            Start(execution_id=EXECUTION, path="p", playbook="hash"), {}
+        )
         match request.param:
             case "memory":
                 memory = getattr(world, "memory", None) or ResultsMemory()
@@ -94,17 +96,19 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
                 return in_tier(cached(objects(), tmp_path / "cache"), tmp_path / "cache")
             case "router on objects":
                 return ResultRouter(
-                    Door(world.log),
+                    Door(world.payloads),
                     in_tier(cached(objects(), tmp_path / "cache"), tmp_path),
                     cache=0,
                 )
             case "router behind NATS":
                 near = SharedCache(nats.server().url, bucket, nats.LIMIT)
                 assert await near.open()
-                return ResultRouter(Door(world.log), in_files(tmp_path), cache=0, near=near)
+                return ResultRouter(Door(world.payloads), in_files(tmp_path), cache=0, near=near)
             case kind:
                 return ResultRouter(
-                    Door(world.log), in_files(tmp_path), cache=0 if "without" in kind else 1 << 20
+                    Door(world.payloads),
+                    in_files(tmp_path),
+                    cache=0 if "without" in kind else 1 << 20,
                 )
 
     return made
@@ -288,11 +292,11 @@ async def carried(world: World, router: ResultRouter, where: Address, value: Any
 async def test_what_rode_with_a_report_is_readable_once_it_is_recorded(
     world: World, tmp_path: Path
 ) -> None:
-    await world.log.start(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
+    await world.inbox.start_execution(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
     reference = await carried(
-        world, ResultRouter(Door(world.log), in_files(tmp_path)), PLACE, items(100)
+        world, ResultRouter(Door(world.payloads), in_files(tmp_path)), PLACE, items(100)
     )
-    other = ResultRouter(Door(world.log), in_files(tmp_path))
+    other = ResultRouter(Door(world.payloads), in_files(tmp_path))
     assert await other.resolve(reference) == items(100)
     assert await other.read_rows(reference, 98, 200) == items(100)[98:]
     assert await other.put(PLACE, items(100)) == reference

@@ -6,7 +6,7 @@ from collections.abc import Collection
 import psycopg
 
 from noetl.cli.remote import RemoteClient
-from noetl.log.port import RecordedEvent
+from noetl.log.events.port import RecordedEvent
 from noetl.model import events as e
 from noetl.model.ids import ExecutionId
 from tests.projection import assert_projection_equals_fold

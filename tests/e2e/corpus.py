@@ -202,7 +202,7 @@ async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
     async with open_home(home) as here:
         keys = KeyFile(here.home)
         ports = ServerPorts(
-            here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, keys, here.schedules, here.hooks
+            here.stores, here.leases, here.bus, here.catalog, here.clock, here.vault, keys, here.schedules, here.hooks
         )  # fmt: skip
         node = assemble_node(ports, make_server_settings(here.shards), kinds=find_known_kinds())
         await node.server.keeper.run_once()  # a node number, and shards, before the first request

@@ -20,7 +20,7 @@ import uvloop
 
 from noetl.engine.state import Execution, encode_execution
 from noetl.engine.summary import get_shown_status, hash_state
-from noetl.log.writes import split_event
+from noetl.log.events.append_arguments import split_event
 from noetl.model import codec
 from noetl.model.events import Event
 from noetl.model.ids import ExecutionId
@@ -99,7 +99,7 @@ def simulate_logs() -> list[RecordedLog]:
 
     def look_at(world: World) -> None:
         for execution_id, state in world.oracle.states.items():
-            events = drive(world.log.events(ExecutionId(execution_id)))
+            events = drive(world.stores.log.read_events(ExecutionId(execution_id)))
             logs.append(record_state(state, [recorded.event for recorded in events]))
 
     for seed in range(1, SIMULATED_SEEDS + 1):

@@ -55,7 +55,8 @@ MAX_KILLS = 10
 MAX_PAUSES = 6
 
 WRITES = frozenset(
-    "append project start post accept claim renew expire_leases lose register release_shards leave_cluster put".split()
+    "append write_projections start_execution post_message accept_report claim_commands renew_leases expire_leases end_leases"
+    " claim renew register release_shards leave_cluster put".split()
 )
 
 

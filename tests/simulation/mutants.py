@@ -18,9 +18,14 @@ from msgspec.structs import replace
 from noetl.engine import loops, machine, steps
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import ClaimedShard
-from noetl.log.memory import LogMemory, _PartWrite
-from noetl.log.playbook_state_memory import PlaybookStateMemory
-from noetl.log.port import Appended, ShardRows
+from noetl.log.events.append_memory import PartWrite
+from noetl.log.events.memory import LogMemory
+from noetl.log.events.port import Appended
+from noetl.log.inbox.memory import InboxMemory
+from noetl.log.playbook_state.append_memory import StateConflicts
+from noetl.log.projections.memory import ProjectionsMemory
+from noetl.log.projections.port import ShardRows
+from noetl.log.queue.memory import QueueMemory
 from noetl.log.tables import FINISHED, MemoryDatabase
 from noetl.model import codec
 from noetl.model import messages as m
@@ -182,7 +187,7 @@ def sequence_not_rolled_back() -> list[Change]:
         rows = [row for row in self._db.by_shard[shard] if row.seq > after]
         return [self._decode_event_row(row) for row in rows[:limit]]
 
-    return [(LogMemory, "append", append), (LogMemory, "follow", follow)]
+    return [(LogMemory, "append", append), (LogMemory, "follow_shard", follow)]
 
 
 @mutant
@@ -235,14 +240,14 @@ def no_attempt_token() -> list[Change]:
     """A report is taken from whoever brings it, whatever attempt it is of."""
     original_append, original_accept, original_report = (
         LogMemory.append,
-        LogMemory.accept,
+        InboxMemory.accept_report,
         machine._interpret_report,
     )
 
     async def append(self: LogMemory, batch: Any) -> Any:
         return drive(original_append(self, parts(batch, lambda part: replace(part, taken=()))))
 
-    async def accept(self: LogMemory, report: m.Report) -> bool:
+    async def accept(self: InboxMemory, report: m.Report) -> bool:
         row = self._db.commands.get(report.command_id)
         if row is None:
             return False
@@ -258,7 +263,7 @@ def no_attempt_token() -> list[Change]:
 
     return [
         (LogMemory, "append", append),
-        (LogMemory, "accept", accept),
+        (InboxMemory, "accept_report", accept),
         (machine, "_interpret_report", report),
     ]
 
@@ -292,16 +297,16 @@ def known_is_enough() -> list[Change]:
 @mutant
 def accept_in_two_steps() -> list[Change]:
     """A server that is not the owner finishes the command's row and posts the report afterwards, if it lives that long."""
-    original = LogMemory.accept
+    original = InboxMemory.accept_report
 
-    async def accept(self: LogMemory, report: m.Report) -> bool:
+    async def accept(self: InboxMemory, report: m.Report) -> bool:
         row = self._db.commands.get(report.command_id)
         if row is not None and row.status == "leased" and row.attempt == report.attempt:
             self._db.end_lease(row, "reported")
             return True
         return bool(drive(original(self, report)))
 
-    return [(LogMemory, "accept", accept)]
+    return [(InboxMemory, "accept_report", accept)]
 
 
 @mutant
@@ -355,9 +360,9 @@ def handoff_before_commit() -> list[Change]:
 @mutant
 def claimed_twice() -> list[Change]:
     """A claim does not take the row from the queue."""
-    original = LogMemory.claim
+    original = QueueMemory.claim_commands
 
-    async def claim(self: LogMemory, *args: Any) -> Any:
+    async def claim(self: QueueMemory, *args: Any) -> Any:
         commands = drive(original(self, *args))
         for command in commands:
             row = self._db.commands[command.command_id]
@@ -367,37 +372,37 @@ def claimed_twice() -> list[Change]:
             row.status = "queued"
         return commands
 
-    return [(LogMemory, "claim", claim)]
+    return [(QueueMemory, "claim_commands", claim)]
 
 
 @mutant
 def renewed_by_anyone() -> list[Change]:
     """A lease is renewed for whoever asks, whatever attempt it holds."""
-    original = LogMemory.renew
+    original = QueueMemory.renew_leases
 
-    async def renew(self: LogMemory, worker: str, held: Any, lease: int, progress: Any) -> Any:
+    async def renew(self: QueueMemory, worker: str, held: Any, lease: int, progress: Any) -> Any:
         for each in held:
             row = self._db.leased.get(each.command_id)
             if row is not None:
                 row.lease_until = self._db.clock.now() + lease
         return replace(drive(original(self, worker, held, lease, progress)), lost=())
 
-    return [(LogMemory, "renew", renew)]
+    return [(QueueMemory, "renew_leases", renew)]
 
 
 @mutant
 def reaper_without_status() -> list[Change]:
     """The reaper takes every row whose lease is over, also of commands that have ended."""
-    original = LogMemory.expire_leases
+    original = QueueMemory.expire_leases
 
-    async def expire(self: LogMemory, limit: int) -> int:
+    async def expire(self: QueueMemory, limit: int) -> int:
         for row in list(self._db.commands.values()):
             if row.status in FINISHED and row.lease_until <= self._db.clock.now():
                 row.status = "queued"
                 self._db._push_row(row)
         return int(drive(original(self, limit)))
 
-    return [(LogMemory, "expire_leases", expire)]
+    return [(QueueMemory, "expire_leases", expire)]
 
 
 @mutant
@@ -436,7 +441,7 @@ def cancel_leaves_the_queue() -> list[Change]:
         if row is not None and row.status == "leased":
             row.cancel = True
 
-    return [(_PartWrite, "_stop_command", stop)]
+    return [(PartWrite, "_stop_command", stop)]
 
 
 # ---- journals ----------------------------------------------------------------------------------------------------------
@@ -484,9 +489,9 @@ def put_after_report() -> list[Change]:
 @mutant
 def inbox_deleted_when_read() -> list[Change]:
     """A row of the inbox is deleted before the append that turns it into an event."""
-    original_inbox, original_append = LogMemory.inbox, LogMemory.append
+    original_inbox, original_append = InboxMemory.read_messages, LogMemory.append
 
-    async def inbox(self: LogMemory, *args: Any) -> Any:
+    async def inbox(self: InboxMemory, *args: Any) -> Any:
         rows = drive(original_inbox(self, *args))
         for row in rows:
             self._db.consume_message(row.shard, row.inbox_id)
@@ -495,26 +500,26 @@ def inbox_deleted_when_read() -> list[Change]:
     async def append(self: LogMemory, batch: Any) -> Any:
         return drive(original_append(self, parts(batch, lambda part: replace(part, inbox=()))))
 
-    return [(LogMemory, "inbox", inbox), (LogMemory, "append", append)]
+    return [(InboxMemory, "read_messages", inbox), (LogMemory, "append", append)]
 
 
 @mutant
 def inbox_out_of_order() -> list[Change]:
     """The newest row of the inbox comes first."""
-    original = LogMemory.inbox
+    original = InboxMemory.read_messages
 
-    async def inbox(self: LogMemory, *args: Any) -> Any:
+    async def inbox(self: InboxMemory, *args: Any) -> Any:
         return list(reversed(drive(original(self, *args))))
 
-    return [(LogMemory, "inbox", inbox)]
+    return [(InboxMemory, "read_messages", inbox)]
 
 
 @mutant
 def timer_deleted_when_read() -> list[Change]:
     """A due timer is deleted before the append that records that it fired."""
-    original_due, original_append = LogMemory.due_timers, LogMemory.append
+    original_due, original_append = InboxMemory.read_due_timers, LogMemory.append
 
-    async def due_timers(self: LogMemory, *args: Any) -> Any:
+    async def due_timers(self: InboxMemory, *args: Any) -> Any:
         due = drive(original_due(self, *args))
         for execution_id, timer in due:
             del self._db.timers[self._db.shard_of(execution_id)][execution_id, timer]
@@ -523,7 +528,7 @@ def timer_deleted_when_read() -> list[Change]:
     async def append(self: LogMemory, batch: Any) -> Any:
         return drive(original_append(self, parts(batch, lambda part: replace(part, timers=()))))
 
-    return [(LogMemory, "due_timers", due_timers), (LogMemory, "append", append)]
+    return [(InboxMemory, "read_due_timers", due_timers), (LogMemory, "append", append)]
 
 
 @mutant
@@ -543,12 +548,12 @@ def fresh_request_keys() -> list[Change]:
 @mutant
 def start_key_ignored() -> list[Change]:
     """A start that is repeated starts again."""
-    original = LogMemory.start
+    original = InboxMemory.start_execution
 
-    async def start(self: LogMemory, given: m.Start, workload: Any) -> Any:
+    async def start(self: InboxMemory, given: m.Start, workload: Any) -> Any:
         return drive(original(self, replace(given, start_key=None), workload))
 
-    return [(LogMemory, "start", start)]
+    return [(InboxMemory, "start_execution", start)]
 
 
 @mutant
@@ -559,7 +564,7 @@ def child_started_before_commit() -> list[Change]:
     async def append(self: Dispatcher, works: Any, epochs: Any) -> Any:
         for work in works:
             for start in work.starts:
-                await self._log.start(start, {"k": 0})
+                await self._inbox.start_execution(start, {"k": 0})
         return await original(self, works, epochs)
 
     return [(Dispatcher, "_append_batches", append)]
@@ -578,7 +583,7 @@ def notices_after_commit() -> list[Change]:
         outcomes = await original(self, works, epochs)
         for send in sends:
             try:
-                await self._log.post(send.execution_id, send.message)
+                await self._inbox.post_message(send.execution_id, send.message)
             except NoetlError:
                 continue
         return outcomes
@@ -589,7 +594,7 @@ def notices_after_commit() -> list[Change]:
 @mutant
 def place_not_given_back() -> list[Change]:
     """An execution that ends keeps its place among those admitted."""
-    return [(_PartWrite, "_leave_admission", lambda self, effect: None)]
+    return [(PartWrite, "_leave_admission", lambda self, effect: None)]
 
 
 # ---- projections -------------------------------------------------------------------------------------------------------
@@ -599,14 +604,14 @@ def place_not_given_back() -> list[Change]:
 def projector_without_compare() -> list[Change]:
     """A row is written whatever stands there, by whoever believes to own the shard."""
 
-    async def project(self: LogMemory, batch: list[ShardRows]) -> list[bool]:
+    async def project(self: ProjectionsMemory, batch: list[ShardRows]) -> list[bool]:
         for each in batch:
             for row in each.rows:
                 self._db.projections[row.execution_id] = codec.encode(row)
             self._db.checkpoints[each.shard] = each.checkpoint
         return [True] * len(batch)
 
-    return [(LogMemory, "project", project)]
+    return [(ProjectionsMemory, "write_projections", project)]
 
 
 @mutant
@@ -670,7 +675,7 @@ def reclaim_keeps_attempt() -> list[Change]:
 @mutant
 def state_not_compared() -> list[Change]:
     """A write of state is applied whatever version stands there."""
-    return [(PlaybookStateMemory, "_find_conflict", lambda self, part, writes, seen: None)]
+    return [(StateConflicts, "_find_conflict", lambda self, part, writes, seen: None)]
 
 
 @mutant

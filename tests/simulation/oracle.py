@@ -17,7 +17,10 @@ from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, make_empty_execution
 from noetl.engine.state import encode_execution as encode_state
 from noetl.leases.port import ClaimedShard
-from noetl.log.port import RecordedEvent, Renewal
+from noetl.log.events.port import RecordedEvent
+from noetl.log.projections.port import ShardRows
+from noetl.log.queue.port import Renewal
+from noetl.log.stores import Stores
 from noetl.model import events as ev
 from noetl.model.codec import encode
 from noetl.model.commands import Command
@@ -79,8 +82,8 @@ class FailureBook:
 
 
 class Oracle:
-    def __init__(self, log: Any, results: Any, shards: int) -> None:
-        self._log = log
+    def __init__(self, stores: Stores, results: Any, shards: int) -> None:
+        self._stores = stores
         self._results = results
         self._shards = shards
         self._read: dict[int, int] = dict.fromkeys(range(shards), 0)
@@ -139,9 +142,9 @@ class Oracle:
         try:
             if what == "log.append":
                 self._appended()
-            elif what == "log.project" and result is True:
-                self._projected(args)
-            elif what == "log.renew":
+            elif what == "projections.write_projections":
+                self._projected(args[0], result)
+            elif what == "queue.renew_leases":
                 self._renewed(args[1], result)
             elif what == "leases.claim":
                 self._taken_over(result)
@@ -150,7 +153,7 @@ class Oracle:
 
     def _appended(self) -> None:
         for shard in range(self._shards):
-            for recorded in drive(self._log.follow(shard, self._read[shard], 1000)):
+            for recorded in drive(self._stores.log.follow_shard(shard, self._read[shard], 1000)):
                 self._record(shard, recorded)
         if self._state_writes:
             self._state_is_what_was_written()
@@ -229,7 +232,7 @@ class Oracle:
                 )
 
     def _state_is_what_was_written(self) -> None:
-        for row in drive(self._log.list_state(DEFAULT_TENANT, ("", ""), 1000)):
+        for row in drive(self._stores.state.list_state(DEFAULT_TENANT, ("", ""), 1000)):
             versions = self._state_writes[row.path, row.name]
             if row.version != len(versions):
                 raise Violation(
@@ -237,7 +240,9 @@ class Oracle:
                     f"{row.name} has version {row.version}, {versions}",
                 )
         for (path, name), versions in self._state_writes.items():
-            history = drive(self._log.state_history(DEFAULT_TENANT, path, name, 1 << 60, 1000))
+            history = drive(
+                self._stores.state.read_history(DEFAULT_TENANT, path, name, 1 << 60, 1000)
+            )
             stored = [(row.execution_id, row.seq, row.value) for row in reversed(history)]
             if stored != versions:
                 raise Violation(
@@ -271,7 +276,7 @@ class Oracle:
     def _commands(self, execution_id: str, event: ev.Event) -> None:
         if isinstance(event, ev.CommandIssued):
             self.commands[event.command_id] = CommandBook(execution_id)
-            if drive(self._log.command_status(event.command_id)) is None:
+            if drive(self._stores.queue.find_status(event.command_id)) is None:
                 raise Violation("outbox", f"{event.key} without a row in the queue")
             return
         command_id = getattr(event, "command_id", None)
@@ -392,20 +397,21 @@ class Oracle:
                 "references resolve", f"{reference.uri} of {event.key}: {error!r}"
             ) from error
 
-    def _projected(self, args: tuple[Any, ...]) -> None:
-        shard, _epoch, rows, checkpoint = args
-        if checkpoint > self._read[shard]:
-            raise Violation(
-                "projection",
-                f"checkpoint {checkpoint} of shard {shard}, its log ends at {self._read[shard]}",
-            )
-        for row in rows:
-            self._row(drive(self._log.projection(row.execution_id)))
+    def _projected(self, batch: list[ShardRows], applied: list[bool]) -> None:
+        for each, is_applied in zip(batch, applied, strict=True):
+            if not is_applied:
+                continue
+            end = self._read[each.shard]
+            if each.checkpoint > end:
+                text = f"checkpoint {each.checkpoint} of shard {each.shard}, its log ends at {end}"
+                raise Violation("projection", text)
+            for row in each.rows:
+                self._row(drive(self._stores.projections.read_projection(row.execution_id)))
 
     def _renewed(self, held: tuple[LeaseKey, ...], renewal: Renewal) -> None:
         """Whoever is not told that a lease is lost holds it."""
         for each in held:
-            status = drive(self._log.command_status(each.command_id))
+            status = drive(self._stores.queue.find_status(each.command_id))
             if each not in renewal.lost and status != ("leased", each.attempt):
                 raise Violation(
                     "renewal",
@@ -549,7 +555,7 @@ class Oracle:
         for shard, seen in self.followed.items():
             stored = [
                 (recorded.seq, recorded.event.key)
-                for recorded in drive(self._log.follow(shard, 0, 100_000))
+                for recorded in drive(self._stores.log.follow_shard(shard, 0, 100_000))
             ]
             if seen != stored[: len(seen)]:
                 raise Violation(
@@ -558,11 +564,11 @@ class Oracle:
                 )
         for execution_id, state in self.states.items():
             fresh = make_empty_execution(execution_id)
-            for recorded in drive(self._log.events(execution_id, 0, 100_000)):
+            for recorded in drive(self._stores.log.read_events(execution_id, 0, 100_000)):
                 fresh = evolve(fresh, recorded.event)
             if encode_state(fresh) != encode_state(state):
                 raise Violation("fold", f"{execution_id} read again folds to another state")
-            row = drive(self._log.projection(execution_id))
+            row = drive(self._stores.projections.read_projection(execution_id))
             if row is not None:
                 self._row(row)
         for reference in self.references.values():
@@ -580,7 +586,7 @@ class Oracle:
         waiting = {
             row.execution_id
             for shard in range(self._shards)
-            for row in drive(self._log.inbox([shard], 1000))
+            for row in drive(self._stores.inbox.read_messages([shard], 1000))
         }
         for (execution_id, key), attempt in sorted(self.acknowledged.items()):
             if (execution_id, key) not in self._keys and execution_id not in self._terminal:
@@ -600,7 +606,7 @@ class Oracle:
                     f"the inbox still has rows of {execution_id}, which has ended",
                 )
         for command_id, book in self.commands.items():
-            status = drive(self._log.command_status(command_id))
+            status = drive(self._stores.queue.find_status(command_id))
             if (
                 book.execution_id in self._terminal
                 and status is not None
@@ -623,7 +629,10 @@ class Oracle:
 
     def behind(self) -> dict[str, str | None]:
         """Executions that have ended and whose projection does not say so."""
-        rows = {each: drive(self._log.projection(each)) for each in sorted(self._terminal)}
+        rows = {
+            each: drive(self._stores.projections.read_projection(each))
+            for each in sorted(self._terminal)
+        }
         return {
             each: row and row.status
             for each, row in rows.items()

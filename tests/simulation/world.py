@@ -6,6 +6,7 @@ always hold is checked. `both` lets the seed choose.
 """
 
 import asyncio
+import dataclasses
 import logging
 import random
 import re
@@ -27,7 +28,9 @@ from noetl.catalog.memory import CatalogMemory
 from noetl.engine.inheriting import find_loops_with_failed_items
 from noetl.engine.outcome import hash_outcome
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import LogMemory, MemoryDatabase
+from noetl.log.memory import make_memory_stores
+from noetl.log.stores import Stores
+from noetl.log.tables import MemoryDatabase
 from noetl.model.decisions import AddPart
 from noetl.model.errors import Conflict, NoetlError, NotFound, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
@@ -129,12 +132,12 @@ class World:
         self.cases = chosen
         self.shards = 1 if calm else rng.choice(SHARDS)
         self.database = MemoryDatabase(make_shard_rows(self.shards), self.clock)
-        self.log = LogMemory(self.database)
+        self.stores = make_memory_stores(self.database)
         self.leases = LeasesMemory(self.database.shards, self.clock)
         self.results = ResultsMemory()
         self.bus = BusMemory()
         self.catalog = CatalogMemory()
-        self.oracle = Oracle(self.log, self.results, self.shards)
+        self.oracle = Oracle(self.stores, self.results, self.shards)
         self.wire = Wire(self.loop, faults, self.kill)
         self.wire.observe = self.oracle.observe
         self.kills = self.pauses = 0
@@ -191,8 +194,12 @@ class World:
     def _server(self, node: Node, process: Process) -> Server:
         wire = self.wire
         settings = ServerSettings(name=node.name, address=node.name, shards=self.shards, **PACE)
+        stores = {
+            each.name: Port(wire, process, each.name, getattr(self.stores, each.name))
+            for each in dataclasses.fields(Stores)
+        }
         return Server(
-            Port(wire, process, "log", self.log),
+            Stores(**stores),
             Port(wire, process, "leases", self.leases),
             Hints(wire, process, self.bus),
             Port(wire, process, "catalog", self.catalog),
@@ -445,7 +452,7 @@ class World:
         at = dict.fromkeys(range(self.shards), 0)
         while True:
             for shard in range(self.shards):
-                for recorded in drive(self.log.follow(shard, at[shard], 50)):
+                for recorded in drive(self.stores.log.follow_shard(shard, at[shard], 50)):
                     at[shard] = recorded.seq
                     self.oracle.followed[shard].append((recorded.seq, recorded.event.key))
             await asyncio.sleep(0.4)
@@ -677,7 +684,7 @@ def stuck(world: World) -> str:
     if not open_ones:
         return f"someone waits for an answer for {AFTERWARDS} s"
     state = open_ones[0]
-    commands = {key: drive(world.log.command_status(key)) for key in state.commands}
+    commands = {key: drive(world.stores.queue.find_status(key)) for key in state.commands}
     where = (
         f"{state.execution_id} ({state.path}) is {state.status} {AFTERWARDS} s after the last fault"
     )

@@ -52,7 +52,7 @@ FORBIDDEN = {
     "engine": [
         "asyncio", "time", "random", "uuid", "datetime", "os", "socket", "threading", "secrets", "subprocess",
         "noetl.log", "noetl.bus", "noetl.results", "noetl.leases", "noetl.catalog", "noetl.server", "noetl.worker",
-        "noetl.tools", "noetl.faults", "noetl.log.port",
+        "noetl.tools", "noetl.faults", "noetl.log.stores",
     ],
     "playbook": ["asyncio", "time", "random", "uuid", "noetl.engine", "noetl.log", "noetl.tools"],
     "model": ["asyncio", "time", "random", "uuid", "noetl.playbook", "noetl.engine", "noetl.log"],

@@ -11,7 +11,7 @@ from noetl.model.errors import NotFound
 from noetl.model.ids import ExecutionId
 
 if TYPE_CHECKING:  # only the command that runs loads them, so that `--help` is fast
-    from noetl.log.port import RecordedEvent
+    from noetl.log.events.port import RecordedEvent
     from noetl.model.reference import Reference
     from noetl.server.logs.service import LogService
 

@@ -37,8 +37,11 @@ from noetl.cli.output import warn
 from noetl.cli.tools import add_usual_pools, make_extra_tools
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import Projection, QueueEntry, RecordedEvent
-from noetl.log.postgres import LogPostgres
+from noetl.log.events.port import RecordedEvent
+from noetl.log.postgres import make_postgres_stores
+from noetl.log.projections.port import Projection
+from noetl.log.queue.port import QueueEntry
+from noetl.log.stores import Stores
 from noetl.model.clock import format_iso
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import LOCAL_IDENTITY, Identity
@@ -89,7 +92,7 @@ class HomePorts:
     """The open ports of one home."""
 
     home: Path
-    log: LogPostgres
+    stores: Stores
     leases: LeasesPostgres
     bus: BusPostgres
     catalog: CatalogPostgres
@@ -103,10 +106,10 @@ class HomePorts:
 
 
 @asynccontextmanager
-async def open_home(home: Path, at_a_stretch: float | None = None) -> AsyncIterator[HomePorts]:
+async def open_home(home: Path, time_slice_s: float | None = None) -> AsyncIterator[HomePorts]:
     """Start or find the database of a home, and open its ports.
 
-    `at_a_stretch` is the time in seconds that the log may compute before it yields to others.
+    `time_slice_s` is the time in seconds that the log may compute before it yields to others.
     """
     store = settings.read_settings(settings.DatabaseSettings)
     shards = settings.read_settings(settings.ShardSettings)
@@ -125,7 +128,9 @@ async def open_home(home: Path, at_a_stretch: float | None = None) -> AsyncItera
                 lake = open_lake(home, settings.read_settings(settings.StorageSettings))
                 yield HomePorts(
                     home=home,
-                    log=LogPostgres(database, count, lake=lake, at_a_stretch=at_a_stretch),
+                    stores=make_postgres_stores(
+                        database, count, lake=lake, time_slice_s=time_slice_s
+                    ),
                     leases=leases,
                     bus=bus,
                     catalog=CatalogPostgres(database),
@@ -176,7 +181,7 @@ async def _keep_database_running(
 
 
 def make_server_settings(
-    count: int, address: str | None = None, at_a_stretch: float | None = None
+    count: int, address: str | None = None, time_slice_s: float | None = None
 ) -> ServerSettings:
     shards = settings.read_settings(settings.ShardSettings)
     duties = settings.read_settings(settings.DutySettings)
@@ -187,7 +192,7 @@ def make_server_settings(
     return ServerSettings(
         name=f"{socket.gethostname()}-{os.getpid()}",
         address=address,
-        time_slice_s=at_a_stretch,
+        time_slice_s=time_slice_s,
         shards=count,
         lease=to_micros(shards.lease_sec),
         renew_every=shards.heartbeat_sec,
@@ -241,7 +246,7 @@ def _make_server(ports: HomePorts) -> Server:
         return await make_credential_service(ports).reveal(identity, name)
 
     return Server(
-        ports.log,
+        ports.stores,
         ports.leases,
         ports.bus,
         ports.catalog,
@@ -306,7 +311,7 @@ async def _release_commands(worker: WiredWorker, ports: HomePorts) -> None:
     """Give the worker's commands back, so that others need not wait until its lease runs out."""
     if worker.held_count:
         with suppress(Unavailable):
-            await ports.log.lose(worker.holder)
+            await ports.stores.queue.end_leases(worker.holder)
 
 
 class LocalClient:
@@ -517,7 +522,9 @@ class LocalClient:
 
         older = None if before is None else ExecutionId(before)
         wanted = make_execution_filter(SystemClock().now(), **filters)
-        rows = await self._ports.log.executions(LOCAL_IDENTITY.tenant, wanted, older, limit)
+        rows = await self._ports.stores.projections.list_executions(
+            LOCAL_IDENTITY.tenant, wanted, older, limit
+        )
         return [shapes.dump_execution(row) for row in rows]
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
@@ -548,7 +555,7 @@ class LocalClient:
     async def list_events(self, execution_id: ExecutionId, after: int = 0) -> list[RecordedEvent]:
         if after == 0:
             await self._get_row(execution_id)
-        return await self._ports.log.events(execution_id, after, MAX_PAGE_EVENTS)
+        return await self._ports.stores.log.read_events(execution_id, after, MAX_PAGE_EVENTS)
 
     async def wait_for_events(self, execution_id: ExecutionId, after: int) -> list[RecordedEvent]:
         """Waits before each read, longer while nothing happens, so that reading does not slow work.
@@ -559,7 +566,7 @@ class LocalClient:
             if task.done():
                 task.result()  # raises the error of a server or worker that has failed
         await asyncio.sleep(self._poll_backoff.delay)
-        events = await self._ports.log.events(execution_id, after, MAX_PAGE_EVENTS)
+        events = await self._ports.stores.log.read_events(execution_id, after, MAX_PAGE_EVENTS)
         if events:
             self._poll_backoff.reset()
             return events
@@ -576,8 +583,10 @@ class LocalClient:
         from noetl.server.logs.service import LogService
         from noetl.server.streams.live import LiveUpdates
 
-        log = self._ports.log
-        service = LogService(log, LiveUpdates(), Access(log), MAX_LOG_POLL_S)
+        stores = self._ports.stores
+        service = LogService(
+            stores.log, stores.step_logs, LiveUpdates(), Access(stores.log), MAX_LOG_POLL_S
+        )
         return read_printed_lines(service, execution_id, step, follow=follow)
 
     async def resolve(self, reference: Reference) -> Any:
@@ -611,7 +620,9 @@ class LocalClient:
         from noetl.server.http import shapes
         from noetl.server.results.lineage import LineageService
 
-        service = LineageService(self._ports.log, self._execution_service)
+        service = LineageService(
+            self._ports.stores.log, self._ports.stores.lineage, self._execution_service
+        )
 
         async def read_page(after: str | None) -> Row:
             graph = await service.trace(LOCAL_IDENTITY, execution_id, step, depth, after)
@@ -647,7 +658,7 @@ class LocalClient:
     async def list_queue(
         self, status: str | None = None, execution_id: ExecutionId | None = None
     ) -> list[Row]:
-        rows = await self._ports.log.queue(
+        rows = await self._ports.stores.queue.list_commands(
             LOCAL_IDENTITY.tenant, status=status, execution_id=execution_id, limit=500
         )
         return [_make_queue_row(row) for row in rows]
@@ -655,7 +666,7 @@ class LocalClient:
     async def check_history_readable(self) -> str:
         from noetl.server.health.service import check_history
 
-        return await check_history(self._ports.log)
+        return await check_history(self._ports.stores.log)
 
     async def list_workers(self) -> list[Row]:
         return [
@@ -665,15 +676,15 @@ class LocalClient:
                 "free": row.free,
                 "held": row.held,
             }
-            for row in await self._ports.log.workers(LOCAL_IDENTITY.tenant)
+            for row in await self._ports.stores.presence.list_workers(LOCAL_IDENTITY.tenant)
         ]
 
     async def read_projection_lag(self) -> dict[int, float]:
-        log = self._ports.log
+        stores = self._ports.stores
         lag_ms: dict[int, float] = {}
         for shard in range(self._ports.shards):
-            checkpoint = await log.checkpoint(shard)
-            waiting = await log.follow(shard, checkpoint, 1)
+            checkpoint = await stores.projections.read_checkpoint(shard)
+            waiting = await stores.log.follow_shard(shard, checkpoint, 1)
             if waiting:
                 age = self._ports.clock.now() - waiting[0].event.at
                 lag_ms[shard] = max(0, age) / 1000
@@ -698,16 +709,16 @@ class LocalClient:
         from noetl.server.executions.service import ExecutionService
         from noetl.server.streams.live import LiveUpdates
 
-        server, log = self._server, self._ports.log
+        server, stores = self._server, self._ports.stores
         return ExecutionService(
-            log,
+            stores,
             server.rows,
             server.requests,
             server.states,
             server.playbooks,
             server.shards,
             LiveUpdates(),
-            Access(log),
+            Access(stores.log),
             server.keeper.new_id,
         )
 
@@ -716,14 +727,20 @@ class LocalClient:
         from noetl.server.executions.access import Access
         from noetl.server.results.service import ResultService
 
-        log = self._ports.log
-        return ResultService(log, self._execution_service, Access(log), self._results)
+        stores = self._ports.stores
+        return ResultService(
+            stores.log,
+            stores.lifetimes,
+            self._execution_service,
+            Access(stores.log),
+            self._results,
+        )
 
     @cached_property
     def _usage_service(self) -> "UsageService":
         from noetl.server.results.usage import UsageService
 
-        return UsageService(self._ports.log, self._execution_service)
+        return UsageService(self._ports.stores.lifetimes, self._execution_service)
 
     @cached_property
     def _schedule_service(self) -> "ScheduleService":
@@ -736,7 +753,7 @@ class LocalClient:
     def _state_service(self) -> "PlaybookStateService":
         from noetl.server.state.service import PlaybookStateService
 
-        return PlaybookStateService(self._ports.log, self._catalog_service)
+        return PlaybookStateService(self._ports.stores.state, self._catalog_service)
 
     @cached_property
     def _hook_service(self) -> "HookService":
@@ -755,8 +772,8 @@ class LocalClient:
         from noetl.server.executions.access import Access
         from noetl.server.signals.service import SignalService
 
-        log = self._ports.log
-        return SignalService(log, self._server.requests, Access(log))
+        stores = self._ports.stores
+        return SignalService(stores.inbox, self._server.requests, Access(stores.log))
 
 
 @contextmanager

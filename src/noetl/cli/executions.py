@@ -34,7 +34,7 @@ from noetl.model.errors import SAMPLE_KEY, Conflict, Expired, InvalidInput, NotF
 
 if TYPE_CHECKING:
     from noetl.cli.story import Story
-    from noetl.log.port import RecordedEvent
+    from noetl.log.events.port import RecordedEvent
     from noetl.model.ids import ExecutionId
 
 ID = Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @latest")]

@@ -235,7 +235,7 @@ def verify(
         from noetl.spark.jobs.rebuild import verify_rows as run
 
         if execution is not None:
-            if await ports.log.tenant_of(ExecutionId(execution)) is None:
+            if await ports.stores.log.find_tenant(ExecutionId(execution)) is None:
                 raise NotFound(
                     f"no execution {execution}", hint="noetl exec list shows those there are"
                 )
@@ -492,7 +492,7 @@ async def _find_unreadable_playbooks(ports: "HomePorts") -> dict[str, str]:
     from noetl.server.dispatch.playbooks import Playbooks
 
     playbooks, errors = Playbooks(ports.catalog, limit=1), {}
-    for content in await ports.log.pinned_playbooks():
+    for content in await ports.stores.log.list_pinned_playbooks():
         try:
             await playbooks.get_plan(content)
         except Exception as error:  # the projector writes the same words

@@ -16,8 +16,8 @@ from noetl.cli.language import check_playbook_or_raise
 from noetl.cli.tools import make_extra_tools as outside
 from noetl.engine.state import Execution
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import LogMemory
-from noetl.log.port import RecordedEvent
+from noetl.log.events.port import RecordedEvent
+from noetl.log.memory import make_memory_stores
 from noetl.log.tables import MemoryDatabase
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
@@ -57,10 +57,10 @@ class MemoryCluster:
         clock = SystemClock()
         settings = ServerSettings(name="memory", env=readable_environment(os.environ))
         rows = make_shard_rows(settings.shards)
-        self._log = LogMemory(MemoryDatabase(rows, clock))
+        self._stores = make_memory_stores(MemoryDatabase(rows, clock))
         self._catalog = CatalogMemory()
         self.server = Server(
-            self._log, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings
+            self._stores, LeasesMemory(rows, clock), BusMemory(), self._catalog, clock, settings
         )
         worker = WorkerSettings(
             worker_id="memory", incarnation="1", pools=pools, slots=MEMORY_WORKER_SLOTS
@@ -108,7 +108,7 @@ class MemoryCluster:
     async def store_state(self, path: str, values: dict[str, Any]) -> None:
         """Store state as if an earlier execution of the playbook had written it."""
         for name, value in values.items():
-            await self._log.put_state(
+            await self._stores.state.put_state(
                 DEFAULT_TENANT, path, name, StateValue(0, value), None, "test"
             )
 
@@ -121,7 +121,7 @@ class MemoryCluster:
         for task in self._running:
             if task.done():
                 task.result()  # raises the error of a server or worker that has failed
-        events = await self._log.events(execution_id, after=seq)
+        events = await self._stores.log.read_events(execution_id, after=seq)
         if not events:
             await asyncio.sleep(MEMORY_LOG_POLL_S)
         return events
@@ -138,19 +138,27 @@ class MemoryCluster:
         from noetl.server.logs.service import LogService
         from noetl.server.streams.live import LiveUpdates
 
-        service = LogService(self._log, LiveUpdates(), Access(self._log), MEMORY_LOG_POLL_S)
+        service = LogService(
+            self._stores.log,
+            self._stores.step_logs,
+            LiveUpdates(),
+            Access(self._stores.log),
+            MEMORY_LOG_POLL_S,
+        )
         return read_printed_lines(service, execution_id, step, follow=follow)
 
     async def list_queue(
         self, status: str | None = None, execution_id: ExecutionId | None = None
     ) -> list[Row]:
-        rows = await self._log.queue(DEFAULT_TENANT, status=status, execution_id=execution_id)
+        rows = await self._stores.queue.list_commands(
+            DEFAULT_TENANT, status=status, execution_id=execution_id
+        )
         return [{"step": row.step, "progress": row.progress} for row in rows]
 
     async def get_workload(self, execution_id: ExecutionId) -> Row:
         from noetl.server.executions.details import strip_workload
 
-        pinned = await self._log.read_pinned(execution_id)
+        pinned = await self._stores.log.read_pinned(execution_id)
         if pinned is None:
             return {}
         return strip_workload(pinned.workload)

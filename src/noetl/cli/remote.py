@@ -20,7 +20,7 @@ from noetl.cli.client import (
     ScheduleChange,
     join_trace_pages,
 )
-from noetl.log.port import RecordedEvent
+from noetl.log.events.port import RecordedEvent
 from noetl.model import codec
 from noetl.model.errors import Conflict, Expired, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.model.ids import ExecutionId

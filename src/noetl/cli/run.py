@@ -28,7 +28,7 @@ from noetl.model.errors import Conflict, InvalidInput, NoetlError, NotFound, Una
 if TYPE_CHECKING:
     from noetl.cli.client import Client, Row
     from noetl.cli.story import Story
-    from noetl.log.port import RecordedEvent
+    from noetl.log.events.port import RecordedEvent
     from noetl.model.ids import ExecutionId
     from noetl.model.reference import Reference
 

@@ -136,7 +136,7 @@ async def _open_node(
             read_settings(HomeSettings).home_path, SERVER_TIME_SLICE_S
         ) as home_ports:
             ports = ServerPorts(
-                log=home_ports.log,
+                stores=home_ports.stores,
                 leases=home_ports.leases,
                 bus=home_ports.bus,
                 catalog=home_ports.catalog,

@@ -30,7 +30,7 @@ from noetl.cli.output import (
 from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, make_empty_execution
-from noetl.log.port import RecordedEvent
+from noetl.log.events.port import RecordedEvent
 from noetl.model.errors import Failure, NotFound
 from noetl.model.events import ChildEnded, ChildStarted, Event, PlaybookCompleted
 from noetl.model.ids import ActivationId, ExecutionId

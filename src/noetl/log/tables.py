@@ -12,18 +12,20 @@ from typing import Any
 
 import msgspec
 
-from noetl.log.port import StateRow
+from noetl.log.events.port import PinnedExecution
+from noetl.log.playbook_state.port import StateRow
 from noetl.model import codec
 from noetl.model.clock import Clock
 from noetl.model.commands import SUSPECT_LOST_LEASES, Command, Journal
 from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId, shard_of
-from noetl.model.messages import LeaseLost, Message, Stopped, StoredRef
+from noetl.model.messages import LeaseLost, Message, Start, Stopped, StoredRef
 from noetl.model.playbook_state import MAX_STATE_VERSIONS
 from noetl.shard_rows import ShardRow
 
 _state_row = msgspec.json.Decoder(StateRow)
 HeapEntry = tuple[int, int, CommandId]  # negative priority, order of issue, command
 BlobKey = tuple[RefId, str]  # reference and address
+StateKey = tuple[Tenant, str, str]  # tenant, path of the playbook, name of the value
 FINISHED = frozenset({"done", "dead", "cancelled"})
 KEEP_FINISHED_MICROS: Micros = 3_600_000_000
 
@@ -103,7 +105,6 @@ class MemoryDatabase:
         self.clock = clock
         self.executions: dict[ExecutionId, ExecutionRows] = {}
         self.by_shard: list[list[EventRow]] = [[] for _ in shards]
-        self.live: list[dict[ExecutionId, None]] = [{} for _ in shards]
         self.pinned: dict[ExecutionId, bytes] = {}
         self.start_keys: dict[tuple[Tenant, str], ExecutionId] = {}
         self.children: dict[tuple[ExecutionId, str], ExecutionId] = {}
@@ -127,7 +128,7 @@ class MemoryDatabase:
         self.logs: dict[ExecutionId, list[tuple[str, BlobKey]]] = {}
         self.manifests: dict[str, dict[int, bytes]] = {}
         # versions of each name, the current one last
-        self.states: dict[tuple[Tenant, str, str], list[bytes]] = {}
+        self.states: dict[StateKey, list[bytes]] = {}
         self.projections: dict[ExecutionId, bytes] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
@@ -158,11 +159,14 @@ class MemoryDatabase:
             rows.keys.add(key)
             self.by_shard[shard.shard].append(row)
         rows.ended = rows.ended or ended
-        if rows.ended:
-            self.live[shard.shard].pop(execution_id, None)
-        elif rows.events:
-            self.live[shard.shard][execution_id] = None
         return rows.last_seq
+
+    def pin_and_start(self, start: Start, workload: dict[str, Any]) -> None:
+        if start.execution_id in self.pinned:
+            return
+        pinned = PinnedExecution(start.execution_id, start.tenant, start.playbook, workload)
+        self.pinned[start.execution_id] = codec.encode(pinned)
+        self.post(start.execution_id, start)
 
     # -- inbox --
 
@@ -337,10 +341,10 @@ class MemoryDatabase:
             return None
         return _state_row.decode(versions[-1])
 
+    def list_state_keys(self, tenant: Tenant, path: str) -> list[StateKey]:
+        return sorted(key for key in self.states if key[:2] == (tenant, path))
+
     def write_state(self, tenant: Tenant, row: StateRow) -> None:
         versions = self.states.setdefault((tenant, row.path, row.name), [])
         versions.append(codec.encode(row))
         del versions[:-MAX_STATE_VERSIONS]
-
-    def pin_execution(self, execution_id: ExecutionId, row: Any) -> None:
-        self.pinned[execution_id] = codec.encode(row)

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from noetl.bus.port import Bus
 from noetl.catalog.port import Catalog, Vault
 from noetl.leases.port import Leases
-from noetl.log.port import EventLog
+from noetl.log.stores import Stores
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, Unavailable
@@ -91,7 +91,7 @@ KEEP_ALIVE_S = 30  # seconds an idle connection is kept: longer than any pause o
 class ServerPorts:
     """The ports of one server."""
 
-    log: EventLog
+    stores: Stores
     leases: Leases
     bus: Bus
     catalog: Catalog
@@ -142,7 +142,7 @@ def assemble_node(
     observer = LiveObserver(live, metrics, settings.shards)
     credential_service = CredentialService(ports.vault, ports.keys)
     server = Server(
-        ports.log,
+        ports.stores,
         ports.leases,
         ports.bus,
         ports.catalog,
@@ -153,7 +153,14 @@ def assemble_node(
         jobs=jobs,
         observer=observer,
     )
-    presence = Presence(ports.log, ports.bus, settings.shards, settings.name, metrics)
+    presence = Presence(
+        ports.stores.presence,
+        ports.stores.queue,
+        ports.bus,
+        settings.shards,
+        settings.name,
+        metrics,
+    )
     door = WorkerRoutes(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds, ports.vault)
     results_ = None if open_results is None else open_results(server)
@@ -171,11 +178,11 @@ def make_services(
     credential_service: CredentialService,
     results_: Results | None,
 ) -> Services:
-    eventlog = ports.log
-    access = Access(eventlog)
+    stores = ports.stores
+    access = Access(stores.log)
     keeper = server.keeper
     executions_ = ExecutionService(
-        eventlog,
+        stores,
         server.rows,
         server.requests,
         server.states,
@@ -185,28 +192,30 @@ def make_services(
         access,
         keeper.new_id,
     )
-    result_service = ResultService(eventlog, executions_, access, results_)
+    result_service = ResultService(stores.log, stores.lifetimes, executions_, access, results_)
     return Services(
         catalog=playbooks,
         credentials=credential_service,
         executions=executions_,
-        signals=SignalService(eventlog, server.requests, access),
+        signals=SignalService(stores.inbox, server.requests, access),
         schedules=ScheduleService(ports.schedules, server.playbooks, server.clock),
         hooks=HookService(
             ports.hooks, server.playbooks, server.requests, credential_service.reveal
         ),
-        playbook_state=PlaybookStateService(eventlog, playbooks),
-        queue=QueueService(eventlog),
-        rendering=RenderService(eventlog, executions_),
-        streams=StreamService(eventlog, live, access),
-        logs=LogService(eventlog, live, access),
+        playbook_state=PlaybookStateService(stores.state, playbooks),
+        queue=QueueService(stores.queue, stores.presence),
+        rendering=RenderService(stores.log, executions_),
+        streams=StreamService(stores.log, stores.projections, live, access),
+        logs=LogService(stores.log, stores.step_logs, live, access),
         results=result_service,
         variables=VariableService(executions_, result_service),
-        lineage=LineageService(eventlog, executions_),
-        usage=UsageService(eventlog, executions_),
+        lineage=LineageService(stores.log, stores.lineage, executions_),
+        usage=UsageService(stores.lifetimes, executions_),
         health=HealthService(
             server.settings.name,
-            eventlog,
+            stores.log,
+            stores.projections,
+            stores.queue,
             server.shards,
             ports.clock,
             metrics,

@@ -11,7 +11,7 @@ from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.catalog.port import Catalog
 from noetl.leases.port import Leases
-from noetl.log.port import EventLog
+from noetl.log.stores import Stores
 from noetl.model.clock import Clock
 from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput, NotFound, Unavailable
@@ -54,12 +54,12 @@ Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a
 
 
 class Server:
-    """One server. Workers call only `exchange`, `playbook`, `manifest`, `payload`, `put_payload`,
-    `orphans`, `put_logs` and `credential`."""
+    """One server. Workers call only `exchange`, `fetch_playbook`, `list_manifest_parts`, `payload`,
+    `put_payload`, `find_orphans`, `put_logs` and `read_credential`."""
 
     def __init__(
         self,
-        eventlog: EventLog,
+        stores: Stores,
         leases: Leases,
         bus: Bus,
         catalog: Catalog,
@@ -76,36 +76,33 @@ class Server:
         The `observer` is told of everything that this server commits.
         """
         observer = observer or NoObserver()
-        self._log = eventlog
+        self._log = stores.log
+        self._payloads = stores.payloads
+        self._lifetimes = stores.lifetimes
         self._bus = bus
         self._reveal = reveal
         self.settings = settings
         self.shards = OwnedShards(settings.shards)
-        self.clock = store_clock = StoreClock(clock)
-        self.keeper = ShardKeeper(leases, self.shards, store_clock, settings)
+        self.clock = StoreClock(clock)
+        self.keeper = ShardKeeper(leases, self.shards, self.clock, settings)
         self.playbooks = Playbooks(catalog, settings.plans, settings.env)
-        self.rows = RowCache(eventlog, self.shards, settings.rows)
-        self.states = States(eventlog, self.rows, self.playbooks, settings.states)
-        self._step_logs = StepLogWriter(eventlog, observer)
+        self.rows = RowCache(stores.projections, self.shards, settings.rows)
+        self.states = States(stores.log, self.rows, self.playbooks, settings.states)
+        self._step_logs = StepLogWriter(stores.step_logs, observer)
         waiting = WaitingWorkers()
-        children = Children(self.playbooks, self.keeper.new_id, eventlog.blob)
-        self.dispatcher = Dispatcher(
-            eventlog,
-            bus,
-            store_clock,
-            self.shards,
-            self.states,
-            children,
-            waiting,
-            observer,
-            lease=settings.lease,
-            time_slice_s=settings.time_slice_s,
-        )
+        self.dispatcher = self._make_dispatcher(stores, bus, waiting, observer)
         self.requests = Requests(
-            eventlog, bus, self.playbooks, self.states, self.keeper.new_id, settings.shards
+            stores.log,
+            stores.inbox,
+            bus,
+            self.playbooks,
+            self.states,
+            self.keeper.new_id,
+            settings.shards,
         )
         self._exchange = Exchange(
-            eventlog,
+            stores.inbox,
+            stores.queue,
             bus,
             self.dispatcher,
             self.shards,
@@ -114,26 +111,48 @@ class Server:
             lease=settings.lease,
             poll=settings.poll_interval,
         )
-        self.projector = Projector(
-            eventlog,
-            self.states,
-            self.shards,
-            self.rows,
-            observer,
-            limit=10 * settings.read_limit,
-            time_slice_s=settings.time_slice_s,
-        )
+        self.projector = self._make_projector(stores, observer)
         self.dispatcher.on_append = self.projector.mark_changed
-        self.inbox = InboxDrain(eventlog, self.dispatcher, self.shards, settings.read_limit)
-        self.timers = Timers(eventlog, self.dispatcher, self.shards, settings.read_limit)
-        self.reaper = Reaper(eventlog, bus, settings.shards, settings.read_limit)
-        self.sweeper = Sweeper(eventlog, settings.grace, settings.retention)
+        self.inbox = InboxDrain(stores.inbox, self.dispatcher, self.shards, settings.read_limit)
+        self.timers = Timers(stores.inbox, self.dispatcher, self.shards, settings.read_limit)
+        self.reaper = Reaper(stores.queue, bus, settings.shards, settings.read_limit)
+        self.sweeper = Sweeper(stores.lifetimes, settings.grace, settings.retention)
         self.jobs: list[LakeJobDuty] = []
         for name, run in (jobs or {}).items():
             self.jobs.append(LakeJobDuty(name, run, leases, self.keeper))
         self.scheduler: Scheduler | None = None
         if schedules is not None:
             self.scheduler = Scheduler(schedules, self.requests, settings.read_limit)
+
+    def _make_dispatcher(
+        self, stores: Stores, bus: Bus, waiting: WaitingWorkers, observer: CommitObserver
+    ) -> Dispatcher:
+        return Dispatcher(
+            stores.log,
+            stores.inbox,
+            stores.state,
+            bus,
+            self.clock,
+            self.shards,
+            self.states,
+            Children(self.playbooks, self.keeper.new_id, stores.payloads.read_payload),
+            waiting,
+            observer,
+            lease=self.settings.lease,
+            time_slice_s=self.settings.time_slice_s,
+        )
+
+    def _make_projector(self, stores: Stores, observer: CommitObserver) -> Projector:
+        return Projector(
+            stores.log,
+            stores.projections,
+            self.states,
+            self.shards,
+            self.rows,
+            observer,
+            limit=10 * self.settings.read_limit,
+            time_slice_s=self.settings.time_slice_s,
+        )
 
     async def run(self) -> None:
         settings = self.settings
@@ -189,14 +208,14 @@ class Server:
         return entry.text
 
     async def list_manifest_parts(self, manifest: str) -> list[AddPart]:
-        return await self._log.parts(manifest)
+        return await self._log.read_manifest(manifest)
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
         """A small payload from the database; None if it is not there. Raises `Expired`."""
         parse_uri(uri)
-        payload = await self._log.blob(ref_id, uri)
+        payload = await self._payloads.read_payload(ref_id, uri)
         if payload is None:
-            await check_not_expired(self._log, {ref_id: uri})
+            await check_not_expired(self._lifetimes, {ref_id: uri})
         return payload
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
@@ -205,13 +224,13 @@ class Server:
             raise InvalidInput(
                 f"{reference.uri}: the payload does not match its checksum", hint="send it again"
             )
-        await self._log.put_blob(reference, payload)
+        await self._payloads.put_payload(reference, payload)
 
     async def find_orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         """Those of these addresses that the ended execution does not name and never will."""
         if any(parse_uri(uri).execution_id != execution_id for uri in uris):
             raise InvalidInput(f"not every address is one of execution {execution_id}")
-        return await self._log.orphans(execution_id, uris)
+        return await self._payloads.find_orphans(execution_id, uris)
 
     async def read_credential(self, name: str) -> dict[str, Any]:
         if self._reveal is None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from noetl.log.port import AppendBatch, Outcome, Projection
+from noetl.log.events.port import AppendBatch, Outcome
+from noetl.log.projections.port import Projection
 from noetl.model.ids import ExecutionId
 
 

@@ -19,16 +19,22 @@ from noetl.triggers.port import (
 
 
 class StartLog(Protocol):
-    """The memory twin of the log, which takes starts and knows which executions have ended."""
+    """The memory twin of the log, which knows the executions."""
 
-    async def start(self, start: Start, workload: dict[str, Any]) -> ExecutionId: ...
-    async def tenant_of(self, execution_id: ExecutionId) -> Tenant | None: ...
-    async def received(self, execution_id: ExecutionId, key: str) -> Any: ...
+    async def find_tenant(self, execution_id: ExecutionId) -> Tenant | None: ...
+
+
+class StartInbox(Protocol):
+    """The memory twin of the inbox, which takes starts and knows which executions have ended."""
+
+    async def start_execution(self, start: Start, workload: dict[str, Any]) -> ExecutionId: ...
+    async def find_message(self, execution_id: ExecutionId, key: str) -> Any: ...
 
 
 class SchedulesMemory:
-    def __init__(self, log: StartLog, clock: Clock) -> None:
+    def __init__(self, log: StartLog, inbox: StartInbox, clock: Clock) -> None:
         self._log = log
+        self._inbox = inbox
         self._clock = clock
         self._rows: dict[tuple[Tenant, str], Schedule] = {}
         self._made = 0
@@ -95,7 +101,7 @@ class SchedulesMemory:
             return False
         self._store_row(replace(after, changed_at=row.changed_at), touch=False)
         for start, workload in starts:
-            await self._log.start(start, workload)
+            await self._inbox.start_execution(start, workload)
         return True
 
     def _store_row(self, row: Schedule, *, touch: bool = True) -> Schedule:
@@ -105,9 +111,9 @@ class SchedulesMemory:
         return row
 
     async def _is_busy(self, execution_id: ExecutionId | None) -> bool:
-        if execution_id is None or await self._log.tenant_of(execution_id) is None:
+        if execution_id is None or await self._log.find_tenant(execution_id) is None:
             return False
-        end = await self._log.received(execution_id, "terminal")
+        end = await self._inbox.find_message(execution_id, "terminal")
         return end.seq is None
 
 

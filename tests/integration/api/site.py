@@ -16,7 +16,7 @@ from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.cli.embedded import open_home
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import LogMemory
+from noetl.log.memory import make_memory_stores
 from noetl.log.tables import MemoryDatabase
 from noetl.pipeline.output.reading import StoredResults
 from noetl.results.port import ResultStore
@@ -67,10 +67,10 @@ class Clock:
 def twins(shards: int = SHARDS, home: Path = Path("/dev/null")) -> ServerPorts:
     """A key file is not made before something is stored; whoever stores gives a folder that goes away."""
     rows, clock = make_shard_rows(shards), Clock()
-    log = LogMemory(MemoryDatabase(rows, clock))
+    stores = make_memory_stores(MemoryDatabase(rows, clock))
     return ServerPorts(
-        log, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
-        VaultMemory(clock), KeyFile(home), SchedulesMemory(log, clock), HooksMemory(clock),
+        stores, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
+        VaultMemory(clock), KeyFile(home), SchedulesMemory(stores.log, stores.inbox, clock), HooksMemory(clock),
     )  # fmt: skip
 
 
@@ -180,7 +180,8 @@ async def on_postgres(
     monkeypatch.setenv("NOETL_SHARD_COUNT", str(SHARDS))
     async with open_home(home) as here:
         ports = ServerPorts(
-            here.log, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home), here.schedules, here.hooks
+            here.stores, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home),
+            here.schedules, here.hooks
         )  # fmt: skip
         async with site(ports, name, several) as made:
             yield made

@@ -114,7 +114,7 @@ async def test_a_run_uses_it_fails_with_it_and_leaves_no_trace_of_it(tmp_path: P
         assert row["status"] == "failed"
         assert "refused: ***" in row["failure"]["message"]
         page = await here.get(f"/api/executions/{execution_id}/events", limit=500)
-        everything = json.dumps([seen, row, page]) + repr(vars(here.node.ports.log))
+        everything = json.dumps([seen, row, page]) + repr(vars(here.node.ports.stores.log))
         assert CANARY not in everything
 
 

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import LogMemory
-from noetl.log.port import MessageState
+from noetl.log.inbox.memory import InboxMemory
+from noetl.log.inbox.port import MessageState
+from noetl.log.memory import make_memory_stores
 from noetl.log.tables import MemoryDatabase
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
@@ -277,17 +278,21 @@ async def test_a_start_is_seen_by_the_list_that_follows() -> None:
         assert rows[0]["execution_id"] == again["execution_id"]
 
 
-class Mute(LogMemory):
+class Mute(InboxMemory):
     """Takes what it is given, and then cannot be asked about it."""
 
-    async def received(self, execution_id: ExecutionId, key: str) -> MessageState:
+    async def find_message(self, execution_id: ExecutionId, key: str) -> MessageState:
         raise StoreUnavailable("away")
 
 
 async def test_a_start_that_was_accepted_is_answered_so_whatever_follows() -> None:
     rows, clock = make_shard_rows(SHARDS), Clock()
-    log, leases = Mute(MemoryDatabase(rows, clock)), LeasesMemory(rows, clock)
-    async with site(dataclasses.replace(twins(), log=log, leases=leases, clock=clock)) as here:
+    database = MemoryDatabase(rows, clock)
+    stores = dataclasses.replace(make_memory_stores(database), inbox=Mute(database))
+    leases = LeasesMemory(rows, clock)
+    async with site(
+        dataclasses.replace(twins(), stores=stores, leases=leases, clock=clock)
+    ) as here:
         await here.register(NOOP)
         answer = await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})
         assert (answer.status_code, answer.json()["created"], answer.json()["seq"]) == (

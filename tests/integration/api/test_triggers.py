@@ -114,7 +114,7 @@ async def test_each_missed_slot_is_run_once_and_says_which_it_is() -> None:
         await comes(count, len(slots))
         rows = (await here.get("/api/executions"))["executions"]
         assert len(rows) == len(slots)
-        pinned = [await here.node.ports.log.read_pinned(row["execution_id"]) for row in rows]
+        pinned = [await here.node.ports.stores.log.read_pinned(row["execution_id"]) for row in rows]
         workloads = [each.workload for each in pinned if each is not None]
         assert {each["n"] for each in workloads} == {9}
         assert sorted(each["schedule"]["slot"] for each in workloads) == sorted(
@@ -202,7 +202,7 @@ async def test_a_call_starts_the_playbook_with_its_body_and_a_repeat_starts_noth
             first["execution_id"],
         )
         assert other["execution_id"] != first["execution_id"]
-        pinned = await here.node.ports.log.read_pinned(first["execution_id"])
+        pinned = await here.node.ports.stores.log.read_pinned(first["execution_id"])
         assert pinned is not None
         assert pinned.workload == {"n": 5}
         assert (await here.http.post("/api/hooks/h", json=[1])).status_code == 422
@@ -222,7 +222,7 @@ async def test_a_body_may_stand_under_a_key_and_a_header_may_name_the_call() -> 
             for _ in range(2)
         ]
         assert len({call.json()["execution_id"] for call in calls}) == 1
-        pinned = await here.node.ports.log.read_pinned(calls[0].json()["execution_id"])
+        pinned = await here.node.ports.stores.log.read_pinned(calls[0].json()["execution_id"])
         assert pinned is not None
         assert pinned.workload == {"n": 1, "push": [1]}
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import AppendBatch, Appended, ExecutionPart, Outcome
-from noetl.log.postgres import LogPostgres
+from noetl.log.events.port import AppendBatch, Appended, ExecutionPart, Outcome
+from noetl.log.postgres import make_postgres_stores
+from noetl.log.stores import Stores
 from noetl.model.events import Event
 from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros, shard_of
@@ -38,7 +39,7 @@ def migrated(postgres: Postgres) -> Iterator[str]:
 @dataclass
 class Store:
     database: Database
-    log: LogPostgres
+    stores: Stores
     leases: LeasesPostgres
     epochs: dict[int, int] = field(default_factory=dict)
     runtime_id: int = 0
@@ -61,13 +62,13 @@ class Store:
         )
 
     async def append(self, *parts: ExecutionPart) -> list[Outcome]:
-        return await self.log.append(
+        return await self.stores.log.append(
             AppendBatch(epochs=self.epochs, parts=parts, lease=LEASE_MICROS)
         )
 
     async def write(self, execution_id: ExecutionId, *events: Event) -> Appended:
         (outcome,) = await self.append(
-            self.part(execution_id, await self.log.last_seq(execution_id), *events)
+            self.part(execution_id, await self.stores.log.read_last_seq(execution_id), *events)
         )
         assert isinstance(outcome, Appended), outcome
         return outcome
@@ -77,7 +78,7 @@ class Store:
 async def store(dsn: str, connections: int = 4) -> AsyncIterator[Store]:
     async with Database(dsn, main_size=connections, background_size=2) as database:
         leases = LeasesPostgres(database)
-        yield Store(database, LogPostgres(database, SHARDS), leases)
+        yield Store(database, make_postgres_stores(database, SHARDS), leases)
         await leases.close()
 
 

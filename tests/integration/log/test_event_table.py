@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from noetl.log.writes import join_event, split_event
+from noetl.log.events.append_arguments import join_event, split_event
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope, has_rows, remove_rows
 from noetl.model.errors import Failure
@@ -166,7 +166,7 @@ async def test_events_come_back_byte_for_byte(migrated: str) -> None:
         await here.own()
         id_ = ExecutionId("7")
         await here.write(id_, *[each for each in EVENTS if each.key != "terminal"], EVENTS[3])
-        read = [each.event for each in await here.log.events(id_)]
+        read = [each.event for each in await here.stores.log.read_events(id_)]
         assert [encode(each) for each in read] == [
             encode(each)
             for each in (*[each for each in EVENTS if each.key != "terminal"], EVENTS[3])

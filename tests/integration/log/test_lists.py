@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from noetl.log.postgres import _SQL
+from noetl.log.projections.postgres import _SQL
 from noetl.model.ids import get_first_id
 from noetl.postgres.pool import connect
 
@@ -48,7 +48,7 @@ async def test_a_list_reads_no_more_than_it_must(migrated: str, plans: str) -> N
     await connection.execute(STARTED)
     await connection.execute("analyze")
     await connection.execute(f"set plan_cache_mode = {plans}")
-    query = _SQL["executions"]
+    query = _SQL["list_executions"]
 
     async def reads(**wanted: Any) -> int:
         given = {"roots": False, "before": 1 << 62, "limit": 20, **ANY, **wanted}

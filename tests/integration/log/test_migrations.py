@@ -18,7 +18,7 @@ from tests.postgres import Postgres
 SOURCE = Path(noetl.__file__).parent
 QUERIES = [
     query
-    for file in sorted(SOURCE.glob("*/*.sql"))
+    for file in sorted(SOURCE.rglob("*.sql"))
     if file.parent.name != "migrations"
     for query in load_queries(file).values()
 ]

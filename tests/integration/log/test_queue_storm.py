@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, defaultdict
 from random import Random
 
-from noetl.log.port import AppendBatch, Appended, ExecutionPart, Known, StaleAttempt
+from noetl.log.events.port import AppendBatch, Appended, ExecutionPart, Known, StaleAttempt
 from noetl.model.commands import Command, Journal
 from noetl.model.decisions import Effect, Finish, Issue, Requeue
 from noetl.model.envelope import Envelope
@@ -42,11 +42,11 @@ class Owner:
                 execution_id=execution_id,
                 shard=shard_of(execution_id, SHARDS),
                 tenant=DEFAULT_TENANT,
-                after=await self.here.log.last_seq(execution_id),
+                after=await self.here.stores.log.read_last_seq(execution_id),
                 events=events,
                 **fields,  # type: ignore[arg-type]
             )
-            (outcome,) = await self.here.log.append(
+            (outcome,) = await self.here.stores.log.append(
                 AppendBatch(epochs=self.here.epochs, parts=(part,), lease=LEASE)
             )
             return outcome
@@ -81,7 +81,7 @@ class Owner:
 
     async def drain(self) -> None:
         while self.live:
-            for row in await self.here.log.inbox(list(range(SHARDS)), 50):
+            for row in await self.here.stores.inbox.read_messages(list(range(SHARDS)), 50):
                 event: Event
                 effect: Effect
                 match row.message:
@@ -104,7 +104,7 @@ class Owner:
 async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
     async with store(migrated, connections=10) as here:
         await here.own()
-        owner, log = Owner(here), here.log
+        owner, stores = Owner(here), here.stores
         await owner.issue()
         accepted: Counter[CommandId] = Counter()
         holders: Counter[tuple[CommandId, int]] = Counter()
@@ -132,22 +132,24 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                     worker="w",
                     event=ending(command),
                 )
-                if await log.accept(told):
+                if await stores.inbox.accept_report(told):
                     accepted[command.command_id] += 1
-                    assert await log.accept(told)  # the reply may have been lost
+                    assert await stores.inbox.accept_report(told)  # the reply may have been lost
                 else:
                     stale += 1
 
         async def leased(worker: str, command: Command) -> bool:
             return any(
                 (each.command_id, each.attempt) == (command.command_id, command.attempt)
-                for each in await log.leased(worker)
+                for each in await stores.queue.list_leased(worker)
             )
 
         async def work(number: int) -> None:
             random, worker = Random(number), f"w{number}"
             while owner.live:
-                claimed = await log.claim(worker, ("cpu",), random.randrange(1, 6), LEASE)
+                claimed = await stores.queue.claim_commands(
+                    worker, ("cpu",), random.randrange(1, 6), LEASE
+                )
                 for command in claimed:
                     holders[command.command_id, command.attempt] += 1
                     way = random.randrange(6)
@@ -155,14 +157,16 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                         continue  # forgotten: its lease runs out
                     if way == 4 and command.attempt < 4:
                         await comes(lambda held=command: leased(worker, held), False)  # too late
-                    await log.renew(worker, (LeaseKey(command.command_id, command.attempt),), LEASE)
+                    await stores.queue.renew_leases(
+                        worker, (LeaseKey(command.command_id, command.attempt),), LEASE
+                    )
                     await report(command, way % 2)
                 if not claimed:
                     await asyncio.sleep(0)
 
         async def expire() -> None:
             while owner.live:
-                await log.expire_leases(7)
+                await stores.queue.expire_leases(7)
                 await asyncio.sleep(0)
 
         await asyncio.gather(
@@ -174,7 +178,7 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
         for execution_id in EXECUTIONS:
             ends = [
                 each
-                for each in await log.events(execution_id)
+                for each in await stores.log.read_events(execution_id)
                 if isinstance(each.event, CommandCompleted)
             ]
             assert len(ends) == COMMANDS

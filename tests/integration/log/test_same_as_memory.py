@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from noetl.log.port import AppendBatch, Appended, ExecutionPart, Handoff, Outcome
+from noetl.log.events.port import AppendBatch, Appended, ExecutionPart, Handoff, Outcome
 from noetl.model.commands import Journal
 from noetl.model.decisions import (
     AddPart,
@@ -58,7 +58,7 @@ class Both:
         self.number = 0
         self.applied = 0
 
-    async def each(self, name: str, *args: Any, port: str = "log", **kwargs: Any) -> Any:
+    async def each(self, port: str, name: str, *args: Any, **kwargs: Any) -> Any:
         """The same call on both; what they answer, or raise, must be the same."""
         answers = []
         for world in self.worlds:
@@ -91,7 +91,7 @@ class Both:
         """Ids of its rows in each world, which number them differently, in the same order of keys."""
         found = []
         for world in self.worlds:
-            rows = await world.log.inbox(list(range(SHARDS)), 10_000)
+            rows = await world.inbox.read_messages(list(range(SHARDS)), 10_000)
             mine = sorted(
                 (row for row in rows if row.execution_id == execution_id),
                 key=lambda row: row.message.key,
@@ -124,7 +124,7 @@ class Both:
                 case 5:
                     made.append(Stop((mine, self.some_command(execution_id))))
                 case 6:
-                    status = await self.each("command_status", mine)
+                    status = await self.each("queue", "find_status", mine)
                     if status is not None and status[0] not in ("done", "dead", "cancelled"):
                         again = Requeue(
                             mine,
@@ -178,7 +178,7 @@ class Both:
             effects, starts = await self.effects(
                 execution_id, [each for each in chosen if each != execution_id]
             )
-            last = await self.each("last_seq", execution_id)
+            last = await self.each("log", "read_last_seq", execution_id)
             events: list[Event] = [
                 signal_like(f"e{self.random.randrange(200)}")
                 for _ in range(self.random.randrange(3))
@@ -190,7 +190,7 @@ class Both:
             taken, timers, handoffs = [], [], []
             mine = self.some_command(execution_id)
             if self.random.random() < 0.4:
-                status = await self.each("command_status", mine)
+                status = await self.each("queue", "find_status", mine)
                 taken.append(LeaseKey(mine, self.one(1, status[1] if status else 2)))
                 events.append(self.one(completed(mine), journal(mine, run=self.number)))
             if self.random.random() < 0.2:
@@ -248,25 +248,31 @@ class Both:
         match self.random.randrange(12):
             case 0:
                 await self.each(
-                    "claim", self.one(*WORKERS), self.one(("cpu",), ("cpu", "gpu")), 2, LEASE
+                    "queue",
+                    "claim_commands",
+                    self.one(*WORKERS),
+                    self.one(("cpu",), ("cpu", "gpu")),
+                    2,
+                    LEASE,
                 )
             case 1:
                 held = (LeaseKey(mine, 1), LeaseKey(self.some_command(), 1))
-                await self.each("renew", self.one(*WORKERS), held, LEASE)
+                await self.each("queue", "renew_leases", self.one(*WORKERS), held, LEASE)
             case 2:
-                await self.each("expire_leases", 10_000)
+                await self.each("queue", "expire_leases", 10_000)
             case 3:
                 if self.random.random() < 0.3:
-                    await self.each("lose", self.one(*WORKERS))
+                    await self.each("queue", "end_leases", self.one(*WORKERS))
             case 4 | 5:
-                status = await self.each("command_status", mine)
+                status = await self.each("queue", "find_status", mine)
                 event = self.one(completed, journal)(mine, self.one(1, status[1] if status else 1))
-                await self.each("accept", report(execution_id, event))
+                await self.each("inbox", "accept_report", report(execution_id, event))
             case 6:
                 await self.pass_time()
             case 7:
                 await self.each(
-                    "post",
+                    "inbox",
+                    "post_message",
                     self.random.choice(EXECUTIONS),
                     Pause(request=f"r{self.random.randrange(4)}"),
                 )
@@ -277,36 +283,34 @@ class Both:
                     playbook="h",
                     start_key=self.one(None, "k1", "k2"),
                 )
-                await self.each("start", start, {"z": 1, "a": self.number})
+                await self.each("inbox", "start_execution", start, {"z": 1, "a": self.number})
             case _:
                 await self.append()
 
     async def compare(self) -> None:
         """Everything that the port can read."""
         shards = list(range(SHARDS))
-        for world_events in [await self.each("follow", shard, 0, 10_000) for shard in shards]:
+        for world_events in [
+            await self.each("log", "follow_shard", shard, 0, 10_000) for shard in shards
+        ]:
             assert [each.seq for each in world_events] == list(range(1, len(world_events) + 1))
         assert sorted(await self._inbox(0)) == sorted(await self._inbox(1))
-        await self.each("due_timers", shards, 1000)
-        await self.each("depths")
-        for shard in shards:
-            assert sorted(await self.worlds[0].log.live(shard)) == sorted(
-                await self.worlds[1].log.live(shard)
-            )
+        await self.each("inbox", "read_due_timers", shards, 1000)
+        await self.each("queue", "count_commands")
         for each in self.commands:
-            await self.each("command_status", each)
+            await self.each("queue", "find_status", each)
         for each in (*EXECUTIONS, *CHILDREN):
-            await self.each("read_pinned", each)
-            await self.each("parts", f"m{each}")
-            await self.each("last_seq", each)
+            await self.each("log", "read_pinned", each)
+            await self.each("log", "read_manifest", f"m{each}")
+            await self.each("log", "read_last_seq", each)
         for worker in WORKERS:
-            leased = [await world.log.leased(worker) for world in self.worlds]
+            leased = [await world.queue.list_leased(worker) for world in self.worlds]
             assert sorted(leased[0], key=lambda c: c.command_id) == sorted(
                 leased[1], key=lambda c: c.command_id
             )
 
     async def _inbox(self, world: int) -> list[tuple[str, str, str]]:
-        rows = await self.worlds[world].log.inbox(list(range(SHARDS)), 10_000)
+        rows = await self.worlds[world].inbox.read_messages(list(range(SHARDS)), 10_000)
         return [(row.execution_id, row.message.key, repr(row.message)) for row in rows]
 
 

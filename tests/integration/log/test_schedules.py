@@ -34,7 +34,7 @@ async def test_every_slot_starts_one_execution_whatever_the_number_of_servers(
         )
         await catalog.register("p", PLAYBOOK)
         servers = [
-            Server(here.log, here.leases, BusMemory(), catalog, SystemClock(),
+            Server(here.stores, here.leases, BusMemory(), catalog, SystemClock(),
                    ServerSettings(name=f"s{number}", shards=SHARDS), schedules=schedules)
             for number in range(SERVERS)
         ]  # fmt: skip

@@ -11,8 +11,7 @@ import pytest
 
 from noetl.embedded import EmbeddedPostgres
 from noetl.leases.postgres import LeasesPostgres
-from noetl.log.port import AppendBatch, Appended, Known, RecordedEvent, ShardLost
-from noetl.log.postgres import LogPostgres
+from noetl.log.events.port import AppendBatch, Appended, Known, RecordedEvent, ShardLost
 from noetl.model.errors import Unavailable
 from noetl.model.events import SignalReceived
 from noetl.model.exchange import LEASE_MICROS
@@ -35,7 +34,7 @@ async def follow(here: Store, shard: int, until: asyncio.Event) -> list[Recorded
     seen: list[RecordedEvent] = []
     while True:
         last_look = until.is_set()
-        page = await here.log.follow(shard, seen[-1].seq if seen else 0, 7)
+        page = await here.stores.log.follow_shard(shard, seen[-1].seq if seen else 0, 7)
         seen += page
         if not page and last_look:
             return seen
@@ -117,7 +116,7 @@ async def test_a_transaction_that_waits_holds_back_what_comes_after_it(migrated:
         waits = asyncio.create_task(here.write(id_, signal_event("a")))
         await here.write(other, signal_event("b"))  # another shard does not wait
         assert not waits.done()
-        assert await here.log.follow(0, 0, 10) == []
+        assert await here.stores.log.follow_shard(0, 0, 10) == []
         await transaction.commit()
         assert (await waits).last_seq == 1
         await slow.close()
@@ -126,7 +125,7 @@ async def test_a_transaction_that_waits_holds_back_what_comes_after_it(migrated:
 async def test_a_former_owner_never_writes_again(migrated: str) -> None:
     """Two servers take every shard from each other again and again while both write all the time."""
     async with store(migrated) as here:
-        log, rounds = here.log, 60
+        stores, rounds = here.stores, 60
         acked: dict[int, list[tuple[int, int]]] = defaultdict(list)
         done = asyncio.Event()
         stolen: list[int] = []
@@ -158,10 +157,12 @@ async def test_a_former_owner_never_writes_again(migrated: str) -> None:
                     for run in dict.fromkeys(runs):
                         parts.append(
                             here.part(
-                                run, await log.last_seq(run), signal_event(f"{name}.{number}")
+                                run,
+                                await stores.log.read_last_seq(run),
+                                signal_event(f"{name}.{number}"),
                             )
                         )
-                    outcomes = await log.append(
+                    outcomes = await stores.log.append(
                         AppendBatch(epochs=epochs, parts=tuple(parts), lease=LEASE_MICROS)
                     )
                     for part, outcome in zip(parts, outcomes, strict=True):
@@ -172,7 +173,7 @@ async def test_a_former_owner_never_writes_again(migrated: str) -> None:
 
         await asyncio.gather(serve(1), serve(2))
         for shard in range(SHARDS):
-            seen = await log.follow(shard, 0, 100_000)
+            seen = await stores.log.follow_shard(shard, 0, 100_000)
             assert_gapless(seen)
             assert sorted(acked[shard]) == [(each.seq, each.epoch) for each in seen]
         assert sum(stolen) >= rounds
@@ -207,9 +208,11 @@ async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path
                     event = signal_event(str(number))
                     try:
                         outcome = (
-                            await here.append(here.part(run, await here.log.last_seq(run), event))
+                            await here.append(
+                                here.part(run, await here.stores.log.read_last_seq(run), event)
+                            )
                         )[0]
-                        await here.log.post(run, Pause(request=str(number)))
+                        await here.stores.inbox.post_message(run, Pause(request=str(number)))
                     except Unavailable as error:
                         trouble.add(error.code)
                         await asyncio.sleep(0)
@@ -232,13 +235,13 @@ async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path
 
             stored: set[tuple[str, str]] = set()
             for shard in range(SHARDS):
-                seen = await here.log.follow(shard, 0, 1_000_000)
+                seen = await here.stores.log.follow_shard(shard, 0, 1_000_000)
                 assert_gapless(seen)
                 stored |= {(each.execution_id, each.event.key) for each in seen}
             assert acked <= stored
             inbox = {
                 (row.execution_id, row.message.key)
-                for row in await here.log.inbox(list(range(SHARDS)), 1_000_000)
+                for row in await here.stores.inbox.read_messages(list(range(SHARDS)), 1_000_000)
             }
             assert posted <= inbox
             assert trouble & {"STORE_UNAVAILABLE", "OUTCOME_UNKNOWN"}
@@ -276,4 +279,3 @@ async def test_a_broken_connection_means_unknown_for_a_write_and_unavailable_for
             await here.write(ExecutionId("1"), signal_event("a"))
         ).last_seq == 1  # a new connection
         await other.close()
-        assert isinstance(here.log, LogPostgres)

@@ -21,7 +21,7 @@ from noetl.cli.story import (
     list_step_lines,
     print_end,
 )
-from noetl.log.port import RecordedEvent
+from noetl.log.events.port import RecordedEvent
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure, InvalidInput, NotFound

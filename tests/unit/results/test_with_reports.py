@@ -11,7 +11,9 @@ import pytest
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import LogMemory, MemoryDatabase
+from noetl.log.memory import make_memory_stores
+from noetl.log.stores import Stores
+from noetl.log.tables import MemoryDatabase
 from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, Terminal
 from noetl.model.ids import ExecutionId, RefId
@@ -63,19 +65,19 @@ class Watched(Server):
         await super().put_payload(reference, payload)
 
 
-def make_server() -> tuple[Watched, LogMemory, CatalogMemory]:
+def make_server() -> tuple[Watched, Stores, CatalogMemory]:
     settings, rows, catalog = ServerSettings(name="s"), make_shard_rows(16), CatalogMemory()
-    log = LogMemory(MemoryDatabase(rows, Clock()))
+    stores = make_memory_stores(MemoryDatabase(rows, Clock()))
     return (
-        Watched(log, LeasesMemory(rows, Clock()), BusMemory(), catalog, Clock(), settings),
-        log,
+        Watched(stores, LeasesMemory(rows, Clock()), BusMemory(), catalog, Clock(), settings),
+        stores,
         catalog,
     )
 
 
-async def ended(log: LogMemory, execution_id: ExecutionId) -> list[Any]:
+async def ended(stores: Stores, execution_id: ExecutionId) -> list[Any]:
     while True:
-        events = [recorded.event for recorded in await log.events(execution_id)]
+        events = [recorded.event for recorded in await stores.log.read_events(execution_id)]
         if events and isinstance(events[-1], Terminal):
             return events
         await asyncio.sleep(0)

@@ -1,6 +1,7 @@
 """Servers over one set of memory ports, driven by hand: duties run when a test says so, time passes when a test says so."""
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,7 +10,9 @@ from typing import Any
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import LogMemory, MemoryDatabase
+from noetl.log.memory import make_memory_stores
+from noetl.log.stores import Stores
+from noetl.log.tables import MemoryDatabase
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.model.events import CommandCompleted, Reported
@@ -45,10 +48,11 @@ class Clock:
 
 
 class Flaky:
-    """The log of one server: counts its calls and fails when it is told to, before or after the call took effect."""
+    """The stores of one server: counts their calls and fails when it is told to, before or after the call took effect."""
 
-    def __init__(self, inner: LogMemory) -> None:
-        self.inner = inner
+    def __init__(self, stores: Stores) -> None:
+        for each in dataclasses.fields(Stores):
+            setattr(self, each.name, FlakyPort(self, getattr(stores, each.name)))
         self.calls: Counter[str] = Counter()
         self.failing: dict[str, tuple[Exception, bool]] = {}
         self.held: dict[str, asyncio.Event] = {}
@@ -61,14 +65,22 @@ class Flaky:
     def fail(self, method: str, error: Exception, *, done: bool) -> None:
         self.failing[method] = (error, done)
 
+
+class FlakyPort:
+    def __init__(self, flaky: Flaky, inner: Any) -> None:
+        self._flaky = flaky
+        self._inner = inner
+
     def __getattr__(self, method: str) -> Callable[..., Any]:
+        flaky = self._flaky
+
         async def call(*args: Any, **keywords: Any) -> Any:
-            self.calls[method] += 1
-            error, done = self.failing.pop(method, (None, True))
+            flaky.calls[method] += 1
+            error, done = flaky.failing.pop(method, (None, True))
             await asyncio.sleep(0)
-            if method in self.held:
-                await self.held[method].wait()
-            result = await getattr(self.inner, method)(*args, **keywords) if done else None
+            if method in flaky.held:
+                await flaky.held[method].wait()
+            result = await getattr(self._inner, method)(*args, **keywords) if done else None
             await asyncio.sleep(0)
             if error is not None:
                 raise error
@@ -79,12 +91,12 @@ class Flaky:
 
 class Node:
     def __init__(self, house: "House", name: str, **more: Any) -> None:
-        self.log = Flaky(house.log)
+        self.stores: Any = Flaky(house.stores)
         settings = ServerSettings(
             name=name, shards=SHARDS, renew_every=0, poll_interval=0.02, **more
         )
         self.server = Server(
-            self.log, house.leases, house.bus, house.catalog, house.clock, settings
+            self.stores, house.leases, house.bus, house.catalog, house.clock, settings
         )
 
     async def own(self) -> list[int]:
@@ -109,7 +121,7 @@ class House:
         self.clock = Clock()
         rows = make_shard_rows(SHARDS)
         self.database = MemoryDatabase(rows, self.clock)
-        self.log = LogMemory(self.database)
+        self.stores = make_memory_stores(self.database)
         self.leases = LeasesMemory(rows, self.clock)
         self.bus = BusMemory()
         self.catalog = CatalogMemory()
@@ -127,7 +139,7 @@ class House:
         await asyncio.gather(*self._dispatchers, return_exceptions=True)
 
     async def types(self, execution_id: ExecutionId) -> list[str]:
-        return [recorded.event.type for recorded in await self.log.events(execution_id)]
+        return [recorded.event.type for recorded in await self.stores.log.read_events(execution_id)]
 
     async def begun(
         self, node: Node, path: str = "chain", text: str = CHAIN, **fields: Any

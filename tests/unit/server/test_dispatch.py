@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from noetl.engine import machine
-from noetl.log.port import AppendBatch, ExecutionPart
+from noetl.log.events.port import AppendBatch, ExecutionPart
 from noetl.model.envelope import Envelope
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
 from noetl.model.events import CallDone, CommandCancelled, TaskDone
@@ -33,8 +33,7 @@ async def test_an_execution_runs_to_its_end() -> None:
         id_ = await home.begun(node)
         await finish(node, id_)
         assert (await home.types(id_))[-1] == "playbook.completed"
-        assert await home.log.live(node.server.shards.find_shard(id_)) == []
-        assert await home.log.inbox(list(range(SHARDS)), 10) == []
+        assert await home.stores.inbox.read_messages(list(range(SHARDS)), 10) == []
 
 
 async def test_the_next_command_comes_back_with_the_acknowledgement_of_the_last_without_a_claim() -> (
@@ -44,13 +43,16 @@ async def test_the_next_command_comes_back_with_the_acknowledgement_of_the_last_
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        appends, claims = node.log.calls["append"], node.log.calls["claim"]
+        appends, claims = node.stores.calls["append"], node.stores.calls["claim_commands"]
         reply = await exchange(node, ended(one), free=1)
         assert statuses(reply.acks) == ["ok"]
         assert [command.step for command in reply.commands] == ["two"]
-        assert (node.log.calls["append"] - appends, node.log.calls["claim"] - claims) == (1, 0)
+        assert (
+            node.stores.calls["append"] - appends,
+            node.stores.calls["claim_commands"] - claims,
+        ) == (1, 0)
         two = reply.commands[0]
-        assert await home.log.command_status(two.command_id) == ("leased", 1)
+        assert await home.stores.queue.find_status(two.command_id) == ("leased", 1)
 
 
 async def test_whatever_arrived_while_the_last_commit_was_in_flight_is_one_batch() -> None:
@@ -60,9 +62,9 @@ async def test_whatever_arrived_while_the_last_commit_was_in_flight_is_one_batch
         for number in range(20):
             await home.begun(node)
             commands.append(await claim(node, f"w{number}"))
-        before = node.log.calls["append"]
+        before = node.stores.calls["append"]
         await asyncio.gather(*(exchange(node, ended(command)) for command in commands))
-        assert node.log.calls["append"] - before <= 2
+        assert node.stores.calls["append"] - before <= 2
 
 
 async def test_reports_of_one_execution_in_one_batch_are_decided_on_top_of_each_other() -> None:
@@ -112,7 +114,7 @@ async def test_after_an_unknown_outcome_the_worker_repeats_and_the_report_is_rec
         id_ = await home.begun(node)
         one = await claim(node)
         error: Exception = OutcomeUnknown("reply lost") if done else StoreUnavailable("down")
-        node.log.fail("append", error, done=done)
+        node.stores.fail("append", error, done=done)
         assert statuses((await exchange(node, ended(one))).acks) == ["retry"]
         repeated = await exchange(node, ended(one))
         assert statuses(repeated.acks) == (["stale"] if done else ["ok"])
@@ -128,7 +130,7 @@ async def test_why_nothing_can_be_written_is_known_until_something_is() -> None:
         one = await claim(node)
         assert node.server.dispatcher.get_write_error() is None
         full = StoreUnavailable("no space left")
-        node.log.fail("append", full, done=False)
+        node.stores.fail("append", full, done=False)
         await exchange(node, ended(one))
         assert node.server.dispatcher.get_write_error() is full
         await exchange(node, ended(one))
@@ -140,7 +142,7 @@ async def test_a_command_handed_off_with_an_unknown_outcome_is_sent_all_the_same
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        node.log.fail("append", OutcomeUnknown("reply lost"), done=True)
+        node.stores.fail("append", OutcomeUnknown("reply lost"), done=True)
         reply = await exchange(node, ended(one), free=1)
         assert statuses(reply.acks) == ["retry"]
         (two,) = reply.commands  # it is leased to this worker, which does not list it
@@ -173,7 +175,7 @@ async def test_a_report_waits_for_one_that_another_server_accepted_before_it() -
         journal = TaskDone(
             command_id=one.command_id, attempt=1, task="one", run=1, goto=1, result=OK
         )
-        assert await home.log.accept(told(one, journal))
+        assert await home.stores.inbox.accept_report(told(one, journal))
         assert statuses((await exchange(node, ended(one))).acks) == ["retry"]
         await node.drain()
         assert statuses((await exchange(node, ended(one))).acks) == ["ok"]
@@ -189,7 +191,7 @@ async def test_an_accepted_report_that_says_nothing_true_loses_its_attempt_not_i
         await home.begun(node)
         one = await claim(node)
         unasked = CommandCancelled(command_id=one.command_id, attempt=1)  # nobody told it to stop
-        assert await home.log.accept(told(one, unasked))
+        assert await home.stores.inbox.accept_report(told(one, unasked))
         await node.drain()
         again = await claim(node)
         assert (again.command_id, again.attempt) == (one.command_id, 2)
@@ -200,12 +202,12 @@ async def test_a_message_whose_event_is_in_the_log_already_is_consumed_without_o
         node = await home.node()
         id_ = await home.begun(node)
         signal = Signal(name="go", request="r")
-        await home.log.post(id_, signal)
+        await home.stores.inbox.post_message(id_, signal)
         await node.drain()
         home.database.post(id_, signal)  # a race that the check of `post` does not see
         await node.drain()
         assert (await home.types(id_)).count("signal.received") == 1
-        assert await home.log.inbox(list(range(SHARDS)), 10) == []
+        assert await home.stores.inbox.read_messages(list(range(SHARDS)), 10) == []
         await finish(node, id_)
         assert (await home.types(id_))[-1] == "playbook.completed"
 
@@ -213,9 +215,9 @@ async def test_a_message_whose_event_is_in_the_log_already_is_consumed_without_o
 async def test_a_message_for_an_execution_that_does_not_exist_is_dropped() -> None:
     async with house() as home:
         node = await home.node()
-        await home.log.post("12345", Signal(name="go", request="r"))  # type: ignore[arg-type]
+        await home.stores.inbox.post_message("12345", Signal(name="go", request="r"))  # type: ignore[arg-type]
         await node.drain()
-        assert await home.log.inbox(list(range(SHARDS)), 10) == []
+        assert await home.stores.inbox.read_messages(list(range(SHARDS)), 10) == []
 
 
 async def test_dropping_every_state_changes_nothing() -> None:
@@ -315,10 +317,10 @@ async def test_an_event_that_does_not_fold_sets_its_execution_aside() -> None:
             execution_id=id_,
             shard=node.server.shards.find_shard(id_),
             tenant=DEFAULT_TENANT,
-            after=await home.log.last_seq(id_),
+            after=await home.stores.log.read_last_seq(id_),
             events=(stray,),
         )
-        await home.log.append(
+        await home.stores.log.append(
             AppendBatch(epochs=node.server.shards.copy_epochs(), parts=(part,), lease=1)
         )
         await node.server.requests.signal(id_, "go", "s")
@@ -330,7 +332,7 @@ async def test_an_event_that_does_not_fold_sets_its_execution_aside() -> None:
         await finish(node, other)
         assert (await home.types(other))[-1] == "playbook.completed"
         await node.project()
-        row = await home.log.projection(id_)
+        row = await home.stores.projections.read_projection(id_)
         assert row is not None
         assert row.status == "quarantined"
 
@@ -362,7 +364,7 @@ async def test_a_timer_of_a_quarantined_execution_waits_in_its_inbox(
         home.clock.time += 3_700_000_000
         await node.own()
         await node.drain()
-        assert await home.log.due_timers(list(range(SHARDS)), 10) == []
+        assert await home.stores.inbox.read_due_timers(list(range(SHARDS)), 10) == []
         await node.server.requests.release(bad, "r")
         await node.drain()
         assert "timer.fired" in await home.types(bad)
@@ -377,7 +379,7 @@ async def test_a_part_that_the_store_refuses_as_such_takes_out_only_its_executio
         one = await claim(node)
         good = await home.begun(node)
         other = await claim(node, "w2")
-        real = home.log.append
+        real = home.stores.log.append
 
         async def append(batch: AppendBatch) -> Any:
             if any(
@@ -387,7 +389,7 @@ async def test_a_part_that_the_store_refuses_as_such_takes_out_only_its_executio
                 raise ValueError("CHECK constraint")
             return await real(batch)
 
-        monkeypatch.setattr(home.log, "append", append)
+        monkeypatch.setattr(home.stores.log, "append", append)
         replies = await asyncio.gather(exchange(node, ended(one)), exchange(node, ended(other)))
         assert [statuses(reply.acks) for reply in replies] == [["ok"], ["ok"]]
         assert (await home.types(bad))[-1] == "execution.quarantined"
@@ -401,18 +403,18 @@ async def test_a_row_is_projected_at_the_next_look_even_if_the_last_one_came_bef
         node = await home.node()
         id_ = await home.begun(node)
         await node.project()
-        one, append = await claim(node), home.log.append
+        one, append = await claim(node), home.stores.log.append
 
         async def looked_at(batch: AppendBatch) -> Any:
             await node.server.projector.run_once()
             return await append(batch)
 
-        home.log.append = looked_at  # type: ignore[method-assign]
+        home.stores.log.append = looked_at  # type: ignore[method-assign]
         await exchange(node, ended(one))
         await node.server.projector.run_once()
-        row = await home.log.projection(id_)
+        row = await home.stores.projections.read_projection(id_)
         assert row is not None
-        assert row.last_seq == await home.log.last_seq(id_)
+        assert row.last_seq == await home.stores.log.read_last_seq(id_)
 
 
 async def test_a_command_is_handed_off_with_the_lease_that_the_server_is_told_to_give() -> None:
@@ -424,5 +426,5 @@ async def test_a_command_is_handed_off_with_the_lease_that_the_server_is_told_to
         await home.begun(node)
         (one,) = (await waiting).commands
         home.clock.time += 59_000_000
-        assert await home.log.expire_leases(10) == 0
-        assert await home.log.command_status(one.command_id) == ("leased", 1)
+        assert await home.stores.queue.expire_leases(10) == 0
+        assert await home.stores.queue.find_status(one.command_id) == ("leased", 1)

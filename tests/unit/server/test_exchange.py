@@ -24,7 +24,7 @@ async def test_a_command_whose_reply_was_lost_is_sent_again_as_the_same_attempt(
         assert (await exchange(node)).commands == (one,)
         assert (await exchange(node, holds=(one,))).commands == ()
         home.clock.time += 5_000_000  # it was sent with a full lease
-        assert await home.log.expire_leases(10) == 0
+        assert await home.stores.queue.expire_leases(10) == 0
 
 
 async def test_a_command_being_reported_is_not_sent_again() -> None:
@@ -32,7 +32,7 @@ async def test_a_command_being_reported_is_not_sent_again() -> None:
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        node.log.fail("append", StoreUnavailable("down"), done=False)
+        node.stores.fail("append", StoreUnavailable("down"), done=False)
         reply = await exchange(node, ended(one))
         assert (statuses(reply.acks), reply.commands, reply.stop) == (["retry"], (), ())
 
@@ -50,7 +50,7 @@ async def test_a_claim_with_an_unknown_outcome_is_made_up_for() -> None:
     async with house() as home:
         node = await home.node()
         await home.begun(node)
-        node.log.fail("claim", OutcomeUnknown("lost"), done=True)
+        node.stores.fail("claim_commands", OutcomeUnknown("lost"), done=True)
         assert (
             await exchange(node, free=1, wait=15)
         ).commands == ()  # it does not wait: the next one knows
@@ -64,7 +64,7 @@ async def test_acknowledgements_come_back_even_when_leases_cannot_be_renewed() -
         one = await claim(node)
         await home.begun(node)
         two = await claim(node, "w2")
-        node.log.fail("renew", StoreUnavailable("down"), done=False)
+        node.stores.fail("renew_leases", StoreUnavailable("down"), done=False)
         reply = await exchange(node, ended(one), holds=(two,), worker="w2")
         assert (statuses(reply.acks), reply.renewed) == (["ok"], False)
 
@@ -74,7 +74,7 @@ async def test_a_worker_is_told_what_is_not_its_own_any_more() -> None:
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        await home.log.lose("w1/1")
+        await home.stores.queue.end_leases("w1/1")
         assert (await exchange(node, holds=(one,))).stop == (held(one),)
         assert (await exchange(node, holds=(one,), worker="w2")).stop == (
             LeaseKey(one.command_id, 1),
@@ -86,16 +86,16 @@ async def test_a_waiting_worker_is_handed_the_command_that_a_start_leads_to() ->
         node = await home.node()
         waiting = asyncio.create_task(exchange(node, free=1, wait=10))
         await asyncio.sleep(0.01)
-        claims = node.log.calls["claim"]
+        claims = node.stores.calls["claim_commands"]
         await home.begun(node)
         (one,) = (await waiting).commands
         assert one.step == "one"
-        assert node.log.calls["claim"] - claims <= 1
+        assert node.stores.calls["claim_commands"] - claims <= 1
 
 
 async def leave_too_soon(home: House, node: Node) -> Callable[[], Awaitable[object]]:
     """A command is on its way to a worker, which has its reply before that is written. To be called: it is written."""
-    written = node.log.hold("append")
+    written = node.stores.hold("append")
     first = asyncio.create_task(exchange(node, free=1, wait=0.05))
     await asyncio.sleep(0.01)
     begun = asyncio.create_task(home.begun(node))
@@ -149,7 +149,7 @@ async def test_a_worker_gets_no_more_than_it_has_room_for() -> None:
             await home.begun(node)
         reply = await waiting
         assert 1 <= len(reply.commands) <= 2
-        assert len(await home.log.leased("w1/1")) <= 2
+        assert len(await home.stores.queue.list_leased("w1/1")) <= 2
 
 
 async def test_a_worker_that_began_anew_is_not_sent_what_it_had_begun_before() -> None:
@@ -180,7 +180,7 @@ async def test_a_place_reserved_for_a_part_that_was_not_written_is_free_again() 
         one = await claim(node)
         waiting = asyncio.create_task(exchange(node, free=1, wait=5, worker="w2"))
         await asyncio.sleep(0.01)
-        node.log.fail("append", StoreUnavailable("down"), done=False)
+        node.stores.fail("append", StoreUnavailable("down"), done=False)
         assert statuses((await exchange(node, ended(one))).acks) == ["retry"]
         assert statuses((await exchange(node, ended(one))).acks) == ["ok"]
         (two,) = (await waiting).commands
@@ -219,7 +219,7 @@ async def test_earlier_leases_are_kept_while_what_was_spooled_cannot_be_recorded
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        node.log.fail("append", StoreUnavailable("down"), done=False)
+        node.stores.fail("append", StoreUnavailable("down"), done=False)
         assert statuses((await exchange(node, ended(one), holds=(one,), life="2")).acks) == [
             "retry"
         ]
@@ -246,7 +246,7 @@ async def test_a_report_that_brings_a_reference_of_another_execution_is_refused(
             ).acks
             assert (ack.status, ack.code) == ("refused", "FOREIGN_REFERENCE")
             assert uri in str(ack.message)
-            assert await home.log.blob(RefId("7"), uri) is None
+            assert await home.stores.payloads.read_payload(RefId("7"), uri) is None
         assert statuses((await exchange(node, ended(one), ended(two))).acks) == ["ok", "ok"]
 
 
@@ -258,12 +258,15 @@ async def test_a_report_asks_nothing_about_leases() -> None:
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        asked = node.log.calls["leased"], node.log.calls["renew"]
+        asked = node.stores.calls["list_leased"], node.stores.calls["renew_leases"]
         reply = await exchange(node, ended(one), holds=(one,), free=1, renew=False)
         assert (statuses(reply.acks), len(reply.commands)) == (["ok"], 1)
-        assert (node.log.calls["leased"], node.log.calls["renew"]) == asked
+        assert (node.stores.calls["list_leased"], node.stores.calls["renew_leases"]) == asked
         await exchange(node, holds=reply.commands)
-        assert (node.log.calls["leased"], node.log.calls["renew"]) == (asked[0] + 1, asked[1] + 1)
+        assert (node.stores.calls["list_leased"], node.stores.calls["renew_leases"]) == (
+            asked[0] + 1,
+            asked[1] + 1,
+        )
 
 
 async def test_what_the_last_reply_brought_and_nobody_lists_is_sent_again_unasked() -> None:
@@ -280,7 +283,7 @@ async def test_a_claim_with_an_unknown_outcome_is_made_up_for_unasked() -> None:
         node = await home.node()
         await exchange(node)
         await home.begun(node)
-        node.log.fail("claim", OutcomeUnknown("lost"), done=True)
+        node.stores.fail("claim_commands", OutcomeUnknown("lost"), done=True)
         assert (await exchange(node, free=1, wait=15, renew=False)).commands == ()
         assert len((await exchange(node, free=1, renew=False)).commands) == 1
 
@@ -295,7 +298,7 @@ async def test_what_was_handed_to_a_worker_that_had_left_is_sent_again_unasked()
         beginning = asyncio.create_task(home.begun(node))
         await asyncio.wait((waiting, beginning))
         left = await exchange(node, renew=False)
-        assert len(left.commands) == len(await home.log.leased("w1/1"))
+        assert len(left.commands) == len(await home.stores.queue.list_leased("w1/1"))
 
 
 async def test_a_server_that_does_not_know_the_worker_looks() -> None:
@@ -319,14 +322,14 @@ async def test_what_a_command_printed_is_stored_before_its_end_is_recorded() -> 
     async with house() as home:
         node = await home.node()
         id_ = await home.begun(node)
-        one, append = await claim(node), home.log.append
+        one, append = await claim(node), home.stores.log.append
         seen: list[int] = []
 
         async def recorded(batch: Any) -> Any:
-            seen.append(len(await home.log.logs(id_, None, 0, 10)))
+            seen.append(len(await home.stores.step_logs.read_parts(id_, None, 0, 10)))
             return await append(batch)
 
-        home.log.append = recorded  # type: ignore[method-assign]
+        home.stores.log.append = recorded  # type: ignore[method-assign]
         reply = await exchange(node, ended(one), logs=(printed(id_),))
         assert (statuses(reply.acks), reply.logged, seen) == (["ok"], True, [1])
 
@@ -336,10 +339,10 @@ async def test_a_report_is_recorded_whatever_becomes_of_the_log() -> None:
         node = await home.node()
         id_ = await home.begun(node)
         one = await claim(node)
-        node.log.fail("put_logs", StoreUnavailable("down"), done=False)
+        node.stores.fail("put_parts", StoreUnavailable("down"), done=False)
         reply = await exchange(node, ended(one), logs=(printed(id_),))
         assert (statuses(reply.acks), reply.logged) == (["ok"], False)
-        node.log.fail("put_logs", RuntimeError("a bug"), done=False)
+        node.stores.fail("put_parts", RuntimeError("a bug"), done=False)
         reply = await exchange(node, ended(await claim(node)), logs=(printed(id_),))
         assert (statuses(reply.acks), reply.logged) == (["ok"], True)
 
@@ -352,13 +355,13 @@ async def test_a_queue_that_was_empty_is_looked_into_when_there_is_a_reason() ->
         node = await home.node()
         for _ in range(3):
             await exchange(node, free=1)
-        assert node.log.calls["claim"] == 1
+        assert node.stores.calls["claim_commands"] == 1
         await home.begun(node)
         assert len((await exchange(node, free=5)).commands) == 1
-        assert node.log.calls["claim"] == 2
+        assert node.stores.calls["claim_commands"] == 2
         await asyncio.sleep(1)  # without a hint, now and then
         await exchange(node, free=5)
-        assert node.log.calls["claim"] == 3
+        assert node.stores.calls["claim_commands"] == 3
 
 
 async def test_what_one_worker_has_no_room_for_another_that_waits_is_told_of() -> None:
@@ -376,6 +379,6 @@ async def test_a_look_that_failed_is_made_again_at_once() -> None:
     async with house() as home:
         node = await home.node()
         await home.begun(node)
-        node.log.fail("claim", StoreUnavailable("down"), done=False)
+        node.stores.fail("claim_commands", StoreUnavailable("down"), done=False)
         assert (await exchange(node, free=1)).commands == ()
         assert len((await exchange(node, free=1)).commands) == 1

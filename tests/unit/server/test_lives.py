@@ -48,7 +48,7 @@ async def test_a_child_runs_and_its_parent_goes_on() -> None:
         await home.catalog.register("child", CHAIN)
         id_ = await parked(home, node, ChildRequest(path="child", workload={"a": 2}))
         (child,) = set(home.database.pinned) - {id_}
-        pinned = await home.log.read_pinned(child)
+        pinned = await home.stores.log.read_pinned(child)
         assert pinned is not None
         assert pinned.workload == {"a": 2}
         await finish(node, id_)
@@ -70,7 +70,7 @@ async def test_a_child_that_cannot_be_started_has_failed(request_: ChildRequest,
         node = await home.node()
         await home.catalog.register("broken", "kind: Nothing")
         id_ = await parked(home, node, request_)
-        recorded = [each.event for each in await home.log.events(id_)]
+        recorded = [each.event for each in await home.stores.log.read_events(id_)]
         (end,) = [event for event in recorded if event.type == "child.ended"]
         assert end.result.error.code == code  # type: ignore[union-attr]
 
@@ -84,10 +84,12 @@ async def test_what_a_child_is_given_is_its_parents_own() -> None:
         theirs = Reference(
             ref_id=RefId("7"), type="kv", uri=f"noetl://execution/{other}/workload/s/k", bytes=8
         )
-        await home.log.put_blob(theirs, b'{"a": 1}')
+        await home.stores.payloads.put_payload(theirs, b'{"a": 1}')
         id_ = await parked(home, node, ChildRequest(path="child", reference=theirs))
         (end,) = [
-            each.event for each in await home.log.events(id_) if each.event.type == "child.ended"
+            each.event
+            for each in await home.stores.log.read_events(id_)
+            if each.event.type == "child.ended"
         ]
         assert "is its parent's" in end.result.error.message  # type: ignore[union-attr]
 
@@ -238,7 +240,7 @@ async def test_requests_that_cannot_be_honoured_say_so_and_change_nothing() -> N
         id_ = await home.begun(node)
         with pytest.raises(InvalidInput):
             await requests.signal(id_, "go", "r", "x" * 10_000)
-        assert await home.log.inbox(list(range(SHARDS)), 10) == []
+        assert await home.stores.inbox.read_messages(list(range(SHARDS)), 10) == []
 
 
 async def test_a_start_key_starts_once_whoever_asks() -> None:

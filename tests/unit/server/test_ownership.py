@@ -63,7 +63,7 @@ async def test_what_one_server_began_another_finishes() -> None:
         id_ = await home.begun(one)
         command = await claim(one)
         home.clock.time += 5_000_000
-        await home.log.renew("w1/1", (), 0)
+        await home.stores.queue.renew_leases("w1/1", (), 0)
         home.database.leased[command.command_id].lease_until += 10_000_000
         home.clock.time += 1_000_000
         two = await home.node("two")
@@ -81,7 +81,7 @@ async def test_times_are_the_stores_whatever_the_servers_clock_says() -> None:
         node = await home.node()
         node.server.keeper._clock._local = Wrong()
         id_ = await home.begun(node)
-        at = (await home.log.events(id_))[0].event.at
+        at = (await home.stores.log.read_events(id_))[0].event.at
         assert abs(at - home.clock.now()) < 1_000_000
 
 
@@ -90,16 +90,16 @@ async def test_projections_follow_the_log_and_hold_the_folded_state() -> None:
         node = await home.node()
         id_ = await home.begun(node)
         await node.project()
-        row = await home.log.projection(id_)
+        row = await home.stores.projections.read_projection(id_)
         assert row is not None
         assert (row.status, row.path, row.last_seq) == (
             "running",
             "chain",
-            await home.log.last_seq(id_),
+            await home.stores.log.read_last_seq(id_),
         )
         await finish(node, id_)
         await node.project()
-        row = await home.log.projection(id_)
+        row = await home.stores.projections.read_projection(id_)
         assert row is not None
         assert row.status == "completed"
         assert row.state is not None
@@ -108,7 +108,7 @@ async def test_projections_follow_the_log_and_hold_the_folded_state() -> None:
         assert loaded is not None
         assert loaded.state == decode_execution(row.state)
         shard = node.server.shards.find_shard(id_)
-        assert await home.log.checkpoint(shard) == row.last_seq
+        assert await home.stores.projections.read_checkpoint(shard) == row.last_seq
 
 
 async def test_a_state_loaded_from_a_snapshot_equals_one_folded_from_the_beginning() -> None:
@@ -146,9 +146,9 @@ async def test_the_next_owner_projects_what_the_last_one_had_not() -> None:
         two = await home.node("two")
         await one.server.projector.run_once()  # fenced
         assert not one.server.shards.owns(one.server.shards.find_shard(id_))
-        assert await home.log.projection(id_) is None
+        assert await home.stores.projections.read_projection(id_) is None
         await two.server.projector.run_once()
-        assert await home.log.projection(id_) is not None
+        assert await home.stores.projections.read_projection(id_) is not None
 
 
 async def test_a_duty_survives_whatever_it_raises() -> None:
@@ -180,7 +180,7 @@ async def test_a_duty_survives_whatever_it_raises() -> None:
 async def test_a_whole_server_runs_by_itself() -> None:
     async with house() as home:
         settings = ServerSettings(name="alone", shards=SHARDS)
-        server = Server(home.log, home.leases, home.bus, home.catalog, home.clock, settings)
+        server = Server(home.stores, home.leases, home.bus, home.catalog, home.clock, settings)
         await home.catalog.register("chain", CHAIN)
         task = asyncio.create_task(server.run())
         owner = asyncio.Event()

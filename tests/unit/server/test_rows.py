@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from noetl.log.memory import LogMemory, MemoryDatabase
-from noetl.log.port import Projection
+from noetl.log.projections.memory import ProjectionsMemory
+from noetl.log.projections.port import Projection
+from noetl.log.tables import MemoryDatabase
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.executions import rows as kept_rows
@@ -36,7 +37,7 @@ def owner(seconds_ago: float = 0.0) -> OwnedShards:
 
 
 def cache(shards: OwnedShards, limit: int = 2_000) -> RowCache:
-    return RowCache(LogMemory(MemoryDatabase(make_shard_rows(4), Clock())), shards, limit)
+    return RowCache(ProjectionsMemory(MemoryDatabase(make_shard_rows(4), Clock())), shards, limit)
 
 
 async def test_what_was_written_is_given_while_the_shard_is_ours() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from noetl.log.port import Projection, ShardRows
+from noetl.log.projections.port import Projection, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
 from noetl.server.duties.sweeper import MAX_SWEPT_EXECUTIONS
 from tests.unit.server.house import SHARDS, House
@@ -30,6 +30,6 @@ async def ended(house: House, execution_id: ExecutionId) -> None:
         execution_id=execution_id, shard=shard, tenant=DEFAULT_TENANT, path="p", status="completed", last_seq=0,
         started_at=1, updated_at=1, ended_at=1,
     )  # fmt: skip
-    assert await house.log.project(
+    assert await house.stores.projections.write_projections(
         [ShardRows(shard, house.database.shards[shard].epoch, 0, (row,))]
     ) == [True]

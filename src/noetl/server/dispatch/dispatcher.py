@@ -31,19 +31,20 @@ from noetl.engine.fold import evolve
 from noetl.engine.machine import Refusal, add_conflicts, advance, interpret, make_quarantined
 from noetl.engine.state import Execution
 from noetl.faults import hit_fault_point
-from noetl.log.limits import check_size
-from noetl.log.port import (
+from noetl.log.events.limits import check_size
+from noetl.log.events.port import (
     MAX_BATCH_EVENTS,
     AppendBatch,
     Appended,
     EventLog,
-    InboxRow,
     Known,
     Outcome,
     ShardLost,
     StaleAttempt,
     StateChanged,
 )
+from noetl.log.inbox.port import Inbox, InboxRow
+from noetl.log.playbook_state.port import PlaybookStateStore
 from noetl.model.clock import Clock
 from noetl.model.decisions import Send
 from noetl.model.errors import Unavailable
@@ -93,7 +94,9 @@ class Dispatcher:
 
     def __init__(
         self,
-        eventlog: EventLog,
+        log: EventLog,
+        inbox: Inbox,
+        playbook_state: PlaybookStateStore,
         bus: Bus,
         clock: Clock,
         shards: OwnedShards,
@@ -106,7 +109,9 @@ class Dispatcher:
         time_slice_s: float | None = None,
     ) -> None:
         self._time_slice_s = time_slice_s
-        self._log = eventlog
+        self._log = log
+        self._inbox = inbox
+        self._playbook_state = playbook_state
         self._bus = bus
         self._clock = clock
         self._shards = shards
@@ -419,7 +424,7 @@ class Dispatcher:
         elif work.state is not None:
             path = work.state.path
         wanted = None if names is None else sorted(names)
-        rows = await self._log.read_state(work.loaded.fixed.tenant, path, wanted)
+        rows = await self._playbook_state.read_state(work.loaded.fixed.tenant, path, wanted)
         return {row.name: StateValue(row.version, row.value, row.unset) for row in rows}
 
     def _quarantine_execution(
@@ -635,7 +640,7 @@ class Dispatcher:
             if item.report is None:
                 item.reply("retry")
                 continue
-            accepted = await self._log.accept(item.report)
+            accepted = await self._inbox.accept_report(item.report)
             item.reply("ok" if accepted else "stale")
 
     async def _send_hints(self, works: list[ExecutionBatch], outcomes: list[Outcome]) -> None:

@@ -9,8 +9,8 @@ from msgspec import Struct, field
 from noetl.engine.issuing import get_step_pool
 from noetl.engine.machine import Advance
 from noetl.engine.state import Execution
-from noetl.log.limits import check_size
-from noetl.log.port import MAX_BATCH_EVENTS, ExecutionPart, Handoff
+from noetl.log.events.limits import check_size
+from noetl.log.events.port import MAX_BATCH_EVENTS, ExecutionPart, Handoff
 from noetl.model.commands import Command
 from noetl.model.decisions import Effect, Finish, Issue, Park, Requeue, Stop
 from noetl.model.events import Event, StateConflict

@@ -18,7 +18,8 @@ from noetl.catalog.port import CatalogEntry
 from noetl.engine import inheriting
 from noetl.engine.rewinding import RewoundExecution
 from noetl.engine.state import Execution
-from noetl.log.port import EventLog, PinnedExecution
+from noetl.log.events.port import EventLog, PinnedExecution
+from noetl.log.inbox.port import Inbox
 from noetl.model import codec
 from noetl.model.approvals import APPROVAL_HINT as APPROVAL_HINT
 from noetl.model.approvals import is_approval, problem_with_approval
@@ -132,6 +133,7 @@ class Requests:
     def __init__(
         self,
         log: EventLog,
+        inbox: Inbox,
         bus: Bus,
         playbooks: Playbooks,
         states: States,
@@ -139,6 +141,7 @@ class Requests:
         shards: int,
     ) -> None:
         self._log = log
+        self._inbox = inbox
         self._bus = bus
         self._playbooks = playbooks
         self._pins = ChildPins(playbooks)
@@ -342,7 +345,7 @@ class Requests:
 
     async def write_start(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         """Write a prepared start. A known `start_key` returns the execution that it started."""
-        execution_id = await self._log.start(start, workload)
+        execution_id = await self._inbox.start_execution(start, workload)
         await self._hint_owner(execution_id)
         return execution_id
 
@@ -356,7 +359,7 @@ class Requests:
             raise Conflict(
                 f"execution {execution_id} has ended", hint="the end is final; retry or rerun it"
             )
-        posted = await self._log.post(execution_id, message)
+        posted = await self._inbox.post_message(execution_id, message)
         await self._hint_owner(execution_id)
         return posted
 

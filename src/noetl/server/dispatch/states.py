@@ -17,7 +17,8 @@ from noetl.engine.fold import evolve
 from noetl.engine.rewinding import ExecutionRewinder, RewoundExecution
 from noetl.engine.state import Execution, PinnedPlaybook, decode_execution, make_empty_execution
 from noetl.engine.summary import hash_state
-from noetl.log.port import EventLog, Projection, RecordedEvent
+from noetl.log.events.port import EventLog, RecordedEvent
+from noetl.log.projections.port import Projection
 from noetl.model.errors import Conflict, NoetlError, StoreUnavailable, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.playbook.plan import Plan
@@ -101,7 +102,7 @@ class States:
         ]
         if not new:
             return
-        for execution_id, pinned in (await self._log.pins(new)).items():
+        for execution_id, pinned in (await self._log.read_pinned_executions(new)).items():
             try:
                 plan = await self._playbooks.get_plan(pinned.playbook)
             except NoetlError:
@@ -146,7 +147,7 @@ class States:
         except Unavailable:
             raise
         except Exception as error:
-            last = await self._log.last_seq(execution_id)
+            last = await self._log.read_last_seq(execution_id)
             raise Unfoldable(fold.state, last, fold.at, error) from error
         fixed = PinnedPlaybook(
             execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant
@@ -182,7 +183,7 @@ class States:
         self, execution_id: ExecutionId, after: int
     ) -> list[RecordedEvent]:
         try:
-            return await self._log.events(execution_id, after, EVENTS_PER_READ)
+            return await self._log.read_events(execution_id, after, EVENTS_PER_READ)
         except StoreUnavailable as error:
             message = f"execution {execution_id} cannot be rerun from a step, because its events cannot be read: {error}"
             raise Conflict(message, hint=f"{error.hint}; or rerun it from the beginning") from error
@@ -193,7 +194,7 @@ class States:
             fold.state, fold.seq = snapshot
         while True:
             fold.at = f"read:{fold.seq}"
-            page = await self._log.events(execution_id, fold.seq, EVENTS_PER_READ)
+            page = await self._log.read_events(execution_id, fold.seq, EVENTS_PER_READ)
             for recorded in page:
                 fold.at = f"fold:{recorded.seq}"
                 fold.state, fold.seq = evolve(fold.state, recorded.event), recorded.seq

@@ -5,7 +5,7 @@ A row stays in the inbox until the append that consumes it.
 
 import asyncio
 
-from noetl.log.port import EventLog
+from noetl.log.inbox.port import Inbox
 from noetl.server.dispatch.dispatcher import Dispatcher
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.duties.loop import Counts
@@ -15,9 +15,9 @@ class InboxDrain:
     name = "inbox"
 
     def __init__(
-        self, log: EventLog, dispatcher: Dispatcher, shards: OwnedShards, limit: int
+        self, inbox: Inbox, dispatcher: Dispatcher, shards: OwnedShards, limit: int
     ) -> None:
-        self._log = log
+        self._inbox = inbox
         self._dispatcher = dispatcher
         self._shards = shards
         self._limit = limit
@@ -26,7 +26,9 @@ class InboxDrain:
         owned = self._shards.list_owned()
         if not owned:
             return Counts()
-        rows = await self._log.inbox(owned, self._limit, self._dispatcher.list_quarantined())
+        rows = await self._inbox.read_messages(
+            owned, self._limit, self._dispatcher.list_quarantined()
+        )
         answers = await asyncio.gather(*[self._dispatcher.deliver(row) for row in rows])
         done = sum(answer != "retry" for answer in answers)
         return Counts(done, has_more=done > 0)  # more rows may have come while these were written

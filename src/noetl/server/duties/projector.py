@@ -12,7 +12,8 @@ from itertools import groupby
 from noetl.engine import summary as summaries
 from noetl.engine.summary import summarise_execution
 from noetl.faults import hit_fault_point
-from noetl.log.port import EventLog, Projection, RecordedChange, ShardRows
+from noetl.log.events.port import EventLog, RecordedChange
+from noetl.log.projections.port import Projection, Projections, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.dispatch.states import LoadedState, States, Unfoldable
@@ -35,7 +36,8 @@ class Projector:
 
     def __init__(
         self,
-        eventlog: EventLog,
+        log: EventLog,
+        projections: Projections,
         states: States,
         shards: OwnedShards,
         rows: RowCache,
@@ -44,7 +46,8 @@ class Projector:
         time_slice_s: float | None = None,
     ) -> None:
         self._time_slice_s = time_slice_s
-        self._log = eventlog
+        self._log = log
+        self._projections = projections
         self._states = states
         self._shards = shards
         self._rows = rows
@@ -79,7 +82,7 @@ class Projector:
         positions = {shard: await self._read_position(shard) for shard in epochs}
         if not positions:
             return Counts()
-        changes = await self._log.changes(positions, self._limit)
+        changes = await self._log.read_changes(positions, self._limit)
         if not changes:
             return Counts()
         time_slice = TimeSlice(self._time_slice_s)
@@ -88,7 +91,7 @@ class Projector:
             for shard, part in groupby(changes, _shard_of_change)
         ]
         hit_fault_point("project.before")
-        applied = await self._log.project(batch)
+        applied = await self._projections.write_projections(batch)
         self._publish_rows(batch, applied)
         hit_fault_point("project.after")
         for shard_rows, is_applied in zip(batch, applied, strict=True):
@@ -117,7 +120,7 @@ class Projector:
 
     async def _read_position(self, shard: int) -> int:
         if shard not in self._projected:
-            self._projected[shard] = await self._log.checkpoint(shard)
+            self._projected[shard] = await self._projections.read_checkpoint(shard)
         return self._projected[shard]
 
     async def _project_shard(

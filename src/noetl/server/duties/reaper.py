@@ -2,21 +2,21 @@
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
-from noetl.log.port import EventLog
+from noetl.log.queue.port import CommandQueue
 from noetl.server.duties.loop import Counts
 
 
 class Reaper:
     name = "reaper"
 
-    def __init__(self, log: EventLog, bus: Bus, shards: int, limit: int) -> None:
-        self._log = log
+    def __init__(self, queue: CommandQueue, bus: Bus, shards: int, limit: int) -> None:
+        self._queue = queue
         self._bus = bus
         self._shards = shards
         self._limit = limit
 
     async def run_once(self) -> Counts:
-        expired = await self._log.expire_leases(self._limit)
+        expired = await self._queue.expire_leases(self._limit)
         if expired:
             for shard in range(self._shards):
                 await self._bus.publish(bus_port.make_inbox_subject(shard))

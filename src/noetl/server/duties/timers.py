@@ -5,7 +5,7 @@ A timer stays in the store until the append that consumes it.
 
 import asyncio
 
-from noetl.log.port import EventLog
+from noetl.log.inbox.port import Inbox
 from noetl.server.dispatch.dispatcher import Dispatcher
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.duties.loop import Counts
@@ -15,9 +15,9 @@ class Timers:
     name = "timers"
 
     def __init__(
-        self, log: EventLog, dispatcher: Dispatcher, shards: OwnedShards, limit: int
+        self, inbox: Inbox, dispatcher: Dispatcher, shards: OwnedShards, limit: int
     ) -> None:
-        self._log = log
+        self._inbox = inbox
         self._dispatcher = dispatcher
         self._shards = shards
         self._limit = limit
@@ -26,7 +26,7 @@ class Timers:
         owned = self._shards.list_owned()
         if not owned:
             return Counts()
-        due = await self._log.due_timers(owned, self._limit)
+        due = await self._inbox.read_due_timers(owned, self._limit)
         answers = await asyncio.gather(
             *[self._dispatcher.fire_timer(execution_id, timer) for execution_id, timer in due]
         )

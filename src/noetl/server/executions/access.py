@@ -1,7 +1,7 @@
 """Access to executions by tenant. For a caller, executions of other tenants do not exist."""
 
 from noetl.caches import LruCache
-from noetl.log.port import EventLog
+from noetl.log.events.port import EventLog
 from noetl.model.errors import NotFound
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, Tenant
@@ -31,7 +31,7 @@ class Access:
             return None
         if not 0 < int(execution_id) <= MAX_EXECUTION_ID:
             return None
-        tenant = await self._log.tenant_of(execution_id)
+        tenant = await self._log.find_tenant(execution_id)
         if tenant is not None:
             self._tenants.put(execution_id, tenant)
         return tenant

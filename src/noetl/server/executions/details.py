@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noetl.engine.state import Execution
-from noetl.log.port import Projection
+from noetl.log.projections.port import Projection
 from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId
 from noetl.model.secrets import strip_secrets

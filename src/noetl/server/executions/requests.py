@@ -6,7 +6,7 @@ from typing import Literal
 from uuid import uuid4
 
 from noetl.engine.state import Execution
-from noetl.log.port import EventLog
+from noetl.log.inbox.port import Inbox
 from noetl.model.ids import ExecutionId
 from noetl.server.streams.live import LiveUpdates, make_events_topic
 
@@ -52,33 +52,33 @@ def make_request_key(key: str | None) -> str:
 
 
 async def read_request_status(
-    log: EventLog, execution_id: ExecutionId, message_key: str, event_key: str
+    inbox: Inbox, execution_id: ExecutionId, message_key: str, event_key: str
 ) -> tuple[RequestStatus, int | None]:
     """The outcome of a request so far, and the seq of its event.
 
     The transaction that writes the event deletes the inbox row. So if the row is gone, the event is
     read once more.
     """
-    event = await log.received(execution_id, event_key)
+    event = await inbox.find_message(execution_id, event_key)
     if event.seq is None:
-        message = await log.received(execution_id, message_key)
+        message = await inbox.find_message(execution_id, message_key)
         if message.waiting:
             return "accepted", None
-        event = await log.received(execution_id, event_key)
+        event = await inbox.find_message(execution_id, event_key)
     if event.seq is None:
         return "refused", None
     return "recorded", event.seq
 
 
 async def wait_for_request_status(
-    log: EventLog, live: LiveUpdates, execution_id: ExecutionId, message_key: str, event_key: str
+    inbox: Inbox, live: LiveUpdates, execution_id: ExecutionId, message_key: str, event_key: str
 ) -> tuple[RequestStatus, int | None]:
     """Wait a moment for the outcome: most requests are recorded within milliseconds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + RECORD_TIMEOUT_S
     with live.watch(make_events_topic(execution_id)) as watch:
         while True:
-            status, seq = await read_request_status(log, execution_id, message_key, event_key)
+            status, seq = await read_request_status(inbox, execution_id, message_key, event_key)
             left = deadline - loop.time()
             if status != "accepted" or live.closing or left <= 0:
                 return status, seq

@@ -7,7 +7,7 @@ import msgspec
 from fastapi import Path, Query, Response
 from pydantic import Field, model_validator
 
-from noetl.log.port import RecordedEvent
+from noetl.log.events.port import RecordedEvent
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.requests import RepeatWish

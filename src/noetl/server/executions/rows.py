@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 
 from noetl.caches import WeightedLruCache
-from noetl.log.port import EventLog, Projection
+from noetl.log.projections.port import Projection, Projections
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.shards import OwnedShards
 
@@ -22,8 +22,8 @@ MAX_CACHED_ROW_BYTES = 64 * 1024  # bytes of one state; larger rows are not cach
 class RowCache:
     """The cache of projection rows, by execution id. It holds at most `limit` of them."""
 
-    def __init__(self, log: EventLog, shards: OwnedShards, limit: int) -> None:
-        self._log = log
+    def __init__(self, projections: Projections, shards: OwnedShards, limit: int) -> None:
+        self._projections = projections
         self._shards = shards
         self._cached_rows: WeightedLruCache[ExecutionId, Projection] = WeightedLruCache(
             MAX_CACHED_STATE_BYTES, _count_state_bytes, max_entries=limit
@@ -35,7 +35,7 @@ class RowCache:
         cached = self.get(execution_id)
         if cached is not None:
             return cached
-        row = await self._log.projection(execution_id)
+        row = await self._projections.read_projection(execution_id)
         if row is not None:
             self.cache_final(row)
         return row

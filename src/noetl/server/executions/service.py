@@ -18,7 +18,9 @@ from noetl.engine.inheriting import predict_retry
 from noetl.engine.rewinding import RewoundExecution
 from noetl.engine.state import Execution, decode_execution
 from noetl.engine.summary import STATUSES
-from noetl.log.port import EventLog, ExecutionFilter, Projection, RecordedEvent
+from noetl.log.events.port import RecordedEvent
+from noetl.log.projections.port import ExecutionFilter, Projection
+from noetl.log.stores import Stores
 from noetl.model.clock import format_iso
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -86,7 +88,7 @@ class ExecutionService:
 
     def __init__(
         self,
-        log: EventLog,
+        stores: Stores,
         rows: RowCache,
         requests: Requests,
         states: States,
@@ -96,7 +98,11 @@ class ExecutionService:
         access: Access,
         new_id: Callable[[], ExecutionId],
     ) -> None:
-        self._log = log
+        self._log = stores.log
+        self._inbox = stores.inbox
+        self._projections = stores.projections
+        self._queue = stores.queue
+        self._workers = stores.presence
         self._rows = rows
         self._requests = requests
         self._states = states
@@ -192,7 +198,7 @@ class ExecutionService:
         if wait:
             with suppress(Unavailable):
                 _, seq = await wait_for_request_status(
-                    self._log, self._live, execution_id, START_KEY, START_KEY
+                    self._inbox, self._live, execution_id, START_KEY, START_KEY
                 )
         if seq is None:
             seq = FIRST_SEQ
@@ -280,7 +286,7 @@ class ExecutionService:
         await self._access.check_tenant(identity, execution_id)
         await ask(execution_id, request, by=identity.name)
         status, seq = await wait_for_request_status(
-            self._log, self._live, execution_id, message_key, event_key or message_key
+            self._inbox, self._live, execution_id, message_key, event_key or message_key
         )
         reason = None
         if status == "refused":
@@ -301,7 +307,7 @@ class ExecutionService:
         """A page of executions, newest first. The last id is the `before` of the next page."""
         if min_seq is not None:
             await self._wait_for_list(min_seq)
-        return await self._log.executions(identity.tenant, wanted, before, limit)
+        return await self._projections.list_executions(identity.tenant, wanted, before, limit)
 
     async def get(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
@@ -319,10 +325,10 @@ class ExecutionService:
     ) -> ExecutionDetail:
         row = await self.get(identity, execution_id, min_seq)
         workload = await self.read_workload(identity, execution_id)
-        counts = await self._log.child_counts(execution_id)
+        counts = await self._projections.count_children(execution_id)
         newest: list[Projection] = []
         if counts:
-            newest = await self._log.executions(
+            newest = await self._projections.list_executions(
                 identity.tenant, ExecutionFilter(parent=execution_id), None, MAX_LISTED_CHILDREN
             )
         is_small = len(msgspec.json.encode(workload)) <= MAX_SHOWN_WORKLOAD_BYTES
@@ -380,7 +386,7 @@ class ExecutionService:
             await self._wait_for_event(execution_id, min_seq)
         found: list[RecordedEvent] = []
         for _ in range(MAX_SCANNED_EVENTS // limit or 1):
-            page = await self._log.events(execution_id, after, limit)
+            page = await self._log.read_events(execution_id, after, limit)
             for recorded in page:
                 after = recorded.seq
                 if wanted(recorded):
@@ -434,11 +440,13 @@ class ExecutionService:
         self, identity: Identity, execution_id: ExecutionId, step: str
     ) -> list[str]:
         """A sentence for each pool in which commands of the step wait for a worker."""
-        rows = await self._log.queue(identity.tenant, status="queued", execution_id=execution_id)
+        rows = await self._queue.list_commands(
+            identity.tenant, status="queued", execution_id=execution_id
+        )
         pools = sorted({row.pool for row in rows if row.step == step})
         if not pools:
             return []
-        workers = await self._log.workers(identity.tenant)
+        workers = await self._workers.list_workers(identity.tenant)
         served_pools = {pool for worker in workers for pool in worker.pools}
         sentences: list[str] = []
         for pool in pools:
@@ -497,8 +505,10 @@ class ExecutionService:
         behind = set(range(self._shards.count))
 
         async def read_checkpoints() -> bool | None:
-            checkpoints = {shard: await self._log.checkpoint(shard) for shard in sorted(behind)}
-            missing = await self._log.changes(checkpoints, 1)
+            checkpoints = {
+                shard: await self._projections.read_checkpoint(shard) for shard in sorted(behind)
+            }
+            missing = await self._log.read_changes(checkpoints, 1)
             behind.intersection_update(
                 {change.shard for change in missing if change.seq <= min_seq}
             )
@@ -510,7 +520,7 @@ class ExecutionService:
         """Wait until the log of the execution has reached `min_seq`."""
 
         async def read_last_seq() -> bool | None:
-            return await self._log.last_seq(execution_id) >= min_seq or None
+            return await self._log.read_last_seq(execution_id) >= min_seq or None
 
         await self._wait_until_visible(make_events_topic(execution_id), read_last_seq, min_seq)
 

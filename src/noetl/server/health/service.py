@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog
+from noetl.log.events.port import EventLog
+from noetl.log.projections.port import Projections
+from noetl.log.queue.port import CommandQueue
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, StoreUnavailable, Unavailable
@@ -28,6 +30,8 @@ class HealthService:
         self,
         name: str,
         log: EventLog,
+        projections: Projections,
+        queue: CommandQueue,
         shards: OwnedShards,
         clock: Clock,
         metrics: Metrics,
@@ -35,6 +39,8 @@ class HealthService:
     ) -> None:
         self._name = name
         self._log = log
+        self._projections = projections
+        self._queue = queue
         self._shards = shards
         self._clock = clock
         self._metrics = metrics
@@ -53,7 +59,7 @@ class HealthService:
     async def _check_store(self) -> str:
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):
-                await self._log.checkpoint(0)
+                await self._projections.read_checkpoint(0)
         except (Unavailable, TimeoutError):
             return "does not answer"
         return "ok"
@@ -82,7 +88,7 @@ class HealthService:
         for shard in range(self._shards.count):
             metrics.shard_owner.labels(str(shard), self._name).set(shard in owned)
         metrics.queue_depth.clear()
-        for depth in await self._log.depths():
+        for depth in await self._queue.count_commands():
             metrics.queue_depth.labels(depth.pool, depth.status).set(depth.count)
         for gauge in (metrics.projection_lag_ms, metrics.checkpoint_age_ms):
             gauge.clear()
@@ -96,8 +102,8 @@ class HealthService:
 
         Rows and checkpoint are written together, so both have this age.
         """
-        checkpoint = await self._log.checkpoint(shard)
-        waiting = await self._log.follow(shard, checkpoint, 1)
+        checkpoint = await self._projections.read_checkpoint(shard)
+        waiting = await self._log.follow_shard(shard, checkpoint, 1)
         if not waiting:
             return 0.0
         return max(0, self._clock.now() - waiting[0].event.at) / 1000

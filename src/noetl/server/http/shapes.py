@@ -12,7 +12,10 @@ import msgspec
 
 from noetl.catalog.port import SealedCredential
 from noetl.engine import playbook_state
-from noetl.log.port import Projection, RecordedEvent, StateRow, TracedReference
+from noetl.log.events.port import RecordedEvent
+from noetl.log.lineage.port import TracedReference
+from noetl.log.playbook_state.port import StateRow
+from noetl.log.projections.port import Projection
 from noetl.model import codec
 from noetl.model.clock import format_iso
 from noetl.model.errors import InvalidInput

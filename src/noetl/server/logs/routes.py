@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Header, Query, Request, Response
 
-from noetl.log.port import LogPart
+from noetl.log.step_logs.port import LogPart
 from noetl.model.ids import ExecutionId
 from noetl.server.http.bodies import Id, make_router
 from noetl.server.http.depends import Has, Who

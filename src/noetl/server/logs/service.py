@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from noetl.log.port import EventLog, LogPart
+from noetl.log.events.port import EventLog
+from noetl.log.step_logs.port import LogPart, StepLogStore
 from noetl.model.clock import format_iso
 from noetl.model.errors import Unavailable
 from noetl.model.identity import Identity
@@ -33,9 +34,15 @@ class LogService:
     """`every` is the number of seconds between reads without a wake-up."""
 
     def __init__(
-        self, log: EventLog, live: LiveUpdates, access: Access, every: float = STREAM_POLL_S
+        self,
+        log: EventLog,
+        step_logs: StepLogStore,
+        live: LiveUpdates,
+        access: Access,
+        every: float = STREAM_POLL_S,
     ) -> None:
         self._log = log
+        self._step_logs = step_logs
         self._live = live
         self._access = access
         self._every = every
@@ -45,7 +52,7 @@ class LogService:
     ) -> list[LogPart]:
         """The parts after `after`; empty if there are no more so far."""
         await self._access.check_tenant(identity, execution_id)
-        return await self._log.logs(execution_id, step, after, PARTS_PER_PAGE)
+        return await self._step_logs.read_parts(execution_id, step, after, PARTS_PER_PAGE)
 
     async def is_complete(
         self, identity: Identity, execution_id: ExecutionId, step: str | None, after: int
@@ -54,7 +61,7 @@ class LogService:
         await self._access.check_tenant(identity, execution_id)
         if not await has_ended(self._log, execution_id):
             return False
-        rest = await self._log.logs(execution_id, step, after, 1)
+        rest = await self._step_logs.read_parts(execution_id, step, after, 1)
         return not rest
 
     async def follow(
@@ -90,7 +97,7 @@ class LogService:
         """
         try:
             ended = await has_ended(self._log, execution_id)
-            page = await self._log.logs(execution_id, step, after, PARTS_PER_PAGE)
+            page = await self._step_logs.read_parts(execution_id, step, after, PARTS_PER_PAGE)
         except Unavailable:
             return False, []
         return ended, page

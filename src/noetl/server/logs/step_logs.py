@@ -3,7 +3,8 @@
 import logging
 from hashlib import sha256
 
-from noetl.log.port import MAX_BLOB_BYTES, EventLog
+from noetl.log.payloads.port import MAX_BLOB_BYTES
+from noetl.log.step_logs.port import StepLogStore
 from noetl.model.errors import BadReference
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
@@ -15,8 +16,8 @@ log = logging.getLogger(__name__)
 class StepLogWriter:
     """Stores the parts of step logs that workers send."""
 
-    def __init__(self, eventlog: EventLog, observer: CommitObserver) -> None:
-        self._log = eventlog
+    def __init__(self, step_logs: StepLogStore, observer: CommitObserver) -> None:
+        self._step_logs = step_logs
         self._observer = observer
 
     async def store_parts(self, parts: tuple[StoredRef, ...]) -> None:
@@ -29,7 +30,7 @@ class StepLogWriter:
             log.warning("step logs passed over", extra={"parts": len(parts) - len(valid)})
         if not valid:
             return
-        await self._log.put_logs(valid)
+        await self._step_logs.put_parts(valid)
         executions = {parse_uri(part.reference.uri).execution_id for part in valid}
         self._observer.observe_step_logs(executions)
 

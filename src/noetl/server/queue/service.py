@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from noetl.log.port import EventLog, QueueEntry, WorkerPresence
+from noetl.log.presence.port import WorkerDirectory, WorkerPresence
+from noetl.log.queue.port import CommandQueue, QueueEntry
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 
@@ -18,8 +19,9 @@ class QueuePool:
 
 
 class QueueService:
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
+    def __init__(self, queue: CommandQueue, workers: WorkerDirectory) -> None:
+        self._queue = queue
+        self._workers = workers
 
     async def list_commands(
         self,
@@ -31,7 +33,7 @@ class QueueService:
         after: int = 0,
         limit: int = 100,
     ) -> list[QueueEntry]:
-        return await self._log.queue(
+        return await self._queue.list_commands(
             identity.tenant,
             status=status,
             pool=pool,
@@ -41,17 +43,17 @@ class QueueService:
         )
 
     async def read_workers(self, identity: Identity) -> list[WorkerPresence]:
-        return await self._log.workers(identity.tenant)
+        return await self._workers.list_workers(identity.tenant)
 
     async def count_pools(self, identity: Identity) -> list[QueuePool]:
         """Every pool that has a worker or a command."""
         pools: dict[str, QueuePool] = {}
-        for worker in await self._log.workers(identity.tenant):
+        for worker in await self._workers.list_workers(identity.tenant):
             for name in worker.pools:
                 pool = pools.setdefault(name, QueuePool(name))
                 pool.workers += 1
                 pool.free += worker.free
-        for depth in await self._log.depths(identity.tenant):
+        for depth in await self._queue.count_commands(identity.tenant):
             pool = pools.setdefault(depth.pool, QueuePool(depth.pool))
             pool.commands[depth.status] = depth.count
         return [pools[name] for name in sorted(pools)]

@@ -1,15 +1,17 @@
 """Checks that the payloads of a result have not expired."""
 
-from noetl.log.port import EventLog
+from noetl.log.lifetimes.port import ResultLifetimes
 from noetl.model.clock import format_iso
 from noetl.model.errors import Expired
 from noetl.model.ids import Micros, RefId
 from noetl.model.reference import Lifetime, parse_uri
 
 
-async def check_not_expired(log: EventLog, addresses: dict[RefId, str]) -> Lifetime | None:
+async def check_not_expired(
+    lifetimes: ResultLifetimes, addresses: dict[RefId, str]
+) -> Lifetime | None:
     """The lifetime of these payloads of one result. Raises `Expired` if one of them is gone."""
-    lives = await log.lives(list(addresses))
+    lives = await lifetimes.read_lifetimes(list(addresses))
     for ref_id, life in lives.items():
         if life.expired_at is not None:
             raise _make_expired_error(addresses[ref_id], life.expired_at)

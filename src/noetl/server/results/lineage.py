@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog, TracedReference
+from noetl.log.events.port import EventLog
+from noetl.log.lineage.port import Lineage, TracedReference
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
@@ -37,8 +38,9 @@ class Trace:
 
 
 class LineageService:
-    def __init__(self, log: EventLog, executions: ExecutionService) -> None:
+    def __init__(self, log: EventLog, lineage: Lineage, executions: ExecutionService) -> None:
         self._log = log
+        self._lineage = lineage
         self._executions = executions
 
     async def trace(
@@ -53,7 +55,7 @@ class LineageService:
         """The sources of the step's result, nearest first."""
         envelope = await self._executions.get_result(identity, execution_id, step)
         roots = await self._find_roots(envelope)
-        found = await self._log.lineage(
+        found = await self._lineage.trace_references(
             identity.tenant, list(roots), depth, _parse_cursor(after), limit + 1
         )
         page = found[:limit]

@@ -5,7 +5,7 @@ The key of a payload names its command, and so the events that may have reported
 
 from collections.abc import Iterable, Iterator
 
-from noetl.log.port import EventLog
+from noetl.log.events.port import EventLog
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Reference, parse_result_key, parse_uri
@@ -20,7 +20,7 @@ async def list_payloads(log: EventLog, reference: Reference) -> list[Reference]:
     """
     if reference.format != MANIFEST_FORMAT:
         return [reference]
-    parts = await log.parts(reference.uri.rpartition("/")[2])
+    parts = await log.read_manifest(reference.uri.rpartition("/")[2])
     found: list[Reference] = []
     for part in parts:
         found += await list_payloads(log, part.reference)
@@ -34,7 +34,7 @@ async def read_metas(log: EventLog, references: Iterable[Reference]) -> dict[Ref
     """
     keys = {reference.ref_id: list(_list_event_keys(reference)) for reference in references}
     all_keys = [key for reference_keys in keys.values() for key in reference_keys]
-    events = await log.named_events(all_keys)
+    events = await log.read_named_events(all_keys)
     envelopes = {
         (recorded.execution_id, recorded.event.key): _get_envelope(recorded.event)
         for recorded in events

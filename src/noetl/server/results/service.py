@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from noetl.log.port import EventLog, StepKey
+from noetl.log.events.port import EventLog
+from noetl.log.lifetimes.port import ResultLifetimes, StepKey
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import SAMPLE_KEY, Expired, NotFound, Unavailable
 from noetl.model.identity import Identity
@@ -47,11 +48,13 @@ class ResultService:
     def __init__(
         self,
         log: EventLog,
+        lifetimes: ResultLifetimes,
         executions: ExecutionService,
         access: Access,
         results: Results | None = None,
     ) -> None:
         self._log = log
+        self._lifetimes = lifetimes
         self._executions = executions
         self._access = access
         self._results = results
@@ -90,16 +93,16 @@ class ResultService:
     async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
         """Keep the result in spite of its lifetime. Raises `Expired` if it is too late."""
         reference, places = await self._find_payload_steps(identity, execution_id, step)
-        await self._log.pin_results(places)
+        await self._lifetimes.pin_results(places)
         try:
             await self._check_expiry(reference)
         except Expired:
-            await self._log.unpin_results(places)
+            await self._lifetimes.unpin_results(places)
             raise
 
     async def unpin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
         _, places = await self._find_payload_steps(identity, execution_id, step)
-        await self._log.unpin_results(places)
+        await self._lifetimes.unpin_results(places)
 
     async def _find_payload_steps(
         self, identity: Identity, execution_id: ExecutionId, step: str
@@ -125,11 +128,11 @@ class ResultService:
     async def _check_expiry(self, reference: Reference) -> Lifetime | None:
         """The result's lifetime. Raises `Expired` if it is over, deleted or not."""
         parts = await list_payloads(self._log, reference)
-        return await check_not_expired(self._log, {part.ref_id: part.uri for part in parts})
+        return await check_not_expired(self._lifetimes, {part.ref_id: part.uri for part in parts})
 
     async def _is_pinned(self, reference: Reference) -> bool:
         where = parse_uri(reference.uri)
-        pinned = await self._log.pinned_results([where.execution_id])
+        pinned = await self._lifetimes.list_pinned([where.execution_id])
         return (where.execution_id, where.step) in pinned
 
     async def download(

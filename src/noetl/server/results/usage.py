@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog, ExecutionFilter, Projection, StorageUsage
+from noetl.log.lifetimes.port import ResultLifetimes, StorageUsage
+from noetl.log.projections.port import ExecutionFilter, Projection
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.service import ExecutionService
@@ -21,8 +22,8 @@ class Usage:
 
 
 class UsageService:
-    def __init__(self, log: EventLog, executions: ExecutionService) -> None:
-        self._log = log
+    def __init__(self, lifetimes: ResultLifetimes, executions: ExecutionService) -> None:
+        self._lifetimes = lifetimes
         self._executions = executions
 
     async def get_usage(self, identity: Identity, execution_id: ExecutionId) -> Usage:
@@ -43,8 +44,8 @@ class UsageService:
 
     async def _count_usage(self, rows: list[Projection]) -> list[Usage]:
         ids = [row.execution_id for row in rows]
-        used = await self._log.usage(ids)
-        pins = await self._log.pinned_results(ids)
+        used = await self._lifetimes.read_usage(ids)
+        pins = await self._lifetimes.list_pinned(ids)
         usages: list[Usage] = []
         for row in rows:
             tiers = tuple(tier for tier in used if tier.execution_id == row.execution_id)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from noetl.log.port import EventLog
+from noetl.log.inbox.port import Inbox
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.requests import Requests, check_signal
@@ -50,8 +50,8 @@ class SignalBatchStatus:
 class SignalService:
     """Sends signals, and tells their status."""
 
-    def __init__(self, log: EventLog, requests: Requests, access: Access) -> None:
-        self._log = log
+    def __init__(self, inbox: Inbox, requests: Requests, access: Access) -> None:
+        self._inbox = inbox
         self._requests = requests
         self._access = access
 
@@ -96,7 +96,7 @@ class SignalService:
     ) -> RequestOutcome:
         await self._access.check_tenant(identity, execution_id)
         status, seq = await read_request_status(
-            self._log, execution_id, f"signal:{request}", f"signal:{request}"
+            self._inbox, execution_id, f"signal:{request}", f"signal:{request}"
         )
         return RequestOutcome(execution_id, request, status, seq)
 
@@ -107,7 +107,7 @@ class SignalService:
         keys = [f"signal:{_make_part_key(request, number)}" for number in range(count)]
         fates: list[RequestStatus] = []
         for key in keys:
-            status, _ = await read_request_status(self._log, execution_id, key, key)
+            status, _ = await read_request_status(self._inbox, execution_id, key, key)
             fates.append(status)
         return SignalBatchStatus(
             execution_id,

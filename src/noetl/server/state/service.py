@@ -5,7 +5,7 @@ Executions do not use this service: the dispatcher writes their state with their
 
 from typing import Any
 
-from noetl.log.port import EventLog, StateRow
+from noetl.log.playbook_state.port import PlaybookStateStore, StateRow
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.model.playbook_state import MAX_STATE_VERSIONS, StateValue, find_name_problem
@@ -15,24 +15,24 @@ MAX_VERSION = (1 << 63) - 1
 
 
 class PlaybookStateService:
-    def __init__(self, log: EventLog, catalog: CatalogService) -> None:
-        self._log = log
+    def __init__(self, state: PlaybookStateStore, catalog: CatalogService) -> None:
+        self._state = state
         self._catalog = catalog
 
     async def list_page(
         self, identity: Identity, after: tuple[str, str] = ("", ""), limit: int = 100
     ) -> list[StateRow]:
         """A page of the values of all playbooks, sorted by path and name."""
-        return await self._log.list_state(identity.tenant, after, limit)
+        return await self._state.list_state(identity.tenant, after, limit)
 
     async def list_state_values(self, identity: Identity, path: str) -> list[StateRow]:
         """The values of one playbook, sorted by name."""
-        rows = await self._log.read_state(identity.tenant, _check_catalog_path(path))
+        rows = await self._state.read_state(identity.tenant, _check_catalog_path(path))
         return [row for row in rows if not row.unset]
 
     async def get(self, identity: Identity, path: str, name: str) -> StateRow:
         names = [_check_value_name(name)]
-        rows = await self._log.read_state(identity.tenant, _check_catalog_path(path), names)
+        rows = await self._state.read_state(identity.tenant, _check_catalog_path(path), names)
         if not rows or rows[0].unset:
             raise NotFound(
                 f"{path} has no state value {name!r}",
@@ -51,7 +51,7 @@ class PlaybookStateService:
         """Write a value. Raises `NotFound` if the catalog has no playbook of this path."""
         await self._catalog.get(identity, _check_catalog_path(path))
         written = StateValue(0, value)
-        await self._log.put_state(
+        await self._state.put_state(
             identity.tenant, path, name, written, expected_version, identity.name
         )
         return await self.get(identity, path, name)
@@ -62,7 +62,7 @@ class PlaybookStateService:
         """Take the value away; returns the version of this change."""
         await self.get(identity, path, name)
         unset = StateValue(0, unset=True)
-        return await self._log.put_state(
+        return await self._state.put_state(
             identity.tenant, path, name, unset, expected_version, identity.name
         )
 
@@ -76,7 +76,7 @@ class PlaybookStateService:
     ) -> list[StateRow]:
         """The versions of a value, newest first."""
         older_than = MAX_VERSION if before is None else before
-        rows = await self._log.state_history(
+        rows = await self._state.read_history(
             identity.tenant, _check_catalog_path(path), _check_value_name(name), older_than, limit
         )
         if not rows and before is None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from noetl.bus.port import Bus
 from noetl.leases.port import Leases
-from noetl.log.port import AppendBatch, Appended, ExecutionPart, Outcome, Projection
+from noetl.log.events.port import AppendBatch, Appended, ExecutionPart, Outcome
+from noetl.log.projections.port import Projection
 from noetl.model import codec
 from noetl.model.events import get_result
 from noetl.model.ids import ExecutionId, shard_of

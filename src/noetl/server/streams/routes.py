@@ -9,7 +9,8 @@ import msgspec
 from fastapi import Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from noetl.log.port import Projection, RecordedEvent
+from noetl.log.events.port import RecordedEvent
+from noetl.log.projections.port import Projection
 from noetl.metrics import Metrics
 from noetl.model.errors import Unavailable
 from noetl.model.ids import ExecutionId

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from noetl.log.port import EventLog, ExecutionFilter, Projection, RecordedEvent
+from noetl.log.events.port import EventLog, RecordedEvent
+from noetl.log.projections.port import ExecutionFilter, Projection, Projections
 from noetl.model.errors import Unavailable
 from noetl.model.events import Terminal
 from noetl.model.identity import Identity
@@ -41,8 +42,11 @@ class RowGone:
 
 
 class StreamService:
-    def __init__(self, log: EventLog, live: LiveUpdates, access: Access) -> None:
+    def __init__(
+        self, log: EventLog, projections: Projections, live: LiveUpdates, access: Access
+    ) -> None:
         self._log = log
+        self._projections = projections
         self._live = live
         self._access = access
 
@@ -51,7 +55,7 @@ class StreamService:
     ) -> bool:
         """Whether nothing will ever come after `after`. Also checks the caller's access."""
         await self._access.check_tenant(identity, execution_id)
-        if after == 0 or await self._log.last_seq(execution_id) > after:
+        if after == 0 or await self._log.read_last_seq(execution_id) > after:
             return False
         return await has_ended(self._log, execution_id)
 
@@ -107,7 +111,7 @@ class StreamService:
 
     async def _read_event_page(self, execution_id: ExecutionId, after: int) -> list[RecordedEvent]:
         try:
-            return await self._log.events(execution_id, after, EVENTS_PER_PAGE)
+            return await self._log.read_events(execution_id, after, EVENTS_PER_PAGE)
         except Unavailable:
             return []
 
@@ -115,14 +119,14 @@ class StreamService:
         self, identity: Identity, wanted: ExecutionFilter, limit: int
     ) -> list[Projection] | None:
         try:
-            return await self._log.executions(identity.tenant, wanted, None, limit)
+            return await self._projections.list_executions(identity.tenant, wanted, None, limit)
         except Unavailable:
             return None
 
 
 async def has_ended(log: EventLog, execution_id: ExecutionId) -> bool:
-    last_seq = await log.last_seq(execution_id)
-    last_events = await log.events(execution_id, last_seq - 1, 1)
+    last_seq = await log.read_last_seq(execution_id)
+    last_events = await log.read_events(execution_id, last_seq - 1, 1)
     return bool(last_events) and isinstance(last_events[0].event, Terminal)
 
 

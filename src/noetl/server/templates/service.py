@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl.engine.expressions import replace_links
-from noetl.log.port import EventLog
+from noetl.log.events.port import EventLog
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId

@@ -19,7 +19,8 @@ from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.caches import LruCache
 from noetl.faults import hit_fault_point
-from noetl.log.port import EventLog, Renewal
+from noetl.log.inbox.port import Inbox
+from noetl.log.queue.port import CommandQueue, Renewal
 from noetl.model.commands import Command
 from noetl.model.errors import BadReference, OutcomeUnknown, Unavailable
 from noetl.model.exchange import MAX_PROGRESS_CHARS, Ack, ExchangeReply, ExchangeRequest, LeaseKey
@@ -46,7 +47,8 @@ class Exchange:
 
     def __init__(
         self,
-        log: EventLog,
+        inbox: Inbox,
+        queue: CommandQueue,
         bus: Bus,
         dispatcher: Dispatcher,
         shards: OwnedShards,
@@ -56,7 +58,8 @@ class Exchange:
         lease: Micros,
         poll: float,
     ) -> None:
-        self._log = log
+        self._inbox = inbox
+        self._queue = queue
         self._bus = bus
         self._dispatcher = dispatcher
         self._shards = shards
@@ -167,7 +170,7 @@ class Exchange:
         lives.append(request.holder)
         if len(lives) > 1:
             with suppress(Unavailable):  # the leases run out in that case
-                if await self._log.lose(lives[-2]):
+                if await self._queue.end_leases(lives[-2]):
                     for shard in range(self._shards.count):
                         await self._bus.publish(bus_port.make_inbox_subject(shard))
         del lives[:-MAX_KNOWN_PROCESSES]
@@ -222,7 +225,7 @@ class Exchange:
     async def _accept_report(self, report: Report) -> Answer:
         """Write the report into the inbox of its execution, which another server owns."""
         try:
-            accepted = await self._log.accept(report)
+            accepted = await self._inbox.accept_report(report)
         except Unavailable:
             return "retry"
         await self._bus.publish(
@@ -243,7 +246,7 @@ class Exchange:
         listed = set(request.held)
         progress = {item.held: item.said[:MAX_PROGRESS_CHARS] for item in request.progress}
         try:
-            leased = await self._log.leased(holder)
+            leased = await self._queue.list_leased(holder)
             unlisted = [
                 command
                 for command in leased
@@ -252,7 +255,7 @@ class Exchange:
             wanted = held + tuple(_make_lease_key(command) for command in unlisted)
             renewal = Renewal()
             if wanted:
-                renewal = await self._log.renew(holder, wanted, self._lease, progress)
+                renewal = await self._queue.renew_leases(holder, wanted, self._lease, progress)
         except Unavailable:
             return None, []
         gone = set(renewal.lost) - listed
@@ -286,7 +289,9 @@ class Exchange:
     async def _claim_places(self, waiter: WaitingRequest, places: int) -> list[Command] | None:
         """Claim up to so many commands; None if the store did not answer."""
         try:
-            claimed = await self._log.claim(waiter.worker, waiter.pools, places, self._lease)
+            claimed = await self._queue.claim_commands(
+                waiter.worker, waiter.pools, places, self._lease
+            )
         except OutcomeUnknown:
             # The next exchange sends what may have been leased, so this one ends soon.
             waiter.is_claim_unsure = True

@@ -13,7 +13,8 @@ from functools import partial
 
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
-from noetl.log.port import EventLog, WorkerPresence
+from noetl.log.presence.port import WorkerDirectory, WorkerPresence
+from noetl.log.queue.port import CommandQueue
 from noetl.metrics import Metrics
 from noetl.model.errors import Unavailable
 from noetl.model.exchange import ExchangeRequest
@@ -37,14 +38,16 @@ class Presence:
 
     def __init__(
         self,
-        eventlog: EventLog,
+        workers: WorkerDirectory,
+        queue: CommandQueue,
         bus: Bus,
         shards: int,
         server: str,
         metrics: Metrics,
         grace: float = RECONNECT_GRACE_S,
     ) -> None:
-        self._log = eventlog
+        self._workers = workers
+        self._queue = queue
         self._bus = bus
         self._shards = shards
         self._server = server
@@ -109,7 +112,7 @@ class Presence:
             free=request.free,
             held=len(request.held),
         )
-        self._spawn_task(partial(self._log.note_worker, present, WORKER_TTL_US))
+        self._spawn_task(partial(self._workers.note_worker, present, WORKER_TTL_US))
 
     def _declare_lost(self, worker: str) -> None:
         del self._loss_timers[worker]
@@ -117,12 +120,12 @@ class Presence:
         self._spawn_task(partial(self._release_lost_worker, worker))
 
     async def _release_lost_worker(self, worker: str) -> None:
-        workers = await self._log.workers(DEFAULT_TENANT)
+        workers = await self._workers.list_workers(DEFAULT_TENANT)
         rows = {row.worker: row for row in workers}
         row = rows.get(worker)
         if row is not None and row.server != self._server and row.age < MOVED_WORKER_AGE_US:
             return
-        lost_commands = await self._log.lose(worker)
+        lost_commands = await self._queue.end_leases(worker)
         log.info("worker lost", extra={"worker": worker, "commands": lost_commands})
         self._metrics.workers_lost.inc()
         if lost_commands:

@@ -14,8 +14,9 @@ import pytest
 from noetl import faults
 from noetl.catalog.memory import CatalogMemory
 from noetl.engine.rewinding import RewoundExecution
-from noetl.log.port import AppendBatch, Appended, ExecutionPart, Known, RecordedEvent
-from noetl.log.postgres import LogPostgres
+from noetl.log.events.port import AppendBatch, Appended, ExecutionPart, Known, RecordedEvent
+from noetl.log.postgres import make_postgres_stores
+from noetl.log.stores import Stores
 from noetl.model.errors import Conflict, StoreUnavailable
 from noetl.model.events import StepEnter, WorkflowInitialized
 from noetl.model.exchange import LEASE_MICROS
@@ -59,11 +60,11 @@ def now() -> int:
 
 
 def with_log(
-    dsn: str, lake: LakeStore | None, work: Callable[[LogPostgres], Coroutine[Any, Any, T]]
+    dsn: str, lake: LakeStore | None, work: Callable[[Stores], Coroutine[Any, Any, T]]
 ) -> T:
     async def run() -> T:
         async with Database(dsn, main_size=2, background_size=1) as database:
-            return await work(LogPostgres(database, SHARDS, lake=lake))
+            return await work(make_postgres_stores(database, SHARDS, lake=lake))
 
     return asyncio.run(run())
 
@@ -77,8 +78,8 @@ def ids(dsn: str) -> list[ExecutionId]:
 def all_events(dsn: str, lake: LakeStore) -> dict[ExecutionId, list[RecordedEvent]]:
     """As the log tells them, wherever they are."""
 
-    async def work(log: LogPostgres) -> dict[ExecutionId, list[RecordedEvent]]:
-        return {each: await log.events(each) for each in ids(dsn)}
+    async def work(stores: Stores) -> dict[ExecutionId, list[RecordedEvent]]:
+        return {each: await stores.log.read_events(each) for each in ids(dsn)}
 
     return with_log(dsn, lake, work)
 
@@ -108,16 +109,18 @@ def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: LakeStore) -
     events = all_events(log, lake)[one]
     compact_log(log, lake, now())
 
-    async def work(port: LogPostgres) -> None:
-        assert await port.events(one, events[2].seq, 2) == events[3:5]
-        assert await port.events(one, events[-1].seq) == []
-        assert await port.last_seq(one) == events[-1].seq
+    async def work(stores: Stores) -> None:
+        assert await stores.log.read_events(one, events[2].seq, 2) == events[3:5]
+        assert await stores.log.read_events(one, events[-1].seq) == []
+        assert await stores.log.read_last_seq(one) == events[-1].seq
         names = [(one, each.event.key) for each in events[:3]]
         assert (
-            sorted(await port.named_events([*names, (one, "no")]), key=lambda each: each.seq)
+            sorted(
+                await stores.log.read_named_events([*names, (one, "no")]), key=lambda each: each.seq
+            )
             == events[:3]
         )
-        assert await port.orphans(one, ["noetl://execution/1/result/a/b"]) == [
+        assert await stores.payloads.find_orphans(one, ["noetl://execution/1/result/a/b"]) == [
             "noetl://execution/1/result/a/b"
         ]
 
@@ -139,9 +142,9 @@ def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are
     )
     plan = plan_of(workflow(chain))
 
-    async def rewound(port: LogPostgres) -> RewoundExecution | None:
-        rows = RowCache(port, OwnedShards(1), 0)
-        states = States(port, rows, Playbooks(CatalogMemory(), 1), 1)
+    async def rewound(stores: Stores) -> RewoundExecution | None:
+        rows = RowCache(stores.projections, OwnedShards(1), 0)
+        states = States(stores.log, rows, Playbooks(CatalogMemory(), 1), 1)
         return await states.rewind_execution(one, names[2], plan)
 
     before = with_log(log, lake, rewound)
@@ -162,11 +165,13 @@ def test_a_lake_that_is_away_is_said(log: str, lake: LakeStore, tmp_path: Path) 
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         all_events(log, elsewhere)
 
-    async def reached(port: LogPostgres) -> None:
-        assert await check_history(port) == "ok"
+    async def reached(stores: Stores) -> None:
+        assert await check_history(stores.log) == "ok"
 
-    async def away(port: LogPostgres) -> None:
-        assert "files of compacted history cannot be read here (cold/" in await check_history(port)
+    async def away(stores: Stores) -> None:
+        assert "files of compacted history cannot be read here (cold/" in await check_history(
+            stores.log
+        )
 
     with_log(log, lake, reached)
     with_log(log, elsewhere, away)
@@ -300,20 +305,20 @@ def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(
             **more,
         )
 
-    async def work(port: LogPostgres) -> None:
+    async def work(stores: Stores) -> None:
         epochs = {shard_of(one, SHARDS): 0}
         anew = AppendBatch(
             epochs=epochs, parts=(part(0, events=(WorkflowInitialized(),)),), lease=LEASE_MICROS
         )
-        assert await port.append(anew) == [Known(one)]
-        assert await port.post(one, Cancel(request="late"))
-        (row,) = await port.inbox([shard_of(one, SHARDS)], 10)
-        last = await port.last_seq(one)
+        assert await stores.log.append(anew) == [Known(one)]
+        assert await stores.inbox.post_message(one, Cancel(request="late"))
+        (row,) = await stores.inbox.read_messages([shard_of(one, SHARDS)], 10)
+        last = await stores.log.read_last_seq(one)
         refused = AppendBatch(
             epochs=epochs, parts=(part(last, events=(), inbox=(row.inbox_id,)),), lease=LEASE_MICROS
         )
-        assert await port.append(refused) == [Appended(one, last)]
-        assert await port.inbox([shard_of(one, SHARDS)], 10) == []
+        assert await stores.log.append(refused) == [Appended(one, last)]
+        assert await stores.inbox.read_messages([shard_of(one, SHARDS)], 10) == []
 
     with_log(log, lake, work)
 

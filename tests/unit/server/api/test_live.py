@@ -9,8 +9,10 @@ from msgspec import structs
 
 from noetl.bus.memory import BusMemory
 from noetl.leases.memory import LeasesMemory
-from noetl.log.memory import LogMemory, MemoryDatabase
-from noetl.log.port import Projection
+from noetl.log.presence.memory import PresenceMemory
+from noetl.log.projections.port import Projection
+from noetl.log.queue.memory import QueueMemory
+from noetl.log.tables import MemoryDatabase
 from noetl.metrics import Metrics
 from noetl.model.commands import Command, Scope
 from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest
@@ -130,15 +132,20 @@ def exchange(worker: str = "w", held: tuple[Any, ...] = ()) -> ExchangeRequest:
     return ExchangeRequest(worker=worker, incarnation="1", free=1, held=held)
 
 
-class Lost(LogMemory):
+class LostWorkers(QueueMemory):
     def __init__(self) -> None:
         super().__init__(MemoryDatabase(make_shard_rows(4), Clock()))
         self.gone: list[str] = []
-        self.notes = 0
 
-    async def lose(self, worker: str) -> int:
+    async def end_leases(self, worker: str) -> int:
         self.gone.append(worker)
         return 0
+
+
+class NotedWorkers(PresenceMemory):
+    def __init__(self) -> None:
+        super().__init__(MemoryDatabase(make_shard_rows(4), Clock()))
+        self.notes = 0
 
     async def note_worker(self, *args: Any) -> None:
         self.notes += 1
@@ -146,35 +153,35 @@ class Lost(LogMemory):
 
 
 async def test_a_worker_is_lost_with_its_last_connection() -> None:
-    log = Lost()
-    here = Presence(log, BusMemory(), 4, "s", Metrics(), grace=0.02)
+    workers, queue = NotedWorkers(), LostWorkers()
+    here = Presence(workers, queue, BusMemory(), 4, "s", Metrics(), grace=0.02)
     one, two = ("127.0.0.1", 1), ("127.0.0.1", 2)
     here.note_request(exchange(), one)
     here.note_request(exchange(), two)
     here.forget_connection(one)
     await asyncio.sleep(0.05)
-    assert log.gone == []
+    assert queue.gone == []
     here.forget_connection(two)
     here.note_request(exchange(), one)  # back in time
     await asyncio.sleep(0.05)
-    assert log.gone == []
+    assert queue.gone == []
     here.forget_connection(one)
     await asyncio.sleep(0.05)
-    assert log.gone == ["w/1"]
-    assert log.notes == 1  # it was noted once for all of that
+    assert queue.gone == ["w/1"]
+    assert workers.notes == 1  # it was noted once for all of that
     here.forget_connection(("127.0.0.1", 9))  # nobody's
 
 
 async def test_connections_that_end_with_the_server_say_nothing() -> None:
-    log = Lost()
-    here = Presence(log, BusMemory(), 4, "s", Metrics(), grace=0.01)
+    workers, queue = NotedWorkers(), LostWorkers()
+    here = Presence(workers, queue, BusMemory(), 4, "s", Metrics(), grace=0.01)
     here.note_request(exchange(), ("127.0.0.1", 1))
     here.note_request(exchange("v"), ("127.0.0.1", 2))
     here.forget_connection(("127.0.0.1", 2))
     here.close()
     here.forget_connection(("127.0.0.1", 1))
     await asyncio.sleep(0.03)
-    assert log.gone == []
+    assert queue.gone == []
 
 
 def test_a_reply_that_is_too_large_brings_fewer_commands() -> None:

@@ -1,0 +1,1 @@
+"""Port: the event log. `port` is the contract, `memory` the twin, `postgres` the durable adapter."""

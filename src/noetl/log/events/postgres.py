@@ -1,0 +1,192 @@
+"""The event log in Postgres."""
+
+from pathlib import Path
+
+import msgspec
+
+from noetl.log.columns import read_first_value, to_execution_id
+from noetl.log.events.append_arguments import AppendArguments, join_event
+from noetl.log.events.cold import ColdEvents, HistoryFiles
+from noetl.log.events.port import (
+    AppendBatch,
+    Outcome,
+    PinnedExecution,
+    RecordedChange,
+    RecordedEvent,
+)
+from noetl.model.decisions import AddPart
+from noetl.model.errors import NoetlError
+from noetl.model.ids import ExecutionId, Tenant
+from noetl.postgres.arrays import format_numbers
+from noetl.postgres.pool import Database, RaisedBySqlFunction, Record, UniqueViolation
+from noetl.postgres.queries import load_queries
+
+_SQL = load_queries(Path(__file__).with_name("events.sql"))
+_part = msgspec.json.Decoder(AddPart)
+
+
+class LogPostgres:
+    def __init__(
+        self,
+        database: Database,
+        shards: int,
+        lake: HistoryFiles | None = None,
+        time_slice_s: float | None = None,
+    ) -> None:
+        """`shards` must be the number that the database was created with; `migrate` returns it.
+
+        `lake` holds the events that were moved to files. `time_slice_s`: seconds of computing
+        before other tasks get a turn.
+        """
+        self._main = database.main
+        self._background = database.background
+        self._shards = shards
+        self._cold = ColdEvents(lake)
+        self._time_slice_s = time_slice_s
+
+    async def append(self, batch: AppendBatch) -> list[Outcome]:
+        """Append a batch. If a key is in the log already, the first statement fails as a whole; the
+        second one says which part it belongs to.
+        """
+        if not batch.parts:
+            return []
+        writes = await AppendArguments.from_batch(batch, self._shards, self._time_slice_s)
+        if not writes.has_repeated_keys():
+            try:
+                return await self._append_arguments(writes, check_keys=False)
+            except UniqueViolation as error:
+                if not str(error.table_name).startswith("event"):
+                    raise NoetlError(
+                        f"{error.table_name}: {error.detail}", hint="it was written already"
+                    ) from error
+        return await self._append_arguments(writes, check_keys=True)
+
+    async def _append_arguments(
+        self, writes: AppendArguments, *, check_keys: bool
+    ) -> list[Outcome]:
+        arguments = writes.encode_arguments(check_keys=check_keys)
+        try:
+            (answer,) = await self._main.write(_SQL["append"], *arguments)
+        except RaisedBySqlFunction as error:
+            raise NoetlError(str(error)) from error
+        return writes.decode_outcomes(answer)
+
+    async def read_events(
+        self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
+    ) -> list[RecordedEvent]:
+        rows = await self._main.read(
+            _SQL["read_events"], execution_id=int(execution_id), after=after, limit=limit
+        )
+        if rows and rows[-1]["path"] is not None:
+            moved = await self._cold.read_cold_events(rows[-1]["path"], execution_id)
+            return [recorded for recorded in moved if recorded.seq > after][:limit]
+        return [
+            RecordedEvent(
+                execution_id,
+                row["shard"],
+                row["seq"],
+                row["epoch"],
+                join_event(row["meta"], row["result"]),
+            )
+            for row in rows
+        ]
+
+    async def read_named_events(self, names: list[tuple[ExecutionId, str]]) -> list[RecordedEvent]:
+        rows = await self._main.read(
+            _SQL["read_named_events"],
+            executions=[int(execution_id) for execution_id, _ in names],
+            keys=[key for _, key in names],
+        )
+        found = [
+            RecordedEvent(
+                to_execution_id(row["execution_id"]),
+                row["shard"],
+                row["seq"],
+                row["epoch"],
+                join_event(row["meta"], row["result"]),
+            )
+            for row in rows
+        ]
+        found_names = {(recorded.execution_id, recorded.event.key) for recorded in found}
+        return found + await self._read_moved_events(set(names) - found_names)
+
+    async def _read_moved_events(self, names: set[tuple[ExecutionId, str]]) -> list[RecordedEvent]:
+        """Look up events that are not in the log in the files of moved events."""
+        if not names:
+            return []
+        executions = [int(execution_id) for execution_id, _ in names]
+        rows = await self._main.read(_SQL["moved"], executions=executions)
+        found: list[RecordedEvent] = []
+        for row in rows:
+            events = await self._cold.read_cold_events(
+                row["path"], to_execution_id(row["execution_id"])
+            )
+            found += [event for event in events if (event.execution_id, event.event.key) in names]
+        return found
+
+    async def find_lost_history(self, limit: int) -> list[str]:
+        rows = await self._background.read(_SQL["cold_files"], limit=limit)
+        return await self._cold.find_unreadable([row["path"] for row in rows])
+
+    async def follow_shard(self, shard: int, after: int, limit: int) -> list[RecordedEvent]:
+        rows = await self._background.read(
+            _SQL["follow_shard"], shard=shard, after=after, limit=limit
+        )
+        return [
+            RecordedEvent(
+                to_execution_id(row["execution_id"]),
+                shard,
+                row["seq"],
+                row["epoch"],
+                join_event(row["meta"], row["result"]),
+            )
+            for row in rows
+        ]
+
+    async def read_changes(self, after: dict[int, int], limit: int) -> list[RecordedChange]:
+        rows = await self._background.read(
+            _SQL["read_changes"],
+            shards=format_numbers(list(after)),
+            after=format_numbers(list(after.values())),
+            limit=limit,
+        )
+        return [
+            RecordedChange(shard, seq, to_execution_id(execution_id), events)
+            for shard, seq, execution_id, events in rows
+        ]
+
+    async def read_manifest(self, manifest: str) -> list[AddPart]:
+        rows = await self._main.read(_SQL["read_manifest"], manifest=manifest)
+        return [_part.decode(row["body"]) for row in rows]
+
+    async def read_last_seq(self, execution_id: ExecutionId) -> int:
+        rows = await self._main.read(_SQL["read_last_seq"], execution_id=int(execution_id))
+        return read_first_value(rows, 0)
+
+    async def read_pinned(self, execution_id: ExecutionId) -> PinnedExecution | None:
+        rows = await self._main.read(_SQL["read_pinned_executions"], executions=[int(execution_id)])
+        return _decode_pinned(rows[0]) if rows else None
+
+    async def read_pinned_executions(
+        self, execution_ids: list[ExecutionId]
+    ) -> dict[ExecutionId, PinnedExecution]:
+        executions = [int(execution_id) for execution_id in execution_ids]
+        rows = await self._main.read(_SQL["read_pinned_executions"], executions=executions)
+        return {pinned.execution_id: pinned for pinned in map(_decode_pinned, rows)}
+
+    async def list_pinned_playbooks(self) -> list[str]:
+        rows = await self._background.read(_SQL["list_pinned_playbooks"])
+        return [row["playbook"] for row in rows]
+
+    async def find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
+        rows = await self._main.read(_SQL["find_tenant"], execution_id=int(execution_id))
+        return Tenant(rows[0]["tenant"]) if rows else None
+
+
+def _decode_pinned(row: Record) -> PinnedExecution:
+    return PinnedExecution(
+        to_execution_id(row["execution_id"]),
+        Tenant(row["tenant"]),
+        row["playbook"],
+        msgspec.json.decode(row["data"]),
+    )

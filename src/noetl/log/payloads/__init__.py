@@ -1,0 +1,1 @@
+"""Port: small payloads. `port` is the contract, `memory` the twin, `postgres` the durable adapter."""

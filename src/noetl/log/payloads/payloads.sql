@@ -1,0 +1,26 @@
+-- Small payloads. `append` and `accept_report` store those that come with a report.
+
+-- name: put_payload
+-- Returns no row if there is no such execution, or if the address holds a payload already; `read_payload` tells which.
+with made as (
+    insert into noetl.result_blob (ref_id, uri, payload)
+    select :ref_id::bigint, :uri::text, :payload::bytea
+    where exists (select from noetl.workload w where w.execution_id = :execution_id)
+    on conflict do nothing
+    returning ref_id)
+insert into noetl.result_put (ref_id, execution_id) select m.ref_id, :execution_id from made m
+on conflict do nothing
+returning ref_id;
+
+-- name: read_payload
+select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
+
+-- name: find_orphans
+-- The addresses of an ended execution that none of its unexpired references names.
+select u.uri from unnest(:uris::text[]) as u (uri)
+where (exists (select from noetl.event t where t.execution_id = :execution_id and t.dedup_key = 'terminal')
+       or exists (select from noetl.tombstone t where t.execution_id = :execution_id))
+and u.uri not in (select r.uri from noetl.result_ref r where r.execution_id = :execution_id and r.expired_at is null);
+
+-- name: find_execution
+select execution_id from noetl.workload where execution_id = :execution_id;

@@ -1,0 +1,1 @@
+"""Port: state between executions. `port` is the contract, `memory` the twin, `postgres` the durable adapter."""

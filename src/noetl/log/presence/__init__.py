@@ -1,0 +1,1 @@
+"""Port: workers that were seen lately. `port` is the contract, `memory` the twin, `postgres` the durable adapter."""

@@ -1,0 +1,1 @@
+"""Port: lines that steps printed. `port` is the contract, `memory` the twin, `postgres` the durable adapter."""
