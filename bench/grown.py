@@ -15,7 +15,7 @@ import yaml
 from noetl.engine.machine import advance, interpret
 from noetl.engine.state import Execution, PinnedPlaybook, make_empty_execution
 from noetl.engine.summary import summarise_execution
-from noetl.log.events.append_arguments import split_event
+from noetl.log.events.event_columns import split_event
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.codec import encode

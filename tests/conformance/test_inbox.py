@@ -41,7 +41,7 @@ async def test_an_ending_report_is_accepted_once_and_ends_the_lease(world: World
     assert await messages(world, id_) == [told]
     assert await world.inbox.accept_report(told)
     assert len(await messages(world, id_)) == 1
-    assert await world.queue.list_leased("w1") == []
+    assert await world.queue.list_leased_commands("w1") == []
     await world.pass_time(LEASE)
     assert await world.queue.expire_leases(10) == 0
 

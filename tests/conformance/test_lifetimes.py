@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from noetl.log.lifetimes.port import JudgedCounts, ReferenceLife, StorageUsage
+from noetl.log.lifetimes.port import JudgedCounts, ReferenceLife, StepKey, StorageUsage
 from noetl.log.projections.port import Projection, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, shard_of
 from noetl.model.messages import Start, StoredRef
@@ -259,15 +259,15 @@ async def test_what_is_pinned_stays_until_it_is_not(world: World) -> None:
     here = await home(world)
     id_ = await here.begin()
     kept, other = await here.store(id_, step="kept"), await here.store(id_, step="other")
-    await world.lifetimes.pin_results([(id_, "kept")])
-    await world.lifetimes.pin_results([(id_, "kept")])
+    await world.lifetimes.pin_results([StepKey(id_, "kept")])
+    await world.lifetimes.pin_results([StepKey(id_, "kept")])
     await here.end(id_)
     assert (await here.judge(99 * DAY)).expired == 1
     assert (await here.has(kept), await here.has(other)) == (True, False)
-    assert await world.lifetimes.list_pinned([id_, execution(1)]) == [(id_, "kept")]
+    assert await world.lifetimes.list_pinned_steps([id_, execution(1)]) == [StepKey(id_, "kept")]
     assert await world.payloads.find_orphans(id_, [kept.uri]) == []
-    await world.lifetimes.unpin_results([(id_, "kept"), (id_, "never")])
-    assert await world.lifetimes.list_pinned([id_]) == []
+    await world.lifetimes.unpin_results([StepKey(id_, "kept"), StepKey(id_, "never")])
+    assert await world.lifetimes.list_pinned_steps([id_]) == []
     assert (await here.judge()).expired == 1
 
 

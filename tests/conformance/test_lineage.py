@@ -1,6 +1,6 @@
 """What results were made from: walked from any of them, across executions, however the graph looks."""
 
-from noetl.log.lineage.port import TracedReference
+from noetl.log.lineage.port import LineagePosition, TracedReference
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, Tenant
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Reference
@@ -51,7 +51,7 @@ async def walked(
     after: tuple[int, int] | None = None,
     limit: int = 100,
 ) -> list[TracedReference]:
-    beyond = None if after is None else (after[0], RefId(str(after[1])))
+    beyond = None if after is None else LineagePosition(after[0], RefId(str(after[1])))
     return await world.lineage.trace_references(
         DEFAULT_TENANT, [RefId(str(each)) for each in roots], depth, beyond, limit
     )

@@ -41,7 +41,7 @@ async def test_a_command_handed_off_is_leased_in_the_transaction_that_issues_it(
     made = command(id_)
     await one.write(id_, signal_like("a"), effects=(Issue(made),), handoffs=(Handoff(C1, "w1"),))
     assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == []
-    assert await world.queue.list_leased("w1") == [made]
+    assert await world.queue.list_leased_commands("w1") == [made]
     assert await world.queue.renew_leases("w1", (LeaseKey(C1, 1),), LEASE) is not None
 
 
@@ -71,7 +71,7 @@ async def test_a_parked_command_belongs_to_nobody_until_it_is_requeued(world: Wo
     one, id_ = await owner(world), execution(0)
     await one.leased(id_)
     await one.write(id_, signal_like("b"), effects=(Park(C1),))
-    assert await world.queue.list_leased("w1") == []
+    assert await world.queue.list_leased_commands("w1") == []
     assert await world.queue.claim_commands("w1", ("cpu",), 5, LEASE) == []
     await world.pass_time(10 * LEASE)
     assert await world.queue.expire_leases(10) == 0

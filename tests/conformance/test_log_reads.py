@@ -1,6 +1,6 @@
 """What the log says of executions and events besides their order."""
 
-from noetl.log.events.port import RecordedChange
+from noetl.log.events.port import EventName, RecordedChange
 from noetl.model.ids import ExecutionId, Tenant
 from noetl.model.messages import Start
 from tests.conformance.conftest import World
@@ -22,7 +22,12 @@ async def test_events_are_found_by_their_keys(world: World) -> None:
     await one.write(other, started(other), signal_like("a"))
     key = signal_like("a").key
     found = await world.log.read_named_events(
-        [(id_, key), (id_, "nothing"), (other, key), (execution(2), key)]
+        [
+            EventName(id_, key),
+            EventName(id_, "nothing"),
+            EventName(other, key),
+            EventName(execution(2), key),
+        ]
     )
     assert sorted((each.execution_id, each.event.key) for each in found) == sorted(
         [(id_, key), (other, key)]

@@ -163,10 +163,10 @@ async def test_a_worker_that_is_gone_loses_everything_at_once(world: World) -> N
 async def test_what_is_leased_to_a_worker_can_be_sent_to_it_again(world: World) -> None:
     one, id_ = await owner(world), execution(0)
     made = await one.leased(id_)
-    assert await world.queue.list_leased("w1") == [made]
-    assert await world.queue.list_leased("w2") == []
+    assert await world.queue.list_leased_commands("w1") == [made]
+    assert await world.queue.list_leased_commands("w2") == []
     await one.write(id_, completed(), effects=(Finish(C1),), taken=(HELD,))
-    assert await world.queue.list_leased("w1") == []
+    assert await world.queue.list_leased_commands("w1") == []
 
 
 async def test_finished_rows_go_after_an_hour(world: World) -> None:

@@ -20,7 +20,7 @@ import uvloop
 
 from noetl.engine.state import Execution, encode_execution
 from noetl.engine.summary import get_shown_status, hash_state
-from noetl.log.events.append_arguments import split_event
+from noetl.log.events.event_columns import split_event
 from noetl.model import codec
 from noetl.model.events import Event
 from noetl.model.ids import ExecutionId

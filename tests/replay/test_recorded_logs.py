@@ -9,7 +9,7 @@ import pytest
 from noetl.engine.fold import evolve
 from noetl.engine.state import encode_execution, make_empty_execution
 from noetl.engine.summary import get_shown_status, hash_state
-from noetl.log.events.append_arguments import join_event, split_event
+from noetl.log.events.event_columns import join_event, split_event
 from noetl.model import codec
 from noetl.model.events import Event
 from noetl.model.ids import ExecutionId

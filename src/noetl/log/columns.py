@@ -1,12 +1,21 @@
 """Columns that several adapters read or write. Ids are texts in the model and numbers in the tables."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Struct
 
 from noetl.model.ids import ExecutionId
 from noetl.model.messages import Message, StoredRef
 from noetl.model.reference import Lifetime, Reference
+from noetl.postgres.arrays import format_documents, format_numbers, format_texts
 from noetl.postgres.pool import Record
+
+# A column's type, and how an array of it is passed.
+Number = Annotated[int | None, format_numbers]
+Text = Annotated[str | None, format_texts]
+Document = Annotated[str | None, format_documents]
+Payload = Annotated[bytes | None, list]
 
 
 def to_execution_id(number: int) -> ExecutionId:
@@ -17,11 +26,12 @@ def to_number(execution_id: ExecutionId | None) -> int | None:
     return None if execution_id is None else int(execution_id)
 
 
-def read_first_value(rows: Sequence[Record], default: int) -> int:
+def read_seq(rows: Sequence[Record]) -> int:
+    """The sequence number in the first row; 0 if there is none."""
     if not rows:
-        return default
-    value: int = rows[0][0]
-    return value
+        return 0
+    seq: int = rows[0]["seq"]
+    return seq
 
 
 def split_message_columns(message: Message) -> tuple[str, str | None]:
@@ -32,19 +42,36 @@ def split_message_columns(message: Message) -> tuple[str, str | None]:
     return kind, getattr(message, "command_id", None)
 
 
-def make_ref_row(ref: StoredRef) -> tuple[Any, ...]:
-    """The columns of result_ref and result_blob, in the order of the `r_` parameters."""
+class RefRow(Struct, gc=False):
+    """The parameters `r_…`: a reference, and its payload if that is small. `part` is the number of
+    its part in a batch.
+    """
+
+    part: Number
+    id: Number
+    tier: Text
+    uri: Text
+    sha256: Text
+    size: Number
+    rows: Number
+    format: Text
+    parent: Number
+    payload: Payload
+
+
+def make_ref_row(ref: StoredRef, part: int) -> RefRow:
     reference = ref.reference
-    return (
-        int(reference.ref_id),
-        reference.type,
-        reference.uri,
-        reference.sha256,
-        reference.bytes,
-        reference.rows,
-        reference.format,
-        None if ref.parent is None else int(ref.parent),
-        ref.payload,
+    return RefRow(
+        part=part,
+        id=int(reference.ref_id),
+        tier=reference.type,
+        uri=reference.uri,
+        sha256=reference.sha256,
+        size=reference.bytes,
+        rows=reference.rows,
+        format=reference.format,
+        parent=None if ref.parent is None else int(ref.parent),
+        payload=ref.payload,
     )
 
 

@@ -8,11 +8,12 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from noetl.log.events.port import PinnedExecution
+from noetl.log.lifetimes.port import StepKey
 from noetl.log.playbook_state.port import StateRow
 from noetl.model import codec
 from noetl.model.clock import Clock
@@ -23,11 +24,43 @@ from noetl.model.playbook_state import MAX_STATE_VERSIONS
 from noetl.shard_rows import ShardRow
 
 _state_row = msgspec.json.Decoder(StateRow)
-HeapEntry = tuple[int, int, CommandId]  # negative priority, order of issue, command
-BlobKey = tuple[RefId, str]  # reference and address
-StateKey = tuple[Tenant, str, str]  # tenant, path of the playbook, name of the value
 FINISHED = frozenset({"done", "dead", "cancelled"})
 KEEP_FINISHED_MICROS: Micros = 3_600_000_000
+
+
+class BlobKey(NamedTuple):
+    ref_id: RefId
+    uri: str
+
+
+class StateKey(NamedTuple):
+    tenant: Tenant
+    path: str
+    name: str
+
+
+class LogPartRow(NamedTuple):
+    step: str
+    blob: BlobKey
+
+
+class QueuedCommand(NamedTuple):
+    """An entry of a heap: the highest priority first, then the order of issue."""
+
+    negative_priority: int
+    number: int
+    command_id: CommandId
+
+
+class DelayedCommand(NamedTuple):
+    available_at: Micros
+    number: int
+    command_id: CommandId
+
+
+class FinishedCommand(NamedTuple):
+    at: Micros
+    command_id: CommandId
 
 
 @dataclass(slots=True)
@@ -113,7 +146,7 @@ class MemoryDatabase:
         self.reports: dict[CommandId, int] = {}  # inbox rows that are reports of the command
         self.commands: dict[CommandId, CommandRow] = {}
         self.leased: dict[CommandId, CommandRow] = {}
-        self.finished: deque[tuple[Micros, CommandId]] = deque()
+        self.finished: deque[FinishedCommand] = deque()
         self.timers: list[dict[tuple[ExecutionId, TimerId], Micros]] = [{} for _ in shards]
         self.admissions: dict[tuple[Tenant, str], Admission] = {}
         self.refs: dict[RefId, bytes] = {}
@@ -122,10 +155,9 @@ class MemoryDatabase:
         # blobs that were stored before their report
         self.puts: dict[BlobKey, ExecutionId] = {}
         self.expired: dict[RefId, Micros] = {}
-        self.result_pins: dict[tuple[ExecutionId, str], None] = {}
+        self.result_pins: dict[StepKey, None] = {}
         self.judge_at: dict[ExecutionId, tuple[Micros, ...]] = {}
-        # step and blob of each part, in order
-        self.logs: dict[ExecutionId, list[tuple[str, BlobKey]]] = {}
+        self.logs: dict[ExecutionId, list[LogPartRow]] = {}  # in order
         self.manifests: dict[str, dict[int, bytes]] = {}
         # versions of each name, the current one last
         self.states: dict[StateKey, list[bytes]] = {}
@@ -133,8 +165,8 @@ class MemoryDatabase:
         self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
         # by pool; suspects have queues of their own
-        self._queues: dict[tuple[str, bool], list[HeapEntry]] = {}
-        self._delayed_commands: list[tuple[Micros, int, CommandId]] = []
+        self._queues: dict[tuple[str, bool], list[QueuedCommand]] = {}
+        self._delayed_commands: list[DelayedCommand] = []
         self._last_inbox = 0
         self._last_command = 0
 
@@ -227,14 +259,15 @@ class MemoryDatabase:
         row.data, row.attempt = codec.encode(command), command.attempt
         row.available_at = available_at or 0
         if row.available_at > self.clock.now():
-            heapq.heappush(self._delayed_commands, (row.available_at, row.number, row.command_id))
+            delayed = DelayedCommand(row.available_at, row.number, row.command_id)
+            heapq.heappush(self._delayed_commands, delayed)
         else:
             self._push_row(row)
 
     def _push_row(self, row: CommandRow) -> None:
         heapq.heappush(
             self._queues.setdefault((row.pool, row.is_suspect), []),
-            (-row.priority, row.number, row.command_id),
+            QueuedCommand(-row.priority, row.number, row.command_id),
         )
 
     def lease_command(self, row: CommandRow, worker: str, lease: Micros) -> Command:
@@ -253,14 +286,14 @@ class MemoryDatabase:
         row.lease_until = 0
         row.cancel = False
         if status in FINISHED:
-            self.finished.append((self.clock.now(), row.command_id))
+            self.finished.append(FinishedCommand(self.clock.now(), row.command_id))
 
     def pop_claimable(self, pools: tuple[str, ...], *, suspect: bool) -> CommandRow | None:
         """Take the next claimable row of these pools: the highest priority, then the order of
         issue.
         """
         self._queue_due()
-        heads: list[tuple[HeapEntry, list[HeapEntry]]] = []
+        heads: list[tuple[QueuedCommand, list[QueuedCommand]]] = []
         for pool in dict.fromkeys(pools):
             queue = self._queues.get((pool, suspect), [])
             while queue and not self._is_claimable(queue[0], pool, suspect):
@@ -269,29 +302,28 @@ class MemoryDatabase:
                 heads.append((queue[0], queue))
         if not heads:
             return None
-        (_, _, command_id), queue = min(heads, key=lambda head: head[0])
+        first, queue = min(heads, key=lambda head: head[0])
         heapq.heappop(queue)
-        return self.commands[command_id]
+        return self.commands[first.command_id]
 
     def _queue_due(self) -> None:
         now = self.clock.now()
-        while self._delayed_commands and self._delayed_commands[0][0] <= now:
-            _, _, command_id = heapq.heappop(self._delayed_commands)
-            row = self.commands.get(command_id)
+        while self._delayed_commands and self._delayed_commands[0].available_at <= now:
+            delayed = heapq.heappop(self._delayed_commands)
+            row = self.commands.get(delayed.command_id)
             if row is not None and row.status == "queued" and row.available_at <= now:
                 self._push_row(row)
 
-    def _is_claimable(self, entry: HeapEntry, pool: str, suspect: bool) -> bool:
+    def _is_claimable(self, entry: QueuedCommand, pool: str, suspect: bool) -> bool:
         """Whether the entry's row can be claimed. Entries of rows that have changed stay in the
         heap until they reach its top.
         """
-        negative_priority, _, command_id = entry
-        row = self.commands.get(command_id)
+        row = self.commands.get(entry.command_id)
         if row is None or row.status != "queued":
             return False
         if row.pool != pool or row.is_suspect != suspect:
             return False
-        if -row.priority != negative_priority:
+        if -row.priority != entry.negative_priority:
             return False
         return row.available_at <= self.clock.now()
 
@@ -312,8 +344,8 @@ class MemoryDatabase:
     def sweep(self) -> None:
         """Delete rows that finished an hour ago. A report for a missing row is stale."""
         before = self.clock.now() - KEEP_FINISHED_MICROS
-        while self.finished and self.finished[0][0] <= before:
-            _, command_id = self.finished.popleft()
+        while self.finished and self.finished[0].at <= before:
+            command_id = self.finished.popleft().command_id
             row = self.commands.get(command_id)
             if row is not None and row.status in FINISHED:
                 del self.commands[command_id]
@@ -331,20 +363,20 @@ class MemoryDatabase:
             )
             self.ref_times.setdefault(reference.ref_id, self.clock.now())
             if ref.payload is not None:
-                self.blobs.setdefault((reference.ref_id, reference.uri), ref.payload)
+                self.blobs.setdefault(BlobKey(reference.ref_id, reference.uri), ref.payload)
 
     # -- state between executions --
 
     def read_state_row(self, tenant: Tenant, path: str, name: str) -> StateRow | None:
-        versions = self.states.get((tenant, path, name))
+        versions = self.states.get(StateKey(tenant, path, name))
         if not versions:
             return None
         return _state_row.decode(versions[-1])
 
     def list_state_keys(self, tenant: Tenant, path: str) -> list[StateKey]:
-        return sorted(key for key in self.states if key[:2] == (tenant, path))
+        return sorted(key for key in self.states if (key.tenant, key.path) == (tenant, path))
 
     def write_state(self, tenant: Tenant, row: StateRow) -> None:
-        versions = self.states.setdefault((tenant, row.path, row.name), [])
+        versions = self.states.setdefault(StateKey(tenant, row.path, row.name), [])
         versions.append(codec.encode(row))
         del versions[:-MAX_STATE_VERSIONS]

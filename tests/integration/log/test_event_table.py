@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from noetl.log.events.append_arguments import join_event, split_event
+from noetl.log.events.event_columns import join_event, split_event
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope, has_rows, remove_rows
 from noetl.model.errors import Failure

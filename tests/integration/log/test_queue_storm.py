@@ -141,7 +141,7 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
         async def leased(worker: str, command: Command) -> bool:
             return any(
                 (each.command_id, each.attempt) == (command.command_id, command.attempt)
-                for each in await stores.queue.list_leased(worker)
+                for each in await stores.queue.list_leased_commands(worker)
             )
 
         async def work(number: int) -> None:

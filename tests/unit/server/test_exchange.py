@@ -149,7 +149,7 @@ async def test_a_worker_gets_no_more_than_it_has_room_for() -> None:
             await home.begun(node)
         reply = await waiting
         assert 1 <= len(reply.commands) <= 2
-        assert len(await home.stores.queue.list_leased("w1/1")) <= 2
+        assert len(await home.stores.queue.list_leased_commands("w1/1")) <= 2
 
 
 async def test_a_worker_that_began_anew_is_not_sent_what_it_had_begun_before() -> None:
@@ -258,12 +258,15 @@ async def test_a_report_asks_nothing_about_leases() -> None:
         node = await home.node()
         await home.begun(node)
         one = await claim(node)
-        asked = node.stores.calls["list_leased"], node.stores.calls["renew_leases"]
+        asked = node.stores.calls["list_leased_commands"], node.stores.calls["renew_leases"]
         reply = await exchange(node, ended(one), holds=(one,), free=1, renew=False)
         assert (statuses(reply.acks), len(reply.commands)) == (["ok"], 1)
-        assert (node.stores.calls["list_leased"], node.stores.calls["renew_leases"]) == asked
+        assert (
+            node.stores.calls["list_leased_commands"],
+            node.stores.calls["renew_leases"],
+        ) == asked
         await exchange(node, holds=reply.commands)
-        assert (node.stores.calls["list_leased"], node.stores.calls["renew_leases"]) == (
+        assert (node.stores.calls["list_leased_commands"], node.stores.calls["renew_leases"]) == (
             asked[0] + 1,
             asked[1] + 1,
         )
@@ -298,7 +301,7 @@ async def test_what_was_handed_to_a_worker_that_had_left_is_sent_again_unasked()
         beginning = asyncio.create_task(home.begun(node))
         await asyncio.wait((waiting, beginning))
         left = await exchange(node, renew=False)
-        assert len(left.commands) == len(await home.stores.queue.list_leased("w1/1"))
+        assert len(left.commands) == len(await home.stores.queue.list_leased_commands("w1/1"))
 
 
 async def test_a_server_that_does_not_know_the_worker_looks() -> None:

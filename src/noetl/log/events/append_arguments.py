@@ -6,14 +6,29 @@ or a `Requeue` of the same part are merged here. A `Stop` depends on the stored 
 carries it out before the effects that follow it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Self, assert_never
+from typing import (
+    Any,
+    Self,
+    assert_never,
+)
 
 import msgspec
 
-from noetl.log.columns import make_lifetime_row, make_ref_row, split_message_columns
+from noetl.log.columns import RefRow, make_lifetime_row, make_ref_row, split_message_columns
+from noetl.log.events.append_rows import (
+    AppendedRow,
+    BatchRows,
+    ConsumedRow,
+    IssuedRow,
+    MovedRow,
+    PartRow,
+    PartVerdict,
+    TakenRow,
+    encode_columns,
+)
+from noetl.log.events.event_columns import read_event_columns, split_event
 from noetl.log.events.limits import check_size
 from noetl.log.events.port import (
     AppendBatch,
@@ -44,84 +59,14 @@ from noetl.model.decisions import (
     Stop,
 )
 from noetl.model.errors import NoetlError
-from noetl.model.events import ChildStarted, Event, get_result, list_types_with
+from noetl.model.events import ChildStarted
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped
 from noetl.model.playbook_state import MAX_STATE_VERSIONS
-from noetl.postgres.arrays import format_documents, format_numbers, format_texts
 from noetl.time_slice import TimeSlice
 
 FINISHED = ("done", "dead", "cancelled")
-ArrayRows = dict[str, list[tuple[Any, ...]]]  # by the name of the array
-JsonRows = dict[str, list[dict[str, Any]]]  # by the name of the list in the JSON
 PARKED_THEN_STOPPED = "stopped"  # parked and then stopped, in one part
-
-# Columns of the arrays, in the order of the function's parameters: numbers (n), texts (t), JSON (j),
-# and bytes (b), which are passed as they are.
-_COLUMNS = {
-    "p": "nnnnnn",
-    "e": "nntttntjjtn",
-    "t": "ntn",
-    "i": "nn",
-    "m": "ntt",
-    "c": "nttttntnntb",
-    "r": "nntttnntnb",
-}
-_ARRAY_ENCODERS: dict[str, Callable[[Sequence[Any]], Any]] = {
-    "n": format_numbers,
-    "t": format_texts,
-    "j": format_documents,
-    "b": list,
-}
-
-_STEP_EVENTS = list_types_with("step")
-_COMMAND_EVENTS = list_types_with("command_id")
-_ATTEMPT_EVENTS = list_types_with("attempt")
-
-
-def split_event(event: Event, data: bytes) -> tuple[str, str | None, str | None]:
-    """Split an event into `meta`, `result` and status.
-
-    `meta` is the event's bytes without its envelope, `result` the envelope, byte for byte.
-    """
-    result = get_result(event)
-    if result is None:
-        return data.decode(), None, None
-    envelope = codec.encode(result)
-    field = b',"result":' + envelope
-    head, _, tail = data.partition(field)
-    # the same bytes may stand inside another field
-    while field in tail and not _is_same_event(head + tail, envelope, data):
-        more, _, tail = tail.partition(field)
-        head += field + more
-    return (head + tail).decode(), envelope.decode(), result.status
-
-
-def _read_columns(event: Any) -> tuple[str | None, CommandId | None, int | None]:
-    """The step, the command and the attempt of an event, as far as its type has them."""
-    event_type = type(event)
-    step = command = attempt = None
-    if event_type in _STEP_EVENTS:
-        step = event.step or None
-    if event_type in _COMMAND_EVENTS:
-        command = event.command_id
-    if event_type in _ATTEMPT_EVENTS:
-        attempt = event.attempt
-    return step, command, attempt
-
-
-def join_event(meta: str, result: str | None) -> Event:
-    if result is None:
-        return codec.decode_event(meta.encode())
-    return codec.decode_event(_insert_result(meta.encode(), result.encode()))
-
-
-def _insert_result(meta: bytes, result: bytes) -> bytes:
-    return meta[:-1] + b',"result":' + result + b"}"
-
-
-def _is_same_event(meta: bytes, result: bytes, data: bytes) -> bool:
-    return codec.encode(codec.decode_event(_insert_result(meta, result))) == data
 
 
 @dataclass(slots=True)
@@ -141,8 +86,7 @@ class AppendArguments:
     def __init__(self, batch: AppendBatch, shards: int) -> None:
         self._batch = batch
         self._shards = shards
-        self._rows: ArrayRows = {name: [] for name in _COLUMNS}
-        self._json_rows: JsonRows = {}
+        self._rows = BatchRows()
         if len({part.execution_id for part in batch.parts}) != len(batch.parts):
             raise NoetlError(
                 "an execution has two parts in one batch", hint="one part per execution"
@@ -157,35 +101,37 @@ class AppendArguments:
         time_slice = TimeSlice(time_slice_s)
         for number, part in enumerate(batch.parts, 1):
             epoch = batch.epochs.get(part.shard)
-            _PartWrites(writes._rows, writes._json_rows, number, part, epoch, shards).add_rows()
-            await time_slice.pause_if_used_up()
+            _PartWrites(writes._rows, number, part, epoch, shards).add_rows()
+            if time_slice.is_used_up:
+                await time_slice.pause()
         if time_slice_s is not None:
             await time_slice.pause()  # the code up to the driver's call does not yield
         return writes
 
+    @property
     def has_repeated_keys(self) -> bool:
         """Whether two events of a part have one key. Then the unique index cannot tell which part
         it was.
         """
-        events = self._rows["e"]
-        keys = {(row[0], row[9]) for row in events}  # part and key
-        return len(keys) != len(events)
+        return self._rows.has_repeated_keys
 
     def encode_arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
         """The arguments in the order in which the query names them."""
-        arguments: list[Any] = [self._batch.lease, check_keys]
-        for name, kinds in _COLUMNS.items():
-            rows = self._rows[name]
-            columns: Iterable[Sequence[Any]] = ((),) * len(kinds)
-            if rows:
-                columns = zip(*rows, strict=True)
-            for kind, column in zip(kinds, columns, strict=True):
-                arguments.append(_ARRAY_ENCODERS[kind](column))
-            if name == "p":
-                arguments.append(
-                    codec.encode(self._json_rows).decode() if self._json_rows else None
-                )
-        return (*arguments, MAX_STATE_VERSIONS)
+        rows = self._rows
+        more = codec.encode(rows.more).decode() if rows.more else None
+        return (
+            self._batch.lease,
+            check_keys,
+            *encode_columns(PartRow, rows.parts),
+            more,
+            *encode_columns(AppendedRow, rows.events),
+            *encode_columns(TakenRow, rows.taken),
+            *encode_columns(ConsumedRow, rows.consumed),
+            *encode_columns(MovedRow, rows.moved),
+            *encode_columns(IssuedRow, rows.issued),
+            *encode_columns(RefRow, rows.refs),
+            MAX_STATE_VERSIONS,
+        )
 
     def decode_outcomes(self, answer: Any) -> list[Outcome]:
         inboxes: dict[int, set[int]] = {}
@@ -209,19 +155,19 @@ class AppendArguments:
     def _decode_outcome(
         self, part: ExecutionPart, verdict: int, place: int, last_seq: int, inboxes: set[int]
     ) -> Outcome:
-        match verdict:  # of `noetl.append`
-            case 0:
+        match verdict:
+            case PartVerdict.APPENDED:
                 return Appended(part.execution_id, last_seq, tuple(sorted(inboxes)))
-            case 1:
+            case PartVerdict.SHARD_LOST:
                 return ShardLost(part.execution_id, part.shard)
-            case 2:
+            case PartVerdict.KNOWN:
                 return Known(part.execution_id)
-            case 3:
+            case PartVerdict.STALE_ATTEMPT:
                 leases = chain.from_iterable(part.taken for part in self._batch.parts)
                 held = next(islice(leases, place - 1, None))
                 return StaleAttempt(part.execution_id, held)
-            case 4:  # only the key of this event is known
-                return Known(part.execution_id, self._rows["e"][place - 1][9])
+            case PartVerdict.KNOWN_KEY:
+                return Known(part.execution_id, self._rows.events[place - 1].key)
             case _:
                 raise AssertionError(f"verdict {verdict}")
 
@@ -248,15 +194,13 @@ class _PartWrites:
 
     def __init__(
         self,
-        rows: ArrayRows,
-        more: JsonRows,
+        rows: BatchRows,
         number: int,
         part: ExecutionPart,
         epoch: int | None,
         shards: int,
     ) -> None:
         self._rows = rows
-        self._json_rows = more
         self._number = number
         self._part = part
         self._epoch = epoch
@@ -272,14 +216,14 @@ class _PartWrites:
         part = self._part
         self._check_part()
         execution = int(part.execution_id)
-        self._rows["p"].append(
-            (execution, part.shard, self._epoch, part.after, part.tenant, len(part.events))
+        self._rows.parts.append(
+            PartRow(execution, part.shard, self._epoch, part.after, part.tenant, len(part.events))
         )
         self._add_events()
         for held in part.taken:
-            self._rows["t"].append((self._number, held.command_id, held.attempt))
+            self._rows.taken.append(TakenRow(self._number, held.command_id, held.attempt))
         for inbox_id in part.inbox:
-            self._rows["i"].append((self._number, inbox_id))
+            self._rows.consumed.append(ConsumedRow(self._number, inbox_id))
         for timer in part.timers:
             self._add_json_row("fired", timer=timer)
         for effect in part.effects:
@@ -287,7 +231,7 @@ class _PartWrites:
         self._hand_off()
         self._add_commands()
         for ref in part.refs:
-            self._rows["r"].append((self._number, *make_ref_row(ref)))
+            self._rows.refs.append(make_ref_row(ref, self._number))
             for input_id in ref.inputs:
                 self._add_json_row("inputs", ref=int(ref.reference.ref_id), input=int(input_id))
             if ref.lifetime is not None:
@@ -307,34 +251,39 @@ class _PartWrites:
         part = self._part
         if part.shard != shard_of(part.execution_id, self._shards):
             raise NoetlError(f"execution {part.execution_id} is not of shard {part.shard}")
-        starts = sum(isinstance(effect, StartChild) for effect in part.effects)
+        starts = len([effect for effect in part.effects if isinstance(effect, StartChild)])
         if not starts == len(part.children) == len(part.child_starts):
             raise NoetlError(f"{starts} children to start, {len(part.child_starts)} starts given")
 
     def _add_json_row(self, what: str, **row: Any) -> None:
-        self._json_rows.setdefault(what, []).append({"part": self._number, **row})
+        self._rows.more.setdefault(what, []).append({"part": self._number, **row})
 
     def _add_events(self) -> None:
-        rows, number, part = self._rows["e"], self._number, self._part
+        rows, number, part = self._rows.events, self._number, self._part
         encoded = part.encoded or tuple(check_size(event) for event in part.events)
+        keys: set[str] = set()
         for nth, (event, data) in enumerate(zip(part.events, encoded, strict=True), 1):
             meta, result, status = split_event(event, data)
-            step, command, attempt = _read_columns(event)
+            step, command, attempt = read_event_columns(event)
+            key = event.key
+            keys.add(key)
             rows.append(
-                (
-                    number,
-                    nth,
-                    event.type,
-                    step,
-                    command,
-                    attempt,
-                    status,
-                    result,
-                    meta,
-                    event.key,
-                    event.at,
+                AppendedRow(
+                    part=number,
+                    nth=nth,
+                    type=event.type,
+                    step=step,
+                    command_id=command,
+                    attempt=attempt,
+                    status=status,
+                    result=result,
+                    meta=meta,
+                    key=key,
+                    at=event.at,
                 )
             )
+        if len(keys) != len(part.events):
+            self._rows.has_repeated_keys = True
 
     # -- effects --
 
@@ -463,23 +412,23 @@ class _PartWrites:
             if status == PARKED_THEN_STOPPED:
                 self._add_json_row("moves", command=command_id)
             else:
-                self._rows["m"].append((number, command_id, status))
+                self._rows.moved.append(MovedRow(number, command_id, status))
         for row in self._issued.values():
             command = row.command
             assert command is not None
-            self._rows["c"].append(
-                (
-                    number,
-                    row.command_id,
-                    command.step,
-                    command.kind,
-                    command.pool,
-                    command.priority,
-                    row.status,
-                    row.attempt,
-                    row.available_at,
-                    row.worker,
-                    codec.encode(command),
+            self._rows.issued.append(
+                IssuedRow(
+                    part=number,
+                    command_id=row.command_id,
+                    step=command.step,
+                    kind=command.kind,
+                    pool=command.pool,
+                    priority=command.priority,
+                    status=row.status,
+                    attempt=row.attempt,
+                    available_at=row.available_at,
+                    worker=row.worker,
+                    body=codec.encode(command),
                 )
             )
         for row in self._requeued.values():

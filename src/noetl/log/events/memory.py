@@ -7,6 +7,7 @@ import msgspec
 from noetl.log.events.append_memory import PartWrite
 from noetl.log.events.port import (
     AppendBatch,
+    EventName,
     ExecutionPart,
     Known,
     Outcome,
@@ -89,10 +90,10 @@ class LogMemory:
         first = bisect_right(rows, after, key=lambda row: row.seq)
         return [self._decode_event_row(row) for row in rows[first : first + limit]]
 
-    async def read_named_events(self, names: list[tuple[ExecutionId, str]]) -> list[RecordedEvent]:
+    async def read_named_events(self, names: list[EventName]) -> list[RecordedEvent]:
         wanted = set(names)
         recorded: list[RecordedEvent] = []
-        for execution_id in {execution_id for execution_id, _ in names}:
+        for execution_id in {name.execution_id for name in names}:
             recorded += map(
                 self._decode_event_row, self._db.get_execution_rows(execution_id).events
             )

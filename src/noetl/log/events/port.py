@@ -8,7 +8,7 @@ clock.
 Only the owner of a shard appends to it, fenced by the shard's epoch.
 """
 
-from typing import Any, Protocol, Union
+from typing import Any, NamedTuple, Protocol, Union
 
 from msgspec import Struct
 
@@ -130,6 +130,13 @@ class PinnedExecution(Struct, frozen=True):
     workload: dict[str, Any]
 
 
+class EventName(NamedTuple):
+    """An event by its key, which is unique within its execution."""
+
+    execution_id: ExecutionId
+    key: str
+
+
 class RecordedChange(Struct, frozen=True):
     """Events of an execution were recorded. `seq` is the last of them."""
 
@@ -146,7 +153,7 @@ class EventLog(Protocol):
         self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
     ) -> list[RecordedEvent]: ...
 
-    async def read_named_events(self, names: list[tuple[ExecutionId, str]]) -> list[RecordedEvent]:
+    async def read_named_events(self, names: list[EventName]) -> list[RecordedEvent]:
         """The events with these keys, in no order."""
         ...
 

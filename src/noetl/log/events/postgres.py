@@ -4,11 +4,13 @@ from pathlib import Path
 
 import msgspec
 
-from noetl.log.columns import read_first_value, to_execution_id
-from noetl.log.events.append_arguments import AppendArguments, join_event
+from noetl.log.columns import read_seq, to_execution_id
+from noetl.log.events.append_arguments import AppendArguments
 from noetl.log.events.cold import ColdEvents, HistoryFiles
+from noetl.log.events.event_columns import join_event
 from noetl.log.events.port import (
     AppendBatch,
+    EventName,
     Outcome,
     PinnedExecution,
     RecordedChange,
@@ -51,7 +53,7 @@ class LogPostgres:
         if not batch.parts:
             return []
         writes = await AppendArguments.from_batch(batch, self._shards, self._time_slice_s)
-        if not writes.has_repeated_keys():
+        if not writes.has_repeated_keys:
             try:
                 return await self._append_arguments(writes, check_keys=False)
             except UniqueViolation as error:
@@ -91,11 +93,11 @@ class LogPostgres:
             for row in rows
         ]
 
-    async def read_named_events(self, names: list[tuple[ExecutionId, str]]) -> list[RecordedEvent]:
+    async def read_named_events(self, names: list[EventName]) -> list[RecordedEvent]:
         rows = await self._main.read(
             _SQL["read_named_events"],
-            executions=[int(execution_id) for execution_id, _ in names],
-            keys=[key for _, key in names],
+            executions=[int(name.execution_id) for name in names],
+            keys=[name.key for name in names],
         )
         found = [
             RecordedEvent(
@@ -107,14 +109,14 @@ class LogPostgres:
             )
             for row in rows
         ]
-        found_names = {(recorded.execution_id, recorded.event.key) for recorded in found}
+        found_names = {EventName(recorded.execution_id, recorded.event.key) for recorded in found}
         return found + await self._read_moved_events(set(names) - found_names)
 
-    async def _read_moved_events(self, names: set[tuple[ExecutionId, str]]) -> list[RecordedEvent]:
+    async def _read_moved_events(self, names: set[EventName]) -> list[RecordedEvent]:
         """Look up events that are not in the log in the files of moved events."""
         if not names:
             return []
-        executions = [int(execution_id) for execution_id, _ in names]
+        executions = [int(name.execution_id) for name in names]
         rows = await self._main.read(_SQL["moved"], executions=executions)
         found: list[RecordedEvent] = []
         for row in rows:
@@ -151,8 +153,10 @@ class LogPostgres:
             limit=limit,
         )
         return [
-            RecordedChange(shard, seq, to_execution_id(execution_id), events)
-            for shard, seq, execution_id, events in rows
+            RecordedChange(
+                row["shard"], row["seq"], to_execution_id(row["execution_id"]), row["events"]
+            )
+            for row in rows
         ]
 
     async def read_manifest(self, manifest: str) -> list[AddPart]:
@@ -161,7 +165,7 @@ class LogPostgres:
 
     async def read_last_seq(self, execution_id: ExecutionId) -> int:
         rows = await self._main.read(_SQL["read_last_seq"], execution_id=int(execution_id))
-        return read_first_value(rows, 0)
+        return read_seq(rows)
 
     async def read_pinned(self, execution_id: ExecutionId) -> PinnedExecution | None:
         rows = await self._main.read(_SQL["read_pinned_executions"], executions=[int(execution_id)])

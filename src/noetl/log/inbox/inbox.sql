@@ -37,7 +37,7 @@ select a.accepted,
        case when a.accepted and :l_ref::bigint[] <> '{}' then
            noetl.note_lifetimes(:l_ref, :l_scope, :l_ttl) end
 from noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_key, :ends, :body, :r_id, :r_tier, :r_uri,
-                  :r_sha256, :r_bytes, :r_rows, :r_format, :r_parent, :r_payload, :ri_ref, :ri_input) a (accepted);
+                  :r_sha256, :r_size, :r_rows, :r_format, :r_parent, :r_payload, :ri_ref, :ri_input) a (accepted);
 
 -- name: find_message
 select (select e.seq from noetl.event e where e.execution_id = :execution_id and e.dedup_key = :key) as seq,

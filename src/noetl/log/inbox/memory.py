@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from noetl.log.inbox.port import InboxRow, MessageState
+from noetl.log.inbox.port import DueTimer, InboxRow, MessageState
 from noetl.log.tables import MemoryDatabase, PostedRow
 from noetl.model import codec
 from noetl.model.events import Ending
-from noetl.model.ids import ExecutionId, Micros, TimerId
+from noetl.model.ids import ExecutionId, Micros
 from noetl.model.messages import Message, Report, Start
 
 
@@ -26,15 +26,13 @@ class InboxMemory:
         wanted = (row for row in rows if row.execution_id not in skip or row.kind == "release")
         return [_decode_inbox_row(row) for row in islice(wanted, limit)]
 
-    async def read_due_timers(
-        self, shards: list[int], limit: int
-    ) -> list[tuple[ExecutionId, TimerId]]:
+    async def read_due_timers(self, shards: list[int], limit: int) -> list[DueTimer]:
         now = self._db.clock.now()
-        due: list[tuple[Micros, tuple[ExecutionId, TimerId]]] = []
+        due: list[tuple[Micros, DueTimer]] = []
         for shard in shards:
             timers = self._db.timers[shard]
-            due += [(at, key) for key, at in timers.items() if at <= now]
-        return [key for _, key in heapq.nsmallest(limit, due)]
+            due += [(at, DueTimer(*key)) for key, at in timers.items() if at <= now]
+        return [timer for _, timer in heapq.nsmallest(limit, due)]
 
     async def start_execution(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         db = self._db

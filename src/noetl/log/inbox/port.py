@@ -1,6 +1,6 @@
 """The contract of the inbox: what waits for the owner of a shard to be turned into events."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -13,6 +13,11 @@ class InboxRow(Struct, frozen=True):
     shard: int
     execution_id: ExecutionId
     message: Message
+
+
+class DueTimer(NamedTuple):
+    execution_id: ExecutionId
+    timer: TimerId
 
 
 class MessageState(Struct, frozen=True):
@@ -31,9 +36,7 @@ class Inbox(Protocol):
         """Inbox rows, oldest first. Of the executions in `skip` (quarantined) only release requests."""
         ...
 
-    async def read_due_timers(
-        self, shards: list[int], limit: int
-    ) -> list[tuple[ExecutionId, TimerId]]: ...
+    async def read_due_timers(self, shards: list[int], limit: int) -> list[DueTimer]: ...
 
     async def start_execution(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         """Start an execution. A known start key returns the id of the earlier execution."""

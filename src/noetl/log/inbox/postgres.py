@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 
 from noetl.log.columns import (
+    RefRow,
     make_lifetime_row,
     make_ref_row,
     split_message_columns,
     to_execution_id,
 )
 from noetl.log.events.limits import check_size
-from noetl.log.inbox.port import InboxRow, MessageState
+from noetl.log.inbox.port import DueTimer, InboxRow, MessageState
 from noetl.model import codec
 from noetl.model.errors import InvalidInput
 from noetl.model.events import Ending
@@ -23,17 +24,7 @@ from noetl.postgres.pool import CallBatcher, Database
 from noetl.postgres.queries import load_queries
 
 _SQL = load_queries(Path(__file__).with_name("inbox.sql"))
-_REF_COLUMNS = (
-    "r_id",
-    "r_tier",
-    "r_uri",
-    "r_sha256",
-    "r_bytes",
-    "r_rows",
-    "r_format",
-    "r_parent",
-    "r_payload",
-)
+_REF_COLUMNS = [name for name in RefRow.__struct_fields__ if name != "part"]
 MAX_MESSAGE_BYTES = 32 * 1024  # bytes of a message in the inbox: a report holds an event
 MAX_STORED_WORKLOAD_BYTES = 1024 * 1024
 
@@ -64,13 +55,13 @@ class InboxPostgres:
             for row in rows
         ]
 
-    async def read_due_timers(
-        self, shards: list[int], limit: int
-    ) -> list[tuple[ExecutionId, TimerId]]:
+    async def read_due_timers(self, shards: list[int], limit: int) -> list[DueTimer]:
         rows = await self._background.read(
             _SQL["read_due_timers"], shards=format_numbers(shards), limit=limit
         )
-        return [(to_execution_id(row["execution_id"]), TimerId(row["timer_id"])) for row in rows]
+        return [
+            DueTimer(to_execution_id(row["execution_id"]), TimerId(row["timer_id"])) for row in rows
+        ]
 
     async def start_execution(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         data = codec.encode(workload)
@@ -127,7 +118,7 @@ class InboxPostgres:
             report_key=report.key,
             ends=isinstance(report.event, Ending),
             body=codec.encode(msgspec.structs.replace(report, refs=())),
-            **_make_ref_columns(report.refs),
+            **_encode_references(report.refs),
         )
         return bool(row["accepted"])
 
@@ -142,13 +133,14 @@ class InboxPostgres:
         return MessageState(waiting=row["waiting"])
 
 
-def _make_ref_columns(refs: tuple[StoredRef, ...]) -> dict[str, list[Any]]:
+def _encode_references(refs: tuple[StoredRef, ...]) -> dict[str, list[Any]]:
     """The references of a report, their inputs and their lifetimes, as columns."""
-    columns: dict[str, list[Any]] = {name: [] for name in _REF_COLUMNS}
+    rows = [make_ref_row(ref, part=1) for ref in refs]
+    columns: dict[str, list[Any]] = {
+        f"r_{name}": [getattr(row, name) for row in rows] for name in _REF_COLUMNS
+    }
     columns |= {"ri_ref": [], "ri_input": [], "l_ref": [], "l_scope": [], "l_ttl": []}
     for ref in refs:
-        for name, value in zip(_REF_COLUMNS, make_ref_row(ref), strict=True):
-            columns[name].append(value)
         for input_id in ref.inputs:
             columns["ri_ref"].append(int(ref.reference.ref_id))
             columns["ri_input"].append(int(input_id))

@@ -9,7 +9,7 @@ import msgspec
 
 from noetl.log.lifetimes.port import JudgedCounts
 from noetl.log.projections.port import Projection
-from noetl.log.tables import MemoryDatabase
+from noetl.log.tables import BlobKey, MemoryDatabase
 from noetl.model.ids import ExecutionId, Micros, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Lifetime, parse_uri
@@ -97,7 +97,7 @@ def _find_lifetime_ends(
     db: MemoryDatabase, row: Projection, root: Projection
 ) -> dict[RefId, Micros]:
     """For each result that may expire, the time when its lifetime is over."""
-    pinned = {step for execution_id, step in db.result_pins if execution_id == row.execution_id}
+    pinned = {pin.step for pin in db.result_pins if pin.execution_id == row.execution_id}
     over: dict[RefId, Micros] = {}
     for ref_id, data in db.refs.items():
         ref = _stored_ref.decode(data)
@@ -131,13 +131,13 @@ def _find_expired(
 def _expire_reference(db: MemoryDatabase, ref_id: RefId) -> None:
     uri = _stored_ref.decode(db.refs[ref_id]).reference.uri
     db.expired[ref_id] = db.clock.now()
-    db.blobs.pop((ref_id, uri), None)
+    db.blobs.pop(BlobKey(ref_id, uri), None)
 
 
 def _sweep_puts(db: MemoryDatabase, execution_id: ExecutionId) -> int:
     """Delete the payloads of the execution that were put and that no reference names."""
     names = [name for name, owner in db.puts.items() if owner == execution_id]
-    orphans = [name for name in names if name[0] not in db.refs]
+    orphans = [name for name in names if name.ref_id not in db.refs]
     for name in names:
         del db.puts[name]
     for name in orphans:

@@ -17,7 +17,7 @@ with gone as (
     where p.execution_id = u.execution_id and p.step = u.step returning p.execution_id)
 update noetl.execution e set judge_at = null from gone g where e.execution_id = g.execution_id;
 
--- name: list_pinned
+-- name: list_pinned_steps
 select execution_id, step from noetl.result_pin where execution_id = any (:executions::bigint[]) order by execution_id, step;
 
 -- name: read_usage

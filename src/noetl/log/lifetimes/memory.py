@@ -37,14 +37,14 @@ class LifetimesMemory:
         for place in places:
             if place in self._db.result_pins:
                 del self._db.result_pins[place]
-                self._db.judge_at.pop(place[0], None)
+                self._db.judge_at.pop(place.execution_id, None)
 
-    async def list_pinned(self, executions: list[ExecutionId]) -> list[StepKey]:
-        places = [place for place in self._db.result_pins if place[0] in executions]
-        return sorted(places, key=lambda place: (int(place[0]), place[1]))
+    async def list_pinned_steps(self, executions: list[ExecutionId]) -> list[StepKey]:
+        places = [place for place in self._db.result_pins if place.execution_id in executions]
+        return sorted(places, key=lambda place: (int(place.execution_id), place.step))
 
     async def read_usage(self, executions: list[ExecutionId]) -> list[StorageUsage]:
-        counts: dict[tuple[ExecutionId, str], StorageUsage] = {}
+        counts: dict[tuple[ExecutionId, str], StorageUsage] = {}  # by execution and tier
         for ref_id, data in self._db.refs.items():
             reference = _stored_ref.decode(data).reference
             execution_id = parse_uri(reference.uri).execution_id
@@ -57,5 +57,4 @@ class LifetimesMemory:
             else:
                 total = known.bytes + (reference.bytes or 0)
                 counts[place] = msgspec.structs.replace(known, count=known.count + 1, bytes=total)
-        places = sorted(counts, key=lambda place: (int(place[0]), place[1]))
-        return [counts[place] for place in places]
+        return sorted(counts.values(), key=lambda usage: (int(usage.execution_id), usage.tier))

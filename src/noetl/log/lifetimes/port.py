@@ -1,13 +1,18 @@
 """The contract of lifetimes: how long results stay, which are pinned, how much they take."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
 from noetl.model.ids import ExecutionId, Micros, RefId
 from noetl.model.reference import Lifetime
 
-StepKey = tuple[ExecutionId, str]  # a step of an execution
+
+class StepKey(NamedTuple):
+    """A step of an execution."""
+
+    execution_id: ExecutionId
+    step: str
 
 
 class ReferenceLife(Struct, frozen=True):
@@ -60,7 +65,7 @@ class ResultLifetimes(Protocol):
 
     async def unpin_results(self, places: list[StepKey]) -> None: ...
 
-    async def list_pinned(self, executions: list[ExecutionId]) -> list[StepKey]:
+    async def list_pinned_steps(self, executions: list[ExecutionId]) -> list[StepKey]:
         """The pinned steps, in order."""
         ...
 

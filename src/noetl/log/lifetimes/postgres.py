@@ -29,7 +29,7 @@ class LifetimesPostgres:
             limit=limit,
             most=MAX_EXPIRED_REFS,
         )
-        return JudgedCounts(*row)
+        return JudgedCounts(**row)
 
     async def read_lifetimes(self, refs: list[RefId]) -> dict[RefId, ReferenceLife]:
         ref_ids = [int(ref_id) for ref_id in refs]
@@ -42,11 +42,11 @@ class LifetimesPostgres:
     async def unpin_results(self, places: list[StepKey]) -> None:
         await self._main.write(_SQL["unpin_results"], **_make_place_columns(places))
 
-    async def list_pinned(self, executions: list[ExecutionId]) -> list[StepKey]:
+    async def list_pinned_steps(self, executions: list[ExecutionId]) -> list[StepKey]:
         rows = await self._main.read(
-            _SQL["list_pinned"], executions=[int(execution_id) for execution_id in executions]
+            _SQL["list_pinned_steps"], executions=[int(execution_id) for execution_id in executions]
         )
-        return [(to_execution_id(row["execution_id"]), row["step"]) for row in rows]
+        return [StepKey(to_execution_id(row["execution_id"]), row["step"]) for row in rows]
 
     async def read_usage(self, executions: list[ExecutionId]) -> list[StorageUsage]:
         rows = await self._background.read(
@@ -73,6 +73,6 @@ def _decode_life(row: Record) -> ReferenceLife:
 
 def _make_place_columns(places: list[StepKey]) -> dict[str, list[Any]]:
     return {
-        "executions": [int(execution_id) for execution_id, _ in places],
-        "steps": [step for _, step in places],
+        "executions": [int(place.execution_id) for place in places],
+        "steps": [place.step for place in places],
     }

@@ -3,7 +3,7 @@
 import msgspec
 
 from noetl.log.events.port import PinnedExecution
-from noetl.log.lineage.port import TracedReference
+from noetl.log.lineage.port import LineagePosition, TracedReference
 from noetl.log.tables import MemoryDatabase
 from noetl.model.ids import RefId, Tenant
 from noetl.model.messages import StoredRef
@@ -22,7 +22,7 @@ class LineageMemory:
         tenant: Tenant,
         roots: list[RefId],
         depth: int,
-        after: tuple[int, RefId] | None,
+        after: LineagePosition | None,
         limit: int,
     ) -> list[TracedReference]:
         visited: set[RefId] = set()
@@ -39,7 +39,7 @@ class LineageMemory:
             front = dict.fromkeys(
                 source for source in sources if source is not None and source not in visited
             )
-        last_seen = (-1, 0) if after is None else (after[0], int(after[1]))
+        last_seen = (-1, 0) if after is None else (after.depth, int(after.ref_id))
         return [node for node in found if _lineage_order(node) > last_seen][:limit]
 
     def _trace_reference(self, tenant: Tenant, ref_id: RefId, depth: int) -> TracedReference | None:

@@ -1,6 +1,6 @@
 """The contract of lineage: from which references a reference was made."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -9,6 +9,13 @@ from noetl.model.reference import Reference
 
 # References that one walk over lineage visits. One that is met at several depths counts for each.
 MAX_LINEAGE_REFS = 100_000
+
+
+class LineagePosition(NamedTuple):
+    """How far a walk has been read."""
+
+    depth: int
+    ref_id: RefId
 
 
 class TracedReference(Struct, frozen=True, kw_only=True):
@@ -30,12 +37,12 @@ class Lineage(Protocol):
         tenant: Tenant,
         roots: list[RefId],
         depth: int,
-        after: tuple[int, RefId] | None,
+        after: LineagePosition | None,
         limit: int,
     ) -> list[TracedReference]:
         """The roots and their sources, up to `depth` steps back, across executions.
 
-        Each reference comes once, nearest first, then by id; `after` is the (depth, id) of the last
+        Each reference comes once, nearest first, then by id; `after` is the position of the last
         one seen. Of a graph that is too large, the nearest part is returned.
         """
         ...

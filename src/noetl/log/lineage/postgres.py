@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from noetl.log.lineage.port import MAX_LINEAGE_REFS, TracedReference
+from noetl.log.lineage.port import MAX_LINEAGE_REFS, LineagePosition, TracedReference
 from noetl.model.ids import RefId, Tenant
 from noetl.model.reference import Reference
 from noetl.postgres.pool import Database, Record
@@ -20,12 +20,12 @@ class LineagePostgres:
         tenant: Tenant,
         roots: list[RefId],
         depth: int,
-        after: tuple[int, RefId] | None,
+        after: LineagePosition | None,
         limit: int,
     ) -> list[TracedReference]:
         after_depth, after_ref = -1, 0
         if after is not None:
-            after_depth, after_ref = after[0], int(after[1])
+            after_depth, after_ref = after.depth, int(after.ref_id)
         rows = await self._background.read(
             _SQL["trace_references"],
             tenant=tenant,

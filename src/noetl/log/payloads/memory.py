@@ -3,7 +3,7 @@
 import msgspec
 
 from noetl.log.payloads.port import MAX_BLOB_BYTES
-from noetl.log.tables import MemoryDatabase
+from noetl.log.tables import BlobKey, MemoryDatabase
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
@@ -25,7 +25,7 @@ class PayloadsMemory:
         execution_id = parse_uri(reference.uri).execution_id
         if execution_id not in self._db.pinned:
             raise NotFound(f"no execution {execution_id}")
-        name = (reference.ref_id, reference.uri)
+        name = BlobKey(reference.ref_id, reference.uri)
         if name not in self._db.blobs:
             self._db.puts[name] = execution_id
         if self._db.blobs.setdefault(name, payload) != payload:
@@ -35,7 +35,7 @@ class PayloadsMemory:
             )
 
     async def read_payload(self, ref_id: RefId, uri: str) -> bytes | None:
-        return self._db.blobs.get((ref_id, uri))
+        return self._db.blobs.get(BlobKey(ref_id, uri))
 
     async def find_orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
         rows = self._db.executions.get(execution_id)

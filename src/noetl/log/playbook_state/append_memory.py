@@ -35,7 +35,7 @@ class StateConflicts:
     ) -> Outcome | None:
         versions: dict[StateKey, int] = {}
         for write in writes:
-            place = (part.tenant, write.path, write.name)
+            place = StateKey(part.tenant, write.path, write.name)
             if seen.get(place, part.execution_id) != part.execution_id:
                 return Known(part.execution_id)
             row = self._db.read_state_row(*place)
@@ -65,7 +65,7 @@ class StateConflicts:
         writers = [
             writer
             for place, writer in seen.items()
-            if place[:2] == (part.tenant, path) and place not in stored
+            if (place.tenant, place.path) == (part.tenant, path) and place not in stored
         ]
         by_part = writers.count(part.execution_id)
         if len(stored) + by_part >= MAX_STATE_NAMES:

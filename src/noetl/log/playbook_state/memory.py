@@ -6,7 +6,7 @@ import msgspec
 
 from noetl.log.playbook_state.limits import check_put, encode_state
 from noetl.log.playbook_state.port import StateRow
-from noetl.log.tables import MemoryDatabase
+from noetl.log.tables import MemoryDatabase, StateKey
 from noetl.model.ids import Tenant
 from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue
 
@@ -22,16 +22,15 @@ class PlaybookStateMemory:
     ) -> list[StateRow]:
         places = self._db.list_state_keys(tenant, path)
         if names is not None:
-            places = [place for place in places if place[2] in names]
+            places = [place for place in places if place.name in names]
         rows = [self._db.read_state_row(*place) for place in places]
         return [row for row in rows if row is not None]
 
     async def list_state(
         self, tenant: Tenant, after: tuple[str, str], limit: int
     ) -> list[StateRow]:
-        places = [
-            place for place in sorted(self._db.states) if place[0] == tenant and place[1:] > after
-        ]
+        of_tenant = [place for place in sorted(self._db.states) if place.tenant == tenant]
+        places = [place for place in of_tenant if (place.path, place.name) > after]
         rows = (self._db.read_state_row(*place) for place in places)
         present = (row for row in rows if row is not None and not row.unset)
         return list(islice(present, limit))
@@ -39,7 +38,7 @@ class PlaybookStateMemory:
     async def read_history(
         self, tenant: Tenant, path: str, name: str, before: int, limit: int
     ) -> list[StateRow]:
-        versions = self._db.states.get((tenant, path, name), [])
+        versions = self._db.states.get(StateKey(tenant, path, name), [])
         rows = [_state_row_decoder.decode(data) for data in reversed(versions)]
         return [row for row in rows if row.version < before][:limit]
 

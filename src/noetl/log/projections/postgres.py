@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from noetl.log.columns import read_first_value, to_execution_id, to_number
+from noetl.log.columns import read_seq, to_execution_id, to_number
 from noetl.log.projections.port import ExecutionFilter, Projection, ShardRows, has_wildcard
 from noetl.model.errors import NoetlError
 from noetl.model.ids import ExecutionId, Tenant, get_first_id
@@ -105,11 +105,11 @@ class ProjectionsPostgres:
 
     async def count_children(self, parent: ExecutionId) -> dict[str, int]:
         rows = await self._main.read(_SQL["count_children"], parent=int(parent))
-        return {row[0]: row[1] for row in rows}
+        return {row["status"]: row["count"] for row in rows}
 
     async def read_checkpoint(self, shard: int) -> int:
         rows = await self._background.read(_SQL["read_checkpoint"], shard=shard)
-        return read_first_value(rows, 0)
+        return read_seq(rows)
 
 
 def _make_like_pattern(path: str | None) -> str:

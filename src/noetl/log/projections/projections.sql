@@ -87,7 +87,7 @@ from page p join noetl.execution x on x.execution_id = p.execution_id
 order by x.execution_id desc;
 
 -- name: count_children
-select status, count(*)::int from noetl.execution where parent = :parent group by status;
+select status, count(*)::int as count from noetl.execution where parent = :parent group by status;
 
 -- name: read_checkpoint
 select seq from noetl.checkpoint where shard_id = :shard;

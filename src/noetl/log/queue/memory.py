@@ -4,7 +4,7 @@ import heapq
 from collections import Counter
 from collections.abc import Mapping
 
-from noetl.log.queue.port import NO_PROGRESS, QueueDepth, QueueEntry, Renewal
+from noetl.log.queue.port import NO_PROGRESS, CommandStatus, QueueDepth, QueueEntry, Renewal
 from noetl.log.tables import FINISHED, CommandRow, MemoryDatabase
 from noetl.model import codec
 from noetl.model.commands import Command
@@ -55,7 +55,7 @@ class QueueMemory:
                 stop.append(key)
         return Renewal(tuple(stop), tuple(lost))
 
-    async def list_leased(self, worker: str) -> list[Command]:
+    async def list_leased_commands(self, worker: str) -> list[Command]:
         return [
             codec.decode_command(row.data)
             for row in self._db.leased.values()
@@ -77,9 +77,9 @@ class QueueMemory:
             self._db.lose(row)
         return len(gone)
 
-    async def find_status(self, command_id: CommandId) -> tuple[str, int] | None:
+    async def find_status(self, command_id: CommandId) -> CommandStatus | None:
         row = self._db.commands.get(command_id)
-        return None if row is None else (row.status, row.attempt)
+        return None if row is None else CommandStatus(row.status, row.attempt)
 
     async def list_commands(
         self,

@@ -11,7 +11,7 @@ until the owner has folded the report.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -49,6 +49,11 @@ class QueueDepth(Struct, frozen=True):
     count: int
 
 
+class CommandStatus(NamedTuple):
+    status: str
+    attempt: int
+
+
 NO_PROGRESS: Mapping[LeaseKey, str] = MappingProxyType({})
 
 
@@ -81,7 +86,7 @@ class CommandQueue(Protocol):
         """Renew leases and store the progress of their tools."""
         ...
 
-    async def list_leased(self, worker: str) -> list[Command]: ...
+    async def list_leased_commands(self, worker: str) -> list[Command]: ...
 
     async def expire_leases(self, limit: int) -> int:
         """End leases that ran out: the commands are lost or stopped, with the inbox row."""
@@ -91,7 +96,7 @@ class CommandQueue(Protocol):
         """End all leases of a worker that is gone, as `expire_leases` does."""
         ...
 
-    async def find_status(self, command_id: CommandId) -> tuple[str, int] | None: ...
+    async def find_status(self, command_id: CommandId) -> CommandStatus | None: ...
 
     async def list_commands(
         self,

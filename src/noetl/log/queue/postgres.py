@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 
 from noetl.log.columns import to_execution_id, to_number
-from noetl.log.queue.port import NO_PROGRESS, QueueDepth, QueueEntry, Renewal
+from noetl.log.queue.port import NO_PROGRESS, CommandStatus, QueueDepth, QueueEntry, Renewal
 from noetl.model import codec
 from noetl.model.commands import Command, Journal
 from noetl.model.exchange import LeaseKey
 from noetl.model.ids import CommandId, ExecutionId, Micros, Tenant
-from noetl.postgres.pool import Database
+from noetl.postgres.pool import Database, Record
 from noetl.postgres.queries import load_queries
 
 _SQL = load_queries(Path(__file__).with_name("queue.sql"))
@@ -39,7 +39,7 @@ class QueuePostgres:
             limit=limit,
             lease=lease,
         )
-        return [_decode_command_row(*row) for row in rows]
+        return [_decode_command(row) for row in rows]
 
     async def renew_leases(
         self,
@@ -66,9 +66,9 @@ class QueuePostgres:
             lost=tuple(key for key in held if key not in renewed),
         )
 
-    async def list_leased(self, worker: str) -> list[Command]:
-        rows = await self._main.read(_SQL["list_leased"], worker=worker)
-        return [_decode_command_row(*row) for row in rows]
+    async def list_leased_commands(self, worker: str) -> list[Command]:
+        rows = await self._main.read(_SQL["list_leased_commands"], worker=worker)
+        return [_decode_command(row) for row in rows]
 
     async def expire_leases(self, limit: int) -> int:
         """Every server calls this all the time, so it also deletes finished rows now and then, and
@@ -88,9 +88,9 @@ class QueuePostgres:
         lost: int = row["lost"]
         return lost
 
-    async def find_status(self, command_id: CommandId) -> tuple[str, int] | None:
+    async def find_status(self, command_id: CommandId) -> CommandStatus | None:
         rows = await self._main.read(_SQL["find_status"], command_id=command_id)
-        return (rows[0]["status"], rows[0]["attempt"]) if rows else None
+        return CommandStatus(**rows[0]) if rows else None
 
     async def list_commands(
         self,
@@ -118,15 +118,16 @@ class QueuePostgres:
 
     async def count_commands(self, tenant: Tenant | None = None) -> list[QueueDepth]:
         rows = await self._background.read(_SQL["count_commands"], tenant=tenant)
-        return [QueueDepth(*row) for row in rows]
+        return [QueueDepth(**row) for row in rows]
 
 
-def _decode_command_row(body: bytes, attempt: int, journal: bytes | None) -> Command:
+def _decode_command(row: Record) -> Command:
     """The command as it was issued, with the attempt and the journal of its row."""
-    command = codec.decode_command(body)
-    if journal is None and command.attempt == attempt:
+    command = codec.decode_command(row["body"])
+    attempt, encoded_journal = row["attempt"], row["journal"]
+    if encoded_journal is None and command.attempt == attempt:
         return command
-    decoded = Journal()
-    if journal is not None:
-        decoded = msgspec.json.decode(journal, type=Journal)
-    return msgspec.structs.replace(command, attempt=attempt, journal=decoded)
+    journal = Journal()
+    if encoded_journal is not None:
+        journal = msgspec.json.decode(encoded_journal, type=Journal)
+    return msgspec.structs.replace(command, attempt=attempt, journal=journal)

@@ -16,7 +16,7 @@ update noetl.command c set lease_until = now() + :lease::bigint * interval '1 mi
 from mine m where c.command_id = m.command_id
 returning c.command_id, c.attempt, c.cancel;
 
--- name: list_leased
+-- name: list_leased_commands
 select body, attempt, journal from noetl.command where worker = :worker and status = 'leased' order by number;
 
 -- name: end_leases

@@ -33,4 +33,4 @@ class StepLogsPostgres:
         rows = await self._main.read(
             _SQL["read_parts"], execution_id=int(execution_id), step=step, after=after, limit=limit
         )
-        return [LogPart(*row) for row in rows]
+        return [LogPart(**row) for row in rows]

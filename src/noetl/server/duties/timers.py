@@ -28,7 +28,7 @@ class Timers:
             return Counts()
         due = await self._inbox.read_due_timers(owned, self._limit)
         answers = await asyncio.gather(
-            *[self._dispatcher.fire_timer(execution_id, timer) for execution_id, timer in due]
+            *[self._dispatcher.fire_timer(each.execution_id, each.timer) for each in due]
         )
         done = sum(answer != "retry" for answer in answers)
         return Counts(done, has_more=done > 0 and len(due) == self._limit)

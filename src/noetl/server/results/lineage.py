@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from noetl.log.events.port import EventLog
-from noetl.log.lineage.port import Lineage, TracedReference
+from noetl.log.lineage.port import Lineage, LineagePosition, TracedReference
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
@@ -86,7 +86,7 @@ def _make_cursor(traced: TracedReference) -> str:
     return f"{traced.depth}.{traced.reference.ref_id}"
 
 
-def _parse_cursor(after: str | None) -> tuple[int, RefId] | None:
+def _parse_cursor(after: str | None) -> LineagePosition | None:
     if after is None:
         return None
     depth, _, ref_id = after.partition(".")
@@ -94,4 +94,4 @@ def _parse_cursor(after: str | None) -> tuple[int, RefId] | None:
     is_ref_id = ref_id.isdecimal() and int(ref_id) < 1 << 63
     if not (is_depth and is_ref_id):
         raise InvalidInput(f"{after!r} is not a page", hint="give `next` of the page before")
-    return int(depth), RefId(ref_id)
+    return LineagePosition(int(depth), RefId(ref_id))

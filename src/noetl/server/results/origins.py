@@ -5,9 +5,9 @@ The key of a payload names its command, and so the events that may have reported
 
 from collections.abc import Iterable, Iterator
 
-from noetl.log.events.port import EventLog
+from noetl.log.events.port import EventLog, EventName
 from noetl.model.envelope import Envelope, Meta
-from noetl.model.ids import ExecutionId, RefId
+from noetl.model.ids import RefId
 from noetl.model.reference import Reference, parse_result_key, parse_uri
 
 MANIFEST_FORMAT = "manifest"
@@ -36,7 +36,7 @@ async def read_metas(log: EventLog, references: Iterable[Reference]) -> dict[Ref
     all_keys = [key for reference_keys in keys.values() for key in reference_keys]
     events = await log.read_named_events(all_keys)
     envelopes = {
-        (recorded.execution_id, recorded.event.key): _get_envelope(recorded.event)
+        EventName(recorded.execution_id, recorded.event.key): _get_envelope(recorded.event)
         for recorded in events
     }
     found: dict[RefId, Meta] = {}
@@ -55,7 +55,7 @@ async def read_metas(log: EventLog, references: Iterable[Reference]) -> dict[Ref
     return found
 
 
-def _list_event_keys(reference: Reference) -> Iterator[tuple[ExecutionId, str]]:
+def _list_event_keys(reference: Reference) -> Iterator[EventName]:
     """The keys of the events that may have reported it; the end of the command comes last."""
     where = parse_uri(reference.uri)
     origin = parse_result_key(where.key)
@@ -63,9 +63,9 @@ def _list_event_keys(reference: Reference) -> Iterator[tuple[ExecutionId, str]]:
         return
     run = f"{origin.command_id}:{origin.task}:{origin.run}"
     if origin.page:
-        yield where.execution_id, f"page:{run}:{origin.page}"
-    yield where.execution_id, f"task:{run}"
-    yield where.execution_id, f"command:{origin.command_id}:end"
+        yield EventName(where.execution_id, f"page:{run}:{origin.page}")
+    yield EventName(where.execution_id, f"task:{run}")
+    yield EventName(where.execution_id, f"command:{origin.command_id}:end")
 
 
 def _get_envelope(event: object) -> Envelope | None:

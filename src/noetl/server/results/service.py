@@ -120,8 +120,8 @@ class ResultService:
             )
         parts = await list_payloads(self._log, reference)
         addresses = [parse_uri(part.uri) for part in parts]
-        places = list(dict.fromkeys((where.execution_id, where.step) for where in addresses))
-        for owner in {owner for owner, _ in places}:
+        places = list(dict.fromkeys(StepKey(where.execution_id, where.step) for where in addresses))
+        for owner in {place.execution_id for place in places}:
             await self._access.check_tenant(identity, owner)
         return reference, places
 
@@ -132,8 +132,8 @@ class ResultService:
 
     async def _is_pinned(self, reference: Reference) -> bool:
         where = parse_uri(reference.uri)
-        pinned = await self._lifetimes.list_pinned([where.execution_id])
-        return (where.execution_id, where.step) in pinned
+        pinned = await self._lifetimes.list_pinned_steps([where.execution_id])
+        return StepKey(where.execution_id, where.step) in pinned
 
     async def download(
         self,

@@ -45,10 +45,10 @@ class UsageService:
     async def _count_usage(self, rows: list[Projection]) -> list[Usage]:
         ids = [row.execution_id for row in rows]
         used = await self._lifetimes.read_usage(ids)
-        pins = await self._lifetimes.list_pinned(ids)
+        pins = await self._lifetimes.list_pinned_steps(ids)
         usages: list[Usage] = []
         for row in rows:
             tiers = tuple(tier for tier in used if tier.execution_id == row.execution_id)
-            steps = tuple(step for execution_id, step in pins if execution_id == row.execution_id)
+            steps = tuple(pin.step for pin in pins if pin.execution_id == row.execution_id)
             usages.append(Usage(row, tiers, steps))
         return usages

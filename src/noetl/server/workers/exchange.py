@@ -246,7 +246,7 @@ class Exchange:
         listed = set(request.held)
         progress = {item.held: item.said[:MAX_PROGRESS_CHARS] for item in request.progress}
         try:
-            leased = await self._queue.list_leased(holder)
+            leased = await self._queue.list_leased_commands(holder)
             unlisted = [
                 command
                 for command in leased

@@ -14,7 +14,14 @@ import pytest
 from noetl import faults
 from noetl.catalog.memory import CatalogMemory
 from noetl.engine.rewinding import RewoundExecution
-from noetl.log.events.port import AppendBatch, Appended, ExecutionPart, Known, RecordedEvent
+from noetl.log.events.port import (
+    AppendBatch,
+    Appended,
+    EventName,
+    ExecutionPart,
+    Known,
+    RecordedEvent,
+)
 from noetl.log.postgres import make_postgres_stores
 from noetl.log.stores import Stores
 from noetl.model.errors import Conflict, StoreUnavailable
@@ -113,10 +120,11 @@ def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: LakeStore) -
         assert await stores.log.read_events(one, events[2].seq, 2) == events[3:5]
         assert await stores.log.read_events(one, events[-1].seq) == []
         assert await stores.log.read_last_seq(one) == events[-1].seq
-        names = [(one, each.event.key) for each in events[:3]]
+        names = [EventName(one, each.event.key) for each in events[:3]]
         assert (
             sorted(
-                await stores.log.read_named_events([*names, (one, "no")]), key=lambda each: each.seq
+                await stores.log.read_named_events([*names, EventName(one, "no")]),
+                key=lambda each: each.seq,
             )
             == events[:3]
         )

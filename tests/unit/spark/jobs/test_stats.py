@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from noetl.log.events.append_arguments import split_event
+from noetl.log.events.event_columns import split_event
 from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
