@@ -15,7 +15,7 @@ from noetl.model.ids import Micros
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.task import policy
-from noetl.pipeline.task.calls import PreparedCall, SuccessfulTry, TaskTry
+from noetl.pipeline.task.calls import PreparedCall, SuccessfulTry
 from noetl.playbook.expressions import Undefined, follow_attribute
 from noetl.playbook.model import Collect, Paginate
 from noetl.playbook.workload import merge_deep
@@ -44,7 +44,6 @@ class CollectedPages:
 class Paging:
     """How one task pages. The functions belong to its pipeline."""
 
-    task_try: TaskTry
     paginate: Paginate
     prepared: PreparedCall
     call: Callable[[PreparedCall], Awaitable[Outcome]]

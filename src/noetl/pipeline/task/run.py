@@ -736,7 +736,6 @@ class Pipeline:
             await self._journal_page(task_try, number, page, cursor)
 
         paging = pages.Paging(
-            task_try=task_try,
             paginate=paginate,
             prepared=prepared,
             call=run_call_in_memory,

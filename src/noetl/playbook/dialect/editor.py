@@ -86,9 +86,6 @@ class Editor:
         self.put(target, name or key, value, source, key)
         del source[key]
 
-    def take(self, source: Node, key: str) -> Any:
-        return source.pop(key)
-
     def rename(self, node: Node, old: str, new: str) -> None:
         """Put the value under another key, at the same place in the order."""
         keys = [new if key == old else key for key in node]

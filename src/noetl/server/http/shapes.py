@@ -16,7 +16,6 @@ from noetl.log.events.port import RecordedEvent
 from noetl.log.lineage.port import TracedReference
 from noetl.log.playbook_state.port import StateRow
 from noetl.log.projections.port import Projection
-from noetl.model import codec
 from noetl.model.clock import format_iso
 from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandCompleted, CommandFailed, CommandIssued, Event
@@ -160,10 +159,6 @@ def dump_older_events(
         for name in list_older_names(recorded.event):
             if not types or name in types:
                 yield dump_event(recorded, older=name)
-
-
-def encode(value: Any) -> bytes:
-    return codec.encode(value)
 
 
 def dump_credential(row: SealedCredential) -> dict[str, Any]:
