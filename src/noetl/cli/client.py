@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from msgspec import Struct, to_builtins
+
 from noetl.model.errors import NotFound
 from noetl.model.ids import ExecutionId
 
@@ -24,6 +26,12 @@ Row = dict[str, Any]  # a JSON object of the API
 RowSpan = tuple[int, int | None]  # rows [first, last)
 LATEST = "@latest"
 MAX_TRACE_NODES = 1_000
+
+
+def to_row(view: Struct) -> Row:
+    """The struct of an answer as the JSON object that the HTTP API has for it."""
+    row: Row = to_builtins(view)
+    return row
 
 
 class Client(Protocol):

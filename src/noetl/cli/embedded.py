@@ -6,7 +6,6 @@ that one leaves unfinished.
 """
 
 import asyncio
-import dataclasses
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -31,6 +30,7 @@ from noetl.cli.client import (
     ScheduleChange,
     join_trace_pages,
     read_printed_lines,
+    to_row,
 )
 from noetl.cli.lake import open_lake
 from noetl.cli.output import warn
@@ -365,16 +365,16 @@ class LocalClient:
     # -- credentials --
 
     async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.credentials.views import make_credential_view
 
         added = await make_credential_service(self._ports).add(LOCAL_IDENTITY, name, kind, data)
-        return {**shapes.dump_credential(added.row), "created": added.created}
+        return {**to_row(make_credential_view(added.row)), "created": added.created}
 
     async def list_credentials(self) -> list[Row]:
-        from noetl.server.http import shapes
+        from noetl.server.credentials.views import make_credential_view
 
         rows = await make_credential_service(self._ports).list_sealed(LOCAL_IDENTITY)
-        return [shapes.dump_credential(row) for row in rows]
+        return [to_row(make_credential_view(row)) for row in rows]
 
     async def delete_credential(self, name: str) -> Row:
         await make_credential_service(self._ports).delete(LOCAL_IDENTITY, name)
@@ -383,19 +383,19 @@ class LocalClient:
     # -- state between executions --
 
     async def list_state_values(self, path: str | None) -> list[Row]:
-        from noetl.server.http import shapes
+        from noetl.server.state.views import make_state_view
 
         if path is None:
             rows = await self._state_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
         else:
             rows = await self._state_service.list_state_values(LOCAL_IDENTITY, path)
-        return [shapes.dump_state_value(row) for row in rows]
+        return [to_row(make_state_view(row)) for row in rows]
 
     async def get_state_value(self, path: str, name: str) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.state.views import make_state_view
 
         row = await self._state_service.get(LOCAL_IDENTITY, path, name)
-        return shapes.dump_state_value(row)
+        return to_row(make_state_view(row))
 
     async def set_state(
         self,
@@ -404,49 +404,49 @@ class LocalClient:
         value: Any,
         expected: int | None,
     ) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.state.views import make_state_view
 
         row = await self._state_service.put(LOCAL_IDENTITY, path, name, value, expected)
-        return shapes.dump_state_value(row)
+        return to_row(make_state_view(row))
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
         version = await self._state_service.unset(LOCAL_IDENTITY, path, name, expected)
         return {"path": path, "name": name, "version": version}
 
     async def list_state_history(self, path: str, name: str) -> list[Row]:
-        from noetl.server.http import shapes
+        from noetl.server.state.views import make_version_view
 
         rows = await self._state_service.read_history(LOCAL_IDENTITY, path, name)
-        return [{**shapes.dump_state_value(row), "unset": row.unset} for row in rows]
+        return [to_row(make_version_view(row)) for row in rows]
 
     # -- what starts executions --
 
     async def add_schedule(self, **wanted: Any) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.schedules.views import make_schedule_view
 
         added = await self._schedule_service.add(LOCAL_IDENTITY, **wanted)
-        return {**shapes.dump_schedule(added.schedule), "created": added.created}
+        return {**to_row(make_schedule_view(added.schedule)), "created": added.created}
 
     async def list_schedules(self) -> list[Row]:
-        from noetl.server.http import shapes
+        from noetl.server.schedules.views import make_schedule_view
 
         schedules = await self._schedule_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
-        return [shapes.dump_schedule(schedule) for schedule in schedules]
+        return [to_row(make_schedule_view(schedule)) for schedule in schedules]
 
     async def get_schedule(self, name: str) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.schedules.views import make_schedule_view
 
         schedule = await self._schedule_service.get(LOCAL_IDENTITY, name)
-        return shapes.dump_schedule(schedule)
+        return to_row(make_schedule_view(schedule))
 
     async def change_schedule(self, name: str, how: ScheduleChange) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.schedules.views import make_schedule_view
 
         if how == "pause":
             schedule = await self._schedule_service.pause(LOCAL_IDENTITY, name)
         else:
             schedule = await self._schedule_service.resume(LOCAL_IDENTITY, name)
-        return shapes.dump_schedule(schedule)
+        return to_row(make_schedule_view(schedule))
 
     async def delete_schedule(self, name: str) -> Row:
         await self._schedule_service.delete(LOCAL_IDENTITY, name)
@@ -457,17 +457,17 @@ class LocalClient:
         return {"name": name, "slots": slots}
 
     async def add_hook(self, **call: Any) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.hooks.views import make_hook_view
 
         definition = HookDefinition(tenant=LOCAL_IDENTITY.tenant, **call)
         added = await self._hook_service.add(LOCAL_IDENTITY, definition)
-        return {**shapes.dump_hook(added.hook), "created": added.created}
+        return {**to_row(make_hook_view(added.hook)), "created": added.created}
 
     async def list_hooks(self) -> list[Row]:
-        from noetl.server.http import shapes
+        from noetl.server.hooks.views import make_hook_view
 
         hooks = await self._hook_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
-        return [shapes.dump_hook(hook) for hook in hooks]
+        return [to_row(make_hook_view(hook)) for hook in hooks]
 
     async def delete_hook(self, name: str) -> Row:
         await self._hook_service.delete(LOCAL_IDENTITY, name)
@@ -489,7 +489,8 @@ class LocalClient:
 
     async def preview_repeat(self, execution_id: ExecutionId, how: RepeatKind, **wish: Any) -> Row:
         repeat = RepeatWish(how, **wish)
-        return await self._execution_service.preview(LOCAL_IDENTITY, execution_id, repeat)
+        preview = await self._execution_service.preview(LOCAL_IDENTITY, execution_id, repeat)
+        return to_row(preview)
 
     async def change_execution(self, execution_id: ExecutionId, how: ExecutionChange) -> Row:
         executions = self._execution_service
@@ -500,7 +501,7 @@ class LocalClient:
             "release": executions.release,
         }[how]
         answer = await request(LOCAL_IDENTITY, execution_id)
-        return dataclasses.asdict(answer)
+        return to_row(answer)
 
     async def send_signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
         from noetl.server.signals.service import OutsideSignal
@@ -518,21 +519,19 @@ class LocalClient:
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
         from noetl.server.executions.service import make_execution_filter
-        from noetl.server.http import shapes
+        from noetl.server.executions.views import make_execution_view
 
         older = None if before is None else ExecutionId(before)
         wanted = make_execution_filter(SystemClock().now(), **filters)
         rows = await self._ports.stores.projections.list_executions(
             LOCAL_IDENTITY.tenant, wanted, older, limit
         )
-        return [shapes.dump_execution(row) for row in rows]
+        return [to_row(make_execution_view(row)) for row in rows]
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
-        from noetl.server.http import shapes
-
         with _hint_at_execution_list(execution_id):
             detail = await self._execution_service.get_detail(LOCAL_IDENTITY, execution_id, min_seq)
-            return shapes.dump_detail(detail)
+            return to_row(detail)
 
     async def get_workload(self, execution_id: ExecutionId) -> Row:
         return await self._execution_service.read_workload(LOCAL_IDENTITY, execution_id)
@@ -541,7 +540,7 @@ class LocalClient:
         cause = await self._execution_service.find_cause(LOCAL_IDENTITY, execution_id)
         if cause is None:
             return None
-        return cause.to_dict()
+        return to_row(cause)
 
     async def explain_step(self, execution_id: ExecutionId, step: str) -> Row:
         explanation = await self._execution_service.explain(LOCAL_IDENTITY, execution_id, step)
@@ -593,10 +592,10 @@ class LocalClient:
         return await self._results.resolve(reference)
 
     async def preview_result(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.results.views import make_result_view
 
         result = await self._result_service.preview_result(LOCAL_IDENTITY, execution_id, step, rows)
-        return shapes.dump_result(execution_id, step, result)
+        return to_row(make_result_view(execution_id, step, result))
 
     async def download_result(
         self,
@@ -617,8 +616,8 @@ class LocalClient:
                 yield part
 
     async def trace_result(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
-        from noetl.server.http import shapes
         from noetl.server.results.lineage import LineageService
+        from noetl.server.results.views import make_trace_view
 
         service = LineageService(
             self._ports.stores.log, self._ports.stores.lineage, self._execution_service
@@ -626,7 +625,7 @@ class LocalClient:
 
         async def read_page(after: str | None) -> Row:
             graph = await service.trace(LOCAL_IDENTITY, execution_id, step, depth, after)
-            return shapes.dump_trace(execution_id, step, graph)
+            return to_row(make_trace_view(execution_id, step, graph))
 
         return await join_trace_pages(read_page)
 
@@ -638,20 +637,20 @@ class LocalClient:
         return {"execution_id": execution_id, "step": step, "pinned": how == "pin"}
 
     async def get_execution_usage(self, execution_id: ExecutionId) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.results.views import make_used_view
 
         usage = await self._usage_service.get_usage(LOCAL_IDENTITY, execution_id)
-        return shapes.dump_usage(usage)
+        return to_row(make_used_view(usage))
 
     async def list_usage(self, path: str | None, before: str | None, limit: int) -> Row:
-        from noetl.server.http import shapes
+        from noetl.server.results.views import make_used_view
 
         older = None if before is None else ExecutionId(before)
         page = await self._usage_service.list_page(LOCAL_IDENTITY, path, older, limit)
         following = None
         if len(page) == limit:
             following = page[-1].row.execution_id
-        return {"executions": [shapes.dump_usage(usage) for usage in page], "next": following}
+        return {"executions": [to_row(make_used_view(usage)) for usage in page], "next": following}
 
     # -- the queue --
 

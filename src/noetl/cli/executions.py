@@ -352,10 +352,10 @@ async def _print_events(
 def _print_events_as_json(page: "list[RecordedEvent]") -> None:
     import msgspec
 
-    from noetl.server.http import shapes
+    from noetl.server.executions.views import make_event_view
 
     for row in page:
-        line = msgspec.json.encode(shapes.dump_event(row))
+        line = msgspec.json.encode(make_event_view(row))
         sys.stdout.write(line.decode() + "\n")
     sys.stdout.flush()
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
-from noetl.cli.client import Row, read_printed_lines
+from noetl.cli.client import Row, read_printed_lines, to_row
 from noetl.cli.language import check_playbook_or_raise
 from noetl.cli.tools import make_extra_tools as outside
 from noetl.engine.state import Execution
@@ -170,7 +170,7 @@ class MemoryCluster:
         first = await find_first_cause(state, self._read_state)
         if first is None:
             return None
-        return first.to_dict()
+        return to_row(first.make_view())
 
     async def _read_state(self, execution_id: ExecutionId) -> Execution | None:
         loaded = await self.server.states.read(execution_id)

@@ -20,6 +20,11 @@ def format_iso(at: Micros) -> str:
     return f"{_format_whole_second(seconds)}.{micro:06}Z"
 
 
+def format_iso_or_none(at: Micros | None) -> str | None:
+    """The moment as text; None if there is none."""
+    return format_iso(at) if at else None
+
+
 @lru_cache(maxsize=256)  # successive moments mostly share their second
 def _format_whole_second(seconds: int) -> str:
     days, rest = divmod(seconds, 86_400)

@@ -11,12 +11,13 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import cache
 from typing import Any
 
+import msgspec
 import uvicorn
-from fastapi import FastAPI
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -41,9 +42,9 @@ from noetl.server.health import routes as health
 from noetl.server.health.service import HealthService
 from noetl.server.hooks import routes as hooks
 from noetl.server.hooks.service import HookService
-from noetl.server.http import problems
-from noetl.server.http.fast_path import FastPath
 from noetl.server.http.guard import Guard, check_bind
+from noetl.server.http.openapi import make_document
+from noetl.server.http.routing import DocumentedRoute, HttpRouter
 from noetl.server.logs import routes as logs
 from noetl.server.logs.service import LogService
 from noetl.server.node import Server
@@ -237,50 +238,51 @@ def _make_availability_check(draw: Callable[[], Any]) -> Callable[[], bool]:
     return is_available
 
 
+SUBJECTS = (
+    streams,
+    catalog,
+    credentials,
+    executions,
+    events,
+    logs,
+    results,
+    vars,
+    playbook_state,
+    queue,
+    render,
+    schedules,
+    hooks,
+    health,
+)
+
+
 def create_app(services: Services, metrics: Metrics, door: WorkerRoutes) -> ASGIApp:
-    app = _make_fastapi(door.list_routes())
-    app.state.services = services
-    app.state.readers = streams.StreamReaders(metrics)
-    return Guard(FastPath(app, services, door.exchange), metrics)
+    router = HttpRouter()
+    router.state.services = services
+    router.state.readers = streams.StreamReaders(metrics)
+    door.add_routes(router)
+    router.add_routes(list_routes())
+    queue.add_gone_routes(router)
+    router.add_plain("GET", "/api/openapi.json", _answer_openapi)
+    return Guard(router, metrics)
 
 
-def _make_fastapi(worker_routes: list[Route]) -> FastAPI:
-    app = FastAPI(
-        title="NoETL",
-        version=version("noetl"),
-        summary="Playbooks run as event-sourced executions.",
-        openapi_url="/api/openapi.json",
-        docs_url=None,  # that page loads scripts from other sites
-        redoc_url=None,
-        redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
-    )
-    problems.install_problems(app)
-    app.router.routes[:0] = worker_routes  # first: every command passes through them
-    for module in (
-        streams,
-        catalog,
-        credentials,
-        executions,
-        events,
-        logs,
-        results,
-        vars,
-        playbook_state,
-        queue,
-        render,
-        schedules,
-        hooks,
-        health,
-    ):
-        app.include_router(module.routes)
-    app.router.routes.extend(queue.GONE_ROUTES)
-    return app
+def list_routes() -> list[DocumentedRoute]:
+    return [route for subject in SUBJECTS for route in subject.routes.routes]
 
 
 def make_openapi() -> dict[str, Any]:
     """The document that `noetl openapi` prints. The worker protocol is not part of it."""
-    return _make_fastapi([]).openapi()
+    return make_document(list_routes())
+
+
+async def _answer_openapi(request: Request) -> Response:
+    return Response(_encode_openapi(), media_type="application/json")
+
+
+@cache
+def _encode_openapi() -> bytes:
+    return msgspec.json.encode(make_openapi())
 
 
 # ---- serving -----------------------------------------------------------------------------------------------------------

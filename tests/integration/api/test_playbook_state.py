@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Tenant
@@ -153,13 +154,13 @@ async def test_an_execution_that_lost_the_race_fails_and_says_who_won() -> None:
 
 
 async def test_another_tenant_finds_nothing() -> None:
-    async def stranger() -> Identity:
+    async def stranger(request: Request) -> Identity:
         return Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
 
     async with site() as here:
         await here.register(COUNTS)
         await here.http.put(VALUE, json={"value": 7})
-        app = here.node.app._app._app  # type: ignore[attr-defined]  # behind the guard and the quick way
+        app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
         app.dependency_overrides[get_identity] = stranger
         assert (await here.http.get(VALUE)).status_code == 404
         assert (await here.get("/api/state"))["state"] == []

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
+from starlette.requests import Request
+
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import Tenant
 from noetl.results.tiers.memory import ResultsMemory
@@ -287,11 +289,11 @@ async def test_a_server_without_a_store_says_so_and_still_traces() -> None:
 
 
 async def test_another_tenant_finds_nothing() -> None:
-    async def stranger() -> Identity:
+    async def stranger(request: Request) -> Identity:
         return Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
 
     async with ran() as (here, place):
-        app = here.node.app._app._app  # type: ignore[attr-defined]  # behind the guard and the quick way
+        app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
         app.dependency_overrides[get_identity] = stranger
         paths = [
             place,

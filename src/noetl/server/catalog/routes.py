@@ -2,17 +2,20 @@
 
 from typing import Annotated, Any
 
-from fastapi import Query, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import Field, ValidationError
+from msgspec import Meta
+from starlette.requests import Request
 
 from noetl.catalog.port import CatalogEntry
 from noetl.model.errors import InvalidInput
 from noetl.playbook.findings import Finding
-from noetl.server.http.bodies import Limit, RequestBody, View, decode_strict_json, make_router
+from noetl.server.http.bodies import RequestBody, View, decode_strict_json
 from noetl.server.http.depends import Has, Who
+from noetl.server.http.openapi import make_inline_schema
+from noetl.server.http.parameters import Limit, QueryParameter
+from noetl.server.http.routing import Reply, Routes
+from noetl.server.http.validation import StructReader
 
-routes = make_router("catalog")
+routes = Routes("catalog")
 
 EXAMPLE = """\
 apiVersion: noetl.io/v2
@@ -24,14 +27,16 @@ workflow:
 """
 
 
-class Registration(RequestBody):
+class Registration(RequestBody, frozen=True):
     """`path` defaults to the playbook's own path or name."""
 
-    content: str = Field(examples=[EXAMPLE])
-    path: str | None = Field(default=None, max_length=200, examples=["examples/hello"])
+    content: Annotated[str, Meta(examples=[EXAMPLE])]
+    path: Annotated[
+        Annotated[str, Meta(max_length=200)] | None, Meta(examples=["examples/hello"])
+    ] = None
 
 
-class FindingView(View):
+class FindingView(View, frozen=True):
     file: str
     line: int
     column: int
@@ -42,74 +47,80 @@ class FindingView(View):
     severity: str
 
 
-class EntryView(View):
-    path: str = Field(examples=["examples/hello"])
-    version: int = Field(examples=[3])
-    hash: str = Field(examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"])
+class EntryView(View, frozen=True):
+    path: Annotated[str, Meta(examples=["examples/hello"])]
+    version: Annotated[int, Meta(examples=[3])]
+    hash: Annotated[
+        str, Meta(examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"])
+    ]
 
 
-class RegisteredView(EntryView):
-    created: bool = Field(description="false: this text was the latest version already")
-    findings: list[FindingView] = Field(description="warnings and notes")
+class RegisteredView(EntryView, frozen=True):
+    created: Annotated[bool, Meta(description="false: this text was the latest version already")]
+    findings: Annotated[list[FindingView], Meta(description="warnings and notes")]
 
 
-class PlaybookView(EntryView):
+class PlaybookView(EntryView, frozen=True):
     content: str
 
 
-class EntriesView(View):
+class EntriesView(View, frozen=True):
     playbooks: list[EntryView]
-    next: str | None = Field(description="the `after` of the next page")
+    next: Annotated[str | None, Meta(description="the `after` of the next page")]
 
 
-class VersionsView(View):
+class VersionsView(View, frozen=True):
     versions: list[EntryView]
-    next: int | None = Field(description="the `before` of the next page")
+    next: Annotated[int | None, Meta(description="the `before` of the next page")]
 
 
-class DifferenceView(View):
+class DifferenceView(View, frozen=True):
     path: str
     older: int
     newer: int
-    diff: str = Field(description="unified; empty when the texts are equal")
+    diff: Annotated[str, Meta(description="unified; empty when the texts are equal")]
 
 
+_registrations = StructReader(Registration)
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": Registration.model_json_schema()},
+            "application/json": {"schema": make_inline_schema(Registration)},
             "text/yaml": {"schema": {"type": "string"}, "example": EXAMPLE},
         },
     }
 }
 
 
-@routes.post("/api/catalog/register", status_code=201, openapi_extra=_BODY)
+@routes.post("/api/catalog/register", status=201, extra=_BODY)
 async def register_playbook(
     request: Request,
-    response: Response,
     has: Has,
     who: Who,
-    path: Annotated[str | None, Query(max_length=200, description="for a text/yaml body")] = None,
-) -> RegisteredView:
+    path: Annotated[
+        str | None, QueryParameter(max_length=200, description="for a text/yaml body")
+    ] = None,
+) -> Reply[RegisteredView]:
     """Validate and store a playbook: 201 for a new version, 200 if the latest has this text."""
     registration = await _read_registration(request, path)
     registered = await has.catalog.register(who, registration.content, registration.path)
-    response.status_code = 201 if registered.created else 200
-    return RegisteredView(
+    view = RegisteredView(
         **_describe_entry(registered.entry),
         created=registered.created,
         findings=[_make_finding_view(finding) for finding in registered.findings],
     )
+    return Reply(view, 201 if registered.created else 200)
 
 
 @routes.get("/api/catalog")
 async def list_playbooks(
     has: Has,
     who: Who,
-    prefix: Annotated[str, Query(max_length=200, description="paths that begin so")] = "",
-    after: Annotated[str, Query(max_length=200, description="`next` of the page before")] = "",
+    prefix: Annotated[str, QueryParameter(max_length=200, description="paths that begin so")] = "",
+    after: Annotated[
+        str, QueryParameter(max_length=200, description="`next` of the page before")
+    ] = "",
     limit: Limit = 100,
 ) -> EntriesView:
     """The latest version of every playbook, sorted by path."""
@@ -125,7 +136,7 @@ async def get_playbook(
     has: Has,
     who: Who,
     version: Annotated[
-        int | None, Query(ge=1, le=1 << 31, description="default: the latest")
+        int | None, QueryParameter(ge=1, le=1 << 31, description="default: the latest")
     ] = None,
 ) -> PlaybookView:
     """The latest version, or the one that is named."""
@@ -146,7 +157,7 @@ async def list_versions(
     has: Has,
     who: Who,
     before: Annotated[
-        int | None, Query(ge=1, le=1 << 31, description="`next` of the page before")
+        int | None, QueryParameter(ge=1, le=1 << 31, description="`next` of the page before")
     ] = None,
     limit: Limit = 50,
 ) -> VersionsView:
@@ -162,8 +173,10 @@ async def diff_playbook(
     path: str,
     has: Has,
     who: Who,
-    older: Annotated[int, Query(ge=1, le=1 << 31, description="a version")],
-    newer: Annotated[int | None, Query(ge=1, le=1 << 31, description="default: the latest")] = None,
+    older: Annotated[int, QueryParameter(ge=1, le=1 << 31, description="a version")],
+    newer: Annotated[
+        int | None, QueryParameter(ge=1, le=1 << 31, description="default: the latest")
+    ] = None,
 ) -> DifferenceView:
     """Two versions of a playbook, compared line by line."""
     difference = await has.catalog.diff_versions(who, path, older, newer)
@@ -184,10 +197,8 @@ async def _read_registration(request: Request, path: str | None) -> Registration
     kind = content_type.partition(";")[0].strip().lower()
     body = await request.body()
     if kind == "application/json":
-        try:
-            return Registration.model_validate(decode_strict_json(body))
-        except ValidationError as error:
-            raise RequestValidationError(error.errors()) from error
+        registration: Registration = _registrations.read(decode_strict_json(body), ())
+        return registration
     if kind in ("text/yaml", "application/yaml", "application/x-yaml", "text/x-yaml"):
         try:
             return Registration(content=body.decode(), path=path)
@@ -204,4 +215,5 @@ def _describe_entry(entry: CatalogEntry) -> dict[str, Any]:
 
 
 def _make_finding_view(finding: Finding) -> FindingView:
-    return FindingView.model_validate(finding.to_dict())
+    described: dict[str, Any] = finding.to_dict()
+    return FindingView(**described)

@@ -1,14 +1,14 @@
-"""The details of one execution: its row, workload, children, and the first causal failure."""
+"""The details of one execution: its workload, and the first causal failure."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from noetl.engine.state import Execution
-from noetl.log.projections.port import Projection
 from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId
 from noetl.model.secrets import strip_secrets
+from noetl.server.executions.views import CauseView
 
 MAX_LISTED_CHILDREN = 20
 MAX_SHOWN_WORKLOAD_BYTES = (
@@ -32,49 +32,14 @@ class FailureCause:
     failure: Failure
     item: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "execution_id": self.execution_id,
-            "path": self.path,
-            "step": self.step,
-            "item": self.item,
+    def make_view(self) -> CauseView:
+        return CauseView(
+            execution_id=self.execution_id,
+            path=self.path,
+            step=self.step,
+            item=self.item,
             **self.failure.to_template_map(),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ChildrenSummary:
-    """The number of children by status, and the newest children."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    newest: list[Projection] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        newest = [
-            {
-                "execution_id": row.execution_id,
-                "path": row.path,
-                "status": row.status,
-                "recovered": row.recovered,
-                "error": row.error,
-            }
-            for row in self.newest
-        ]
-        return {
-            "total": sum(self.counts.values()),
-            "counts": self.counts,
-            "newest": newest,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutionDetail:
-    """A row with the details that people see."""
-
-    row: Projection
-    workload: dict[str, Any] | None  # None: too large to be shown here
-    children: ChildrenSummary
-    cause: FailureCause | None
+        )
 
 
 def strip_workload(workload: dict[str, Any]) -> dict[str, Any]:

@@ -1,29 +1,16 @@
 """The outcome of a request: recorded, waiting in an inbox, or consumed without an effect."""
 
 import asyncio
-from dataclasses import dataclass
-from typing import Literal
 from uuid import uuid4
 
 from noetl.engine.state import Execution
 from noetl.log.inbox.port import Inbox
 from noetl.model.ids import ExecutionId
+from noetl.server.executions.views import RequestStatus
 from noetl.server.streams.live import LiveUpdates, make_events_topic
 
-RequestStatus = Literal["recorded", "accepted", "refused"]
 RECORD_TIMEOUT_S = 1.0  # seconds that an answer waits for the request to be recorded
 RECORD_POLL_S = 0.1  # seconds between reads while it waits without a wake-up
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOutcome:
-    """A request and its outcome. A read with `seq` as `min_seq` shows its effect."""
-
-    execution_id: ExecutionId
-    request: str
-    status: RequestStatus
-    seq: int | None = None
-    reason: str | None = None  # why it was refused
 
 
 NO_EFFECT_REASONS = {

@@ -36,19 +36,27 @@ from noetl.server.executions.access import Access
 from noetl.server.executions.details import (
     MAX_LISTED_CHILDREN,
     MAX_SHOWN_WORKLOAD_BYTES,
-    ChildrenSummary,
-    ExecutionDetail,
-    FailureCause,
     find_first_cause,
     strip_workload,
 )
 from noetl.server.executions.requests import (
-    RequestOutcome,
     explain_no_effect,
     make_request_key,
     wait_for_request_status,
 )
 from noetl.server.executions.rows import RowCache
+from noetl.server.executions.views import (
+    AskedView,
+    CauseView,
+    ChangeView,
+    DetailedView,
+    EnteredView,
+    ItemsView,
+    RepeatView,
+    StartedView,
+    make_children_view,
+    make_detailed_view,
+)
 from noetl.server.streams.live import ROWS_TOPIC, LiveUpdates, make_events_topic, make_row_topic
 
 MIN_SEQ_TIMEOUT_S = 5.0  # seconds that a read waits for `min_seq`
@@ -64,15 +72,6 @@ class NotYet(Unavailable):
     """The requested sequence number is not visible yet: try again."""
 
     code = "NOT_YET"
-
-
-@dataclass(frozen=True, slots=True)
-class StartedExecution:
-    """A started execution. A read with `seq` as `min_seq` shows it."""
-
-    execution_id: ExecutionId
-    created: bool | None  # False: its key had started it before; None: not known
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class ExecutionService:
         payload: dict[str, Any] | None = None,
         key: str | None = None,
         wait: bool = False,
-    ) -> StartedExecution:
+    ) -> StartedView:
         """Start an execution; with `wait`, return once it has begun or after a second.
 
         Raises `Conflict` if the key has started an execution of another playbook or workload.
@@ -161,7 +160,7 @@ class ExecutionService:
         key: str | None = None,
         *,
         wait: bool = False,
-    ) -> StartedExecution:
+    ) -> StartedView:
         """Retry or rerun an ended execution as a new one."""
         await self._access.check_tenant(identity, execution_id)
         new_id = self._new_id()
@@ -172,24 +171,24 @@ class ExecutionService:
 
     async def preview(
         self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish
-    ) -> dict[str, Any]:
+    ) -> RepeatView:
         """What a retry or rerun would do. Raises the same errors as the repeat itself."""
         await self._access.check_tenant(identity, execution_id)
         prepared = await self._requests.prepare_repeat(execution_id, wish)
-        return {
-            "execution_id": execution_id,
-            "how": wish.how,
-            "path": prepared.ended.path,
-            "version": prepared.version,
-            "version_before": prepared.ended.version,
+        return RepeatView(
+            execution_id=execution_id,
+            how=wish.how,
+            path=prepared.ended.path,
+            version=prepared.version,
+            version_before=prepared.ended.version,
             **_describe_repeat(prepared),
-            "changed_loops": list(prepared.changed_loops),
-            "workload_changes": _diff_workloads(prepared),
-        }
+            changed_loops=list(prepared.changed_loops),
+            workload_changes=_diff_workloads(prepared),
+        )
 
     async def _make_started(
         self, execution_id: ExecutionId, created: bool, *, wait: bool
-    ) -> StartedExecution:
+    ) -> StartedView:
         """The answer to a start; with `wait`, with the seq of its first event.
 
         The start is accepted already, so errors while waiting are ignored.
@@ -202,7 +201,7 @@ class ExecutionService:
                 )
         if seq is None:
             seq = FIRST_SEQ
-        return StartedExecution(execution_id, created, seq)
+        return StartedView(execution_id=execution_id, created=created, seq=seq)
 
     async def _would_start(
         self,
@@ -238,7 +237,7 @@ class ExecutionService:
 
     async def cancel(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
-    ) -> RequestOutcome:
+    ) -> AskedView:
         request = make_request_key(key)
         return await self._request_change(
             identity,
@@ -251,7 +250,7 @@ class ExecutionService:
 
     async def pause(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
-    ) -> RequestOutcome:
+    ) -> AskedView:
         request = make_request_key(key)
         return await self._request_change(
             identity, execution_id, request, self._requests.pause, f"pause:{request}"
@@ -259,7 +258,7 @@ class ExecutionService:
 
     async def resume(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
-    ) -> RequestOutcome:
+    ) -> AskedView:
         request = make_request_key(key)
         return await self._request_change(
             identity, execution_id, request, self._requests.resume, f"resume:{request}"
@@ -267,7 +266,7 @@ class ExecutionService:
 
     async def release(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
-    ) -> RequestOutcome:
+    ) -> AskedView:
         request = make_request_key(key)
         return await self._request_change(
             identity, execution_id, request, self._requests.release, f"released:{request}"
@@ -281,7 +280,7 @@ class ExecutionService:
         ask: Callable[..., Awaitable[bool]],
         message_key: str,
         event_key: str | None = None,
-    ) -> RequestOutcome:
+    ) -> AskedView:
         """Post a request and wait a moment for its effect."""
         await self._access.check_tenant(identity, execution_id)
         await ask(execution_id, request, by=identity.name)
@@ -292,7 +291,7 @@ class ExecutionService:
         if status == "refused":
             what = message_key.partition(":")[0]
             reason = explain_no_effect(what, await self._fold_state(execution_id))
-        return RequestOutcome(execution_id, request, status, seq, reason)
+        return AskedView(execution_id, request, status, seq, reason)
 
     # -- reading --
 
@@ -322,7 +321,7 @@ class ExecutionService:
 
     async def get_detail(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
-    ) -> ExecutionDetail:
+    ) -> DetailedView:
         row = await self.get(identity, execution_id, min_seq)
         workload = await self.read_workload(identity, execution_id)
         counts = await self._projections.count_children(execution_id)
@@ -333,8 +332,9 @@ class ExecutionService:
             )
         is_small = len(msgspec.json.encode(workload)) <= MAX_SHOWN_WORKLOAD_BYTES
         shown = workload if is_small else None
-        cause = await find_first_cause(decode_row_state(row), self._fold_state)
-        return ExecutionDetail(row, shown, ChildrenSummary(counts, newest), cause)
+        state = decode_row_state(row)
+        cause = await self._find_cause(state)
+        return make_detailed_view(row, state, shown, make_children_view(counts, newest), cause)
 
     async def read_workload(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
         """The payload merged over the playbook's defaults, without keys that name secrets."""
@@ -344,12 +344,14 @@ class ExecutionService:
             raise NotFound(f"no execution {execution_id}")
         return strip_workload(pinned.workload)
 
-    async def find_cause(
-        self, identity: Identity, execution_id: ExecutionId
-    ) -> FailureCause | None:
+    async def find_cause(self, identity: Identity, execution_id: ExecutionId) -> CauseView | None:
         """The first causal failure, from the log instead of the projection."""
         await self._access.check_tenant(identity, execution_id)
-        return await find_first_cause(await self._fold_state(execution_id), self._fold_state)
+        return await self._find_cause(await self._fold_state(execution_id))
+
+    async def _find_cause(self, state: Execution | None) -> CauseView | None:
+        cause = await find_first_cause(state, self._fold_state)
+        return None if cause is None else cause.make_view()
 
     async def _fold_state(self, execution_id: ExecutionId) -> Execution | None:
         """The state from the log; None if the log cannot be folded or is gone."""
@@ -544,11 +546,11 @@ class ExecutionService:
                 await watch.wait_for_change(min(left, MIN_SEQ_POLL_S))
 
 
-def _describe_activation(rewound: RewoundExecution | None) -> dict[str, Any] | None:
+def _describe_activation(rewound: RewoundExecution | None) -> EnteredView | None:
     """The activation that a rerun from a step repeats; None for other repeats."""
     if rewound is None:
         return None
-    return {"run": rewound.run, "at": format_iso(rewound.entered_at)}
+    return EnteredView(run=rewound.run, at=format_iso(rewound.entered_at))
 
 
 def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
@@ -565,7 +567,7 @@ def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
         }
     repeat = predict_retry(prepared.plan, prepared.ended)
     items = {
-        step: {"again": again, "total": total} for step, (again, total) in repeat.items.items()
+        step: ItemsView(again=again, total=total) for step, (again, total) in repeat.items.items()
     }
     return {
         "inherited": list(repeat.inherited),
@@ -577,11 +579,11 @@ def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
     }
 
 
-def _diff_workloads(prepared: PreparedRepeat) -> dict[str, Any]:
+def _diff_workloads(prepared: PreparedRepeat) -> dict[str, ChangeView]:
     before = strip_workload(prepared.before)
     after = strip_workload(prepared.workload)
     return {
-        name: {"before": before.get(name), "after": after.get(name)}
+        name: ChangeView(before=before.get(name), after=after.get(name))
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     }

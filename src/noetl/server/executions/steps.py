@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from noetl.engine.state import Activation, Execution, LoopState, Record
-from noetl.model.clock import format_iso
+from noetl.model.clock import format_iso_or_none
 from noetl.model.ids import Micros
 
 STATUS_WORDS = {
@@ -47,15 +47,11 @@ class StepSummary:
         return {
             "status": self.status,
             "runs": self.runs,
-            "started_at": _iso_or_none(self.started_at),
-            "ended_at": _iso_or_none(self.ended_at),
+            "started_at": format_iso_or_none(self.started_at),
+            "ended_at": format_iso_or_none(self.ended_at),
             "seconds": self.seconds,
             "loop": loop,
         }
-
-
-def _iso_or_none(at: Micros | None) -> str | None:
-    return format_iso(at) if at else None
 
 
 def summarize_steps(state: Execution) -> dict[str, StepSummary]:

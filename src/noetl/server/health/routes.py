@@ -1,43 +1,53 @@
 """Routes for liveness, readiness and metrics."""
 
-from fastapi import Response
+from typing import Annotated, Any
+
+from msgspec import Meta
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import Field
-from starlette.responses import PlainTextResponse
+from starlette.responses import Response
 
-from noetl.server.http.bodies import OpenRoute, View, make_router
+from noetl.server.http.bodies import View
 from noetl.server.http.depends import Has
+from noetl.server.http.routing import Reply, Routes
 
-routes = make_router("health", OpenRoute)  # probes and scrapers may add parameters of their own
+routes = Routes("health", strict=False)  # probes and scrapers may add parameters of their own
+
+METRICS_RESPONSES: dict[int, dict[str, Any]] = {
+    200: {
+        "description": "Successful Response",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
+}
 
 
-class HealthView(View):
-    status: str = Field(examples=["ok"])
+class HealthView(View, frozen=True):
+    status: Annotated[str, Meta(examples=["ok"])]
 
 
-class ReadyView(View):
+class ReadyView(View, frozen=True):
     ready: bool
-    checks: dict[str, str] = Field(
-        examples=[{"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}]
-    )
+    checks: Annotated[
+        dict[str, str],
+        Meta(examples=[{"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}]),
+    ]
 
 
 @routes.get("/health")
-@routes.get("/api/health", include_in_schema=False)
+@routes.get("/api/health", documented=False)
 async def health() -> HealthView:
     """The process answers."""
     return HealthView(status="ok")
 
 
 @routes.get("/ready")
-async def ready(has: Has, response: Response) -> ReadyView:
+async def ready(has: Has) -> Reply[ReadyView]:
     """200 if it owns shards and the store answers; 503 otherwise."""
     readiness = await has.health.check_readiness()
-    response.status_code = 200 if readiness.ready else 503
-    return ReadyView(ready=readiness.ready, checks=readiness.checks)
+    view = ReadyView(ready=readiness.ready, checks=readiness.checks)
+    return Reply(view, 200 if readiness.ready else 503)
 
 
-@routes.get("/metrics", response_class=PlainTextResponse)
+@routes.get("/metrics", responses=METRICS_RESPONSES, problem_type="text/plain")
 async def metrics(has: Has) -> Response:
     """Prometheus text."""
     return Response(await has.health.read_metrics(), media_type=CONTENT_TYPE_LATEST)

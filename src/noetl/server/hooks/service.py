@@ -14,7 +14,8 @@ from noetl.model.errors import InvalidInput, NoetlError, NotFound
 from noetl.model.identity import Identity
 from noetl.server.dispatch.playbooks import Playbooks
 from noetl.server.dispatch.requests import Requests
-from noetl.server.executions.service import FIRST_SEQ, StartedExecution
+from noetl.server.executions.service import FIRST_SEQ
+from noetl.server.executions.views import StartedView
 from noetl.server.schedules.service import check_trigger_name
 from noetl.triggers.port import Hook, HookDefinition, Hooks
 
@@ -96,7 +97,7 @@ class HookService:
         headers: Mapping[str, str],
         decode: Callable[[bytes], Any],
         key: str | None = None,
-    ) -> StartedExecution:
+    ) -> StartedView:
         """Start the hook's playbook. `headers` must ignore case; the raw body is signed."""
         hook = await self.get(identity, name)
         if hook.secret is not None:
@@ -117,7 +118,7 @@ class HookService:
         )
         execution_id = await self._requests.write_start(start, workload)
         created = execution_id == start.execution_id
-        return StartedExecution(execution_id, created, FIRST_SEQ)
+        return StartedView(execution_id=execution_id, created=created, seq=FIRST_SEQ)
 
     async def _read_secret(self, identity: Identity, credential: str) -> bytes:
         fields = await self._reveal(identity, credential)

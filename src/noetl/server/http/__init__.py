@@ -1,4 +1,4 @@
-"""What all routes share: bodies, errors, limits, dependencies and the shapes of JSON.
+"""What all routes share: routing, parameters, bodies, errors, limits and the OpenAPI document.
 
 Runs in the server.
 Imported by routes and by what wires the server.

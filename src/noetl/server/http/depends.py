@@ -1,15 +1,16 @@
 """Dependencies of routes: the services, the caller's identity, and the time of the request.
 
-They are coroutines, because FastAPI runs plain functions in threads.
+`HttpRouter.dependency_overrides` replaces them in tests.
 """
 
 import time
 from typing import Annotated
 
-from fastapi import Depends, Request
+from starlette.requests import Request
 
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import Micros
+from noetl.server.http.routing import Provided
 from noetl.server.services import Services
 
 
@@ -18,16 +19,16 @@ async def get_services(request: Request) -> Services:
     return all_services
 
 
-async def get_identity() -> Identity:
+async def get_identity(request: Request) -> Identity:
     """The built-in identity, until there is a login."""
     return LOCAL_IDENTITY
 
 
-async def get_request_time() -> Micros:
+async def get_request_time(request: Request) -> Micros:
     """The time of the request, for parameters that are relative to it."""
     return time.time_ns() // 1_000
 
 
-Has = Annotated[Services, Depends(get_services)]
-Who = Annotated[Identity, Depends(get_identity)]
-Now = Annotated[Micros, Depends(get_request_time)]
+Has = Annotated[Services, Provided(get_services)]
+Who = Annotated[Identity, Provided(get_identity)]
+Now = Annotated[Micros, Provided(get_request_time)]

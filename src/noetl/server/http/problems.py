@@ -6,8 +6,6 @@ No answer contains a stack trace.
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -27,6 +25,7 @@ from noetl.playbook.validation import PlaybookInvalid
 from noetl.server.dispatch.states import Unfoldable
 from noetl.server.hooks.service import NotSigned
 from noetl.server.http.hint_routes import find_routes
+from noetl.server.http.validation import InvalidRequest
 
 MEDIA_TYPE = "application/problem+json"
 MAX_LISTED_FINDINGS = 20
@@ -61,14 +60,27 @@ TITLES = {
     500: "Internal error",
     503: "Unavailable",
 }
-# codes of pydantic errors for a body that was not read as JSON
-NOT_READ_CODES = ("model_attributes_type", "dict_type", "model_type")
+NOT_READ_CODE = "model_attributes_type"  # of a body that was not read as JSON
 CODES = {
     404: "NOT_FOUND",
     405: "METHOD_NOT_ALLOWED",
     413: "TOO_LARGE",
     415: "UNSUPPORTED_MEDIA_TYPE",
 }
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A problem as in RFC 9457. `code` is stable, `hint` says what to do, and `routes` are the
+    routes for the commands that the hint names."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    hint: str | None = None
+    routes: list[str] = []
+    findings: list[dict[str, Any]] | None = None
 
 
 def make_problem(
@@ -115,15 +127,15 @@ def make_internal_problem() -> Response:
     )
 
 
-def make_validation_problem(error: RequestValidationError) -> Response:
+def make_validation_problem(error: InvalidRequest) -> Response:
     """The answer to an invalid request. It never contains the value, which may be a secret."""
     findings = [
         {
-            "at": ".".join(map(str, found["loc"]))[:MAX_PLACE_CHARS],
-            "code": found["type"],
-            "message": found["msg"],
+            "at": ".".join(map(str, found.place))[:MAX_PLACE_CHARS],
+            "code": found.code,
+            "message": found.message,
         }
-        for found in error.errors()[:MAX_LISTED_FINDINGS]
+        for found in error.findings[:MAX_LISTED_FINDINGS]
     ]
     if any(found["at"] == "path.execution_id" for found in findings):
         return make_error_problem(
@@ -133,7 +145,7 @@ def make_validation_problem(error: RequestValidationError) -> Response:
     if findings:
         detail = f"{findings[0]['at']}: {findings[0]['message']}"
     hint = "GET /api/openapi.json says what is expected"
-    if any(found["at"] == "body" and found["code"] in NOT_READ_CODES for found in findings):
+    if any(found["at"] == "body" and found["code"] == NOT_READ_CODE for found in findings):
         hint = f"{hint}; a body is read as JSON when its Content-Type is application/json"
     if any(found["code"] == "json_invalid" for found in findings):
         return make_problem(400, "BAD_JSON", detail, hint, findings=findings)
@@ -145,30 +157,3 @@ def make_http_problem(error: HTTPException) -> Response:
     response = make_problem(error.status_code, code, str(error.detail))
     response.headers.update(error.headers or {})
     return response
-
-
-def install_problems(app: FastAPI) -> None:
-    """Register the answers to all errors with the application."""
-
-    async def answer_noetl_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, NoetlError)
-        return make_error_problem(error)
-
-    async def answer_invalid_request(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return make_validation_problem(error)
-
-    async def answer_http_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        # FastAPI wraps the error of a body that is not JSON and hides the reason.
-        if isinstance(error.__cause__, RequestValidationError):
-            return make_validation_problem(error.__cause__)
-        return make_http_problem(error)
-
-    async def answer_unexpected_error(request: Request, error: Exception) -> Response:
-        return make_internal_problem()
-
-    app.add_exception_handler(NoetlError, answer_noetl_error)
-    app.add_exception_handler(RequestValidationError, answer_invalid_request)
-    app.add_exception_handler(HTTPException, answer_http_error)
-    app.add_exception_handler(Exception, answer_unexpected_error)

@@ -3,16 +3,18 @@
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import Header, Query, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from noetl.log.step_logs.port import LogPart
 from noetl.model.ids import ExecutionId
-from noetl.server.http.bodies import Id, make_router
 from noetl.server.http.depends import Has, Who
+from noetl.server.http.parameters import HeaderParameter, Id, QueryParameter
+from noetl.server.http.routing import Routes
 from noetl.server.logs.service import decode_lines
 from noetl.server.streams.routes import EventStream, encode_message, encode_pages, get_readers
 
-routes = make_router("logs")
+routes = Routes("logs")
 LINES_TYPE = "application/x-ndjson"
 LINE_EXAMPLE = (
     '{"part": 1, "step": "greet", "command_id": "5f…", "attempt": 1, "seq": 1, "at": "2026-01-02T03:04:05.678901Z", '
@@ -34,13 +36,13 @@ LIVE_RESPONSES: dict[int | str, dict[str, Any]] = {
     }
 }
 
-OfStep = Annotated[str | None, Query(max_length=200, description="of this step only")]
-After = Annotated[int, Query(ge=0, le=1 << 62, description="the part after which to go on")]
+OfStep = Annotated[str | None, QueryParameter(max_length=200, description="of this step only")]
+After = Annotated[
+    int, QueryParameter(ge=0, le=1 << 62, description="the part after which to go on")
+]
 
 
-@routes.get(
-    "/api/executions/{execution_id}/logs", response_class=Response, responses=PAGE_RESPONSES
-)
+@routes.get("/api/executions/{execution_id}/logs", responses=PAGE_RESPONSES)
 async def get_logs(
     execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0
 ) -> Response:
@@ -53,9 +55,7 @@ async def get_logs(
     return Response(bytes(body), media_type=LINES_TYPE)
 
 
-@routes.get(
-    "/api/executions/{execution_id}/logs/stream", response_class=Response, responses=LIVE_RESPONSES
-)
+@routes.get("/api/executions/{execution_id}/logs/stream", responses=LIVE_RESPONSES)
 async def stream_logs(
     request: Request,
     execution_id: Id,
@@ -63,7 +63,7 @@ async def stream_logs(
     who: Who,
     step: OfStep = None,
     after: After = 0,
-    last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
+    last_event_id: Annotated[int | None, HeaderParameter(ge=0, le=1 << 62)] = None,
 ) -> Response:
     """Lines after `after` (or Last-Event-ID), live. 204: there will be no more."""
     start = after if last_event_id is None else last_event_id

@@ -5,44 +5,47 @@ The routes by which older workers took work from the queue answer 410.
 
 from typing import Annotated
 
-from fastapi import Query, Request
-from pydantic import Field
+from msgspec import Meta
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from noetl.model.clock import format_iso_or_none
 from noetl.model.ids import ExecutionId
-from noetl.server.http import shapes
-from noetl.server.http.bodies import Limit, OfStatus, View, make_router
+from noetl.server.http.bodies import View
 from noetl.server.http.depends import Has, Who
+from noetl.server.http.parameters import EXECUTION_ID_PATTERN, Limit, OfStatus, QueryParameter
 from noetl.server.http.problems import make_problem
+from noetl.server.http.routing import HttpRouter, Routes
 
-routes = make_router("queue")
+routes = Routes("queue")
 
 
-class QueuedView(View):
+class QueuedView(View, frozen=True):
     number: int
     command_id: str
     execution_id: str
     step: str
     kind: str
     pool: str
-    status: str = Field(examples=["leased"])
+    status: Annotated[str, Meta(examples=["leased"])]
     attempt: int
     priority: int
     available_at: str | None
     worker: str | None
     lease_until: str | None
     stopping: bool
-    progress: str | None = Field(description="how far its tool is", examples=["spark 12/48 tasks"])
+    progress: Annotated[
+        str | None, Meta(description="how far its tool is", examples=["spark 12/48 tasks"])
+    ]
 
 
-class QueueView(View):
+class QueueView(View, frozen=True):
     commands: list[QueuedView]
-    next: int | None = Field(description="the `after` of the next page")
+    next: Annotated[int | None, Meta(description="the `after` of the next page")]
 
 
-class WorkerView(View):
-    worker: str = Field(description="name/incarnation", examples=["worker-1/7f3a"])
+class WorkerView(View, frozen=True):
+    worker: Annotated[str, Meta(description="name/incarnation", examples=["worker-1/7f3a"])]
     server: str
     pools: list[str]
     free: int
@@ -50,11 +53,11 @@ class WorkerView(View):
     seen_ms_ago: float
 
 
-class PoolView(View):
-    pool: str = Field(examples=["cpu"])
+class PoolView(View, frozen=True):
+    pool: Annotated[str, Meta(examples=["cpu"])]
     workers: int
     free: int
-    commands: dict[str, int] = Field(examples=[{"queued": 12, "leased": 4}])
+    commands: Annotated[dict[str, int], Meta(examples=[{"queued": 12, "leased": 4}])]
 
 
 @routes.get("/api/queue")
@@ -62,11 +65,16 @@ async def list_queue(
     has: Has,
     who: Who,
     status: OfStatus = None,
-    pool: Annotated[str | None, Query(max_length=100, description="of this pool only")] = None,
-    execution_id: Annotated[
-        str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="of this execution only")
+    pool: Annotated[
+        str | None, QueryParameter(max_length=100, description="of this pool only")
     ] = None,
-    after: Annotated[int, Query(ge=0, le=1 << 62, description="`next` of the page before")] = 0,
+    execution_id: Annotated[
+        str | None,
+        QueryParameter(pattern=EXECUTION_ID_PATTERN, description="of this execution only"),
+    ] = None,
+    after: Annotated[
+        int, QueryParameter(ge=0, le=1 << 62, description="`next` of the page before")
+    ] = 0,
     limit: Limit = 100,
 ) -> QueueView:
     """Commands in the order of issue. Finished ones stay for an hour."""
@@ -90,9 +98,9 @@ async def list_queue(
             status=row.status,
             attempt=row.attempt,
             priority=row.priority,
-            available_at=shapes.format_time_or_none(row.available_at),
+            available_at=format_iso_or_none(row.available_at),
             worker=row.worker,
-            lease_until=shapes.format_time_or_none(row.lease_until),
+            lease_until=format_iso_or_none(row.lease_until),
             stopping=row.stopping,
             progress=row.progress,
         )
@@ -140,17 +148,21 @@ async def queue_gone(request: Request) -> Response:
     )
 
 
-GONE_ROUTES = [
-    Route(f"{prefix}/queue/{rest}", queue_gone, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
-    for prefix in ("", "/api")
-    for rest in (
-        "lease",
-        "enqueue",
-        "reserve",
-        "reap-expired",
-        "{id}/complete",
-        "{id}/fail",
-        "{id}/heartbeat",
-        "{id}/ack",
-    )
-]
+GONE_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+GONE_PATHS = (
+    "lease",
+    "enqueue",
+    "reserve",
+    "reap-expired",
+    "{id}/complete",
+    "{id}/fail",
+    "{id}/heartbeat",
+    "{id}/ack",
+)
+
+
+def add_gone_routes(router: HttpRouter) -> None:
+    for prefix in ("", "/api"):
+        for path in GONE_PATHS:
+            for method in GONE_METHODS:
+                router.add_plain(method, f"{prefix}/queue/{path}", queue_gone)

@@ -5,23 +5,30 @@ import re
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
-import msgspec
-from fastapi import Header, Query, Response
-from pydantic import Field
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from noetl.model.errors import InvalidInput
 from noetl.model.ids import ExecutionId
 from noetl.model.previews import Download
 from noetl.server.executions.routes import Name
-from noetl.server.http import shapes
-from noetl.server.http.bodies import Id, View, make_router
 from noetl.server.http.depends import Has, Who
+from noetl.server.http.parameters import EXECUTION_ID_PATTERN, HeaderParameter, Id, QueryParameter
+from noetl.server.http.routing import Routes
 from noetl.server.results.lineage import DEFAULT_TRACE_DEPTH, DEFAULT_TRACE_NODES, MAX_TRACE_DEPTH
 from noetl.server.results.usage import DEFAULT_USAGE_PAGE as USAGE_PAGE
 from noetl.server.results.usage import MAX_USAGE_PAGE
+from noetl.server.results.views import (
+    PinView,
+    ResultView,
+    TraceView,
+    UsageView,
+    UsedView,
+    make_result_view,
+    make_trace_view,
+    make_used_view,
+)
 
-routes = make_router("results")
+routes = Routes("results")
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 DATA_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -38,160 +45,44 @@ HEAD_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 Format = Annotated[
     Literal["parquet", "csv", "json", "jsonl"] | None,
-    Query(description="without one: as it is stored"),
+    QueryParameter(description="without one: as it is stored"),
 ]
-Start = Annotated[int, Query(ge=0, le=1 << 62, description="the first row")]
-Stop = Annotated[int | None, Query(ge=0, le=1 << 62, description="the row after the last")]
+Start = Annotated[int, QueryParameter(ge=0, le=1 << 62, description="the first row")]
+Stop = Annotated[int | None, QueryParameter(ge=0, le=1 << 62, description="the row after the last")]
 
 
-class ColumnView(View):
-    name: str
-    type: str | None = Field(description="of Arrow; null where values are JSON", examples=["int64"])
-
-
-class PreviewView(View):
-    row_count: int | None
-    columns: list[ColumnView]
-    rows: list[Any] | None = Field(
-        description="the first of them; null: the value is no list of rows"
-    )
-    value: Any = Field(description="of what has no rows, when it is small")
-    cut: bool = Field(description="there is more than is shown")
-
-
-class ResultView(View):
-    """The envelope and the beginning of the data. Keys that name secrets (password, api_key …) are
-    left out, long texts cut."""
-
-    execution_id: str
-    step: str
-    status: str = Field(examples=["ok"])
-    reference: dict[str, Any] | None = Field(
-        description="where the data is: uri, tier, bytes, rows, format, sha256"
-    )
-    parent_ref: str | None
-    context: dict[str, Any]
-    error: dict[str, Any] | None
-    meta: dict[str, Any] = Field(description="tool, input and provenance")
-    preview: PreviewView | None = Field(
-        description="of a failed step: the rows it kept that show what is wrong"
-    )
-    scope: str = Field(
-        description="what its task asks for: step, execution, workflow or permanent",
-        examples=["execution"],
-    )
-    ttl: str | None = Field(
-        description="how long it is to stay, from when it was made", examples=["7d"]
-    )
-    pinned: bool = Field(description="it stays in spite of scope and ttl")
-
-
-class PinView(View):
-    execution_id: str
-    step: str
-    pinned: bool
-
-
-class TierView(View):
-    count: int
-    bytes: int
-
-
-class UsedView(View):
-    execution_id: str
-    path: str
-    status: str
-    tiers: dict[str, TierView] = Field(
-        examples=[{"kv": {"count": 3, "bytes": 812}, "disk": {"count": 1, "bytes": 7340032}}]
-    )
-    count: int = Field(description="payloads, in all tiers")
-    bytes: int
-    expired: int = Field(description="payloads that are gone")
-    pinned: list[str] = Field(description="steps with pinned results")
-
-
-class UsageView(View):
-    executions: list[UsedView]
-    next: str | None = Field(description="the `before` of the next page")
-
-
-class NodeView(View):
-    ref_id: str
-    depth: int = Field(description="steps back from the result, by the shortest way")
-    uri: str
-    tier: str
-    bytes: int | None
-    rows: int | None
-    format: str | None
-    sha256: str | None
-    execution_id: str
-    kind: str = Field(examples=["result"])
-    step: str
-    task: str | None
-    command_id: str | None
-    attempt: int | None
-    at: str
-    expired_at: str | None = Field(description="since when its data is gone")
-    tool: dict[str, str] | None = Field(examples=[{"kind": "http"}])
-    input: dict[str, Any] | None = Field(
-        description="what the task was given, without secrets: `value`, or `ref`"
-    )
-    provenance: dict[str, Any] = Field(description="what the playbook's author says")
-
-
-class EdgeView(View):
-    source: str = Field(description="ref_id of what was used")
-    target: str = Field(description="ref_id of what was made from it")
-    kind: Literal["parent", "input"] = Field(
-        description="parent: the task before it; input: what was read for it"
-    )
-
-
-class TraceView(View):
-    execution_id: str
-    step: str
-    status: str
-    reference: dict[str, Any] | None
-    roots: list[str] = Field(description="ref_ids of the result itself; of a loop, of its parts")
-    nodes: list[NodeView]
-    edges: list[EdgeView] = Field(
-        description="that lead to nodes of this page; their sources may be on a later one"
-    )
-    next: str | None = Field(description="the `after` of the next page")
-
-
-@routes.get("/api/executions/{execution_id}/trace/{step}", response_model=TraceView)
+@routes.get("/api/executions/{execution_id}/trace/{step}")
 async def trace_result(
     execution_id: Id,
     step: Name,
     has: Has,
     who: Who,
     depth: Annotated[
-        int, Query(ge=0, le=MAX_TRACE_DEPTH, description="steps back")
+        int, QueryParameter(ge=0, le=MAX_TRACE_DEPTH, description="steps back")
     ] = DEFAULT_TRACE_DEPTH,
     after: Annotated[
-        str | None, Query(max_length=40, description="`next` of the page before")
+        str | None, QueryParameter(max_length=40, description="`next` of the page before")
     ] = None,
     limit: Annotated[
-        int, Query(ge=1, le=500, description="how many nodes at most")
+        int, QueryParameter(ge=1, le=500, description="how many nodes at most")
     ] = DEFAULT_TRACE_NODES,
-) -> Response:
+) -> TraceView:
     """The sources of the step's result and their sources, across executions, nearest first."""
     trace = await has.lineage.trace(who, ExecutionId(execution_id), step, depth, after, limit)
-    return _make_json_response(shapes.dump_trace(ExecutionId(execution_id), step, trace))
+    return make_trace_view(ExecutionId(execution_id), step, trace)
 
 
-@routes.get("/api/executions/{execution_id}/result/{step}", response_model=ResultView)
+@routes.get("/api/executions/{execution_id}/result/{step}")
 async def show_result(
     execution_id: Id,
     step: Name,
     has: Has,
     who: Who,
-    rows: Annotated[int, Query(ge=1, le=500, description="how many rows at most")] = 20,
-) -> Response:
+    rows: Annotated[int, QueryParameter(ge=1, le=500, description="how many rows at most")] = 20,
+) -> ResultView:
     """The step's result: its envelope, and the beginning of its data."""
     result = await has.results.preview_result(who, ExecutionId(execution_id), step, rows)
-    return _make_json_response(shapes.dump_result(ExecutionId(execution_id), step, result))
+    return make_result_view(ExecutionId(execution_id), step, result)
 
 
 @routes.post("/api/executions/{execution_id}/result/{step}/pin")
@@ -208,38 +99,39 @@ async def unpin_result(execution_id: Id, step: Name, has: Has, who: Who) -> PinV
     return PinView(execution_id=execution_id, step=step, pinned=False)
 
 
-@routes.get("/api/usage", response_model=UsageView)
+@routes.get("/api/usage")
 async def list_usage(
     has: Has,
     who: Who,
-    path: Annotated[str | None, Query(max_length=500, description="of this playbook only")] = None,
+    path: Annotated[
+        str | None, QueryParameter(max_length=500, description="of this playbook only")
+    ] = None,
     before: Annotated[
-        str | None, Query(pattern=r"^[1-9][0-9]{0,18}$", description="`next` of the page before")
+        str | None,
+        QueryParameter(pattern=EXECUTION_ID_PATTERN, description="`next` of the page before"),
     ] = None,
     limit: Annotated[
-        int, Query(ge=1, le=MAX_USAGE_PAGE, description="how many executions at most")
+        int, QueryParameter(ge=1, le=MAX_USAGE_PAGE, description="how many executions at most")
     ] = USAGE_PAGE,
-) -> Response:
+) -> UsageView:
     """The space that results of executions take, by tier, newest execution first. Step logs are not
     counted."""
     before_id = None if before is None else ExecutionId(before)
     usages = await has.usage.list_page(who, path, before_id, limit)
     following = usages[-1].row.execution_id if len(usages) == limit else None
-    return _make_json_response(
-        {"executions": [shapes.dump_usage(usage) for usage in usages], "next": following}
-    )
+    executions = [make_used_view(usage) for usage in usages]
+    return UsageView(executions=executions, next=following)
 
 
-@routes.get("/api/executions/{execution_id}/usage", response_model=UsedView)
-async def show_usage(execution_id: Id, has: Has, who: Who) -> Response:
+@routes.get("/api/executions/{execution_id}/usage")
+async def show_usage(execution_id: Id, has: Has, who: Who) -> UsedView:
     """The space that the results of this execution take, by tier."""
     usage = await has.usage.get_usage(who, ExecutionId(execution_id))
-    return _make_json_response(shapes.dump_usage(usage))
+    return make_used_view(usage)
 
 
 @routes.get(
     "/api/executions/{execution_id}/result/{step}/data",
-    response_class=Response,
     responses=DATA_RESPONSES,
 )
 async def get_data(
@@ -250,8 +142,8 @@ async def get_data(
     format: Format = None,
     start: Start = 0,
     stop: Stop = None,
-    range_: Annotated[str | None, Header(alias="Range", max_length=100)] = None,
-    if_range: Annotated[str | None, Header(alias="If-Range", max_length=100)] = None,
+    range_: Annotated[str | None, HeaderParameter(alias="Range", max_length=100)] = None,
+    if_range: Annotated[str | None, HeaderParameter(alias="If-Range", max_length=100)] = None,
 ) -> Response:
     """The data of the step's result. `Range` (one, in bytes) is honoured for data as it is
     stored."""
@@ -277,7 +169,6 @@ async def get_data(
 
 @routes.head(
     "/api/executions/{execution_id}/result/{step}/data",
-    response_class=Response,
     responses=HEAD_RESPONSES,
 )
 async def look_at_data(
@@ -349,7 +240,3 @@ def _make_digest(sha256: str) -> str:
 
 def _sanitize_step(step: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", step)
-
-
-def _make_json_response(value: Any) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -2,91 +2,79 @@
 
 from typing import Annotated, Any
 
-from fastapi import Path, Query, Response
-from pydantic import Field
+import msgspec
+from msgspec import Meta
 
-from noetl.server.http import shapes
-from noetl.server.http.bodies import DeletedView, Limit, RequestBody, View, make_router
+from noetl.server.http.bodies import DeletedView, RequestBody
 from noetl.server.http.depends import Has, Who
+from noetl.server.http.parameters import Limit, PathParameter, QueryParameter
+from noetl.server.http.routing import Reply, Routes
+from noetl.server.schedules.views import (
+    KeptView,
+    SchedulesView,
+    ScheduleView,
+    UpcomingView,
+    make_kept_view,
+    make_schedule_view,
+)
 from noetl.triggers.port import CatchUp, Overlap
 
-routes = make_router("schedules")
+routes = Routes("schedules")
 
-Name = Annotated[str, Path(max_length=100, description="of a schedule", examples=["nightly"])]
+Name = Annotated[
+    str, PathParameter(max_length=100, description="of a schedule", examples=["nightly"])
+]
 
 
-class ScheduleBody(RequestBody):
+class ScheduleBody(RequestBody, frozen=True):
     """Either `cron` (with a `timezone`) or `every`."""
 
-    name: str = Field(max_length=100, examples=["nightly"])
-    path: str = Field(
-        max_length=200, description="a playbook of the catalog", examples=["examples/hello"]
+    name: Annotated[str, Meta(max_length=100, examples=["nightly"])]
+    path: Annotated[
+        str,
+        Meta(max_length=200, description="a playbook of the catalog", examples=["examples/hello"]),
+    ]
+    version: Annotated[
+        Annotated[int, Meta(ge=1, le=1 << 31)] | None,
+        Meta(description="null: the latest at each slot"),
+    ] = None
+    cron: Annotated[Annotated[str, Meta(max_length=200)] | None, Meta(examples=["0 2 * * *"])] = (
+        None
     )
-    version: int | None = Field(
-        default=None, ge=1, le=1 << 31, description="null: the latest at each slot"
+    timezone: Annotated[
+        Annotated[str, Meta(max_length=100)] | None, Meta(examples=["Europe/Berlin"])
+    ] = None
+    every: Annotated[
+        Annotated[str, Meta(max_length=20)] | None,
+        Meta(description="100ms, 2s, 5m, 2h, 1d", examples=["15m"]),
+    ] = None
+    payload: Annotated[dict[str, Any], Meta(description="merged over the playbook's workload")] = {}
+    catch_up: Annotated[CatchUp, Meta(description="of slots that came while no server ran")] = (
+        "last"
     )
-    cron: str | None = Field(default=None, max_length=200, examples=["0 2 * * *"])
-    timezone: str | None = Field(default=None, max_length=100, examples=["Europe/Berlin"])
-    every: str | None = Field(
-        default=None, max_length=20, description="100ms, 2s, 5m, 2h, 1d", examples=["15m"]
+    overlap: Annotated[Overlap, Meta(description="when the execution before has not ended")] = (
+        "allow"
     )
-    payload: dict[str, Any] = Field(default={}, description="merged over the playbook's workload")
-    catch_up: CatchUp = Field(default="last", description="of slots that came while no server ran")
-    overlap: Overlap = Field(default="allow", description="when the execution before has not ended")
 
 
-class ScheduleView(View):
-    name: str
-    path: str
-    version: int | None
-    cron: str | None
-    timezone: str | None
-    every: str | None
-    payload: dict[str, Any]
-    catch_up: CatchUp
-    overlap: Overlap
-    paused: bool
-    next_at: str | None
-    last_at: str | None = Field(description="the last slot that was taken")
-    last_execution: str | None
-    waiting: list[str] = Field(
-        description="slots that start when the execution before them has ended"
-    )
-    skipped: int = Field(description="slots passed over because the execution before them ran")
-    error: str | None = Field(description="why the last slot started nothing")
-    created_at: str
-    changed_at: str
-
-
-class KeptView(ScheduleView):
-    created: bool = Field(description="false: one of this name was replaced")
-
-
-class SchedulesView(View):
-    schedules: list[ScheduleView]
-    next: str | None = Field(description="the `after` of the next page")
-
-
-class UpcomingView(View):
-    name: str
-    slots: list[str] = Field(description="in the schedule's time zone")
-
-
-@routes.post("/api/schedules", status_code=201)
-async def add_schedule(body: ScheduleBody, response: Response, has: Has, who: Who) -> KeptView:
+@routes.post("/api/schedules", status=201)
+async def add_schedule(body: ScheduleBody, has: Has, who: Who) -> Reply[KeptView]:
     """Store a schedule (201); one of the same name is replaced (200) and goes on from now."""
-    added = await has.schedules.add(who, **dict(body))
-    response.status_code = 201 if added.created else 200
-    return KeptView(**shapes.dump_schedule(added.schedule), created=added.created)
+    added = await has.schedules.add(who, **msgspec.structs.asdict(body))
+    view = make_kept_view(added.schedule, added.created)
+    return Reply(view, 201 if added.created else 200)
 
 
 @routes.get("/api/schedules")
 async def list_schedules(
-    has: Has, who: Who, after: Annotated[str, Query(max_length=100)] = "", limit: Limit = 100
+    has: Has,
+    who: Who,
+    after: Annotated[str, QueryParameter(max_length=100)] = "",
+    limit: Limit = 100,
 ) -> SchedulesView:
     """All schedules, sorted by name."""
     rows = await has.schedules.list_page(who, after, limit)
-    schedules = [ScheduleView(**shapes.dump_schedule(row)) for row in rows]
+    schedules = [make_schedule_view(row) for row in rows]
     following = rows[-1].name if len(rows) == limit else None
     return SchedulesView(schedules=schedules, next=following)
 
@@ -94,12 +82,12 @@ async def list_schedules(
 @routes.get("/api/schedules/{name}")
 async def get_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """What the schedule starts, when, and its last slot."""
-    return ScheduleView(**shapes.dump_schedule(await has.schedules.get(who, name)))
+    return make_schedule_view(await has.schedules.get(who, name))
 
 
 @routes.get("/api/schedules/{name}/next")
 async def next_slots(
-    name: Name, has: Has, who: Who, count: Annotated[int, Query(ge=1, le=100)] = 5
+    name: Name, has: Has, who: Who, count: Annotated[int, QueryParameter(ge=1, le=100)] = 5
 ) -> UpcomingView:
     """The next slots of the schedule, even if it is paused."""
     slots = await has.schedules.list_upcoming(who, name, count)
@@ -109,13 +97,13 @@ async def next_slots(
 @routes.post("/api/schedules/{name}/pause")
 async def pause_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """Start nothing until the schedule is resumed. Executions that run go on."""
-    return ScheduleView(**shapes.dump_schedule(await has.schedules.pause(who, name)))
+    return make_schedule_view(await has.schedules.pause(who, name))
 
 
 @routes.post("/api/schedules/{name}/resume")
 async def resume_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """Go on from now. Slots that came during the pause are not caught up."""
-    return ScheduleView(**shapes.dump_schedule(await has.schedules.resume(who, name)))
+    return make_schedule_view(await has.schedules.resume(who, name))
 
 
 @routes.delete("/api/schedules/{name}")

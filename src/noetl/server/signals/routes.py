@@ -3,55 +3,61 @@
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Query
-from pydantic import Field
+from msgspec import Meta
 
 from noetl.model.ids import ExecutionId
-from noetl.server.executions.requests import RequestOutcome, RequestStatus
-from noetl.server.executions.routes import EXAMPLE_ID
-from noetl.server.http.bodies import Key, RequestBody, View, make_router
+from noetl.server.executions.views import EXAMPLE_ID, AskedView, RequestStatus
+from noetl.server.http.bodies import RequestBody, View
 from noetl.server.http.depends import Has, Who
+from noetl.server.http.parameters import EXECUTION_ID_PATTERN, Key, QueryParameter
+from noetl.server.http.routing import Routes
 from noetl.server.signals.service import MAX_BATCH_SIGNALS, OutsideSignal
 
-routes = make_router("events")
+routes = Routes("events")
 
-OfExecution = Annotated[str, Query(pattern=r"^[1-9][0-9]{0,18}$", description="execution id")]
+OfExecution = Annotated[
+    str, QueryParameter(pattern=EXECUTION_ID_PATTERN, description="execution id")
+]
 OfRequest = Annotated[
-    str, Query(max_length=200, description="what it was answered with, or its Idempotency-Key")
+    str,
+    QueryParameter(max_length=200, description="what it was answered with, or its Idempotency-Key"),
 ]
 
 
-class OutsideEvent(RequestBody):
-    name: str = Field(min_length=1, max_length=200, examples=["approved"])
-    payload: Any = Field(default=None, examples=[{"by": "ada"}], description="at most 8 KB")
+class OutsideEvent(RequestBody, frozen=True):
+    name: Annotated[str, Meta(min_length=1, max_length=200, examples=["approved"])]
+    payload: Annotated[Any, Meta(examples=[{"by": "ada"}], description="at most 8 KB")] = None
 
 
-class EventBody(OutsideEvent):
-    execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[EXAMPLE_ID])
+class EventBody(OutsideEvent, frozen=True, kw_only=True):
+    execution_id: Annotated[str, Meta(pattern=EXECUTION_ID_PATTERN, examples=[EXAMPLE_ID])]
 
 
-class BatchBody(RequestBody):
-    execution_id: str = Field(pattern=r"^[1-9][0-9]{0,18}$", examples=[EXAMPLE_ID])
-    events: list[OutsideEvent] = Field(min_length=1, max_length=MAX_BATCH_SIGNALS)
+class BatchBody(RequestBody, frozen=True):
+    execution_id: Annotated[str, Meta(pattern=EXECUTION_ID_PATTERN, examples=[EXAMPLE_ID])]
+    events: Annotated[list[OutsideEvent], Meta(min_length=1, max_length=MAX_BATCH_SIGNALS)]
 
 
-class TakenView(View):
+class TakenView(View, frozen=True):
     execution_id: str
-    request: str = Field(description="its key: send it as Idempotency-Key to repeat")
+    request: Annotated[str, Meta(description="its key: send it as Idempotency-Key to repeat")]
     status: RequestStatus
     status_url: str
 
 
-class EventStatusView(View):
+class EventStatusView(View, frozen=True):
     execution_id: str
     request: str
-    status: RequestStatus = Field(
-        description="accepted: not recorded yet; refused: unknown, or the execution did not take it"
-    )
+    status: Annotated[
+        RequestStatus,
+        Meta(
+            description="accepted: not recorded yet; refused: unknown, or the execution did not take it"
+        ),
+    ]
     seq: int | None
 
 
-class BatchStatusView(View):
+class BatchStatusView(View, frozen=True):
     execution_id: str
     request: str
     status: RequestStatus
@@ -61,7 +67,7 @@ class BatchStatusView(View):
     refused: int
 
 
-@routes.post("/api/events", status_code=202)
+@routes.post("/api/events", status=202)
 async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> TakenView:
     """Send an event from outside to an execution. It becomes a signal of its name."""
     event = OutsideSignal(body.name, body.payload)
@@ -69,7 +75,7 @@ async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> Ta
     return _make_taken_view(outcome, f"/api/events/status?execution_id={outcome.execution_id}")
 
 
-@routes.post("/api/events/batch", status_code=202)
+@routes.post("/api/events/batch", status=202)
 async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> TakenView:
     """Send several events, in order, to one execution. All are checked before the first is
     accepted. The log gets one `signal.received` for each event and none for the batch; `status_url`
@@ -98,7 +104,9 @@ async def get_event_status(
 async def get_batch_status(
     execution_id: OfExecution,
     request: OfRequest,
-    count: Annotated[int, Query(ge=1, le=MAX_BATCH_SIGNALS, description="events in the batch")],
+    count: Annotated[
+        int, QueryParameter(ge=1, le=MAX_BATCH_SIGNALS, description="events in the batch")
+    ],
     has: Has,
     who: Who,
 ) -> BatchStatusView:
@@ -115,7 +123,7 @@ async def get_batch_status(
     )
 
 
-def _make_taken_view(outcome: RequestOutcome, url: str) -> TakenView:
+def _make_taken_view(outcome: AskedView, url: str) -> TakenView:
     return TakenView(
         execution_id=outcome.execution_id,
         request=outcome.request,

@@ -10,11 +10,10 @@ from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.requests import Requests, check_signal
 from noetl.server.executions.access import Access
 from noetl.server.executions.requests import (
-    RequestOutcome,
-    RequestStatus,
     make_request_key,
     read_request_status,
 )
+from noetl.server.executions.views import AskedView, RequestStatus
 
 MAX_BATCH_SIGNALS = 100  # events in one batch, at most
 
@@ -61,13 +60,13 @@ class SignalService:
         execution_id: ExecutionId,
         event: OutsideSignal,
         key: str | None = None,
-    ) -> RequestOutcome:
+    ) -> AskedView:
         await self._access.check_tenant(identity, execution_id)
         request = make_request_key(key)
         await self._requests.signal(
             execution_id, event.name, request, event.payload, by=identity.name
         )
-        return RequestOutcome(execution_id, request, "accepted")
+        return AskedView(execution_id, request, "accepted", None)
 
     async def send_batch(
         self,
@@ -75,7 +74,7 @@ class SignalService:
         execution_id: ExecutionId,
         events: Sequence[OutsideSignal],
         key: str | None = None,
-    ) -> RequestOutcome:
+    ) -> AskedView:
         """Send these events in order. A repeat with the same key sends only the missing ones."""
         await self._access.check_tenant(identity, execution_id)
         for number, event in enumerate(events):
@@ -89,16 +88,16 @@ class SignalService:
                 event.payload,
                 by=identity.name,
             )
-        return RequestOutcome(execution_id, request, "accepted")
+        return AskedView(execution_id, request, "accepted", None)
 
     async def read_signal_status(
         self, identity: Identity, execution_id: ExecutionId, request: str
-    ) -> RequestOutcome:
+    ) -> AskedView:
         await self._access.check_tenant(identity, execution_id)
         status, seq = await read_request_status(
             self._inbox, execution_id, f"signal:{request}", f"signal:{request}"
         )
-        return RequestOutcome(execution_id, request, status, seq)
+        return AskedView(execution_id, request, status, seq)
 
     async def read_batch_status(
         self, identity: Identity, execution_id: ExecutionId, request: str, count: int

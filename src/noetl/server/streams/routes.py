@@ -6,7 +6,8 @@ from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from fastapi import Header, Query, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from noetl.log.events.port import RecordedEvent
@@ -15,12 +16,22 @@ from noetl.metrics import Metrics
 from noetl.model.errors import Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.service import make_execution_filter
-from noetl.server.http import shapes
-from noetl.server.http.bodies import AfterSeq, Id, OfParent, OfPath, OfStatus, Since, make_router
+from noetl.server.executions.views import make_event_view, make_execution_view
 from noetl.server.http.depends import Has, Now, Who
+from noetl.server.http.parameters import (
+    AfterSeq,
+    HeaderParameter,
+    Id,
+    OfParent,
+    OfPath,
+    OfStatus,
+    QueryParameter,
+    Since,
+)
+from noetl.server.http.routing import Routes
 from noetl.server.streams.service import RowGone, StreamEnd, StreamHeartbeat
 
-routes = make_router("streams")
+routes = Routes("streams")
 STREAM_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "server-sent events",
@@ -150,7 +161,7 @@ async def encode_pages(
                     yield b"".join(map(item, page))
 
 
-@routes.get("/api/executions/stream", response_class=Response, responses=STREAM_RESPONSES)
+@routes.get("/api/executions/stream", responses=STREAM_RESPONSES)
 async def stream_executions(
     request: Request,
     has: Has,
@@ -160,7 +171,7 @@ async def stream_executions(
     path: OfPath = None,
     parent: OfParent = None,
     since: Since = None,
-    limit: Annotated[int, Query(ge=1, le=200, description="how many rows")] = 50,
+    limit: Annotated[int, QueryParameter(ge=1, le=200, description="how many rows")] = 50,
 ) -> Response:
     """The newest rows of the list, then every change among them: `execution` (new or changed),
     `gone`."""
@@ -179,16 +190,14 @@ async def stream_executions(
     return EventStream(encode_rows(), readers)
 
 
-@routes.get(
-    "/api/executions/{execution_id}/stream", response_class=Response, responses=STREAM_RESPONSES
-)
+@routes.get("/api/executions/{execution_id}/stream", responses=STREAM_RESPONSES)
 async def stream_events(
     request: Request,
     execution_id: Id,
     has: Has,
     who: Who,
     after: AfterSeq = 0,
-    last_event_id: Annotated[int | None, Header(ge=0, le=1 << 62)] = None,
+    last_event_id: Annotated[int | None, HeaderParameter(ge=0, le=1 << 62)] = None,
 ) -> Response:
     """Events after `after` (or Last-Event-ID), live, with `end` after the last one. 204: there will
     be no more."""
@@ -204,11 +213,11 @@ async def stream_events(
 def _encode_row(row: Projection | RowGone) -> bytes:
     if isinstance(row, RowGone):
         return encode_message({"execution_id": row.execution_id}, "gone")
-    return encode_message(shapes.dump_execution(row), "execution")
+    return encode_message(make_execution_view(row), "execution")
 
 
 def _encode_event(recorded: RecordedEvent) -> bytes:
-    return encode_message(shapes.dump_event(recorded), recorded.event.type, recorded.seq)
+    return encode_message(make_event_view(recorded), recorded.event.type, recorded.seq)
 
 
 def get_readers(request: Request) -> StreamReaders:

@@ -1,26 +1,38 @@
 """The route to try out templates."""
 
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field
+from msgspec import Meta
 
 from noetl.model.ids import ExecutionId
-from noetl.server.http.bodies import RequestBody, View, make_router
+from noetl.server.http.bodies import RequestBody, View
 from noetl.server.http.depends import Has, Who
+from noetl.server.http.parameters import EXECUTION_ID_PATTERN
+from noetl.server.http.routing import Routes
+from noetl.server.http.validation import InvalidRequest, RequestFinding
 
-routes = make_router("templates")
-
-
-class RenderBody(RequestBody):
-    template: Any = Field(examples=[{"sql": "select * from t limit {{ workload.n }}"}])
-    context: dict[str, Any] = Field(default={}, examples=[{"workload": {"n": 3}}])
-    execution_id: str | None = Field(default=None, pattern=r"^[1-9][0-9]{0,18}$")
-    strict: Literal[True] = Field(
-        default=True, description="a name that is not there is an error, always"
-    )
+routes = Routes("templates")
 
 
-class RenderedView(View):
+class RenderBody(RequestBody, frozen=True):
+    template: Annotated[Any, Meta(examples=[{"sql": "select * from t limit {{ workload.n }}"}])]
+    context: Annotated[dict[str, Any], Meta(examples=[{"workload": {"n": 3}}])] = {}
+    execution_id: Annotated[str, Meta(pattern=EXECUTION_ID_PATTERN)] | None = None
+    strict: Annotated[
+        Any,
+        Meta(
+            description="a name that is not there is an error, always",
+            extra_json_schema={"type": "boolean", "const": True},
+        ),
+    ] = True
+
+    def __post_init__(self) -> None:
+        if self.strict != True:  # noqa: E712  # 1 is true as well
+            place = ("body", "strict")
+            raise InvalidRequest(RequestFinding("literal_error", place, "Input should be True"))
+
+
+class RenderedView(View, frozen=True):
     result: Any
 
 

@@ -1,29 +1,34 @@
 """Routes for the variables of an execution (`ctx`)."""
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi.responses import StreamingResponse
-from pydantic import Field
+from msgspec import Meta
+from starlette.responses import StreamingResponse
 
 from noetl.model.ids import ExecutionId
 from noetl.model.previews import Download
-from noetl.server.http.bodies import Id, MinSeq, View, make_router
+from noetl.server.http.bodies import View
 from noetl.server.http.depends import Has, Who
+from noetl.server.http.parameters import Id, MinSeq
+from noetl.server.http.routing import Routes
 
-routes = make_router("vars")
+routes = Routes("vars")
 
 
-class VarsView(View):
+class VarsView(View, frozen=True):
     execution_id: str
-    vars: dict[str, Any] = Field(
-        examples=[{"total": 3}],
-        description="a stored value of more than 64 KB is {'$reference': …}; ask for it by its name",
-    )
+    vars: Annotated[
+        dict[str, Any],
+        Meta(
+            examples=[{"total": 3}],
+            description="a stored value of more than 64 KB is {'$reference': …}; ask for it by its name",
+        ),
+    ]
 
 
-class VarView(View):
+class VarView(View, frozen=True):
     execution_id: str
     name: str
     value: Any
@@ -36,8 +41,10 @@ async def get_vars(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None)
     return VarsView(execution_id=execution_id, vars=variables)
 
 
-@routes.get("/api/vars/{execution_id}/{name}", response_model=VarView)
-async def get_var(execution_id: Id, name: str, has: Has, who: Who, min_seq: MinSeq = None) -> Any:
+@routes.get("/api/vars/{execution_id}/{name}")
+async def get_var(
+    execution_id: Id, name: str, has: Has, who: Who, min_seq: MinSeq = None
+) -> VarView | StreamingResponse:
     """One variable with its whole value, of any size."""
     value = await has.variables.read_one(who, ExecutionId(execution_id), name, min_seq)
     if isinstance(value, Download):

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from noetl.metrics import Metrics
 from noetl.model import codec
@@ -17,9 +16,10 @@ from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequ
 from noetl.model.ids import ExecutionId, Micros, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Reference
-from noetl.server.http.bodies import EXECUTION_ID
 from noetl.server.http.guard import EXCHANGE_PATH
+from noetl.server.http.parameters import EXECUTION_ID
 from noetl.server.http.problems import make_error_problem
+from noetl.server.http.routing import HttpRouter
 from noetl.server.node import Server
 from noetl.server.workers.presence import Presence
 
@@ -154,17 +154,15 @@ class WorkerRoutes:
             return make_error_problem(error)
         return _make_json_response(b"{}")
 
-    def list_routes(self) -> list[Route]:
-        return [
-            Route(EXCHANGE_PATH, self.exchange, methods=["POST"]),
-            Route("/api/worker/playbooks/{hash}", self.playbook, methods=["GET"]),
-            Route("/api/worker/manifests/{id}", self.manifest, methods=["GET"]),
-            Route("/api/worker/payloads/{ref_id}", self.payload, methods=["GET"]),
-            Route("/api/worker/payloads", self.put_payload, methods=["PUT"]),
-            Route("/api/worker/orphans/{execution_id}", self.orphans, methods=["POST"]),
-            Route("/api/worker/credentials/{name}", self.credential, methods=["GET"]),
-            Route("/api/worker/logs", self.put_logs, methods=["POST"]),
-        ]
+    def add_routes(self, router: HttpRouter) -> None:
+        router.add_plain("POST", EXCHANGE_PATH, self.exchange)
+        router.add_plain("GET", "/api/worker/playbooks/{hash}", self.playbook)
+        router.add_plain("GET", "/api/worker/manifests/{id}", self.manifest)
+        router.add_plain("GET", "/api/worker/payloads/{ref_id}", self.payload)
+        router.add_plain("PUT", "/api/worker/payloads", self.put_payload)
+        router.add_plain("POST", "/api/worker/orphans/{execution_id}", self.orphans)
+        router.add_plain("GET", "/api/worker/credentials/{name}", self.credential)
+        router.add_plain("POST", "/api/worker/logs", self.put_logs)
 
 
 def read_exchange(body: bytes) -> ExchangeRequest:

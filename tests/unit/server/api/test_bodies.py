@@ -4,7 +4,6 @@ import json
 import re
 
 import pytest
-from fastapi.exceptions import RequestValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from noetl.server.http import problems
 from noetl.server.http.bodies import MAX_JSON_DEPTH, decode_strict_json, measure_depth
 from noetl.server.http.guard import is_loopback
 from noetl.server.http.hint_routes import COMMAND_ROUTES
+from noetl.server.http.validation import InvalidRequest
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 VALUES = st.recursive(
@@ -40,9 +40,9 @@ def test_what_json_says_is_what_is_read(value: object) -> None:
     ],
 )
 def test_key_that_stands_twice_is_refused_by_name(text: str, key: str) -> None:
-    with pytest.raises(RequestValidationError) as raised:
+    with pytest.raises(InvalidRequest) as raised:
         decode_strict_json(text.encode())
-    assert f"the key {key!r} stands twice" in raised.value.errors()[0]["msg"]
+    assert f"the key {key!r} stands twice" in raised.value.findings[0].message
 
 
 @given(st.integers(1, 150), st.text(alphabet='[]{}"\\', max_size=80))
@@ -55,7 +55,7 @@ def test_depth_is_counted_outside_of_strings(levels: int, noise: str) -> None:
     if levels <= MAX_JSON_DEPTH:
         decode_strict_json(data)
     else:
-        with pytest.raises(RequestValidationError):
+        with pytest.raises(InvalidRequest):
             decode_strict_json(data)
 
 
@@ -154,7 +154,7 @@ def test_a_duration_is_so_long_ago() -> None:
 
 @pytest.mark.parametrize("text", ['"\\u0000"', '{"a\\u0000": 1}', '"\\\\\\u0000"'])
 def test_nul_characters_are_refused(text: str) -> None:
-    with pytest.raises(RequestValidationError):
+    with pytest.raises(InvalidRequest):
         decode_strict_json(text.encode())
 
 
@@ -164,7 +164,7 @@ def test_a_backslash_before_u0000_is_only_a_backslash() -> None:
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 123456789012345678901234567890])
 def test_an_integer_that_64_bits_do_not_hold_is_refused(number: int) -> None:
-    with pytest.raises(RequestValidationError, match="does not fit into 64 bits"):
+    with pytest.raises(InvalidRequest, match="does not fit into 64 bits"):
         decode_strict_json(b'{"v": %d}' % number)
 
 

@@ -1,0 +1,43 @@
+"""The structs that answers about credentials, without their values have."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from noetl.catalog.port import SealedCredential
+from noetl.model.clock import format_iso
+from noetl.server.http.bodies import View
+
+
+class CredentialView(View, frozen=True):
+    """A credential without its values."""
+
+    name: str
+    kind: str
+    created_at: str
+    changed_at: str
+
+
+class AddedView(CredentialView, frozen=True):
+    created: Annotated[bool, Meta(description="false: one of this name was replaced")]
+
+
+class CredentialsView(View, frozen=True):
+    credentials: list[CredentialView]
+
+
+def make_credential_view(row: SealedCredential) -> CredentialView:
+    return CredentialView(**_describe_credential(row))
+
+
+def make_added_view(row: SealedCredential, created: bool) -> AddedView:
+    return AddedView(**_describe_credential(row), created=created)
+
+
+def _describe_credential(row: SealedCredential) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "kind": row.kind,
+        "created_at": format_iso(row.created_at),
+        "changed_at": format_iso(row.changed_at),
+    }

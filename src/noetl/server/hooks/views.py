@@ -1,0 +1,56 @@
+"""The structs that answers about hooks have."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from noetl.model.clock import format_iso
+from noetl.server.http.bodies import View
+from noetl.triggers.port import Hook
+
+
+class HookView(View, frozen=True):
+    name: str
+    path: str
+    version: int | None
+    into: str | None
+    secret: Annotated[str | None, Meta(description="the name of a credential")]
+    signature_header: str | None
+    key_header: str | None
+    created_at: str
+    changed_at: str
+
+
+class HookedView(HookView, frozen=True):
+    created: Annotated[bool, Meta(description="false: one of this name was replaced")]
+
+
+class HooksView(View, frozen=True):
+    hooks: list[HookView]
+    next: Annotated[str | None, Meta(description="the `after` of the next page")]
+
+
+class UnhookedView(View, frozen=True):
+    name: str
+
+
+def make_hook_view(row: Hook) -> HookView:
+    return HookView(**_describe_hook(row))
+
+
+def make_hooked_view(row: Hook, created: bool) -> HookedView:
+    return HookedView(**_describe_hook(row), created=created)
+
+
+def _describe_hook(row: Hook) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "path": row.path,
+        "version": row.version,
+        "into": row.into,
+        "secret": row.secret,
+        "signature_header": row.signature_header,
+        "key_header": row.key_header,
+        "created_at": format_iso(row.created_at),
+        "changed_at": format_iso(row.changed_at),
+    }

@@ -1,0 +1,405 @@
+"""Routes: the signature of a function says what a request has and what it is answered with.
+
+    routes = Routes("executions")
+
+    @routes.get("/api/executions/{execution_id}")
+    async def get_execution(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> Detail: ...
+
+A parameter is annotated with `PathParameter`, `QueryParameter` or `HeaderParameter`, with `Provided` (the services, the
+caller), or it is the `body`, a struct. What the function returns is encoded as it is. `openapi.py`
+writes the documentation from the same signature.
+"""
+
+import inspect
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from re import Pattern
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET
+from starlette.datastructures import QueryParams, State
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
+
+from noetl.model.errors import NoetlError
+from noetl.server.http.bodies import decode_strict_json
+from noetl.server.http.parameters import PathParameter, RequestParameter, TextParser, choose_parser
+from noetl.server.http.problems import (
+    make_error_problem,
+    make_http_problem,
+    make_validation_problem,
+)
+from noetl.server.http.validation import InvalidRequest, RequestFinding, StructReader
+
+Handler = Callable[..., Awaitable[Any]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+Value = TypeVar("Value")
+JSON_TYPE = "application/json"
+PREFIX_PARTS = (3, 2)  # parts of a path by which routes are found: "", "api", "executions"
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """Marks an argument that the server provides: the function returns it for a request."""
+
+    function: Callable[[Request], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[Value]):
+    """An answer with a status or headers of its own."""
+
+    value: Value
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteParameter:
+    """A parameter of one route: its name there and in the function, and how its text is read."""
+
+    argument: str
+    name: str
+    place: str
+    kind: Any
+    default: Any
+    parse: TextParser
+    reader: StructReader
+    about: RequestParameter
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class RouteBody:
+    kind: Any
+    required: bool
+    reader: StructReader
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentedRoute:
+    """A route with what its function says of it."""
+
+    method: str
+    path: str
+    handler: Handler
+    name: str
+    tag: str
+    status: int
+    strict: bool
+    documented: bool
+    problem_type: str  # the media type under which the document lists problems
+    responses: dict[int, dict[str, Any]]
+    extra: dict[str, Any]
+    parameters: tuple[RouteParameter, ...]
+    provided: dict[str, Callable[[Request], Awaitable[Any]]]
+    takes_request: str | None
+    body: RouteBody | None
+    returns: Any
+
+    async def answer(self, request: Request) -> Response:
+        """Read the request, call the function, and encode what it returns."""
+        if self.strict and request.scope["query_string"]:
+            self._check_query(request.query_params)
+        arguments = await self._read_arguments(request)
+        overrides = request.app.dependency_overrides
+        for name, function in self.provided.items():
+            provide = overrides.get(function, function)
+            arguments[name] = await provide(request)
+        if self.takes_request is not None:
+            arguments[self.takes_request] = request
+        returned = await self.handler(**arguments)
+        if isinstance(returned, Response):
+            return returned
+        if isinstance(returned, Reply):
+            content = msgspec.json.encode(returned.value)
+            return Response(content, returned.status, returned.headers, JSON_TYPE)
+        return Response(msgspec.json.encode(returned), self.status, media_type=JSON_TYPE)
+
+    async def _read_arguments(self, request: Request) -> dict[str, Any]:
+        """The arguments from the request. Raises `InvalidRequest` with everything that is wrong."""
+        arguments: dict[str, Any] = {}
+        findings: list[RequestFinding] = []
+        body = UNSET if self.body is None else await _read_json(request)
+        for parameter in self.parameters:
+            try:
+                arguments[parameter.argument] = _read_parameter(parameter, request)
+            except InvalidRequest as error:
+                findings.extend(error.findings)
+        if self.body is not None:
+            try:
+                arguments["body"] = _read_body(self.body, body)
+            except InvalidRequest as error:
+                findings.extend(error.findings)
+        if findings:
+            raise InvalidRequest(*findings)
+        return arguments
+
+    def _check_query(self, given: QueryParams) -> None:
+        """Refuse unknown and repeated parameters: `?offset=20` would silently give the first page."""
+        known = {each.name for each in self.parameters if each.place == "query"}
+        for name in given:
+            if name not in known:
+                message = f"no such parameter here; known: {', '.join(sorted(known)) or 'none'}"
+                raise InvalidRequest(
+                    RequestFinding("unknown_parameter", ("query", name[:60]), message)
+                )
+            if len(given.getlist(name)) > 1:
+                raise InvalidRequest(
+                    RequestFinding("repeated_parameter", ("query", name), "given more than once")
+                )
+
+
+def _read_parameter(parameter: RouteParameter, request: Request) -> Any:
+    place = (parameter.place, parameter.name)
+    match parameter.place:
+        case "path":
+            text = request.path_params[parameter.name]
+        case "query":
+            text = request.query_params.get(parameter.name)
+        case _:
+            text = request.headers.get(parameter.name)
+    if text is None:
+        if parameter.required:
+            raise InvalidRequest(RequestFinding("missing", place, "Field required"))
+        return parameter.default
+    return parameter.reader.read(parameter.parse(text, place), place)
+
+
+async def _read_json(request: Request) -> Any:
+    """The body as JSON, if its type says that it is JSON; UNSET if it is empty."""
+    data = await request.body()
+    if not data:
+        return UNSET
+    content_type = request.headers.get("content-type", "")
+    main, _, sub = content_type.partition(";")[0].strip().lower().partition("/")
+    if main == "application" and (sub == "json" or sub.endswith("+json")):
+        return decode_strict_json(data)
+    return data
+
+
+def _read_body(body: RouteBody, value: Any) -> Any:
+    if value is not UNSET:
+        return body.reader.read(value, ("body",))
+    if body.required:
+        raise InvalidRequest(RequestFinding("missing", ("body",), "Field required"))
+    return None
+
+
+class Routes:
+    """The routes of one subject, in the order in which they are declared."""
+
+    def __init__(self, tag: str, *, strict: bool = True) -> None:
+        self.tag = tag
+        self.strict = strict  # refuse unknown query parameters
+        self.routes: list[DocumentedRoute] = []
+
+    def get(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
+        return self._declare("GET", path, **options)
+
+    def head(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
+        return self._declare("HEAD", path, **options)
+
+    def post(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
+        return self._declare("POST", path, **options)
+
+    def put(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
+        return self._declare("PUT", path, **options)
+
+    def delete(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
+        return self._declare("DELETE", path, **options)
+
+    def _declare(
+        self,
+        method: str,
+        path: str,
+        *,
+        status: int = 200,
+        name: str | None = None,
+        strict: bool | None = None,
+        documented: bool = True,
+        problem_type: str = JSON_TYPE,
+        responses: dict[int, dict[str, Any]] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """`responses` are documented instead of what the function returns, and `extra` is added to
+        the documentation of the route."""
+
+        def declare(handler: Handler) -> Handler:
+            hints = get_type_hints(handler, include_extras=True)
+            parameters, provided, takes_request, body = _read_signature(handler, hints, path)
+            self.routes.append(
+                DocumentedRoute(
+                    method=method,
+                    path=path,
+                    handler=handler,
+                    name=name or handler.__name__,
+                    tag=self.tag,
+                    status=status,
+                    strict=self.strict if strict is None else strict,
+                    documented=documented,
+                    problem_type=problem_type,
+                    responses=responses or {},
+                    extra=extra or {},
+                    parameters=parameters,
+                    provided=provided,
+                    takes_request=takes_request,
+                    body=body,
+                    returns=hints.get("return"),
+                )
+            )
+            return handler
+
+        return declare
+
+
+def _read_signature(
+    handler: Handler, hints: dict[str, Any], path: str
+) -> tuple[
+    tuple[RouteParameter, ...],
+    dict[str, Callable[[Request], Awaitable[Any]]],
+    str | None,
+    RouteBody | None,
+]:
+    parameters: list[RouteParameter] = []
+    provided: dict[str, Callable[[Request], Awaitable[Any]]] = {}
+    takes_request = None
+    body = None
+    for argument, given in inspect.signature(handler).parameters.items():
+        hint = hints[argument]
+        marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        parameter = next((mark for mark in marks if isinstance(mark, RequestParameter)), None)
+        provider = next((mark for mark in marks if isinstance(mark, Provided)), None)
+        if parameter is not None:
+            kind = get_args(hint)[0]
+            parameters.append(_make_parameter(argument, parameter, kind, given.default))
+        elif provider is not None:
+            provided[argument] = provider.function
+        elif f"{{{argument}}}" in path or f"{{{argument}:" in path:
+            parameters.append(_make_parameter(argument, PathParameter(), hint, given.default))
+        elif hint is Request:
+            takes_request = argument
+        elif argument == "body":
+            body = RouteBody(hint, given.default is inspect.Parameter.empty, StructReader(hint))
+        else:
+            raise TypeError(f"{handler.__name__}: {argument} is no part of a request")
+    return tuple(parameters), provided, takes_request, body
+
+
+def _make_parameter(
+    argument: str, about: RequestParameter, kind: Any, default: Any
+) -> RouteParameter:
+    name = argument
+    if about.alias is not None:
+        name = about.alias
+    elif about.place == "header":
+        name = argument.replace("_", "-")
+    constrained = about.make_type(kind)
+    return RouteParameter(
+        argument,
+        name,
+        about.place,
+        constrained,
+        default,
+        choose_parser(kind),
+        StructReader(constrained),
+        about,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What answers the requests of one path, by method."""
+
+    pattern: Pattern[str]
+    endpoints: dict[str, tuple[Endpoint, Any]]
+
+
+class HttpRouter:
+    """The ASGI application of all routes.
+
+    A path without parameters is found by its text. Others are found by their first parts, and then
+    in the order of declaration.
+    """
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.dependency_overrides: dict[Any, Any] = {}
+        self._fixed: dict[str, _Target] = {}
+        self._by_prefix: dict[str, list[_Target]] = defaultdict(list)
+        self._targets: dict[str, _Target] = {}
+
+    def add_routes(self, routes: Iterable[DocumentedRoute]) -> None:
+        for route in routes:
+            self.add_endpoint(route.method, route.path, route.answer, route.handler)
+
+    def add_plain(self, method: str, path: str, endpoint: Endpoint) -> None:
+        """Add a function that answers requests itself, without documentation. GET includes HEAD."""
+        self.add_endpoint(method, path, endpoint)
+        if method == "GET":
+            self.add_endpoint("HEAD", path, endpoint)
+
+    def add_endpoint(self, method: str, path: str, endpoint: Endpoint, label: Any = None) -> None:
+        """Add a function that answers requests itself. `label` names it in the metrics."""
+        target = self._targets.get(path)
+        if target is None:
+            target = self._targets[path] = _Target(compile_path(path)[0], {})
+            if "{" in path:
+                self._by_prefix[_find_fixed_prefix(path)].append(target)
+            else:
+                self._fixed[path] = target
+        target.endpoints[method] = (endpoint, label or endpoint)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        target = self._fixed.get(path)
+        if target is None:
+            target = self._find_target(path, scope)
+        scope["app"] = self
+        request = Request(scope, receive)
+        response = await self._answer(target, request)
+        await response(scope, receive, send)
+
+    def _find_target(self, path: str, scope: Scope) -> _Target | None:
+        parts = path.split("/", PREFIX_PARTS[0])
+        for count in PREFIX_PARTS:
+            for target in self._by_prefix.get("/".join(parts[:count]), ()):
+                match = target.pattern.match(path)
+                if match is not None:
+                    scope["path_params"] = match.groupdict()
+                    return target
+        return None
+
+    async def _answer(self, target: _Target | None, request: Request) -> Response:
+        try:
+            if target is None:
+                raise HTTPException(404)
+            found = target.endpoints.get(request.method)
+            if found is None:
+                raise HTTPException(405, headers={"Allow": ", ".join(target.endpoints)})
+            endpoint, request.scope["endpoint"] = found
+            return await endpoint(request)
+        except NoetlError as error:
+            return make_error_problem(error)
+        except InvalidRequest as error:
+            return make_validation_problem(error)
+        except HTTPException as error:
+            return make_http_problem(error)
+
+
+def _find_fixed_prefix(path: str) -> str:
+    """The first parts of a path, as many as `PREFIX_PARTS` has and no parameter is among them."""
+    parts = path.split("/")
+    for count in PREFIX_PARTS:
+        prefix = "/".join(parts[:count])
+        if "{" not in prefix:
+            return prefix
+    raise ValueError(f"{path}: its first part must be a name")
