@@ -3,7 +3,7 @@
 Both implementations answer with the rows of the HTTP API.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -32,6 +32,10 @@ def to_row(view: Struct) -> Row:
     """The struct of an answer as the JSON object that the HTTP API has for it."""
     row: Row = to_builtins(view)
     return row
+
+
+def to_rows(views: Sequence[Struct]) -> list[Row]:
+    return [to_row(view) for view in views]
 
 
 class Client(Protocol):

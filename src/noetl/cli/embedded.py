@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from noetl import settings
 from noetl.backoff import Backoff
 from noetl.bus.postgres import BusPostgres
-from noetl.catalog.port import CatalogEntry
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.cli.client import (
     ClientNeed,
@@ -31,6 +30,7 @@ from noetl.cli.client import (
     join_trace_pages,
     read_printed_lines,
     to_row,
+    to_rows,
 )
 from noetl.cli.lake import open_lake
 from noetl.cli.output import warn
@@ -38,11 +38,8 @@ from noetl.cli.tools import add_usual_pools, make_extra_tools
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.events.port import RecordedEvent
-from noetl.log.postgres import make_postgres_stores
 from noetl.log.projections.port import Projection
-from noetl.log.queue.port import QueueEntry
-from noetl.log.stores import Stores
-from noetl.model.clock import format_iso
+from noetl.log.postgres import LogPostgres
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Micros
@@ -70,6 +67,7 @@ if TYPE_CHECKING:  # each command loads only the services that it uses: `noetl r
     from noetl.server.credentials.service import CredentialService
     from noetl.server.executions.service import ExecutionService
     from noetl.server.hooks.service import HookService
+    from noetl.server.queue.service import QueueService
     from noetl.server.results.service import ResultService
     from noetl.server.results.usage import UsageService
     from noetl.server.schedules.service import ScheduleService
@@ -85,6 +83,7 @@ COMMAND_DRAIN_S = (
     3.0  # seconds that commands of other executions may still run when this command has ended
 )
 MAX_LISTED_ROWS = 100_000  # rows of a list that is not paged
+MAX_LISTED_COMMANDS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,67 +334,45 @@ class LocalClient:
     # -- playbooks --
 
     async def register(self, text: str, path: str | None = None) -> Row:
-        registered = await self._catalog_service.register(LOCAL_IDENTITY, text, path)
-        findings = [finding.to_dict() for finding in registered.findings]
-        return {
-            **_make_entry_row(registered.entry),
-            "created": registered.created,
-            "findings": findings,
-        }
+        return to_row(await self._catalog_service.register(LOCAL_IDENTITY, text, path))
 
     async def list_playbooks(self, prefix: str = "") -> list[Row]:
-        entries = await self._catalog_service.list_latest(
+        page = await self._catalog_service.list_latest(
             LOCAL_IDENTITY, prefix, limit=MAX_LISTED_ROWS
         )
-        return [_make_entry_row(entry) for entry in entries]
+        return to_rows(page.playbooks)
 
     async def get_playbook(self, path: str, version: int | None = None) -> Row:
-        entry = await self._catalog_service.get(LOCAL_IDENTITY, path, version)
-        return {**_make_entry_row(entry), "content": entry.text}
+        return to_row(await self._catalog_service.get(LOCAL_IDENTITY, path, version))
 
     async def diff_versions(self, path: str, older: int, newer: int | None = None) -> Row:
-        comparison = await self._catalog_service.diff_versions(LOCAL_IDENTITY, path, older, newer)
-        return {
-            "path": path,
-            "older": comparison.older.version,
-            "newer": comparison.newer.version,
-            "diff": comparison.diff,
-        }
+        difference = await self._catalog_service.diff_versions(LOCAL_IDENTITY, path, older, newer)
+        return to_row(difference)
 
     # -- credentials --
 
     async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
-        from noetl.server.credentials.views import make_credential_view
-
-        added = await make_credential_service(self._ports).add(LOCAL_IDENTITY, name, kind, data)
-        return {**to_row(make_credential_view(added.row)), "created": added.created}
+        service = make_credential_service(self._ports)
+        return to_row(await service.add(LOCAL_IDENTITY, name, kind, data))
 
     async def list_credentials(self) -> list[Row]:
-        from noetl.server.credentials.views import make_credential_view
-
-        rows = await make_credential_service(self._ports).list_sealed(LOCAL_IDENTITY)
-        return [to_row(make_credential_view(row)) for row in rows]
+        found = await make_credential_service(self._ports).list_all(LOCAL_IDENTITY)
+        return to_rows(found.credentials)
 
     async def delete_credential(self, name: str) -> Row:
-        await make_credential_service(self._ports).delete(LOCAL_IDENTITY, name)
-        return {"name": name}
+        return to_row(await make_credential_service(self._ports).delete(LOCAL_IDENTITY, name))
 
     # -- state between executions --
 
     async def list_state_values(self, path: str | None) -> list[Row]:
-        from noetl.server.state.views import make_state_view
-
         if path is None:
-            rows = await self._state_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
-        else:
-            rows = await self._state_service.list_state_values(LOCAL_IDENTITY, path)
-        return [to_row(make_state_view(row)) for row in rows]
+            page = await self._state_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
+            return to_rows(page.state)
+        found = await self._state_service.list_state_values(LOCAL_IDENTITY, path)
+        return to_rows(found.state)
 
     async def get_state_value(self, path: str, name: str) -> Row:
-        from noetl.server.state.views import make_state_view
-
-        row = await self._state_service.get(LOCAL_IDENTITY, path, name)
-        return to_row(make_state_view(row))
+        return to_row(await self._state_service.get(LOCAL_IDENTITY, path, name))
 
     async def set_state(
         self,
@@ -404,74 +381,48 @@ class LocalClient:
         value: Any,
         expected: int | None,
     ) -> Row:
-        from noetl.server.state.views import make_state_view
-
-        row = await self._state_service.put(LOCAL_IDENTITY, path, name, value, expected)
-        return to_row(make_state_view(row))
+        return to_row(await self._state_service.put(LOCAL_IDENTITY, path, name, value, expected))
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
-        version = await self._state_service.unset(LOCAL_IDENTITY, path, name, expected)
-        return {"path": path, "name": name, "version": version}
+        return to_row(await self._state_service.unset(LOCAL_IDENTITY, path, name, expected))
 
     async def list_state_history(self, path: str, name: str) -> list[Row]:
-        from noetl.server.state.views import make_version_view
-
-        rows = await self._state_service.read_history(LOCAL_IDENTITY, path, name)
-        return [to_row(make_version_view(row)) for row in rows]
+        history = await self._state_service.read_history(LOCAL_IDENTITY, path, name)
+        return to_rows(history.versions)
 
     # -- what starts executions --
 
     async def add_schedule(self, **wanted: Any) -> Row:
-        from noetl.server.schedules.views import make_schedule_view
-
-        added = await self._schedule_service.add(LOCAL_IDENTITY, **wanted)
-        return {**to_row(make_schedule_view(added.schedule)), "created": added.created}
+        return to_row(await self._schedule_service.add(LOCAL_IDENTITY, **wanted))
 
     async def list_schedules(self) -> list[Row]:
-        from noetl.server.schedules.views import make_schedule_view
-
-        schedules = await self._schedule_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
-        return [to_row(make_schedule_view(schedule)) for schedule in schedules]
+        page = await self._schedule_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
+        return to_rows(page.schedules)
 
     async def get_schedule(self, name: str) -> Row:
-        from noetl.server.schedules.views import make_schedule_view
-
-        schedule = await self._schedule_service.get(LOCAL_IDENTITY, name)
-        return to_row(make_schedule_view(schedule))
+        return to_row(await self._schedule_service.get(LOCAL_IDENTITY, name))
 
     async def change_schedule(self, name: str, how: ScheduleChange) -> Row:
-        from noetl.server.schedules.views import make_schedule_view
-
         if how == "pause":
-            schedule = await self._schedule_service.pause(LOCAL_IDENTITY, name)
-        else:
-            schedule = await self._schedule_service.resume(LOCAL_IDENTITY, name)
-        return to_row(make_schedule_view(schedule))
+            return to_row(await self._schedule_service.pause(LOCAL_IDENTITY, name))
+        return to_row(await self._schedule_service.resume(LOCAL_IDENTITY, name))
 
     async def delete_schedule(self, name: str) -> Row:
-        await self._schedule_service.delete(LOCAL_IDENTITY, name)
-        return {"name": name}
+        return to_row(await self._schedule_service.delete(LOCAL_IDENTITY, name))
 
     async def list_next_slots(self, name: str, count: int) -> Row:
-        slots = await self._schedule_service.list_upcoming(LOCAL_IDENTITY, name, count)
-        return {"name": name, "slots": slots}
+        return to_row(await self._schedule_service.list_upcoming(LOCAL_IDENTITY, name, count))
 
     async def add_hook(self, **call: Any) -> Row:
-        from noetl.server.hooks.views import make_hook_view
-
         definition = HookDefinition(tenant=LOCAL_IDENTITY.tenant, **call)
-        added = await self._hook_service.add(LOCAL_IDENTITY, definition)
-        return {**to_row(make_hook_view(added.hook)), "created": added.created}
+        return to_row(await self._hook_service.add(LOCAL_IDENTITY, definition))
 
     async def list_hooks(self) -> list[Row]:
-        from noetl.server.hooks.views import make_hook_view
-
-        hooks = await self._hook_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
-        return [to_row(make_hook_view(hook)) for hook in hooks]
+        page = await self._hook_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
+        return to_rows(page.hooks)
 
     async def delete_hook(self, name: str) -> Row:
-        await self._hook_service.delete(LOCAL_IDENTITY, name)
-        return {"name": name}
+        return to_row(await self._hook_service.delete(LOCAL_IDENTITY, name))
 
     # -- executions --
 
@@ -507,26 +458,17 @@ class LocalClient:
         from noetl.server.signals.service import OutsideSignal
 
         signal = OutsideSignal(name, payload)
-        answer = await self._signal_service.send(LOCAL_IDENTITY, execution_id, signal)
-        return {
-            "execution_id": execution_id,
-            "request": answer.request,
-            "status": answer.status,
-            "seq": answer.seq,
-        }
+        return to_row(await self._signal_service.send(LOCAL_IDENTITY, execution_id, signal))
 
     async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
         from noetl.server.executions.service import make_execution_filter
-        from noetl.server.executions.views import make_execution_view
 
         older = None if before is None else ExecutionId(before)
         wanted = make_execution_filter(SystemClock().now(), **filters)
-        rows = await self._ports.stores.projections.list_executions(
-            LOCAL_IDENTITY.tenant, wanted, older, limit
-        )
-        return [to_row(make_execution_view(row)) for row in rows]
+        page = await self._execution_service.list_page(LOCAL_IDENTITY, wanted, older, limit)
+        return to_rows(page.executions)
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         with _hint_at_execution_list(execution_id):
@@ -543,13 +485,7 @@ class LocalClient:
         return to_row(cause)
 
     async def explain_step(self, execution_id: ExecutionId, step: str) -> Row:
-        explanation = await self._execution_service.explain(LOCAL_IDENTITY, execution_id, step)
-        return {
-            "step": explanation.step,
-            "verdict": explanation.verdict,
-            "because": list(explanation.because),
-            "runs": explanation.runs,
-        }
+        return to_row(await self._execution_service.explain(LOCAL_IDENTITY, execution_id, step))
 
     async def list_events(self, execution_id: ExecutionId, after: int = 0) -> list[RecordedEvent]:
         if after == 0:
@@ -592,10 +528,8 @@ class LocalClient:
         return await self._results.resolve(reference)
 
     async def preview_result(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
-        from noetl.server.results.views import make_result_view
-
         result = await self._result_service.preview_result(LOCAL_IDENTITY, execution_id, step, rows)
-        return to_row(make_result_view(execution_id, step, result))
+        return to_row(result)
 
     async def download_result(
         self,
@@ -617,50 +551,37 @@ class LocalClient:
 
     async def trace_result(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
         from noetl.server.results.lineage import LineageService
-        from noetl.server.results.views import make_trace_view
 
         service = LineageService(
             self._ports.stores.log, self._ports.stores.lineage, self._execution_service
         )
 
         async def read_page(after: str | None) -> Row:
-            graph = await service.trace(LOCAL_IDENTITY, execution_id, step, depth, after)
-            return to_row(make_trace_view(execution_id, step, graph))
+            return to_row(await service.trace(LOCAL_IDENTITY, execution_id, step, depth, after))
 
         return await join_trace_pages(read_page)
 
     async def change_pin(self, execution_id: ExecutionId, step: str, how: PinChange) -> Row:
         if how == "pin":
-            await self._result_service.pin(LOCAL_IDENTITY, execution_id, step)
-        else:
-            await self._result_service.unpin(LOCAL_IDENTITY, execution_id, step)
-        return {"execution_id": execution_id, "step": step, "pinned": how == "pin"}
+            return to_row(await self._result_service.pin(LOCAL_IDENTITY, execution_id, step))
+        return to_row(await self._result_service.unpin(LOCAL_IDENTITY, execution_id, step))
 
     async def get_execution_usage(self, execution_id: ExecutionId) -> Row:
-        from noetl.server.results.views import make_used_view
-
-        usage = await self._usage_service.get_usage(LOCAL_IDENTITY, execution_id)
-        return to_row(make_used_view(usage))
+        return to_row(await self._usage_service.get_usage(LOCAL_IDENTITY, execution_id))
 
     async def list_usage(self, path: str | None, before: str | None, limit: int) -> Row:
-        from noetl.server.results.views import make_used_view
-
         older = None if before is None else ExecutionId(before)
-        page = await self._usage_service.list_page(LOCAL_IDENTITY, path, older, limit)
-        following = None
-        if len(page) == limit:
-            following = page[-1].row.execution_id
-        return {"executions": [to_row(make_used_view(usage)) for usage in page], "next": following}
+        return to_row(await self._usage_service.list_page(LOCAL_IDENTITY, path, older, limit))
 
     # -- the queue --
 
     async def list_queue(
         self, status: str | None = None, execution_id: ExecutionId | None = None
     ) -> list[Row]:
-        rows = await self._ports.stores.queue.list_commands(
-            LOCAL_IDENTITY.tenant, status=status, execution_id=execution_id, limit=500
+        page = await self._queue_service.list_commands(
+            LOCAL_IDENTITY, status=status, execution_id=execution_id, limit=MAX_LISTED_COMMANDS
         )
-        return [_make_queue_row(row) for row in rows]
+        return to_rows(page.commands)
 
     async def check_history_readable(self) -> str:
         from noetl.server.health.service import check_history
@@ -668,15 +589,7 @@ class LocalClient:
         return await check_history(self._ports.stores.log)
 
     async def list_workers(self) -> list[Row]:
-        return [
-            {
-                "worker": row.worker,
-                "pools": list(row.pools),
-                "free": row.free,
-                "held": row.held,
-            }
-            for row in await self._ports.stores.presence.list_workers(LOCAL_IDENTITY.tenant)
-        ]
+        return to_rows(await self._queue_service.list_workers(LOCAL_IDENTITY))
 
     async def read_projection_lag(self) -> dict[int, float]:
         stores = self._ports.stores
@@ -693,7 +606,7 @@ class LocalClient:
 
     async def _get_row(self, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
         with _hint_at_execution_list(execution_id):
-            return await self._execution_service.get(LOCAL_IDENTITY, execution_id, min_seq)
+            return await self._execution_service.get_row(LOCAL_IDENTITY, execution_id, min_seq)
 
     @cached_property
     def _catalog_service(self) -> "CatalogService":
@@ -742,6 +655,12 @@ class LocalClient:
         return UsageService(self._ports.stores.lifetimes, self._execution_service)
 
     @cached_property
+    def _queue_service(self) -> "QueueService":
+        from noetl.server.queue.service import QueueService
+
+        return QueueService(self._ports.log)
+
+    @cached_property
     def _schedule_service(self) -> "ScheduleService":
         from noetl.server.schedules.service import ScheduleService
 
@@ -783,25 +702,3 @@ def _hint_at_execution_list(execution_id: ExecutionId) -> Iterator[None]:
         raise NotFound(
             f"no execution {execution_id}", hint="noetl exec list shows those there are"
         ) from error
-
-
-def _make_queue_row(row: QueueEntry) -> Row:
-    return {
-        "command_id": row.command_id,
-        "execution_id": row.execution_id,
-        "step": row.step,
-        "pool": row.pool,
-        "status": row.status,
-        "attempt": row.attempt,
-        "worker": row.worker,
-        "lease_until": row.lease_until and format_iso(row.lease_until),
-        "progress": row.progress,
-    }
-
-
-def _make_entry_row(entry: CatalogEntry) -> Row:
-    return {
-        "path": entry.path,
-        "version": entry.version,
-        "hash": entry.hash,
-    }

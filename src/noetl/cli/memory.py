@@ -167,10 +167,8 @@ class MemoryCluster:
         from noetl.server.executions.details import find_first_cause
 
         state = await self._read_state(execution_id)
-        first = await find_first_cause(state, self._read_state)
-        if first is None:
-            return None
-        return to_row(first.make_view())
+        cause = await find_first_cause(state, self._read_state)
+        return None if cause is None else to_row(cause)
 
     async def _read_state(self, execution_id: ExecutionId) -> Execution | None:
         loaded = await self.server.states.read(execution_id)

@@ -266,5 +266,5 @@ async def _register_changed_file(file: Path, node: "Node") -> None:
         print(format_error(error), file=sys.stderr)
         return
     if registered.created:
-        say(f"{file}: {registered.entry.path} version {registered.entry.version}")
+        say(f"{file}: {registered.path} version {registered.version}")
         sys.stdout.flush()

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -37,7 +37,8 @@ from noetl.model.ids import ActivationId, ExecutionId
 from noetl.model.reference import Reference
 from noetl.playbook.assignments import is_reference, read_link, unwrap_links
 from noetl.server.executions.details import MAX_LISTED_CHILDREN
-from noetl.server.executions.steps import LoopProgress, StepSummary, summarize_steps
+from noetl.server.executions.steps import summarize_steps
+from noetl.server.executions.views import LoopView, StepView
 
 MAX_KEPT_LINES = 1_000  # lines printed by steps that a terminal keeps
 MAX_LINES_BELOW_STEPS = 12  # of these lines, the number shown below the list of steps
@@ -201,7 +202,6 @@ class Story:
                 "message": failure.message,
                 "step": self.state.failed_step,
             }
-        steps = summarize_steps(self.state)
         return {
             "execution_id": self.state.execution_id,
             "status": self.status,
@@ -210,7 +210,7 @@ class Story:
             "result": self.result,
             "ctx": self.ctx,
             "state": playbook_state.describe_playbook_state(self.state),
-            "steps": {name: step.to_dict() for name, step in steps.items()},
+            "steps": msgspec.to_builtins(summarize_steps(self.state)),
             "workload": self.workload,
             "children": self.list_children(),
             "cause": self.cause,
@@ -226,10 +226,10 @@ def _find_child_status(event: ChildEnded) -> str:
     return "failed"
 
 
-def _format_loop_stats(loop: LoopProgress | None) -> str:
+def _format_loop_stats(loop: LoopView | None) -> str:
     if loop is None:
         return ""
-    return format_loop_progress(asdict(loop))
+    return format_loop_progress(msgspec.structs.asdict(loop))
 
 
 async def _read_ctx_value(value: Any, resolve: Resolve) -> Any:
@@ -410,7 +410,7 @@ def list_step_lines(story: Story) -> list[str]:
     seen = summarize_steps(story.state)
     rows = []
     for name, (status, runs, progress) in story.list_steps().items():
-        duration = format_seconds(_measure_step(story, seen[name]))
+        duration = format_seconds(_measure_step(story, name, seen[name]))
         repeats = f"{runs} runs" if runs > 1 else ""
         rows.append((name, status, duration, progress, repeats))
     widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
@@ -430,10 +430,11 @@ def _format_step_line(row: tuple[str, str, str, str, str], widths: list[int]) ->
     return "  ".join(cells).rstrip()
 
 
-def _measure_step(story: Story, step: StepSummary) -> float | None:
+def _measure_step(story: Story, name: str, step: StepView) -> float | None:
     """The duration of a step. For a running step, the time until the last event of the log."""
-    if step.status == "running" and step.started_at is not None:
-        return (story.state.last_at - step.started_at) / 1e6
+    for activation in story.state.activations.values():
+        if activation.step == name:
+            return (story.state.last_at - activation.entered_at) / 1e6
     return step.seconds
 
 

@@ -35,8 +35,10 @@ def test_a_credential_is_stored_listed_replaced_and_deleted(tmp_path: Path) -> N
         here = service(tmp_path, vault)
         assert (await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)).created
         assert await here.reveal(WORKER_IDENTITY, "db") == SECRET
-        (row,) = await here.list_sealed(LOCAL_IDENTITY)
+        (row,) = await vault.list_sealed_credentials(LOCAL_IDENTITY.tenant)
         assert b"canary" not in row.data
+        (listed,) = (await here.list_all(LOCAL_IDENTITY)).credentials
+        assert (listed.name, listed.kind) == ("db", "postgres")
         assert not (await here.add(LOCAL_IDENTITY, "db", "bearer", {"token": "t"})).created
         assert await here.reveal(WORKER_IDENTITY, "db") == {"token": "t"}
         assert await service(tmp_path, vault).reveal(WORKER_IDENTITY, "db") == {"token": "t"}
@@ -57,7 +59,7 @@ def test_a_credential_belongs_to_a_tenant(tmp_path: Path) -> None:
             await here.reveal(STRANGER, "db")
         with pytest.raises(NotFound):
             await here.delete(STRANGER, "db")
-        assert await here.list_sealed(STRANGER) == []
+        assert (await here.list_all(STRANGER)).credentials == []
         assert await here.reveal(WORKER_IDENTITY, "db") == SECRET
 
     asyncio.run(live())
@@ -143,8 +145,10 @@ def test_rows_cannot_be_swapped_and_kinds_cannot_be_changed(tmp_path: Path) -> N
         vault = VaultMemory(Clock())
         here = service(tmp_path, vault)
         await here.add(LOCAL_IDENTITY, "prod", "postgres", SECRET)
-        test = (await here.add(LOCAL_IDENTITY, "test", "postgres", {"dsn": "d"})).row
+        await here.add(LOCAL_IDENTITY, "test", "postgres", {"dsn": "d"})
+        test = await vault.find(LOCAL_IDENTITY.tenant, "test")
         prod = await vault.find(LOCAL_IDENTITY.tenant, "prod")
+        assert test is not None
         assert prod is not None
         await vault.put(LOCAL_IDENTITY.tenant, "test", prod.kind, prod.data)
         await vault.put(LOCAL_IDENTITY.tenant, "prod", "generic", prod.data)
@@ -205,8 +209,8 @@ def test_a_row_that_is_not_ours_is_foreign(tmp_path: Path) -> None:
     async def live() -> None:
         vault = VaultMemory(Clock())
         here = service(tmp_path, vault)
-        row = (await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)).row
-        await vault.put(LOCAL_IDENTITY.tenant, "db", row.kind, b"plain text")
+        added = await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)
+        await vault.put(LOCAL_IDENTITY.tenant, "db", added.kind, b"plain text")
         with pytest.raises(CredentialUnreadable, match=r"'db' was sealed with the key \?"):
             await here.reveal(WORKER_IDENTITY, "db")
 

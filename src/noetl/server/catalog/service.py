@@ -5,8 +5,8 @@ The catalog holds only playbooks that can run; any other text is refused with fi
 
 import asyncio
 import re
-from dataclasses import dataclass
 from difflib import unified_diff
+from typing import Any
 
 from noetl.catalog.port import Catalog, CatalogEntry, Vault
 from noetl.model.errors import InvalidInput, NotFound
@@ -17,27 +17,19 @@ from noetl.playbook.findings import Finding
 from noetl.playbook.missing_warnings import warn_unknown_credential, warn_unknown_playbook
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import Kinds, PlaybookInvalid, load
+from noetl.server.catalog.views import (
+    DifferenceView,
+    EntriesView,
+    FindingView,
+    PlaybookView,
+    RegisteredView,
+    VersionsView,
+    make_entry_view,
+    make_playbook_view,
+)
 
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*", re.ASCII)
 MAX_PATH_CHARS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredPlaybook:
-    """The outcome of a registration."""
-
-    entry: CatalogEntry
-    created: bool  # False: this text was the latest version already
-    findings: list[Finding]  # warnings and notes
-
-
-@dataclass(frozen=True, slots=True)
-class VersionDifference:
-    """Two versions of a playbook and their difference."""
-
-    older: CatalogEntry
-    newer: CatalogEntry
-    diff: str  # unified; empty when the texts are equal
 
 
 class CatalogService:
@@ -53,7 +45,7 @@ class CatalogService:
 
     async def register(
         self, identity: Identity, text: str, path: str | None = None
-    ) -> RegisteredPlaybook:
+    ) -> RegisteredView:
         """Validate and store a playbook under this path, its own path, or its name."""
         loaded = await asyncio.to_thread(load, text, file=path or "playbook", kinds=self._kinds)
         playbook = loaded.playbook
@@ -69,7 +61,8 @@ class CatalogService:
         entry = await self._catalog.register(catalog_path, text, identity.tenant)
         created = before is None or entry.version > before.version
         missing = await self._find_missing(identity, playbook, text)
-        return RegisteredPlaybook(entry, created, [*loaded.findings, *missing])
+        findings = [_make_finding_view(finding) for finding in (*loaded.findings, *missing)]
+        return RegisteredView(entry.path, entry.version, entry.hash, created, findings)
 
     async def _find_missing(
         self, identity: Identity, playbook: Playbook, text: str
@@ -94,11 +87,18 @@ class CatalogService:
 
     async def list_latest(
         self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100
-    ) -> list[CatalogEntry]:
+    ) -> EntriesView:
         """The latest version of each playbook, sorted by path."""
-        return await self._catalog.list_latest_entries(prefix, after, limit, identity.tenant)
+        entries = await self._catalog.list_latest_entries(prefix, after, limit, identity.tenant)
+        following = entries[-1].path if len(entries) == limit else None
+        return EntriesView([make_entry_view(entry) for entry in entries], following)
 
-    async def get(self, identity: Identity, path: str, version: int | None = None) -> CatalogEntry:
+    async def get(self, identity: Identity, path: str, version: int | None = None) -> PlaybookView:
+        return make_playbook_view(await self._find_entry(identity, path, version))
+
+    async def _find_entry(
+        self, identity: Identity, path: str, version: int | None = None
+    ) -> CatalogEntry:
         entry = await self._catalog.find(path, version, identity.tenant)
         if entry is None:
             message = f"no playbook {path!r}"
@@ -109,27 +109,35 @@ class CatalogService:
             )
         return entry
 
-    async def get_by_hash(self, identity: Identity, content: str) -> CatalogEntry:
+    async def get_by_hash(self, identity: Identity, content: str) -> PlaybookView:
         entry = await self._catalog.find_by_hash(content, identity.tenant)
         if entry is None:
             raise NotFound(f"no playbook has the hash {content}")
-        return entry
+        return make_playbook_view(entry)
 
     async def list_playbook_versions(
         self, identity: Identity, path: str, before: int | None = None, limit: int = 50
-    ) -> list[CatalogEntry]:
+    ) -> VersionsView:
         """A page of the versions of a playbook, newest first."""
-        await self.get(identity, path)
-        return await self._catalog.list_path_versions(path, before, limit, identity.tenant)
+        await self._find_entry(identity, path)
+        entries = await self._catalog.list_path_versions(path, before, limit, identity.tenant)
+        has_more = len(entries) == limit and entries[-1].version > 1
+        following = entries[-1].version if has_more else None
+        return VersionsView([make_entry_view(entry) for entry in entries], following)
 
     async def diff_versions(
         self, identity: Identity, path: str, older: int, newer: int | None = None
-    ) -> VersionDifference:
+    ) -> DifferenceView:
         """Compare two versions line by line; `newer` None is the latest."""
-        first = await self.get(identity, path, older)
-        second = await self.get(identity, path, newer)
+        first = await self._find_entry(identity, path, older)
+        second = await self._find_entry(identity, path, newer)
         diff = await asyncio.to_thread(_make_diff, first, second)
-        return VersionDifference(first, second, diff)
+        return DifferenceView(path, first.version, second.version, diff)
+
+
+def _make_finding_view(finding: Finding) -> FindingView:
+    described: dict[str, Any] = finding.to_dict()
+    return FindingView(**described)
 
 
 def _make_diff(older: CatalogEntry, newer: CatalogEntry) -> str:

@@ -5,12 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from noetl.server.credentials.service import KINDS
-from noetl.server.credentials.views import (
-    AddedView,
-    CredentialsView,
-    make_added_view,
-    make_credential_view,
-)
+from noetl.server.credentials.views import AddedView, CredentialsView
 from noetl.server.http.bodies import DeletedView, RequestBody
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import PathParameter
@@ -42,20 +37,16 @@ class CredentialBody(RequestBody, frozen=True):
 async def add_credential(body: CredentialBody, has: Has, who: Who) -> Reply[AddedView]:
     """Store a credential, encrypted (201); one of the same name is replaced (200)."""
     added = await has.credentials.add(who, body.name, body.kind, body.data)
-    view = make_added_view(added.row, added.created)
-    return Reply(view, 201 if added.created else 200)
+    return Reply(added, 201 if added.created else 200)
 
 
 @routes.get("/api/credentials")
 async def list_credentials(has: Has, who: Who) -> CredentialsView:
     """Names and kinds of all credentials, sorted by name."""
-    rows = await has.credentials.list_sealed(who)
-    views = [make_credential_view(row) for row in rows]
-    return CredentialsView(credentials=views)
+    return await has.credentials.list_all(who)
 
 
 @routes.delete("/api/credentials/{name}")
 async def delete_credential(name: Name, has: Has, who: Who) -> DeletedView:
     """Delete a credential. Workers that have it forget it within seconds."""
-    await has.credentials.delete(who, name)
-    return DeletedView(name=name)
+    return await has.credentials.delete(who, name)

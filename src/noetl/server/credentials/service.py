@@ -20,6 +20,8 @@ from noetl.server.credentials.sealing import (
     seal,
     unseal,
 )
+from noetl.server.credentials.views import AddedView, CredentialsView, make_credential_view
+from noetl.server.http.bodies import DeletedView, extend_view
 
 MAX_CREDENTIAL_BYTES = 64 * 1024  # bytes of JSON
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
@@ -52,12 +54,6 @@ KINDS: Mapping[str, CredentialKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AddedCredential:
-    row: SealedCredential
-    created: bool  # False: one of this name was replaced
-
-
 class CredentialService:
     def __init__(self, vault: Vault, keys: KeyFile) -> None:
         self._vault = vault
@@ -65,7 +61,7 @@ class CredentialService:
 
     async def add(
         self, identity: Identity, name: str, kind: str, data: dict[str, Any]
-    ) -> AddedCredential:
+    ) -> AddedView:
         """Store a credential; replaces the one of this name, if there is one."""
         check_credential(name, kind, data)
         plain = msgspec.json.encode(data)
@@ -80,15 +76,17 @@ class CredentialService:
         key = await asyncio.to_thread(self._keys.get_sealing_key)
         sealed = seal(key, CredentialIdentity(identity.tenant, name, kind), plain)
         row = await self._vault.put(identity.tenant, name, kind, sealed)
-        return AddedCredential(row, created=replaced is None)
+        return extend_view(AddedView, make_credential_view(row), created=replaced is None)
 
-    async def list_sealed(self, identity: Identity) -> list[SealedCredential]:
-        """All credentials, sorted by name. Their values stay sealed."""
-        return await self._vault.list_sealed_credentials(identity.tenant)
+    async def list_all(self, identity: Identity) -> CredentialsView:
+        """All credentials, sorted by name, without their values."""
+        rows = await self._vault.list_sealed_credentials(identity.tenant)
+        return CredentialsView([make_credential_view(row) for row in rows])
 
-    async def delete(self, identity: Identity, name: str) -> None:
+    async def delete(self, identity: Identity, name: str) -> DeletedView:
         if not await self._vault.delete(identity.tenant, name):
             raise make_missing_credential(name)
+        return DeletedView(name)
 
     async def reveal(self, identity: Identity, name: str) -> dict[str, Any]:
         """The fields of a credential. Only for workers, and to verify signatures of hook calls."""

@@ -1,6 +1,6 @@
-"""The structs that answers about credentials, without their values have."""
+"""The structs that answers about credentials have. They never contain values."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -27,17 +27,9 @@ class CredentialsView(View, frozen=True):
 
 
 def make_credential_view(row: SealedCredential) -> CredentialView:
-    return CredentialView(**_describe_credential(row))
-
-
-def make_added_view(row: SealedCredential, created: bool) -> AddedView:
-    return AddedView(**_describe_credential(row), created=created)
-
-
-def _describe_credential(row: SealedCredential) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "kind": row.kind,
-        "created_at": format_iso(row.created_at),
-        "changed_at": format_iso(row.changed_at),
-    }
+    return CredentialView(
+        name=row.name,
+        kind=row.kind,
+        created_at=format_iso(row.created_at),
+        changed_at=format_iso(row.changed_at),
+    )

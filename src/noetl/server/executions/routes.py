@@ -1,28 +1,22 @@
 """Routes for executions: start, list, read, change."""
 
-from collections.abc import Iterable, Iterator
 from re import fullmatch
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from noetl.log.events.port import RecordedEvent
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.requests import RepeatWish
-from noetl.server.executions.older_names import check_event_types, list_older_names
 from noetl.server.executions.service import make_execution_filter
 from noetl.server.executions.views import (
     AskedView,
     DetailedView,
     EventsView,
-    EventView,
     ExecutionsView,
     ExplanationView,
     RepeatView,
     StartedView,
     StatusView,
-    make_event_view,
-    make_execution_view,
 )
 from noetl.server.http.bodies import RequestBody
 from noetl.server.http.depends import Has, Now, Who
@@ -246,10 +240,8 @@ async def list_executions(
 ) -> ExecutionsView:
     """Executions, newest first. `next` is the `before` of the next page."""
     wanted = make_execution_filter(now, status, path, parent, since, roots)
-    rows = await has.executions.list_page(who, wanted, _parse_execution_id(before), limit, min_seq)
-    views = [make_execution_view(row) for row in rows]
-    following = rows[-1].execution_id if len(rows) == limit else None
-    return ExecutionsView(executions=views, next=following)
+    older_than = None if before is None else ExecutionId(before)
+    return await has.executions.list_page(who, wanted, older_than, limit, min_seq)
 
 
 @routes.get("/api/executions/{execution_id}")
@@ -270,15 +262,7 @@ async def get_workload(execution_id: Id, has: Has, who: Who) -> dict[str, Any]:
 @routes.get("/api/executions/{execution_id}/status")
 async def get_status(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> StatusView:
     """The status of the execution, without its details."""
-    row = await has.executions.get(who, ExecutionId(execution_id), min_seq)
-    return StatusView(
-        execution_id=row.execution_id,
-        status=row.status,
-        ended=row.ended_at is not None,
-        recovered=row.recovered,
-        error=row.error,
-        last_seq=row.last_seq,
-    )
+    return await has.executions.get_status(who, ExecutionId(execution_id), min_seq)
 
 
 @routes.get("/api/executions/{execution_id}/events")
@@ -298,46 +282,18 @@ async def list_events(
 ) -> EventsView:
     """Events in the order of the log. With `types` a page may hold fewer than `limit`: go on at
     `next`."""
-    wanted_types = frozenset(filter(None, types.split(",")))
-    older = names == "older"
-    check_event_types(wanted_types, older)
-
-    def is_wanted(recorded: RecordedEvent) -> bool:
-        if not wanted_types:
-            return True
-        if older:
-            return not wanted_types.isdisjoint(list_older_names(recorded.event))
-        return recorded.event.type in wanted_types
-
-    page = await has.executions.read_event_page(
-        who, ExecutionId(execution_id), after=after, limit=limit, min_seq=min_seq, wanted=is_wanted
+    return await has.executions.list_events(
+        who,
+        ExecutionId(execution_id),
+        after=after,
+        limit=limit,
+        types=frozenset(filter(None, types.split(","))),
+        older=names == "older",
+        min_seq=min_seq,
     )
-    if older:
-        events = list(_make_older_views(page.events, wanted_types))
-    else:
-        events = [make_event_view(recorded) for recorded in page.events]
-    return EventsView(events=events, next=page.next)
-
-
-def _make_older_views(page: Iterable[RecordedEvent], types: frozenset[str]) -> Iterator[EventView]:
-    """The events under their older names; only of these types, if there are any."""
-    for recorded in page:
-        for name in list_older_names(recorded.event):
-            if not types or name in types:
-                yield make_event_view(recorded, older=name)
 
 
 @routes.get("/api/executions/{execution_id}/explain/{step}")
 async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> ExplanationView:
     """Why the step ran, did not run, or waits."""
-    explanation = await has.executions.explain(who, ExecutionId(execution_id), step)
-    return ExplanationView(
-        step=explanation.step,
-        verdict=explanation.verdict,
-        because=list(explanation.because),
-        runs=explanation.runs,
-    )
-
-
-def _parse_execution_id(text: str | None) -> ExecutionId | None:
-    return None if text is None else ExecutionId(text)
+    return await has.executions.explain(who, ExecutionId(execution_id), step)

@@ -7,20 +7,18 @@ so that a client sees its own writes.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from noetl.engine.explain import Explanation, explain
+from noetl.engine.explain import explain
 from noetl.engine.inheriting import predict_retry
 from noetl.engine.rewinding import RewoundExecution
 from noetl.engine.state import Execution, decode_execution
 from noetl.engine.summary import STATUSES
-from noetl.log.events.port import RecordedEvent
+from noetl.log.events.port import EventLog
 from noetl.log.projections.port import ExecutionFilter, Projection
-from noetl.log.stores import Stores
 from noetl.model.clock import format_iso
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -37,8 +35,12 @@ from noetl.server.executions.details import (
     MAX_LISTED_CHILDREN,
     MAX_SHOWN_WORKLOAD_BYTES,
     find_first_cause,
+    make_children_view,
+    make_detailed_view,
     strip_workload,
 )
+from noetl.server.executions.event_pages import read_event_page
+from noetl.server.executions.older_names import check_event_types
 from noetl.server.executions.requests import (
     explain_no_effect,
     make_request_key,
@@ -51,11 +53,14 @@ from noetl.server.executions.views import (
     ChangeView,
     DetailedView,
     EnteredView,
+    EventsView,
+    ExecutionsView,
+    ExplanationView,
     ItemsView,
     RepeatView,
     StartedView,
-    make_children_view,
-    make_detailed_view,
+    StatusView,
+    make_execution_view,
 )
 from noetl.server.streams.live import ROWS_TOPIC, LiveUpdates, make_events_topic, make_row_topic
 
@@ -65,21 +70,12 @@ START_KEY = "start"  # the key of the start, as a message and as an event
 FIRST_SEQ = 1  # the smallest sequence number
 Seen = TypeVar("Seen")
 MAX_EXPLAINED_CHILDREN = 5
-MAX_SCANNED_EVENTS = 10_000  # events that one filtered read looks at, at most
 
 
 class NotYet(Unavailable):
     """The requested sequence number is not visible yet: try again."""
 
     code = "NOT_YET"
-
-
-@dataclass(frozen=True, slots=True)
-class EventPage:
-    """`next` is the `after` of the next page; None if this is the last one."""
-
-    events: list[RecordedEvent]
-    next: int | None
 
 
 class ExecutionService:
@@ -226,7 +222,7 @@ class ExecutionService:
         if content_hash != pinned.playbook:
             if content is not None or not asks_latest(version):
                 return False
-            row = await self.get(identity, execution_id)
+            row = await self.get_row(identity, execution_id)
             if row.path != path:
                 return False
         started = await self._playbooks.get_catalog_entry(pinned.playbook)
@@ -302,13 +298,21 @@ class ExecutionService:
         before: ExecutionId | None = None,
         limit: int = 50,
         min_seq: int | None = None,
-    ) -> list[Projection]:
-        """A page of executions, newest first. The last id is the `before` of the next page."""
+    ) -> ExecutionsView:
+        """A page of executions, newest first."""
         if min_seq is not None:
             await self._wait_for_list(min_seq)
+        rows = await self.list_rows(identity, wanted, before, limit)
+        following = rows[-1].execution_id if len(rows) == limit else None
+        return ExecutionsView([make_execution_view(row) for row in rows], following)
+
+    async def list_rows(
+        self, identity: Identity, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
+    ) -> list[Projection]:
+        """The rows of a page. The last id is the `before` of the next page."""
         return await self._projections.list_executions(identity.tenant, wanted, before, limit)
 
-    async def get(
+    async def get_row(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> Projection:
         await self._access.check_tenant(identity, execution_id)
@@ -319,21 +323,33 @@ class ExecutionService:
             return await self._make_pending_row(execution_id)
         return row
 
+    async def get_status(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+    ) -> StatusView:
+        row = await self.get_row(identity, execution_id, min_seq)
+        return StatusView(
+            execution_id=row.execution_id,
+            status=row.status,
+            ended=row.ended_at is not None,
+            recovered=row.recovered,
+            error=row.error,
+            last_seq=row.last_seq,
+        )
+
     async def get_detail(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> DetailedView:
-        row = await self.get(identity, execution_id, min_seq)
+        row = await self.get_row(identity, execution_id, min_seq)
         workload = await self.read_workload(identity, execution_id)
         counts = await self._projections.count_children(execution_id)
         newest: list[Projection] = []
         if counts:
-            newest = await self._projections.list_executions(
-                identity.tenant, ExecutionFilter(parent=execution_id), None, MAX_LISTED_CHILDREN
-            )
+            children = ExecutionFilter(parent=execution_id)
+            newest = await self.list_rows(identity, children, None, MAX_LISTED_CHILDREN)
         is_small = len(msgspec.json.encode(workload)) <= MAX_SHOWN_WORKLOAD_BYTES
         shown = workload if is_small else None
         state = decode_row_state(row)
-        cause = await self._find_cause(state)
+        cause = await find_first_cause(state, self._fold_state)
         return make_detailed_view(row, state, shown, make_children_view(counts, newest), cause)
 
     async def read_workload(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
@@ -347,11 +363,8 @@ class ExecutionService:
     async def find_cause(self, identity: Identity, execution_id: ExecutionId) -> CauseView | None:
         """The first causal failure, from the log instead of the projection."""
         await self._access.check_tenant(identity, execution_id)
-        return await self._find_cause(await self._fold_state(execution_id))
-
-    async def _find_cause(self, state: Execution | None) -> CauseView | None:
-        cause = await find_first_cause(state, self._fold_state)
-        return None if cause is None else cause.make_view()
+        state = await self._fold_state(execution_id)
+        return await find_first_cause(state, self._fold_state)
 
     async def _fold_state(self, execution_id: ExecutionId) -> Execution | None:
         """The state from the log; None if the log cannot be folded or is gone."""
@@ -367,41 +380,29 @@ class ExecutionService:
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> Execution | None:
         """The state of the projection; None if it has none yet, or its log cannot be folded."""
-        return decode_row_state(await self.get(identity, execution_id, min_seq))
+        return decode_row_state(await self.get_row(identity, execution_id, min_seq))
 
-    async def read_event_page(
+    async def list_events(
         self,
         identity: Identity,
         execution_id: ExecutionId,
         *,
         after: int = 0,
         limit: int = 500,
+        types: frozenset[str] = frozenset(),
+        older: bool = False,
         min_seq: int | None = None,
-        wanted: Callable[[RecordedEvent], bool] = lambda recorded: True,
-    ) -> EventPage:
-        """A page of the events for which `wanted` is true, in the order of the log.
-
-        Reads a bounded number of events, so a page may be short although there is a `next`.
-        """
+    ) -> EventsView:
+        """A page of the events of these types, under their `older` names or those of today."""
+        check_event_types(types, older)
         await self._access.check_tenant(identity, execution_id)
         if min_seq is not None:
             await self._wait_for_event(execution_id, min_seq)
-        found: list[RecordedEvent] = []
-        for _ in range(MAX_SCANNED_EVENTS // limit or 1):
-            page = await self._log.read_events(execution_id, after, limit)
-            for recorded in page:
-                after = recorded.seq
-                if wanted(recorded):
-                    found.append(recorded)
-                    if len(found) == limit:
-                        return EventPage(found, after)
-            if len(page) < limit:
-                return EventPage(found, None)
-        return EventPage(found, after)
+        return await read_event_page(self._log, execution_id, after, limit, types, older)
 
     async def explain(
         self, identity: Identity, execution_id: ExecutionId, step: str
-    ) -> Explanation:
+    ) -> ExplanationView:
         """Why the step ran, did not run, or waits; from the log, not from the projection."""
         await self._access.check_tenant(identity, execution_id)
         loaded = await self._states.read(execution_id)
@@ -413,15 +414,12 @@ class ExecutionService:
                 hint=f"steps: {', '.join(loaded.fixed.plan.steps)}",
             )
         explanation = explain(loaded.fixed, loaded.state, step)
+        because = list(explanation.because)
         if explanation.verdict == "waiting":
-            children = await self._describe_children(loaded.state, step)
-            because = (*explanation.because, *children)
-            return msgspec.structs.replace(explanation, because=because)
-        if explanation.verdict != "running":
-            return explanation
-        queued = await self._describe_queued(identity, execution_id, step)
-        because = (*queued, *explanation.because)
-        return msgspec.structs.replace(explanation, because=because)
+            because += await self._describe_children(loaded.state, step)
+        if explanation.verdict == "running":
+            because = [*await self._describe_queued(identity, execution_id, step), *because]
+        return ExplanationView(step, explanation.verdict, because, explanation.runs)
 
     async def _describe_children(self, state: Execution, step: str) -> list[str]:
         """A sentence for each of the first children that the step waits for."""

@@ -2,15 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from noetl.engine.state import Execution
 from noetl.log.port import Projection, RecordedEvent
 from noetl.model.clock import format_iso, format_iso_or_none
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.older_names import TOOL_STARTED_NAMES, get_tool_start
-from noetl.server.executions.steps import LoopProgress, StepSummary, summarize_steps
 from noetl.server.http.bodies import View
 
 RequestStatus = Literal["recorded", "accepted", "refused"]
@@ -301,98 +298,6 @@ def make_execution_view(row: Projection) -> ExecutionView:
         recovered=row.recovered,
         last_seq=row.last_seq,
     )
-
-
-def make_detailed_view(
-    row: Projection,
-    state: Execution | None,
-    workload: dict[str, Any] | None,
-    children: ChildrenView,
-    cause: CauseView | None,
-) -> DetailedView:
-    """An execution with its steps, as the projection's state has them; without them, if the state
-    cannot be read."""
-    state_fields: dict[str, Any] = {
-        "by": None,
-        "version": None,
-        "from_step": None,
-        "playbook": None,
-        "failure": None,
-        "steps": {},
-        "recoveries": [],
-        "state": {},
-    }
-    if state is not None:
-        state_fields = _describe_state(state)
-    return DetailedView(
-        **msgspec.structs.asdict(make_execution_view(row)),
-        workload=workload,
-        children=children,
-        cause=cause,
-        **state_fields,
-    )
-
-
-def _describe_state(state: Execution) -> dict[str, Any]:
-    """The fields of a detailed view that its state has."""
-    failure: dict[str, Any] | None = None
-    if state.status == "failed" and state.failure is not None:
-        failure = {**state.failure.to_template_map(), "step": state.failed_step}
-    steps = {name: _make_step_view(step) for name, step in summarize_steps(state).items()}
-    recoveries = [RecoveryView(**msgspec.structs.asdict(each)) for each in state.recoveries]
-    uses = {
-        name: StateUseView(
-            value=known.value,
-            unset=known.unset,
-            read_version=known.read,
-            version=known.version,
-            writes=known.writes,
-            conflict_version=known.conflict,
-            conflict_by=known.conflict_by,
-        )
-        for name, known in state.playbook_state.items()
-    }
-    return {
-        "by": state.by,
-        "version": state.version,
-        "from_step": state.from_step,
-        "playbook": state.playbook,
-        "failure": failure,
-        "steps": steps,
-        "recoveries": recoveries,
-        "state": uses,
-    }
-
-
-def _make_step_view(step: StepSummary) -> StepView:
-    return StepView(
-        status=step.status,
-        runs=step.runs,
-        started_at=format_iso_or_none(step.started_at),
-        ended_at=format_iso_or_none(step.ended_at),
-        seconds=step.seconds,
-        loop=_make_loop_view(step.loop),
-    )
-
-
-def _make_loop_view(loop: LoopProgress | None) -> LoopView | None:
-    if loop is None:
-        return None
-    return LoopView(done=loop.done, failed=loop.failed, skipped=loop.skipped, total=loop.total)
-
-
-def make_children_view(counts: dict[str, int], newest: list[Projection]) -> ChildrenView:
-    children = [
-        ChildView(
-            execution_id=row.execution_id,
-            path=row.path,
-            status=row.status,
-            recovered=row.recovered,
-            error=row.error,
-        )
-        for row in newest
-    ]
-    return ChildrenView(total=sum(counts.values()), counts=counts, newest=children)
 
 
 def make_event_view(recorded: RecordedEvent, older: str | None = None) -> EventView:

@@ -1,12 +1,11 @@
 """Routes for liveness, readiness and metrics."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
-from noetl.server.http.bodies import View
+from noetl.server.health.views import HealthView, ReadyView
 from noetl.server.http.depends import Has
 from noetl.server.http.routing import Reply, Routes
 
@@ -20,18 +19,6 @@ METRICS_RESPONSES: dict[int, dict[str, Any]] = {
 }
 
 
-class HealthView(View, frozen=True):
-    status: Annotated[str, Meta(examples=["ok"])]
-
-
-class ReadyView(View, frozen=True):
-    ready: bool
-    checks: Annotated[
-        dict[str, str],
-        Meta(examples=[{"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}]),
-    ]
-
-
 @routes.get("/health")
 @routes.get("/api/health", documented=False)
 async def health() -> HealthView:
@@ -43,8 +30,7 @@ async def health() -> HealthView:
 async def ready(has: Has) -> Reply[ReadyView]:
     """200 if it owns shards and the store answers; 503 otherwise."""
     readiness = await has.health.check_readiness()
-    view = ReadyView(ready=readiness.ready, checks=readiness.checks)
-    return Reply(view, 200 if readiness.ready else 503)
+    return Reply(readiness, 200 if readiness.ready else 503)
 
 
 @routes.get("/metrics", responses=METRICS_RESPONSES, problem_type="text/plain")

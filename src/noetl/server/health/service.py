@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from noetl.log.events.port import EventLog
 from noetl.log.projections.port import Projections
@@ -11,18 +10,10 @@ from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, StoreUnavailable, Unavailable
 from noetl.server.dispatch.shards import OwnedShards
+from noetl.server.health.views import ReadyView
 
 MAX_CHECKED_HISTORY_FILES = 1_000  # files of compacted history that are checked, the newest ones
 STORE_TIMEOUT_S = 1.0  # seconds that the store may take to answer
-Checks = dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether the server can work, with the result of each check."""
-
-    ready: bool
-    checks: Checks  # "ok", or what is wrong; `history` does not count for `ready`
 
 
 class HealthService:
@@ -46,7 +37,8 @@ class HealthService:
         self._metrics = metrics
         self._has_lease = has_lease
 
-    async def check_readiness(self) -> Readiness:
+    async def check_readiness(self) -> ReadyView:
+        """Whether the server can work, with the result of each check. History does not count."""
         owned = len(self._shards.list_owned())
         checks = {
             "lease": "ok" if self._has_lease() else "no node number yet",
@@ -54,7 +46,7 @@ class HealthService:
             "store": await self._check_store(),
         }
         is_ready = all(found == "ok" for found in checks.values())
-        return Readiness(is_ready, {**checks, "history": await self._describe_history()})
+        return ReadyView(is_ready, {**checks, "history": await self._describe_history()})
 
     async def _check_store(self) -> str:
         try:

@@ -7,14 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from noetl.server.executions.views import StartedView
-from noetl.server.hooks.views import (
-    HookedView,
-    HooksView,
-    HookView,
-    UnhookedView,
-    make_hook_view,
-    make_hooked_view,
-)
+from noetl.server.hooks.views import HookedView, HooksView, HookView, UnhookedView
 from noetl.server.http.bodies import RequestBody, decode_strict_json
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import Key, Limit, PathParameter, QueryParameter
@@ -57,8 +50,7 @@ async def add_hook(body: HookBody, has: Has, who: Who) -> Reply[HookedView]:
     """Store a hook (201); one of the same name is replaced (200)."""
     definition = HookDefinition(tenant=who.tenant, **msgspec.structs.asdict(body))
     hooked = await has.hooks.add(who, definition)
-    view = make_hooked_view(hooked.hook, hooked.created)
-    return Reply(view, 201 if hooked.created else 200)
+    return Reply(hooked, 201 if hooked.created else 200)
 
 
 @routes.get("/api/hooks")
@@ -69,16 +61,13 @@ async def list_hooks(
     limit: Limit = 100,
 ) -> HooksView:
     """All hooks, sorted by name."""
-    rows = await has.hooks.list_page(who, after, limit)
-    hooks = [make_hook_view(row) for row in rows]
-    following = rows[-1].name if len(rows) == limit else None
-    return HooksView(hooks=hooks, next=following)
+    return await has.hooks.list_page(who, after, limit)
 
 
 @routes.get("/api/hooks/{name}")
 async def get_hook(name: Name, has: Has, who: Who) -> HookView:
     """What a call of the hook starts, and which header identifies a call."""
-    return make_hook_view(await has.hooks.get(who, name))
+    return await has.hooks.get(who, name)
 
 
 @routes.post(
@@ -101,5 +90,4 @@ async def call_hook(
 @routes.delete("/api/hooks/{name}")
 async def delete_hook(name: Name, has: Has, who: Who) -> UnhookedView:
     """Delete a hook. Executions that it has started go on."""
-    await has.hooks.delete(who, name)
-    return UnhookedView(name=name)
+    return await has.hooks.delete(who, name)

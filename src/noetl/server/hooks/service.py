@@ -6,7 +6,6 @@ A repeated call with the same key starts nothing more.
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -16,6 +15,8 @@ from noetl.server.dispatch.playbooks import Playbooks
 from noetl.server.dispatch.requests import Requests
 from noetl.server.executions.service import FIRST_SEQ
 from noetl.server.executions.views import StartedView
+from noetl.server.hooks.views import HookedView, HooksView, HookView, UnhookedView, make_hook_view
+from noetl.server.http.bodies import extend_view
 from noetl.server.schedules.service import check_trigger_name
 from noetl.triggers.port import Hook, HookDefinition, Hooks
 
@@ -35,12 +36,6 @@ class NotSigned(NoetlError):
     code = "NOT_SIGNED"
 
 
-@dataclass(frozen=True, slots=True)
-class AddedHook:
-    hook: Hook
-    created: bool  # False: one of this name was replaced
-
-
 class HookService:
     """`reveal` opens a credential; the service uses it only to verify signatures."""
 
@@ -52,7 +47,7 @@ class HookService:
         self._requests = requests
         self._reveal = reveal
 
-    async def add(self, identity: Identity, call: HookDefinition) -> AddedHook:
+    async def add(self, identity: Identity, call: HookDefinition) -> HookedView:
         """Store a hook; replaces the one of this name, if there is one."""
         check_trigger_name(call.name, "hook")
         for header in (call.signature_header, call.key_header):
@@ -73,21 +68,27 @@ class HookService:
         await self._playbooks.find_catalog_entry(call.path, call.version, identity.tenant)
         replaced = await self._hooks.find_hook(identity.tenant, call.name)
         hook = await self._hooks.put_hook(call)
-        return AddedHook(hook, created=replaced is None)
+        return extend_view(HookedView, make_hook_view(hook), created=replaced is None)
 
-    async def list_page(self, identity: Identity, after: str = "", limit: int = 100) -> list[Hook]:
+    async def list_page(self, identity: Identity, after: str = "", limit: int = 100) -> HooksView:
         """A page of hooks, sorted by name."""
-        return await self._hooks.list_hooks(identity.tenant, after, limit)
+        hooks = await self._hooks.list_hooks(identity.tenant, after, limit)
+        following = hooks[-1].name if len(hooks) == limit else None
+        return HooksView([make_hook_view(hook) for hook in hooks], following)
 
-    async def get(self, identity: Identity, name: str) -> Hook:
+    async def get(self, identity: Identity, name: str) -> HookView:
+        return make_hook_view(await self._find_hook(identity, name))
+
+    async def _find_hook(self, identity: Identity, name: str) -> Hook:
         hook = await self._hooks.find_hook(identity.tenant, name)
         if hook is None:
             raise _make_missing_hook(name)
         return hook
 
-    async def delete(self, identity: Identity, name: str) -> None:
+    async def delete(self, identity: Identity, name: str) -> UnhookedView:
         if not await self._hooks.delete(identity.tenant, name):
             raise _make_missing_hook(name)
+        return UnhookedView(name)
 
     async def call(
         self,
@@ -99,7 +100,7 @@ class HookService:
         key: str | None = None,
     ) -> StartedView:
         """Start the hook's playbook. `headers` must ignore case; the raw body is signed."""
-        hook = await self.get(identity, name)
+        hook = await self._find_hook(identity, name)
         if hook.secret is not None:
             signature = headers.get(hook.signature_header or SIGNATURE_HEADER)
             secret = await self._read_secret(identity, hook.secret)

@@ -1,6 +1,6 @@
 """The structs that answers about hooks have."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -35,22 +35,14 @@ class UnhookedView(View, frozen=True):
 
 
 def make_hook_view(row: Hook) -> HookView:
-    return HookView(**_describe_hook(row))
-
-
-def make_hooked_view(row: Hook, created: bool) -> HookedView:
-    return HookedView(**_describe_hook(row), created=created)
-
-
-def _describe_hook(row: Hook) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "path": row.path,
-        "version": row.version,
-        "into": row.into,
-        "secret": row.secret,
-        "signature_header": row.signature_header,
-        "key_header": row.key_header,
-        "created_at": format_iso(row.created_at),
-        "changed_at": format_iso(row.changed_at),
-    }
+    return HookView(
+        name=row.name,
+        path=row.path,
+        version=row.version,
+        into=row.into,
+        secret=row.secret,
+        signature_header=row.signature_header,
+        key_header=row.key_header,
+        created_at=format_iso(row.created_at),
+        changed_at=format_iso(row.changed_at),
+    )

@@ -4,7 +4,7 @@ Depth and size of a body are checked before it is parsed. Unknown keys are refus
 """
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -35,6 +35,14 @@ class View(msgspec.Struct, frozen=True):
 
 class DeletedView(View, frozen=True):
     name: str
+
+
+WiderView = TypeVar("WiderView", bound=View)
+
+
+def extend_view(kind: type[WiderView], view: View, **more: Any) -> WiderView:
+    """The fields of a view and more, as a view of a kind that has them all."""
+    return kind(**msgspec.structs.asdict(view), **more)
 
 
 def measure_depth(data: bytes) -> int:

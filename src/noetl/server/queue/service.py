@@ -1,21 +1,17 @@
 """Read access to the queue, the workers and the pools. Workers use only the exchange."""
 
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 
-from noetl.log.presence.port import WorkerDirectory, WorkerPresence
-from noetl.log.queue.port import CommandQueue, QueueEntry
+from noetl.log.events.port import EventLog
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
-
-
-@dataclass(slots=True)
-class QueuePool:
-    """A pool with its workers, free places and commands."""
-
-    name: str
-    workers: int = 0
-    free: int = 0
-    commands: dict[str, int] = field(default_factory=dict)  # by status
+from noetl.server.queue.views import (
+    PoolView,
+    QueueView,
+    WorkerView,
+    make_queued_view,
+    make_worker_view,
+)
 
 
 class QueueService:
@@ -32,8 +28,8 @@ class QueueService:
         execution_id: ExecutionId | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> list[QueueEntry]:
-        return await self._queue.list_commands(
+    ) -> QueueView:
+        rows = await self._queue.list_commands(
             identity.tenant,
             status=status,
             pool=pool,
@@ -41,19 +37,22 @@ class QueueService:
             after=after,
             limit=limit,
         )
+        following = rows[-1].number if len(rows) == limit else None
+        return QueueView([make_queued_view(row) for row in rows], following)
 
-    async def read_workers(self, identity: Identity) -> list[WorkerPresence]:
-        return await self._workers.list_workers(identity.tenant)
+    async def list_workers(self, identity: Identity) -> list[WorkerView]:
+        return [make_worker_view(row) for row in await self._workers.list_workers(identity.tenant)]
 
-    async def count_pools(self, identity: Identity) -> list[QueuePool]:
-        """Every pool that has a worker or a command."""
-        pools: dict[str, QueuePool] = {}
+    async def count_pools(self, identity: Identity) -> list[PoolView]:
+        """Every pool that has a worker or a command, sorted by name."""
+        workers: Counter[str] = Counter()
+        free: Counter[str] = Counter()
+        commands: dict[str, dict[str, int]] = defaultdict(dict)  # by pool and status
         for worker in await self._workers.list_workers(identity.tenant):
-            for name in worker.pools:
-                pool = pools.setdefault(name, QueuePool(name))
-                pool.workers += 1
-                pool.free += worker.free
+            for pool in worker.pools:
+                workers[pool] += 1
+                free[pool] += worker.free
         for depth in await self._queue.count_commands(identity.tenant):
-            pool = pools.setdefault(depth.pool, QueuePool(depth.pool))
-            pool.commands[depth.status] = depth.count
-        return [pools[name] for name in sorted(pools)]
+            commands[depth.pool][depth.status] = depth.count
+        pools = sorted({*workers, *commands})
+        return [PoolView(pool, workers[pool], free[pool], commands[pool]) for pool in pools]

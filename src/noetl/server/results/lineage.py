@@ -1,40 +1,24 @@
 """Lineage of results: walks from a result to its parents and inputs, across executions."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+
+import msgspec
 
 from noetl.log.events.port import EventLog
-from noetl.log.lineage.port import Lineage, LineagePosition, TracedReference
+from noetl.log.lineage.port import TracedReference
+from noetl.model.clock import format_iso, format_iso_or_none
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, RefId
+from noetl.model.reference import parse_result_key, parse_uri
 from noetl.server.executions.service import ExecutionService
 from noetl.server.results.origins import list_payloads, read_metas
+from noetl.server.results.views import EdgeView, NodeView, TraceView, describe_reference
 
 DEFAULT_TRACE_DEPTH = 16  # steps back, unless the caller asks for more
 MAX_TRACE_DEPTH = 64
 DEFAULT_TRACE_NODES = 100  # references, unless the caller asks for more
-
-
-@dataclass(frozen=True, slots=True)
-class LineageSource:
-    """A reference with its sources, and the metadata of its envelope."""
-
-    traced: TracedReference
-    meta: Meta | None
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """A page of the sources of a result.
-
-    `roots` is the result itself, or the parts of a loop's result. `next` begins the next page.
-    """
-
-    envelope: Envelope
-    roots: tuple[RefId, ...]
-    sources: list[LineageSource]
-    next: str | None
 
 
 class LineageService:
@@ -51,20 +35,28 @@ class LineageService:
         depth: int = DEFAULT_TRACE_DEPTH,
         after: str | None = None,
         limit: int = DEFAULT_TRACE_NODES,
-    ) -> Trace:
-        """The sources of the step's result, nearest first."""
+    ) -> TraceView:
+        """A page of the sources of the step's result, nearest first.
+
+        The roots are the result itself, or the parts of a loop's result.
+        """
         envelope = await self._executions.get_result(identity, execution_id, step)
         roots = await self._find_roots(envelope)
         found = await self._lineage.trace_references(
             identity.tenant, list(roots), depth, _parse_cursor(after), limit + 1
         )
         page = found[:limit]
-        by_reference = await read_metas(self._log, [traced.reference for traced in page])
-        sources = [
-            LineageSource(traced, by_reference.get(traced.reference.ref_id)) for traced in page
-        ]
-        following = _make_cursor(page[-1]) if len(found) > limit else None
-        return Trace(envelope, roots, sources, following)
+        metas = await read_metas(self._log, [traced.reference for traced in page])
+        return TraceView(
+            execution_id=execution_id,
+            step=step,
+            status=envelope.status,
+            reference=describe_reference(envelope.reference),
+            roots=list(roots),
+            nodes=[_make_node_view(each, metas.get(each.reference.ref_id)) for each in page],
+            edges=[edge for traced in page for edge in _make_edge_views(traced)],
+            next=_make_cursor(page[-1]) if len(found) > limit else None,
+        )
 
     async def _find_roots(self, envelope: Envelope) -> tuple[RefId, ...]:
         """Where the walk begins: the payloads of the result.
@@ -80,6 +72,34 @@ class LineageService:
         if parent is None or not parent.isdecimal():
             return ()
         return (parent,)
+
+
+def _make_node_view(traced: TracedReference, meta: Meta | None) -> NodeView:
+    where = parse_uri(traced.reference.uri)
+    origin = parse_result_key(where.key)
+    return NodeView(
+        **(describe_reference(traced.reference) or {}),
+        depth=traced.depth,
+        execution_id=where.execution_id,
+        kind=where.kind,
+        step=where.step,
+        task=None if origin is None else origin.task,
+        command_id=None if origin is None else origin.command_id,
+        attempt=None if origin is None else origin.attempt,
+        at=format_iso(traced.at),
+        expired_at=format_iso_or_none(traced.expired_at),
+        tool=None if meta is None else meta.tool,
+        input=None if meta is None else msgspec.to_builtins(meta.input),
+        provenance={} if meta is None else meta.provenance,
+    )
+
+
+def _make_edge_views(traced: TracedReference) -> Iterator[EdgeView]:
+    target = traced.reference.ref_id
+    if traced.parent is not None:
+        yield EdgeView(source=traced.parent, target=target, kind="parent")
+    for source in traced.inputs:
+        yield EdgeView(source=source, target=target, kind="input")
 
 
 def _make_cursor(traced: TracedReference) -> str:

@@ -17,16 +17,7 @@ from noetl.server.http.routing import Routes
 from noetl.server.results.lineage import DEFAULT_TRACE_DEPTH, DEFAULT_TRACE_NODES, MAX_TRACE_DEPTH
 from noetl.server.results.usage import DEFAULT_USAGE_PAGE as USAGE_PAGE
 from noetl.server.results.usage import MAX_USAGE_PAGE
-from noetl.server.results.views import (
-    PinView,
-    ResultView,
-    TraceView,
-    UsageView,
-    UsedView,
-    make_result_view,
-    make_trace_view,
-    make_used_view,
-)
+from noetl.server.results.views import PinView, ResultView, TraceView, UsageView, UsedView
 
 routes = Routes("results")
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
@@ -68,8 +59,7 @@ async def trace_result(
     ] = DEFAULT_TRACE_NODES,
 ) -> TraceView:
     """The sources of the step's result and their sources, across executions, nearest first."""
-    trace = await has.lineage.trace(who, ExecutionId(execution_id), step, depth, after, limit)
-    return make_trace_view(ExecutionId(execution_id), step, trace)
+    return await has.lineage.trace(who, ExecutionId(execution_id), step, depth, after, limit)
 
 
 @routes.get("/api/executions/{execution_id}/result/{step}")
@@ -81,22 +71,19 @@ async def show_result(
     rows: Annotated[int, QueryParameter(ge=1, le=500, description="how many rows at most")] = 20,
 ) -> ResultView:
     """The step's result: its envelope, and the beginning of its data."""
-    result = await has.results.preview_result(who, ExecutionId(execution_id), step, rows)
-    return make_result_view(ExecutionId(execution_id), step, result)
+    return await has.results.preview_result(who, ExecutionId(execution_id), step, rows)
 
 
 @routes.post("/api/executions/{execution_id}/result/{step}/pin")
 async def pin_result(execution_id: Id, step: Name, has: Has, who: Who) -> PinView:
     """Keep the step's result in spite of its lifetime. 410 if it has expired."""
-    await has.results.pin(who, ExecutionId(execution_id), step)
-    return PinView(execution_id=execution_id, step=step, pinned=True)
+    return await has.results.pin(who, ExecutionId(execution_id), step)
 
 
 @routes.delete("/api/executions/{execution_id}/result/{step}/pin")
 async def unpin_result(execution_id: Id, step: Name, has: Has, who: Who) -> PinView:
     """Remove the pin, so that the lifetime of the result counts again."""
-    await has.results.unpin(who, ExecutionId(execution_id), step)
-    return PinView(execution_id=execution_id, step=step, pinned=False)
+    return await has.results.unpin(who, ExecutionId(execution_id), step)
 
 
 @routes.get("/api/usage")
@@ -117,17 +104,13 @@ async def list_usage(
     """The space that results of executions take, by tier, newest execution first. Step logs are not
     counted."""
     before_id = None if before is None else ExecutionId(before)
-    usages = await has.usage.list_page(who, path, before_id, limit)
-    following = usages[-1].row.execution_id if len(usages) == limit else None
-    executions = [make_used_view(usage) for usage in usages]
-    return UsageView(executions=executions, next=following)
+    return await has.usage.list_page(who, path, before_id, limit)
 
 
 @routes.get("/api/executions/{execution_id}/usage")
 async def show_usage(execution_id: Id, has: Has, who: Who) -> UsedView:
     """The space that the results of this execution take, by tier."""
-    usage = await has.usage.get_usage(who, ExecutionId(execution_id))
-    return make_used_view(usage)
+    return await has.usage.get_usage(who, ExecutionId(execution_id))
 
 
 @routes.get(

@@ -3,43 +3,29 @@
 The `Results` port that opens data is given to the server from outside.
 """
 
-from dataclasses import dataclass
-
 import msgspec
 
 from noetl.log.events.port import EventLog
-from noetl.log.lifetimes.port import ResultLifetimes, StepKey
-from noetl.model.envelope import Envelope, Meta
+from noetl.log.lifetimes.port import StepKey
+from noetl.model.envelope import Envelope
 from noetl.model.errors import SAMPLE_KEY, Expired, NotFound, Unavailable
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.model.previews import Download, Preview
 from noetl.model.reference import Lifetime, Reference, parse_uri
+from noetl.playbook import durations
 from noetl.server.executions.access import Access
 from noetl.server.executions.service import ExecutionService
 from noetl.server.results.expiry import check_not_expired
 from noetl.server.results.opener import Results
 from noetl.server.results.origins import list_payloads, read_metas
+from noetl.server.results.views import PinView, ResultView, describe_reference, make_preview_view
 
 
 class NoStore(Unavailable):
     """This server cannot open data."""
 
     code = "NO_STORE"
-
-
-@dataclass(frozen=True, slots=True)
-class ShownResult:
-    """A result as people see it.
-
-    `preview` shows the result, or the sample rows of a failed step; None if there are none.
-    """
-
-    envelope: Envelope
-    meta: Meta | None
-    preview: Preview | None
-    lifetime: Lifetime | None = None
-    pinned: bool = False
 
 
 class ResultService:
@@ -61,20 +47,37 @@ class ResultService:
 
     async def preview_result(
         self, identity: Identity, execution_id: ExecutionId, step: str, rows: int
-    ) -> ShownResult:
-        """The step's result with a preview of so many rows."""
+    ) -> ResultView:
+        """The step's result with a preview of so many rows; of a failed step, of its sample."""
         envelope = await self._executions.get_result(identity, execution_id, step)
         reference = envelope.reference
+        meta = envelope.meta
+        lifetime: Lifetime | None = None
+        is_pinned = False
         if reference is None:
-            sample = await self._preview_sample(identity, envelope, rows)
-            return ShownResult(envelope, envelope.meta, sample)
-        results = await self._open_results(identity, reference)
-        lifetime = await self._check_expiry(reference)
-        recorded = await read_metas(self._log, [reference])
-        meta = recorded.get(reference.ref_id, envelope.meta)
-        preview = await results.preview(reference, rows)
-        is_pinned = await self._is_pinned(reference)
-        return ShownResult(envelope, meta, preview, lifetime, is_pinned)
+            preview = await self._preview_sample(identity, envelope, rows)
+        else:
+            results = await self._open_results(identity, reference)
+            lifetime = await self._check_expiry(reference)
+            recorded = await read_metas(self._log, [reference])
+            meta = recorded.get(reference.ref_id, envelope.meta)
+            preview = await results.preview(reference, rows)
+            is_pinned = await self._is_pinned(reference)
+        scope, ttl = _describe_lifetime(lifetime or Lifetime())
+        return ResultView(
+            execution_id=execution_id,
+            step=step,
+            status=envelope.status,
+            reference=describe_reference(reference),
+            parent_ref=None if envelope.parent_ref is None else envelope.parent_ref.ref_id,
+            context=envelope.context,
+            error=None if envelope.error is None else envelope.error.to_template_map(),
+            meta={} if meta is None else msgspec.to_builtins(meta),
+            preview=make_preview_view(preview),
+            scope=scope,
+            ttl=ttl,
+            pinned=is_pinned,
+        )
 
     async def _preview_sample(
         self, identity: Identity, envelope: Envelope, rows: int
@@ -90,7 +93,7 @@ class ResultService:
         await self._check_expiry(reference)
         return await results.preview(reference, rows)
 
-    async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
+    async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> PinView:
         """Keep the result in spite of its lifetime. Raises `Expired` if it is too late."""
         reference, places = await self._find_payload_steps(identity, execution_id, step)
         await self._lifetimes.pin_results(places)
@@ -99,10 +102,12 @@ class ResultService:
         except Expired:
             await self._lifetimes.unpin_results(places)
             raise
+        return PinView(execution_id, step, pinned=True)
 
-    async def unpin(self, identity: Identity, execution_id: ExecutionId, step: str) -> None:
+    async def unpin(self, identity: Identity, execution_id: ExecutionId, step: str) -> PinView:
         _, places = await self._find_payload_steps(identity, execution_id, step)
         await self._lifetimes.unpin_results(places)
+        return PinView(execution_id, step, pinned=False)
 
     async def _find_payload_steps(
         self, identity: Identity, execution_id: ExecutionId, step: str
@@ -176,6 +181,13 @@ class ResultService:
                 hint="noetl result shows it on a machine that has: same NOETL_HOME, or the same NOETL_STORAGE_CLOUD_TIER",
             )
         return self._results
+
+
+def _describe_lifetime(lifetime: Lifetime) -> tuple[str, str | None]:
+    """Its scope, and how long the result is to stay."""
+    if lifetime.ttl is None:
+        return lifetime.scope, None
+    return lifetime.scope, durations.write_duration(lifetime.ttl)
 
 
 def _check_not_failed(envelope: Envelope, execution_id: ExecutionId, step: str) -> None:

@@ -1,21 +1,12 @@
 """The structs that answers about results, their use of space and their sources have."""
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta
 
-from noetl.log.port import TracedReference
-from noetl.model.clock import format_iso, format_iso_or_none
-from noetl.model.ids import ExecutionId
 from noetl.model.previews import Preview
-from noetl.model.reference import Lifetime, Reference, parse_result_key, parse_uri
-from noetl.playbook import durations
+from noetl.model.reference import Reference
 from noetl.server.http.bodies import View
-from noetl.server.results.lineage import LineageSource, Trace
-from noetl.server.results.service import ShownResult
-from noetl.server.results.usage import Usage
 
 
 class ColumnView(View, frozen=True):
@@ -148,67 +139,7 @@ class TraceView(View, frozen=True):
     next: Annotated[str | None, Meta(description="the `after` of the next page")]
 
 
-def make_result_view(execution_id: ExecutionId, step: str, found: ShownResult) -> ResultView:
-    envelope = found.envelope
-    parent = envelope.parent_ref
-    lifetime = found.lifetime or Lifetime()
-    return ResultView(
-        execution_id=execution_id,
-        step=step,
-        status=envelope.status,
-        reference=_describe_reference(envelope.reference),
-        parent_ref=None if parent is None else parent.ref_id,
-        context=envelope.context,
-        error=None if envelope.error is None else envelope.error.to_template_map(),
-        meta={} if found.meta is None else msgspec.to_builtins(found.meta),
-        preview=_make_preview_view(found.preview),
-        scope=lifetime.scope,
-        ttl=None if lifetime.ttl is None else durations.write_duration(lifetime.ttl),
-        pinned=found.pinned,
-    )
-
-
-def _make_preview_view(preview: Preview | None) -> PreviewView | None:
-    if preview is None:
-        return None
-    columns = [ColumnView(name=column.name, type=column.type) for column in preview.columns]
-    return PreviewView(
-        row_count=preview.row_count,
-        columns=columns,
-        rows=preview.rows,
-        value=preview.value,
-        cut=preview.cut,
-    )
-
-
-def make_used_view(found: Usage) -> UsedView:
-    tiers = {used.tier: TierView(count=used.count, bytes=used.bytes) for used in found.tiers}
-    return UsedView(
-        execution_id=found.row.execution_id,
-        path=found.row.path,
-        status=found.row.status,
-        tiers=tiers,
-        count=sum(used.count for used in found.tiers),
-        bytes=sum(used.bytes for used in found.tiers),
-        expired=sum(used.expired for used in found.tiers),
-        pinned=list(found.pinned),
-    )
-
-
-def make_trace_view(execution_id: ExecutionId, step: str, found: Trace) -> TraceView:
-    return TraceView(
-        execution_id=execution_id,
-        step=step,
-        status=found.envelope.status,
-        reference=_describe_reference(found.envelope.reference),
-        roots=list(found.roots),
-        nodes=[_make_node_view(source) for source in found.sources],
-        edges=[edge for source in found.sources for edge in _make_edge_views(source.traced)],
-        next=found.next,
-    )
-
-
-def _describe_reference(found: Reference | None) -> dict[str, Any] | None:
+def describe_reference(found: Reference | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
@@ -222,31 +153,14 @@ def _describe_reference(found: Reference | None) -> dict[str, Any] | None:
     }
 
 
-def _make_node_view(source: LineageSource) -> NodeView:
-    traced = source.traced
-    meta = source.meta
-    where = parse_uri(traced.reference.uri)
-    origin = parse_result_key(where.key)
-    return NodeView(
-        **(_describe_reference(traced.reference) or {}),
-        depth=traced.depth,
-        execution_id=where.execution_id,
-        kind=where.kind,
-        step=where.step,
-        task=None if origin is None else origin.task,
-        command_id=None if origin is None else origin.command_id,
-        attempt=None if origin is None else origin.attempt,
-        at=format_iso(traced.at),
-        expired_at=format_iso_or_none(traced.expired_at),
-        tool=None if meta is None else meta.tool,
-        input=None if meta is None else msgspec.to_builtins(meta.input),
-        provenance={} if meta is None else meta.provenance,
+def make_preview_view(preview: Preview | None) -> PreviewView | None:
+    if preview is None:
+        return None
+    columns = [ColumnView(name=column.name, type=column.type) for column in preview.columns]
+    return PreviewView(
+        row_count=preview.row_count,
+        columns=columns,
+        rows=preview.rows,
+        value=preview.value,
+        cut=preview.cut,
     )
-
-
-def _make_edge_views(traced: TracedReference) -> Iterator[EdgeView]:
-    target = traced.reference.ref_id
-    if traced.parent is not None:
-        yield EdgeView(source=traced.parent, target=target, kind="parent")
-    for source in traced.inputs:
-        yield EdgeView(source=source, target=target, kind="input")

@@ -9,14 +9,7 @@ from noetl.server.http.bodies import DeletedView, RequestBody
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import Limit, PathParameter, QueryParameter
 from noetl.server.http.routing import Reply, Routes
-from noetl.server.schedules.views import (
-    KeptView,
-    SchedulesView,
-    ScheduleView,
-    UpcomingView,
-    make_kept_view,
-    make_schedule_view,
-)
+from noetl.server.schedules.views import KeptView, SchedulesView, ScheduleView, UpcomingView
 from noetl.triggers.port import CatchUp, Overlap
 
 routes = Routes("schedules")
@@ -60,9 +53,8 @@ class ScheduleBody(RequestBody, frozen=True):
 @routes.post("/api/schedules", status=201)
 async def add_schedule(body: ScheduleBody, has: Has, who: Who) -> Reply[KeptView]:
     """Store a schedule (201); one of the same name is replaced (200) and goes on from now."""
-    added = await has.schedules.add(who, **msgspec.structs.asdict(body))
-    view = make_kept_view(added.schedule, added.created)
-    return Reply(view, 201 if added.created else 200)
+    kept = await has.schedules.add(who, **msgspec.structs.asdict(body))
+    return Reply(kept, 201 if kept.created else 200)
 
 
 @routes.get("/api/schedules")
@@ -73,16 +65,13 @@ async def list_schedules(
     limit: Limit = 100,
 ) -> SchedulesView:
     """All schedules, sorted by name."""
-    rows = await has.schedules.list_page(who, after, limit)
-    schedules = [make_schedule_view(row) for row in rows]
-    following = rows[-1].name if len(rows) == limit else None
-    return SchedulesView(schedules=schedules, next=following)
+    return await has.schedules.list_page(who, after, limit)
 
 
 @routes.get("/api/schedules/{name}")
 async def get_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """What the schedule starts, when, and its last slot."""
-    return make_schedule_view(await has.schedules.get(who, name))
+    return await has.schedules.get(who, name)
 
 
 @routes.get("/api/schedules/{name}/next")
@@ -90,24 +79,22 @@ async def next_slots(
     name: Name, has: Has, who: Who, count: Annotated[int, QueryParameter(ge=1, le=100)] = 5
 ) -> UpcomingView:
     """The next slots of the schedule, even if it is paused."""
-    slots = await has.schedules.list_upcoming(who, name, count)
-    return UpcomingView(name=name, slots=slots)
+    return await has.schedules.list_upcoming(who, name, count)
 
 
 @routes.post("/api/schedules/{name}/pause")
 async def pause_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """Start nothing until the schedule is resumed. Executions that run go on."""
-    return make_schedule_view(await has.schedules.pause(who, name))
+    return await has.schedules.pause(who, name)
 
 
 @routes.post("/api/schedules/{name}/resume")
 async def resume_schedule(name: Name, has: Has, who: Who) -> ScheduleView:
     """Go on from now. Slots that came during the pause are not caught up."""
-    return make_schedule_view(await has.schedules.resume(who, name))
+    return await has.schedules.resume(who, name)
 
 
 @routes.delete("/api/schedules/{name}")
 async def delete_schedule(name: Name, has: Has, who: Who) -> DeletedView:
     """Delete a schedule. Executions that it has started go on."""
-    await has.schedules.delete(who, name)
-    return DeletedView(name=name)
+    return await has.schedules.delete(who, name)

@@ -4,7 +4,6 @@ A schedule is validated before it is stored: its rule has slots, and its playboo
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from noetl.model.clock import Clock
@@ -13,6 +12,14 @@ from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook import durations
 from noetl.server.dispatch.playbooks import Playbooks
+from noetl.server.http.bodies import DeletedView, extend_view
+from noetl.server.schedules.views import (
+    KeptView,
+    SchedulesView,
+    ScheduleView,
+    UpcomingView,
+    make_schedule_view,
+)
 from noetl.triggers import calendar
 from noetl.triggers.port import (
     CatchUp,
@@ -26,12 +33,6 @@ from noetl.triggers.port import (
 )
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class AddedSchedule:
-    schedule: Schedule
-    created: bool  # False: one of this name was replaced
 
 
 class ScheduleService:
@@ -53,7 +54,7 @@ class ScheduleService:
         payload: dict[str, Any] | None = None,
         catch_up: CatchUp = "last",
         overlap: Overlap = "allow",
-    ) -> AddedSchedule:
+    ) -> KeptView:
         """Store a schedule; replaces the one of this name, if there is one."""
         check_trigger_name(name, "schedule")
         now = self._clock.now()
@@ -77,37 +78,45 @@ class ScheduleService:
         if first_slot is None:
             raise InvalidInput(f"{cron!r} does not come any more")
         schedule = await self._schedules.put_schedule(wanted, first_slot)
-        return AddedSchedule(schedule, created=replaced is None)
+        return extend_view(KeptView, make_schedule_view(schedule), created=replaced is None)
 
     async def list_page(
         self, identity: Identity, after: str = "", limit: int = 100
-    ) -> list[Schedule]:
+    ) -> SchedulesView:
         """A page of schedules, sorted by name."""
-        return await self._schedules.list_schedules(identity.tenant, after, limit)
+        schedules = await self._schedules.list_schedules(identity.tenant, after, limit)
+        following = schedules[-1].name if len(schedules) == limit else None
+        return SchedulesView([make_schedule_view(each) for each in schedules], following)
 
-    async def get(self, identity: Identity, name: str) -> Schedule:
+    async def get(self, identity: Identity, name: str) -> ScheduleView:
+        return make_schedule_view(await self._find_schedule(identity, name))
+
+    async def _find_schedule(self, identity: Identity, name: str) -> Schedule:
         return _require_schedule(await self._schedules.find_schedule(identity.tenant, name), name)
 
-    async def pause(self, identity: Identity, name: str) -> Schedule:
-        return _require_schedule(await self._schedules.pause(identity.tenant, name), name)
+    async def pause(self, identity: Identity, name: str) -> ScheduleView:
+        paused = await self._schedules.pause(identity.tenant, name)
+        return make_schedule_view(_require_schedule(paused, name))
 
-    async def resume(self, identity: Identity, name: str) -> Schedule:
+    async def resume(self, identity: Identity, name: str) -> ScheduleView:
         """Resume from now on; slots that came during the pause are dropped."""
-        schedule = await self.get(identity, name)
+        schedule = await self._find_schedule(identity, name)
         next_at = schedule.next_at
         if schedule.paused:
             next_at = calendar.find_next_slot(schedule.rule, self._clock.now())
-        return _require_schedule(await self._schedules.resume(identity.tenant, name, next_at), name)
+        resumed = await self._schedules.resume(identity.tenant, name, next_at)
+        return make_schedule_view(_require_schedule(resumed, name))
 
-    async def delete(self, identity: Identity, name: str) -> None:
+    async def delete(self, identity: Identity, name: str) -> DeletedView:
         if not await self._schedules.delete(identity.tenant, name):
             raise _make_missing_schedule(name)
+        return DeletedView(name)
 
-    async def list_upcoming(self, identity: Identity, name: str, count: int) -> list[str]:
+    async def list_upcoming(self, identity: Identity, name: str, count: int) -> UpcomingView:
         """The next slots of the schedule, in its own time zone."""
-        schedule = await self.get(identity, name)
+        schedule = await self._find_schedule(identity, name)
         slots = calendar.list_upcoming_slots(schedule.rule, self._clock.now(), count)
-        return [calendar.format_local_time(schedule.rule, slot) for slot in slots]
+        return UpcomingView(name, [calendar.format_local_time(schedule.rule, at) for at in slots])
 
 
 def make_rule(cron: str | None, timezone: str | None, every: str | None, now: Micros) -> Rule:

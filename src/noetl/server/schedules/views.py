@@ -50,36 +50,28 @@ class UpcomingView(View, frozen=True):
 
 
 def make_schedule_view(row: Schedule) -> ScheduleView:
-    return ScheduleView(**_describe_schedule(row))
-
-
-def make_kept_view(row: Schedule, created: bool) -> KeptView:
-    return KeptView(**_describe_schedule(row), created=created)
-
-
-def _describe_schedule(row: Schedule) -> dict[str, Any]:
     cron, timezone, every = None, None, None
     if isinstance(row.rule, Cron):
         cron, timezone = row.rule.expression, row.rule.zone
     else:
         every = durations.write_duration(row.rule.interval)
-    return {
-        "name": row.name,
-        "path": row.path,
-        "version": row.version,
-        "cron": cron,
-        "timezone": timezone,
-        "every": every,
-        "payload": row.payload,
-        "catch_up": row.catch_up,
-        "overlap": row.overlap,
-        "paused": row.paused,
-        "next_at": format_iso_or_none(row.next_at),
-        "last_at": format_iso_or_none(row.last_at),
-        "last_execution": row.last_execution,
-        "waiting": [format_iso(slot) for slot in row.waiting],
-        "skipped": row.skipped,
-        "error": row.error,
-        "created_at": format_iso(row.created_at),
-        "changed_at": format_iso(row.changed_at),
-    }
+    return ScheduleView(
+        name=row.name,
+        path=row.path,
+        version=row.version,
+        cron=cron,
+        timezone=timezone,
+        every=every,
+        payload=row.payload,
+        catch_up=row.catch_up,
+        overlap=row.overlap,
+        paused=row.paused,
+        next_at=format_iso_or_none(row.next_at),
+        last_at=format_iso_or_none(row.last_at),
+        last_execution=row.last_execution,
+        waiting=[format_iso(slot) for slot in row.waiting],
+        skipped=row.skipped,
+        error=row.error,
+        created_at=format_iso(row.created_at),
+        changed_at=format_iso(row.changed_at),
+    )

@@ -6,12 +6,13 @@ from urllib.parse import quote
 from msgspec import Meta
 
 from noetl.model.ids import ExecutionId
-from noetl.server.executions.views import EXAMPLE_ID, AskedView, RequestStatus
-from noetl.server.http.bodies import RequestBody, View
+from noetl.server.executions.views import EXAMPLE_ID, AskedView
+from noetl.server.http.bodies import RequestBody
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import EXECUTION_ID_PATTERN, Key, QueryParameter
 from noetl.server.http.routing import Routes
 from noetl.server.signals.service import MAX_BATCH_SIGNALS, OutsideSignal
+from noetl.server.signals.views import BatchStatusView, EventStatusView, TakenView
 
 routes = Routes("events")
 
@@ -38,35 +39,6 @@ class BatchBody(RequestBody, frozen=True):
     events: Annotated[list[OutsideEvent], Meta(min_length=1, max_length=MAX_BATCH_SIGNALS)]
 
 
-class TakenView(View, frozen=True):
-    execution_id: str
-    request: Annotated[str, Meta(description="its key: send it as Idempotency-Key to repeat")]
-    status: RequestStatus
-    status_url: str
-
-
-class EventStatusView(View, frozen=True):
-    execution_id: str
-    request: str
-    status: Annotated[
-        RequestStatus,
-        Meta(
-            description="accepted: not recorded yet; refused: unknown, or the execution did not take it"
-        ),
-    ]
-    seq: int | None
-
-
-class BatchStatusView(View, frozen=True):
-    execution_id: str
-    request: str
-    status: RequestStatus
-    count: int
-    recorded: int
-    accepted: int
-    refused: int
-
-
 @routes.post("/api/events", status=202)
 async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> TakenView:
     """Send an event from outside to an execution. It becomes a signal of its name."""
@@ -91,13 +63,7 @@ async def get_event_status(
     execution_id: OfExecution, request: OfRequest, has: Has, who: Who
 ) -> EventStatusView:
     """The status of an event from outside."""
-    outcome = await has.signals.read_signal_status(who, ExecutionId(execution_id), request)
-    return EventStatusView(
-        execution_id=outcome.execution_id,
-        request=outcome.request,
-        status=outcome.status,
-        seq=outcome.seq,
-    )
+    return await has.signals.read_signal_status(who, ExecutionId(execution_id), request)
 
 
 @routes.get("/api/events/batch/status")
@@ -111,16 +77,7 @@ async def get_batch_status(
     who: Who,
 ) -> BatchStatusView:
     """The status of a batch, and how many of its events are recorded, accepted and refused."""
-    batch = await has.signals.read_batch_status(who, ExecutionId(execution_id), request, count)
-    return BatchStatusView(
-        execution_id=batch.execution_id,
-        request=batch.request,
-        status=batch.status,
-        count=batch.count,
-        recorded=batch.recorded,
-        accepted=batch.accepted,
-        refused=batch.refused,
-    )
+    return await has.signals.read_batch_status(who, ExecutionId(execution_id), request, count)
 
 
 def _make_taken_view(outcome: AskedView, url: str) -> TakenView:

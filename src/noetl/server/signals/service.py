@@ -1,5 +1,6 @@
 """Events from outside. Each becomes a signal of its name, kept in order until a `wait` takes it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from noetl.server.executions.requests import (
     read_request_status,
 )
 from noetl.server.executions.views import AskedView, RequestStatus
+from noetl.server.signals.views import BatchStatusView, EventStatusView
 
 MAX_BATCH_SIGNALS = 100  # events in one batch, at most
 
@@ -24,26 +26,6 @@ class OutsideSignal:
 
     name: str
     payload: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class SignalBatchStatus:
-    """How many events of a batch are recorded, accepted and refused."""
-
-    execution_id: ExecutionId
-    request: str
-    count: int
-    recorded: int
-    accepted: int
-    refused: int
-
-    @property
-    def status(self) -> RequestStatus:
-        if self.accepted:
-            return "accepted"
-        if self.recorded == self.count:
-            return "recorded"
-        return "refused"
 
 
 class SignalService:
@@ -92,30 +74,40 @@ class SignalService:
 
     async def read_signal_status(
         self, identity: Identity, execution_id: ExecutionId, request: str
-    ) -> AskedView:
+    ) -> EventStatusView:
         await self._access.check_tenant(identity, execution_id)
         status, seq = await read_request_status(
             self._inbox, execution_id, f"signal:{request}", f"signal:{request}"
         )
-        return AskedView(execution_id, request, status, seq)
+        return EventStatusView(execution_id, request, status, seq)
 
     async def read_batch_status(
         self, identity: Identity, execution_id: ExecutionId, request: str, count: int
-    ) -> SignalBatchStatus:
+    ) -> BatchStatusView:
         await self._access.check_tenant(identity, execution_id)
-        keys = [f"signal:{_make_part_key(request, number)}" for number in range(count)]
-        fates: list[RequestStatus] = []
-        for key in keys:
+        statuses: Counter[RequestStatus] = Counter()
+        for number in range(count):
+            key = f"signal:{_make_part_key(request, number)}"
             status, _ = await read_request_status(self._inbox, execution_id, key, key)
-            fates.append(status)
-        return SignalBatchStatus(
-            execution_id,
-            request,
-            count,
-            recorded=fates.count("recorded"),
-            accepted=fates.count("accepted"),
-            refused=fates.count("refused"),
+            statuses[status] += 1
+        return BatchStatusView(
+            execution_id=execution_id,
+            request=request,
+            status=_join_statuses(statuses),
+            count=count,
+            recorded=statuses["recorded"],
+            accepted=statuses["accepted"],
+            refused=statuses["refused"],
         )
+
+
+def _join_statuses(statuses: Counter[RequestStatus]) -> RequestStatus:
+    """The status of a batch: one that is not recorded yet, then one that was refused, decides."""
+    if statuses["accepted"]:
+        return "accepted"
+    if statuses["refused"]:
+        return "refused"
+    return "recorded"
 
 
 def _make_part_key(request: str, number: int) -> str:

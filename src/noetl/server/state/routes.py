@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from noetl.log.port import StateRow
 from noetl.model.errors import InvalidInput
 from noetl.model.playbook_state import MAX_STATE_VALUE_BYTES, MAX_STATE_VERSIONS
 from noetl.server.http.bodies import RequestBody
@@ -17,8 +16,6 @@ from noetl.server.state.views import (
     StatePageView,
     StateUnsetView,
     StateView,
-    make_state_view,
-    make_version_view,
 )
 
 routes = Routes("state")
@@ -55,29 +52,19 @@ async def list_state(
     limit: Limit = 100,
 ) -> StatePageView:
     """Values of all playbooks, sorted by path and name."""
-    path, _, name = after.rpartition("#")
-    rows = await has.playbook_state.list_page(who, (path, name), limit)
-    following = None
-    if len(rows) == limit:
-        last = rows[-1]
-        following = f"{last.path}#{last.name}"
-    values = [make_state_view(row) for row in rows]
-    return StatePageView(state=values, next=following)
+    return await has.playbook_state.list_page(who, after, limit)
 
 
 @routes.get("/api/state/values/{path:path}")
 async def get_state_of_path(path: BookPath, has: Has, who: Who) -> StateOfPathView:
     """All values of a playbook, sorted by name."""
-    rows = await has.playbook_state.list_state_values(who, path)
-    values = [make_state_view(row) for row in rows]
-    return StateOfPathView(path=path, state=values)
+    return await has.playbook_state.list_state_values(who, path)
 
 
 @routes.get("/api/state/value/{name}/{path:path}")
 async def get_state_value(name: StateName, path: BookPath, has: Has, who: Who) -> Reply[StateView]:
     """One value; its version is the `ETag` too."""
-    row = await has.playbook_state.get(who, path, name)
-    return _make_value_reply(row)
+    return _make_value_reply(await has.playbook_state.get(who, path, name))
 
 
 @routes.put("/api/state/value/{name}/{path:path}")
@@ -94,8 +81,8 @@ async def put_state_value(
     expected = body.expected_version
     if if_match is not None:
         expected = _parse_version(if_match)
-    row = await has.playbook_state.put(who, path, name, body.value, expected)
-    return _make_value_reply(row)
+    value = await has.playbook_state.put(who, path, name, body.value, expected)
+    return _make_value_reply(value)
 
 
 @routes.delete("/api/state/value/{name}/{path:path}")
@@ -110,8 +97,7 @@ async def delete_state_value(
     """Delete a value: templates find it undefined. Its history stays, and its version counts on."""
     if if_match is not None:
         expected_version = _parse_version(if_match)
-    version = await has.playbook_state.unset(who, path, name, expected_version)
-    return StateUnsetView(path=path, name=name, version=version)
+    return await has.playbook_state.unset(who, path, name, expected_version)
 
 
 @routes.get("/api/state/history/{name}/{path:path}")
@@ -126,13 +112,11 @@ async def get_state_history(
     limit: Annotated[int, QueryParameter(ge=1, le=MAX_STATE_VERSIONS)] = MAX_STATE_VERSIONS,
 ) -> StateHistoryView:
     """The last versions of a value, newest first, with the execution and event that wrote each."""
-    rows = await has.playbook_state.read_history(who, path, name, before, limit)
-    versions = [make_version_view(row) for row in rows]
-    return StateHistoryView(versions=versions)
+    return await has.playbook_state.read_history(who, path, name, before, limit)
 
 
-def _make_value_reply(row: StateRow) -> Reply[StateView]:
-    return Reply(make_state_view(row), 200, {"ETag": f'"{row.version}"'})
+def _make_value_reply(value: StateView) -> Reply[StateView]:
+    return Reply(value, 200, {"ETag": f'"{value.version}"'})
 
 
 def _parse_version(if_match: str) -> int:

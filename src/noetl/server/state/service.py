@@ -10,6 +10,16 @@ from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.model.playbook_state import MAX_STATE_VERSIONS, StateValue, find_name_problem
 from noetl.server.catalog.service import MAX_PATH_CHARS, CatalogService
+from noetl.server.http.bodies import extend_view
+from noetl.server.state.views import (
+    StateHistoryView,
+    StateOfPathView,
+    StatePageView,
+    StateUnsetView,
+    StateVersionView,
+    StateView,
+    make_state_view,
+)
 
 MAX_VERSION = (1 << 63) - 1
 
@@ -20,17 +30,23 @@ class PlaybookStateService:
         self._catalog = catalog
 
     async def list_page(
-        self, identity: Identity, after: tuple[str, str] = ("", ""), limit: int = 100
-    ) -> list[StateRow]:
+        self, identity: Identity, after: str = "", limit: int = 100
+    ) -> StatePageView:
         """A page of the values of all playbooks, sorted by path and name."""
-        return await self._state.list_state(identity.tenant, after, limit)
+        path, _, name = after.rpartition("#")
+        rows = await self._state.list_state(identity.tenant, (path, name), limit)
+        following = None
+        if len(rows) == limit:
+            last = rows[-1]
+            following = f"{last.path}#{last.name}"
+        return StatePageView([make_state_view(row) for row in rows], following)
 
-    async def list_state_values(self, identity: Identity, path: str) -> list[StateRow]:
+    async def list_state_values(self, identity: Identity, path: str) -> StateOfPathView:
         """The values of one playbook, sorted by name."""
         rows = await self._state.read_state(identity.tenant, _check_catalog_path(path))
-        return [row for row in rows if not row.unset]
+        return StateOfPathView(path, [make_state_view(row) for row in rows if not row.unset])
 
-    async def get(self, identity: Identity, path: str, name: str) -> StateRow:
+    async def get(self, identity: Identity, path: str, name: str) -> StateView:
         names = [_check_value_name(name)]
         rows = await self._state.read_state(identity.tenant, _check_catalog_path(path), names)
         if not rows or rows[0].unset:
@@ -38,7 +54,7 @@ class PlaybookStateService:
                 f"{path} has no state value {name!r}",
                 hint=f"noetl state list {path} shows those it has",
             )
-        return rows[0]
+        return make_state_view(rows[0])
 
     async def put(
         self,
@@ -47,7 +63,7 @@ class PlaybookStateService:
         name: str,
         value: Any,
         expected_version: int | None = None,
-    ) -> StateRow:
+    ) -> StateView:
         """Write a value. Raises `NotFound` if the catalog has no playbook of this path."""
         await self._catalog.get(identity, _check_catalog_path(path))
         written = StateValue(0, value)
@@ -58,13 +74,14 @@ class PlaybookStateService:
 
     async def unset(
         self, identity: Identity, path: str, name: str, expected_version: int | None = None
-    ) -> int:
-        """Take the value away; returns the version of this change."""
+    ) -> StateUnsetView:
+        """Take the value away; the answer has the version of this change."""
         await self.get(identity, path, name)
         unset = StateValue(0, unset=True)
-        return await self._state.put_state(
+        version = await self._state.put_state(
             identity.tenant, path, name, unset, expected_version, identity.name
         )
+        return StateUnsetView(path, name, version)
 
     async def read_history(
         self,
@@ -73,7 +90,7 @@ class PlaybookStateService:
         name: str,
         before: int | None = None,
         limit: int = MAX_STATE_VERSIONS,
-    ) -> list[StateRow]:
+    ) -> StateHistoryView:
         """The versions of a value, newest first."""
         older_than = MAX_VERSION if before is None else before
         rows = await self._state.read_history(
@@ -83,7 +100,11 @@ class PlaybookStateService:
             raise NotFound(
                 f"{path} never had a state value {name!r}", hint=f"noetl state list {path}"
             )
-        return rows
+        return StateHistoryView([_make_version_view(row) for row in rows])
+
+
+def _make_version_view(row: StateRow) -> StateVersionView:
+    return extend_view(StateVersionView, make_state_view(row), unset=row.unset)
 
 
 def _check_catalog_path(path: str) -> str:

@@ -45,21 +45,13 @@ class StateUnsetView(View, frozen=True):
 
 
 def make_state_view(row: StateRow) -> StateView:
-    return StateView(**_describe_value(row))
-
-
-def make_version_view(row: StateRow) -> StateVersionView:
-    return StateVersionView(**_describe_value(row), unset=row.unset)
-
-
-def _describe_value(row: StateRow) -> dict[str, Any]:
-    return {
-        "path": row.path,
-        "name": row.name,
-        "version": row.version,
-        "value": row.value,
-        "execution_id": row.execution_id,
-        "seq": row.seq,
-        "by": row.by,
-        "at": format_iso(row.at),
-    }
+    return StateView(
+        path=row.path,
+        name=row.name,
+        version=row.version,
+        value=row.value,
+        execution_id=row.execution_id,
+        seq=row.seq,
+        by=row.by,
+        at=format_iso(row.at),
+    )

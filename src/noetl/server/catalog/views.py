@@ -1,0 +1,61 @@
+"""The structs that answers about playbooks have."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from noetl.catalog.port import CatalogEntry
+from noetl.server.http.bodies import View
+
+
+class FindingView(View, frozen=True):
+    file: str
+    line: int
+    column: int
+    step: str | None
+    code: str
+    message: str
+    hint: str | None
+    severity: str
+
+
+class EntryView(View, frozen=True):
+    path: Annotated[str, Meta(examples=["examples/hello"])]
+    version: Annotated[int, Meta(examples=[3])]
+    hash: Annotated[
+        str, Meta(examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"])
+    ]
+
+
+class RegisteredView(EntryView, frozen=True):
+    created: Annotated[bool, Meta(description="false: this text was the latest version already")]
+    findings: Annotated[list[FindingView], Meta(description="warnings and notes")]
+
+
+class PlaybookView(EntryView, frozen=True):
+    content: str
+
+
+class EntriesView(View, frozen=True):
+    playbooks: list[EntryView]
+    next: Annotated[str | None, Meta(description="the `after` of the next page")]
+
+
+class VersionsView(View, frozen=True):
+    versions: list[EntryView]
+    next: Annotated[int | None, Meta(description="the `before` of the next page")]
+
+
+class DifferenceView(View, frozen=True):
+    path: str
+    older: int
+    newer: int
+    diff: Annotated[str, Meta(description="unified; empty when the texts are equal")]
+
+
+def make_entry_view(entry: CatalogEntry) -> EntryView:
+    return EntryView(path=entry.path, version=entry.version, hash=entry.hash)
+
+
+def make_playbook_view(entry: CatalogEntry) -> PlaybookView:
+    return PlaybookView(path=entry.path, version=entry.version, hash=entry.hash, content=entry.text)
