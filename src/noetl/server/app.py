@@ -28,6 +28,7 @@ from noetl.log.stores import Stores
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, Unavailable
+from noetl.model.identity import LOCAL_IDENTITY
 from noetl.playbook.validation import Kinds
 from noetl.server.catalog import routes as catalog
 from noetl.server.catalog.service import CatalogService
@@ -259,6 +260,7 @@ SUBJECTS = (
 def create_app(services: Services, metrics: Metrics, door: WorkerRoutes) -> ASGIApp:
     router = HttpRouter()
     router.state.services = services
+    router.state.identity = LOCAL_IDENTITY
     router.state.readers = streams.StreamReaders(metrics)
     door.add_routes(router)
     router.add_routes(list_routes())

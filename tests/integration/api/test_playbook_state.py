@@ -4,11 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from starlette.requests import Request
 
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Tenant
-from noetl.server.http.depends import get_identity
 from tests.integration.api.site import NOOP, SHARDS, Site, on_postgres, site, working
 from tests.waiting import comes
 
@@ -154,21 +152,19 @@ async def test_an_execution_that_lost_the_race_fails_and_says_who_won() -> None:
 
 
 async def test_another_tenant_finds_nothing() -> None:
-    async def stranger(request: Request) -> Identity:
-        return Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
-
+    stranger = Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
     async with site() as here:
         await here.register(COUNTS)
         await here.http.put(VALUE, json={"value": 7})
         app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
-        app.dependency_overrides[get_identity] = stranger
+        app.state.identity = stranger
         assert (await here.http.get(VALUE)).status_code == 404
         assert (await here.get("/api/state"))["state"] == []
         assert (
             await here.http.put(VALUE, json={"value": 8})
         ).status_code == 404  # they have no such playbook
         assert (await here.http.get("/api/state/history/n/tests/etl/counts")).status_code == 404
-        app.dependency_overrides.clear()
+        app.state.identity = LOCAL_IDENTITY
         assert (await here.get(VALUE))["value"] == 7
 
 

@@ -7,12 +7,9 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
-from starlette.requests import Request
-
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import Tenant
 from noetl.results.tiers.memory import ResultsMemory
-from noetl.server.http.depends import get_identity
 from tests.integration.api.site import Site, site, working
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: %s, path: tests/%s}\nworkflow:\n"
@@ -289,12 +286,10 @@ async def test_a_server_without_a_store_says_so_and_still_traces() -> None:
 
 
 async def test_another_tenant_finds_nothing() -> None:
-    async def stranger(request: Request) -> Identity:
-        return Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
-
+    stranger = Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
     async with ran() as (here, place):
         app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
-        app.dependency_overrides[get_identity] = stranger
+        app.state.identity = stranger
         paths = [
             place,
             *(f"{place}/{what}" for what in ("result/t", "result/t/data", "trace/t", "status")),

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-from msgspec import Meta
 from starlette.requests import Request
 
 from noetl.model.errors import InvalidInput
@@ -13,11 +12,12 @@ from noetl.server.catalog.views import (
     RegisteredView,
     VersionsView,
 )
-from noetl.server.http.bodies import RequestBody, decode_strict_json
+from noetl.server.http.bodies import decode_strict_json
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.openapi import make_inline_schema
 from noetl.server.http.parameters import Limit, QueryParameter
 from noetl.server.http.routing import Reply, Routes
+from noetl.server.http.structs import LongText, RequestBody, describe
 from noetl.server.http.validation import StructReader
 
 routes = Routes("catalog")
@@ -35,10 +35,8 @@ workflow:
 class Registration(RequestBody, frozen=True):
     """`path` defaults to the playbook's own path or name."""
 
-    content: Annotated[str, Meta(examples=[EXAMPLE])]
-    path: Annotated[
-        Annotated[str, Meta(max_length=200)] | None, Meta(examples=["examples/hello"])
-    ] = None
+    content: Annotated[str, describe(example=EXAMPLE)]
+    path: Annotated[LongText | None, describe(example="examples/hello")] = None
 
 
 _registrations = StructReader(Registration)
@@ -58,9 +56,7 @@ async def register_playbook(
     request: Request,
     has: Has,
     who: Who,
-    path: Annotated[
-        str | None, QueryParameter(max_length=200, description="for a text/yaml body")
-    ] = None,
+    path: Annotated[str | None, QueryParameter("for a text/yaml body", max_length=200)] = None,
 ) -> Reply[RegisteredView]:
     """Validate and store a playbook: 201 for a new version, 200 if the latest has this text."""
     registration = await _read_registration(request, path)
@@ -72,10 +68,8 @@ async def register_playbook(
 async def list_playbooks(
     has: Has,
     who: Who,
-    prefix: Annotated[str, QueryParameter(max_length=200, description="paths that begin so")] = "",
-    after: Annotated[
-        str, QueryParameter(max_length=200, description="`next` of the page before")
-    ] = "",
+    prefix: Annotated[str, QueryParameter("paths that begin so", max_length=200)] = "",
+    after: Annotated[str, QueryParameter("`next` of the page before", max_length=200)] = "",
     limit: Limit = 100,
 ) -> EntriesView:
     """The latest version of every playbook, sorted by path."""
@@ -87,9 +81,7 @@ async def get_playbook(
     path: str,
     has: Has,
     who: Who,
-    version: Annotated[
-        int | None, QueryParameter(ge=1, le=1 << 31, description="default: the latest")
-    ] = None,
+    version: Annotated[int | None, QueryParameter("default: the latest", ge=1, le=1 << 31)] = None,
 ) -> PlaybookView:
     """The latest version, or the one that is named."""
     return await has.catalog.get(who, path, version)
@@ -107,7 +99,7 @@ async def list_versions(
     has: Has,
     who: Who,
     before: Annotated[
-        int | None, QueryParameter(ge=1, le=1 << 31, description="`next` of the page before")
+        int | None, QueryParameter("`next` of the page before", ge=1, le=1 << 31)
     ] = None,
     limit: Limit = 50,
 ) -> VersionsView:
@@ -120,10 +112,8 @@ async def diff_playbook(
     path: str,
     has: Has,
     who: Who,
-    older: Annotated[int, QueryParameter(ge=1, le=1 << 31, description="a version")],
-    newer: Annotated[
-        int | None, QueryParameter(ge=1, le=1 << 31, description="default: the latest")
-    ] = None,
+    older: Annotated[int, QueryParameter("a version", ge=1, le=1 << 31)],
+    newer: Annotated[int | None, QueryParameter("default: the latest", ge=1, le=1 << 31)] = None,
 ) -> DifferenceView:
     """Two versions of a playbook, compared line by line."""
     return await has.catalog.diff_versions(who, path, older, newer)

@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from noetl.catalog.port import CatalogEntry
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 
 
 class FindingView(View, frozen=True):
@@ -20,16 +18,16 @@ class FindingView(View, frozen=True):
 
 
 class EntryView(View, frozen=True):
-    path: Annotated[str, Meta(examples=["examples/hello"])]
-    version: Annotated[int, Meta(examples=[3])]
+    path: Annotated[str, describe(example="examples/hello")]
+    version: Annotated[int, describe(example=3)]
     hash: Annotated[
-        str, Meta(examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"])
+        str, describe(example="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")
     ]
 
 
 class RegisteredView(EntryView, frozen=True):
-    created: Annotated[bool, Meta(description="false: this text was the latest version already")]
-    findings: Annotated[list[FindingView], Meta(description="warnings and notes")]
+    created: Annotated[bool, describe("false: this text was the latest version already")]
+    findings: Annotated[list[FindingView], describe("warnings and notes")]
 
 
 class PlaybookView(EntryView, frozen=True):
@@ -38,19 +36,19 @@ class PlaybookView(EntryView, frozen=True):
 
 class EntriesView(View, frozen=True):
     playbooks: list[EntryView]
-    next: Annotated[str | None, Meta(description="the `after` of the next page")]
+    next: Annotated[str | None, describe("the `after` of the next page")]
 
 
 class VersionsView(View, frozen=True):
     versions: list[EntryView]
-    next: Annotated[int | None, Meta(description="the `before` of the next page")]
+    next: Annotated[int | None, describe("the `before` of the next page")]
 
 
 class DifferenceView(View, frozen=True):
     path: str
     older: int
     newer: int
-    diff: Annotated[str, Meta(description="unified; empty when the texts are equal")]
+    diff: Annotated[str, describe("unified; empty when the texts are equal")]
 
 
 def make_entry_view(entry: CatalogEntry) -> EntryView:

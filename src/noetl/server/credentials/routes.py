@@ -2,31 +2,26 @@
 
 from typing import Annotated, Any
 
-from msgspec import Meta
-
 from noetl.server.credentials.service import KINDS
 from noetl.server.credentials.views import AddedView, CredentialsView
-from noetl.server.http.bodies import DeletedView, RequestBody
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import PathParameter
 from noetl.server.http.routing import Reply, Routes
+from noetl.server.http.structs import DeletedView, RequestBody, describe
 
 routes = Routes("credentials")
 
 Name = Annotated[
-    str, PathParameter(max_length=100, description="of a stored credential", examples=["warehouse"])
+    str, PathParameter("of a stored credential", max_length=100, examples=["warehouse"])
 ]
 
 
 class CredentialBody(RequestBody, frozen=True):
-    name: Annotated[str, Meta(max_length=100, examples=["warehouse"])]
-    kind: Annotated[str, Meta(max_length=100, description=", ".join(KINDS), examples=["postgres"])]
+    name: Annotated[str, describe(example="warehouse", max_length=100)]
+    kind: Annotated[str, describe(", ".join(KINDS), example="postgres", max_length=100)]
     data: Annotated[
         dict[str, Any],
-        Meta(
-            description="its fields",
-            examples=[{"host": "db.example", "user": "etl", "password": "…"}],
-        ),
+        describe("its fields", example={"host": "db.example", "user": "etl", "password": "…"}),
     ]
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ from noetl.server.credentials.sealing import (
     unseal,
 )
 from noetl.server.credentials.views import AddedView, CredentialsView, make_credential_view
-from noetl.server.http.bodies import DeletedView, extend_view
+from noetl.server.http.structs import DeletedView, extend_view
 
 MAX_CREDENTIAL_BYTES = 64 * 1024  # bytes of JSON
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)

@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from noetl.catalog.port import SealedCredential
 from noetl.model.clock import format_iso
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 
 
 class CredentialView(View, frozen=True):
@@ -19,7 +17,7 @@ class CredentialView(View, frozen=True):
 
 
 class AddedView(CredentialView, frozen=True):
-    created: Annotated[bool, Meta(description="false: one of this name was replaced")]
+    created: Annotated[bool, describe("false: one of this name was replaced")]
 
 
 class CredentialsView(View, frozen=True):

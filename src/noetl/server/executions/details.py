@@ -20,7 +20,7 @@ from noetl.server.executions.views import (
     StateUseView,
     make_execution_view,
 )
-from noetl.server.http.bodies import extend_view
+from noetl.server.http.structs import extend_view
 
 MAX_LISTED_CHILDREN = 20
 MAX_SHOWN_WORKLOAD_BYTES = (

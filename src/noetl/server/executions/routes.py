@@ -3,8 +3,6 @@
 from re import fullmatch
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
-
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.requests import RepeatWish
 from noetl.server.executions.service import make_execution_filter
@@ -18,7 +16,6 @@ from noetl.server.executions.views import (
     StartedView,
     StatusView,
 )
-from noetl.server.http.bodies import RequestBody
 from noetl.server.http.depends import Has, Now, Who
 from noetl.server.http.parameters import (
     EXECUTION_ID_PATTERN,
@@ -35,6 +32,7 @@ from noetl.server.http.parameters import (
     Since,
 )
 from noetl.server.http.routing import Routes
+from noetl.server.http.structs import LongText, RequestBody, describe
 from noetl.server.signals.service import OutsideSignal
 
 routes = Routes("executions")
@@ -42,8 +40,7 @@ routes = Routes("executions")
 Before = Annotated[
     str | None,
     QueryParameter(
-        pattern=EXECUTION_ID_PATTERN,
-        description="older than this execution: `next` of the page before",
+        "older than this execution: `next` of the page before", pattern=EXECUTION_ID_PATTERN
     ),
 ]
 Name = Annotated[str, PathParameter(max_length=200, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
@@ -53,13 +50,11 @@ class Execute(RequestBody, frozen=True):
     """Names a playbook: either by `path` in the catalog, with a `version`, or by the hash of its
     text as `playbook`. In an older spelling `playbook` is a path."""
 
-    path: Annotated[
-        Annotated[str, Meta(max_length=200)] | None, Meta(examples=["examples/hello"])
-    ] = None
-    playbook: Annotated[str, Meta(max_length=200)] | None = None
-    version: Annotated[int | Literal["latest"] | None, Meta(examples=[3])] = None
+    path: Annotated[LongText | None, describe(example="examples/hello")] = None
+    playbook: LongText | None = None
+    version: Annotated[int | Literal["latest"] | None, describe(example=3)] = None
     payload: Annotated[
-        dict[str, Any], Meta(description="merged over the playbook's workload", examples=[{"n": 3}])
+        dict[str, Any], describe("merged over the playbook's workload", example={"n": 3})
     ] = {}
 
     def __post_init__(self) -> None:
@@ -67,22 +62,20 @@ class Execute(RequestBody, frozen=True):
             raise ValueError("give either path or playbook")
 
 
-Wait = Annotated[bool, QueryParameter(description="answer when it has begun, or after a second")]
+Wait = Annotated[bool, QueryParameter("answer when it has begun, or after a second")]
 
 
 class RetryBody(RequestBody, frozen=True):
     version: Annotated[
-        int | Literal["latest"] | None, Meta(description="null: the version it had", examples=[3])
+        int | Literal["latest"] | None, describe("null: the version it had", example=3)
     ] = None
-    payload: Annotated[
-        dict[str, Any], Meta(description="merged over its workload", examples=[{"n": 3}])
-    ] = {}
+    payload: Annotated[dict[str, Any], describe("merged over its workload", example={"n": 3})] = {}
 
 
 class RerunBody(RetryBody, frozen=True):
     from_step: Annotated[
-        Annotated[str, Meta(max_length=200)] | None,
-        Meta(description="this step and what follows from it run; null: from the beginning"),
+        LongText | None,
+        describe("this step and what follows from it run; null: from the beginning"),
     ] = None
 
 
@@ -231,9 +224,7 @@ async def list_executions(
     path: OfPath = None,
     parent: OfParent = None,
     since: Since = None,
-    roots: Annotated[
-        bool, QueryParameter(description="without those that another execution started")
-    ] = False,
+    roots: Annotated[bool, QueryParameter("without those that another execution started")] = False,
     before: Before = None,
     limit: Limit = 50,
     min_seq: MinSeq = None,
@@ -271,12 +262,10 @@ async def list_events(
     has: Has,
     who: Who,
     after: AfterSeq = 0,
-    limit: Annotated[int, QueryParameter(ge=1, le=1000, description="how many at most")] = 500,
-    types: Annotated[
-        str, QueryParameter(max_length=1000, description="names, separated by commas")
-    ] = "",
+    limit: Annotated[int, QueryParameter("how many at most", ge=1, le=1000)] = 500,
+    types: Annotated[str, QueryParameter("names, separated by commas", max_length=1000)] = "",
     names: Annotated[
-        Literal["today", "older"], QueryParameter(description="older: names of the older documents")
+        Literal["today", "older"], QueryParameter("older: names of the older documents")
     ] = "today",
     min_seq: MinSeq = None,
 ) -> EventsView:

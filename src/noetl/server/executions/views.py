@@ -8,37 +8,34 @@ from noetl.log.port import Projection, RecordedEvent
 from noetl.model.clock import format_iso, format_iso_or_none
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.older_names import TOOL_STARTED_NAMES, get_tool_start
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 
 RequestStatus = Literal["recorded", "accepted", "refused"]
 EXAMPLE_ID = "724551830122291200"
 
 
 class StartedView(View, frozen=True, kw_only=True):
-    execution_id: Annotated[ExecutionId, Meta(examples=[EXAMPLE_ID])]
+    execution_id: Annotated[ExecutionId, describe(example=EXAMPLE_ID)]
     created: Annotated[
-        bool | None, Meta(description="false: the Idempotency-Key had started it before")
+        bool | None, describe("false: the Idempotency-Key had started it before")
     ] = None
     seq: Annotated[
         int,
-        Meta(
-            description="a read with this as min_seq shows the execution; after `wait` it is the seq of its first event, "
+        describe(
+            "a read with this as min_seq shows the execution; after `wait` it is the seq of its first event, "
             "and a list with it as min_seq shows the execution too"
         ),
     ]
 
 
 class ExecutionView(View, frozen=True):
-    execution_id: Annotated[str, Meta(examples=[EXAMPLE_ID])]
-    path: Annotated[str, Meta(examples=["examples/hello"])]
+    execution_id: Annotated[str, describe(example=EXAMPLE_ID)]
+    path: Annotated[str, describe(example="examples/hello")]
     status: Annotated[
         str,
-        Meta(
-            examples=["running"],
-            description="pending, running, paused, cancelling, quarantined, or an end",
-        ),
+        describe("pending, running, paused, cancelling, quarantined, or an end", example="running"),
     ]
-    started_at: Annotated[str | None, Meta(examples=["2026-01-02T03:04:05.678901Z"])]
+    started_at: Annotated[str | None, describe(example="2026-01-02T03:04:05.678901Z")]
     updated_at: str | None
     ended_at: str | None
     parent: str | None
@@ -46,56 +43,51 @@ class ExecutionView(View, frozen=True):
     error: str | None
     step_count: int
     recovered: Annotated[
-        int,
-        Meta(description="failures that an error arc, a rule or a loop's failure policy handled"),
+        int, describe("failures that an error arc, a rule or a loop's failure policy handled")
     ]
-    last_seq: Annotated[int, Meta(description="what this row covers of the log")]
+    last_seq: Annotated[int, describe("what this row covers of the log")]
 
 
 class ExecutionsView(View, frozen=True):
     executions: list[ExecutionView]
-    next: Annotated[str | None, Meta(description="the `before` of the next page")]
+    next: Annotated[str | None, describe("the `before` of the next page")]
 
 
 class LoopView(View, frozen=True):
-    done: Annotated[int, Meta(description="failed and skipped items too")]
+    done: Annotated[int, describe("failed and skipped items too")]
     failed: int
     skipped: int
-    total: Annotated[int | None, Meta(description="null: a cursor that has not come to its end")]
+    total: Annotated[int | None, describe("null: a cursor that has not come to its end")]
 
 
 class StepView(View, frozen=True):
     status: Annotated[
         str,
-        Meta(
-            examples=["completed"],
-            description="waiting, running, completed, failed, skipped, cancelled or inherited",
+        describe(
+            "waiting, running, completed, failed, skipped, cancelled or inherited",
+            example="completed",
         ),
     ]
     runs: int
-    started_at: Annotated[str | None, Meta(description="of its last run")]
+    started_at: Annotated[str | None, describe("of its last run")]
     ended_at: str | None
-    seconds: Annotated[
-        float | None, Meta(description="how long its last run took; null while it runs")
-    ]
+    seconds: Annotated[float | None, describe("how long its last run took; null while it runs")]
     loop: LoopView | None
 
 
 class ChildView(View, frozen=True):
-    execution_id: Annotated[str, Meta(examples=[EXAMPLE_ID])]
+    execution_id: Annotated[str, describe(example=EXAMPLE_ID)]
     path: str
     status: str
-    recovered: Annotated[int, Meta(description="failures that it handled")]
+    recovered: Annotated[int, describe("failures that it handled")]
     error: str | None
 
 
 class ChildrenView(View, frozen=True):
     total: int
-    counts: Annotated[
-        dict[str, int], Meta(description="by status", examples=[{"completed": 3, "failed": 1}])
-    ]
+    counts: Annotated[dict[str, int], describe("by status", example={"completed": 3, "failed": 1})]
     newest: Annotated[
-        list[ChildView], Meta(description="20 of them; `GET /api/executions?parent=` lists all")
+        list[ChildView], describe("20 of them; `GET /api/executions?parent=` lists all")
     ]
 
 
@@ -104,15 +96,12 @@ class CauseView(View, frozen=True):
     response (`data`)."""
 
     execution_id: Annotated[
-        str,
-        Meta(examples=[EXAMPLE_ID], description="this execution, or a child somewhere below it"),
+        str, describe("this execution, or a child somewhere below it", example=EXAMPLE_ID)
     ]
     path: str
     step: str | None
-    item: Annotated[
-        int | None, Meta(description="of a loop: the index of the first item that failed")
-    ]
-    code: Annotated[str, Meta(examples=["PYTHON_ERROR"])]
+    item: Annotated[int | None, describe("of a loop: the index of the first item that failed")]
+    code: Annotated[str, describe(example="PYTHON_ERROR")]
     message: str
     kind: str
     retryable: bool
@@ -126,20 +115,20 @@ class CauseView(View, frozen=True):
 class RecoveryView(View, frozen=True):
     step: str
     task: str | None
-    by: Annotated[str, Meta(examples=["arc to repair"], description="what handled it")]
-    code: Annotated[str, Meta(examples=["PYTHON_ERROR"])]
-    message: Annotated[str, Meta(description="of the first failure of this kind")]
+    by: Annotated[str, describe("what handled it", example="arc to repair")]
+    code: Annotated[str, describe(example="PYTHON_ERROR")]
+    message: Annotated[str, describe("of the first failure of this kind")]
     count: int
 
 
 class StateUseView(View, frozen=True):
-    value: Annotated[Any, Meta(description="as this execution sees it")]
-    unset: Annotated[bool, Meta(description="nobody has set it")]
+    value: Annotated[Any, describe("as this execution sees it")]
+    unset: Annotated[bool, describe("nobody has set it")]
     read_version: int
-    version: Annotated[int, Meta(description="after its own writes")]
+    version: Annotated[int, describe("after its own writes")]
     writes: int
     conflict_version: Annotated[
-        int | None, Meta(description="what somebody else has written since: writes of it fail")
+        int | None, describe("what somebody else has written since: writes of it fail")
     ]
     conflict_by: str | None
 
@@ -147,42 +136,38 @@ class StateUseView(View, frozen=True):
 class DetailedView(ExecutionView, frozen=True):
     by: Annotated[
         str | None,
-        Meta(
-            examples=[f"execution:{EXAMPLE_ID}"],
-            description="who started it: a user, an execution, a schedule or a hook",
+        describe(
+            "who started it: a user, an execution, a schedule or a hook",
+            example=f"execution:{EXAMPLE_ID}",
         ),
     ]
     version: int | None
     from_step: Annotated[
-        str | None,
-        Meta(description="of a rerun: the step of `retry_of` from which everything runs again"),
+        str | None, describe("of a rerun: the step of `retry_of` from which everything runs again")
     ]
-    playbook: Annotated[str | None, Meta(description="hash of the text it is pinned to")]
-    failure: Annotated[dict[str, Any] | None, Meta(description="why this execution failed")]
+    playbook: Annotated[str | None, describe("hash of the text it is pinned to")]
+    failure: Annotated[dict[str, Any] | None, describe("why this execution failed")]
     cause: Annotated[
         CauseView | None,
-        Meta(description="the first causal failure: that of a child's step when a child failed"),
+        describe("the first causal failure: that of a child's step when a child failed"),
     ]
     steps: dict[str, StepView]
     workload: Annotated[
         dict[str, Any] | None,
-        Meta(
-            description="without keys that name secrets; null: larger than 64 KB, `…/workload` has it"
-        ),
+        describe("without keys that name secrets; null: larger than 64 KB, `…/workload` has it"),
     ]
     children: ChildrenView
     recoveries: Annotated[
-        list[RecoveryView], Meta(description="what was recovered from: the first kinds of failures")
+        list[RecoveryView], describe("what was recovered from: the first kinds of failures")
     ]
     state: Annotated[
-        dict[str, StateUseView],
-        Meta(description="values of the playbook's state that it read and wrote"),
+        dict[str, StateUseView], describe("values of the playbook's state that it read and wrote")
     ]
 
 
 class StatusView(View, frozen=True):
     execution_id: str
-    status: Annotated[str, Meta(examples=["completed"])]
+    status: Annotated[str, describe(example="completed")]
     ended: bool
     recovered: int
     error: str | None
@@ -192,40 +177,36 @@ class StatusView(View, frozen=True):
 class EventView(View, frozen=True):
     seq: int
     execution_id: str
-    type: Annotated[str, Meta(examples=["step.exit"])]
+    type: Annotated[str, describe(example="step.exit")]
     at: str
     emitter: str
     key: str
     data: Annotated[Any, Meta(extra_json_schema={"type": "object"})]  # the event itself
     of: Annotated[
-        str | UnsetType | None, Meta(description="under an older name: the event it is a view of")
+        str | UnsetType | None, describe("under an older name: the event it is a view of")
     ] = UNSET
 
 
 class EventsView(View, frozen=True):
     events: list[EventView]
-    next: Annotated[
-        int | None, Meta(description="the `after` of the next page; null: that was all")
-    ]
+    next: Annotated[int | None, describe("the `after` of the next page; null: that was all")]
 
 
 class ExplanationView(View, frozen=True):
     step: str
-    verdict: Annotated[str, Meta(examples=["waiting"])]
+    verdict: Annotated[str, describe(example="waiting")]
     because: list[str]
     runs: int
 
 
 class AskedView(View, frozen=True):
-    execution_id: Annotated[ExecutionId, Meta(examples=[EXAMPLE_ID])]
+    execution_id: Annotated[ExecutionId, describe(example=EXAMPLE_ID)]
     request: Annotated[
-        str, Meta(description="its key; a repeat with it as Idempotency-Key has no further effect")
+        str, describe("its key; a repeat with it as Idempotency-Key has no further effect")
     ]
     status: RequestStatus
-    seq: Annotated[
-        int | None, Meta(description="where it stands in the log, when it was recorded in time")
-    ]
-    reason: Annotated[str | None, Meta(description="why it was refused")] = None
+    seq: Annotated[int | None, describe("where it stands in the log, when it was recorded in time")]
+    reason: Annotated[str | None, describe("why it was refused")] = None
 
 
 class ItemsView(View, frozen=True):
@@ -240,44 +221,40 @@ class ChangeView(View, frozen=True):
 
 class EnteredView(View, frozen=True):
     run: Annotated[
-        int, Meta(description="which activation of the step it is, counted from 1: the last one")
+        int, describe("which activation of the step it is, counted from 1: the last one")
     ]
-    at: Annotated[str, Meta(examples=["2026-01-02T03:04:05.678901Z"])]
+    at: Annotated[str, describe(example="2026-01-02T03:04:05.678901Z")]
 
 
 class RepeatView(View, frozen=True):
-    execution_id: Annotated[str, Meta(examples=[EXAMPLE_ID])]
+    execution_id: Annotated[str, describe(example=EXAMPLE_ID)]
     how: Literal["retry", "rerun"]
     path: str
-    version: Annotated[int | None, Meta(description="the version that would run")]
+    version: Annotated[int | None, describe("the version that would run")]
     version_before: int | None
-    inherited: Annotated[
-        list[str], Meta(description="steps that are taken over with their results")
-    ]
+    inherited: Annotated[list[str], describe("steps that are taken over with their results")]
     entered: Annotated[
         EnteredView | None,
-        Meta(
-            description="for a rerun from a step: the activation of that step that gives the variables, results and arguments "
+        describe(
+            "for a rerun from a step: the activation of that step that gives the variables, results and arguments "
             "to begin with"
         ),
     ]
-    begins: Annotated[list[str], Meta(description="steps that it begins with")]
+    begins: Annotated[list[str], describe("steps that it begins with")]
     again: Annotated[
-        list[str], Meta(description="steps that run again, if the guards lead there as they did")
+        list[str], describe("steps that run again, if the guards lead there as they did")
     ]
-    items: Annotated[
-        dict[str, ItemsView], Meta(description="by loop: how many of its items run again")
-    ]
+    items: Annotated[dict[str, ItemsView], describe("by loop: how many of its items run again")]
     writes_again: Annotated[
         dict[str, list[str]],
-        Meta(
-            description="by step: variables and state that have a value of the earlier execution and that the step assigns again"
+        describe(
+            "by step: variables and state that have a value of the earlier execution and that the step assigns again"
         ),
     ]
     changed_loops: Annotated[
         list[str],
-        Meta(
-            description="loops of which only failed items run again, although this version has another `loop.in`"
+        describe(
+            "loops of which only failed items run again, although this version has another `loop.in`"
         ),
     ]
     workload_changes: dict[str, ChangeView]

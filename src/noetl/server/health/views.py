@@ -2,18 +2,16 @@
 
 from typing import Annotated
 
-from msgspec import Meta
-
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 
 
 class HealthView(View, frozen=True):
-    status: Annotated[str, Meta(examples=["ok"])]
+    status: Annotated[str, describe(example="ok")]
 
 
 class ReadyView(View, frozen=True):
     ready: bool
     checks: Annotated[
         dict[str, str],
-        Meta(examples=[{"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}]),
+        describe(example={"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}),
     ]

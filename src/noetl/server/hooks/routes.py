@@ -3,46 +3,34 @@
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 from starlette.requests import Request
 
 from noetl.server.executions.views import StartedView
 from noetl.server.hooks.views import HookedView, HooksView, HookView, UnhookedView
-from noetl.server.http.bodies import RequestBody, decode_strict_json
+from noetl.server.http.bodies import decode_strict_json
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import Key, Limit, PathParameter, QueryParameter
 from noetl.server.http.routing import Reply, Routes
+from noetl.server.http.structs import RequestBody, ShortText, VersionNumber, describe
 from noetl.triggers.port import HookDefinition
 
 routes = Routes("hooks")
 
-Name = Annotated[str, PathParameter(max_length=100, description="of a hook", examples=["orders"])]
+Name = Annotated[str, PathParameter("of a hook", max_length=100, examples=["orders"])]
 
 
 class HookBody(RequestBody, frozen=True):
-    name: Annotated[str, Meta(max_length=100, examples=["orders"])]
+    name: Annotated[str, describe(example="orders", max_length=100)]
     path: Annotated[
-        str,
-        Meta(max_length=200, description="a playbook of the catalog", examples=["examples/hello"]),
+        str, describe("a playbook of the catalog", example="examples/hello", max_length=200)
     ]
-    version: Annotated[
-        Annotated[int, Meta(ge=1, le=1 << 31)] | None,
-        Meta(description="null: the latest at each call"),
-    ] = None
-    into: Annotated[
-        Annotated[str, Meta(max_length=100)] | None,
-        Meta(description="the workload key that gets the body"),
-    ] = None
+    version: Annotated[VersionNumber | None, describe("null: the latest at each call")] = None
+    into: Annotated[ShortText | None, describe("the workload key that gets the body")] = None
     secret: Annotated[
-        Annotated[str, Meta(max_length=100)] | None,
-        Meta(description="a credential; its field `secret` signs calls"),
+        ShortText | None, describe("a credential; its field `secret` signs calls")
     ] = None
-    signature_header: Annotated[
-        Annotated[str, Meta(max_length=100)] | None, Meta(examples=["X-Hub-Signature-256"])
-    ] = None
-    key_header: Annotated[
-        Annotated[str, Meta(max_length=100)] | None, Meta(examples=["X-GitHub-Delivery"])
-    ] = None
+    signature_header: Annotated[ShortText | None, describe(example="X-Hub-Signature-256")] = None
+    key_header: Annotated[ShortText | None, describe(example="X-GitHub-Delivery")] = None
 
 
 @routes.post("/api/hooks", status=201)

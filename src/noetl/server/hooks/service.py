@@ -16,7 +16,7 @@ from noetl.server.dispatch.requests import Requests
 from noetl.server.executions.service import FIRST_SEQ
 from noetl.server.executions.views import StartedView
 from noetl.server.hooks.views import HookedView, HooksView, HookView, UnhookedView, make_hook_view
-from noetl.server.http.bodies import extend_view
+from noetl.server.http.structs import extend_view
 from noetl.server.schedules.service import check_trigger_name
 from noetl.triggers.port import Hook, HookDefinition, Hooks
 

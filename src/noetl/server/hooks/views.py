@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from noetl.model.clock import format_iso
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 from noetl.triggers.port import Hook
 
 
@@ -14,7 +12,7 @@ class HookView(View, frozen=True):
     path: str
     version: int | None
     into: str | None
-    secret: Annotated[str | None, Meta(description="the name of a credential")]
+    secret: Annotated[str | None, describe("the name of a credential")]
     signature_header: str | None
     key_header: str | None
     created_at: str
@@ -22,12 +20,12 @@ class HookView(View, frozen=True):
 
 
 class HookedView(HookView, frozen=True):
-    created: Annotated[bool, Meta(description="false: one of this name was replaced")]
+    created: Annotated[bool, describe("false: one of this name was replaced")]
 
 
 class HooksView(View, frozen=True):
     hooks: list[HookView]
-    next: Annotated[str | None, Meta(description="the `after` of the next page")]
+    next: Annotated[str | None, describe("the `after` of the next page")]
 
 
 class UnhookedView(View, frozen=True):

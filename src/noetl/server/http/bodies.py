@@ -1,12 +1,8 @@
-"""Strict JSON bodies, and the bases of the structs that requests and answers have.
-
-Depth and size of a body are checked before it is parsed. Unknown keys are refused.
-"""
+"""Strict JSON bodies: depth and size are checked before they are parsed."""
 
 import re
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 import orjson
 
 from noetl.model.duplicate_keys import find_duplicate_key
@@ -23,26 +19,6 @@ _LONG_DIGITS = re.compile(rb"[0-9]{19}")
 _INTEGER = re.compile(rb"(?<![0-9.eE+-])-?[0-9]{19,}(?![0-9.eE])")
 MIN_EXACT_INTEGER = -(2**63)  # the range of integers that the parser keeps exact
 MAX_EXACT_INTEGER = 2**64 - 1
-
-
-class RequestBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base of all structs that a client sends."""
-
-
-class View(msgspec.Struct, frozen=True):
-    """The base of all structs that a client gets."""
-
-
-class DeletedView(View, frozen=True):
-    name: str
-
-
-WiderView = TypeVar("WiderView", bound=View)
-
-
-def extend_view(kind: type[WiderView], view: View, **more: Any) -> WiderView:
-    """The fields of a view and more, as a view of a kind that has them all."""
-    return kind(**msgspec.structs.asdict(view), **more)
 
 
 def measure_depth(data: bytes) -> int:

@@ -1,30 +1,28 @@
-"""Dependencies of routes: the services, the caller's identity, and the time of the request.
-
-`HttpRouter.dependency_overrides` replaces them in tests.
-"""
+"""Arguments of routes that the server provides: the services, the caller, the time."""
 
 import time
 from typing import Annotated
 
 from starlette.requests import Request
 
-from noetl.model.identity import LOCAL_IDENTITY, Identity
+from noetl.model.identity import Identity
 from noetl.model.ids import Micros
 from noetl.server.http.routing import Provided
 from noetl.server.services import Services
 
 
-async def get_services(request: Request) -> Services:
+def get_services(request: Request) -> Services:
     all_services: Services = request.app.state.services
     return all_services
 
 
-async def get_identity(request: Request) -> Identity:
+def get_identity(request: Request) -> Identity:
     """The built-in identity, until there is a login."""
-    return LOCAL_IDENTITY
+    identity: Identity = request.app.state.identity
+    return identity
 
 
-async def get_request_time(request: Request) -> Micros:
+def get_request_time(request: Request) -> Micros:
     """The time of the request, for parameters that are relative to it."""
     return time.time_ns() // 1_000
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from noetl.server.http.parameters import list_members
 from noetl.server.http.problems import Problem
-from noetl.server.http.routing import DocumentedRoute, Reply, RouteParameter
+from noetl.server.http.routing import JSON_TYPE, DocumentedRoute, Reply, RouteParameter
 from noetl.server.http.validation import document_pattern, order_literal, remember_literals
 
 REF_TEMPLATE = "#/components/schemas/{name}"
@@ -18,7 +18,6 @@ PROBLEMS = {
     "4XX": "The request cannot be honoured: nothing happened.",
     "5XX": "503: try again, with the same Idempotency-Key.",
 }
-JSON_TYPE = "application/json"
 Schema = dict[str, Any]
 
 
@@ -58,8 +57,8 @@ def make_inline_schema(kind: type[msgspec.Struct]) -> Schema:
 def _list_types(route: DocumentedRoute) -> list[Any]:
     """The types of a route, in the order in which `_describe_route` takes their schemas."""
     kinds = [parameter.kind for parameter in _sort_parameters(route)]
-    if route.body is not None:
-        kinds.append(route.body.kind)
+    if route.signature.body is not None:
+        kinds.append(route.signature.body.kind)
     answer = _find_answer_type(route)
     if answer is not None:
         kinds.append(answer)
@@ -70,9 +69,9 @@ def _find_answer_type(route: DocumentedRoute) -> Any:
     """The type of the JSON it answers; None if its responses are described otherwise."""
     if route.responses:
         return None
-    if get_origin(route.returns) is Reply:
-        return get_args(route.returns)[0]
-    answers = [kind for kind in list_members(route.returns) if not _is_response(kind)]
+    if get_origin(route.signature.returns) is Reply:
+        return get_args(route.signature.returns)[0]
+    answers = [kind for kind in list_members(route.signature.returns) if not _is_response(kind)]
     return Union[tuple(answers)] if answers else None  # as many as there are
 
 
@@ -81,7 +80,7 @@ def _is_response(kind: Any) -> bool:
 
 
 def _sort_parameters(route: DocumentedRoute) -> list[RouteParameter]:
-    return sorted(route.parameters, key=lambda each: PLACES.index(each.place))
+    return sorted(route.signature.parameters, key=lambda each: PLACES.index(each.place))
 
 
 def _describe_route(route: DocumentedRoute, schemas: Any, problem: Schema) -> Schema:
@@ -96,9 +95,9 @@ def _describe_route(route: DocumentedRoute, schemas: Any, problem: Schema) -> Sc
     ]
     if parameters:
         operation["parameters"] = parameters
-    if route.body is not None:
+    if route.signature.body is not None:
         operation["requestBody"] = {"content": {JSON_TYPE: {"schema": next(schemas)}}}
-        if route.body.required:
+        if route.signature.body.required:
             operation["requestBody"]["required"] = True
     responses: Schema = {str(status): about for status, about in route.responses.items()}
     if _find_answer_type(route) is not None:

@@ -16,12 +16,12 @@ FALSE_WORDS = frozenset({"0", "false", "f", "no", "n", "off"})
 TextParser = Callable[[str, Place], Any]
 
 
-class RequestParameter(msgspec.Struct, frozen=True, kw_only=True):
+class RequestParameter(msgspec.Struct, frozen=True):
     """Where a parameter stands, and what its values must be."""
 
     place: ClassVar[str]
-    alias: str | None = None
     description: str | None = None
+    alias: str | None = None
     examples: list[Any] | None = None
     pattern: str | None = None
     min_length: int | None = None
@@ -47,15 +47,15 @@ class RequestParameter(msgspec.Struct, frozen=True, kw_only=True):
         return Annotated[member, constraints]
 
 
-class PathParameter(RequestParameter, frozen=True, kw_only=True):
+class PathParameter(RequestParameter, frozen=True):
     place = "path"
 
 
-class QueryParameter(RequestParameter, frozen=True, kw_only=True):
+class QueryParameter(RequestParameter, frozen=True):
     place = "query"
 
 
-class HeaderParameter(RequestParameter, frozen=True, kw_only=True):
+class HeaderParameter(RequestParameter, frozen=True):
     place = "header"
 
 
@@ -110,43 +110,36 @@ EXECUTION_ID = "[1-9][0-9]{0,18}"
 EXECUTION_ID_PATTERN = rf"^{EXECUTION_ID}\Z"
 Id = Annotated[
     str,
-    PathParameter(
-        pattern=EXECUTION_ID_PATTERN, description="execution id", examples=["724551830122291200"]
-    ),
+    PathParameter("execution id", pattern=EXECUTION_ID_PATTERN, examples=["724551830122291200"]),
 ]
 Key = Annotated[
     str | None,
     HeaderParameter(
+        "A repeat with the same key has no further effect and gives the same answer.",
         alias="Idempotency-Key",
         pattern=r"^[\x21-\x7e]{1,200}\Z",
-        description="A repeat with the same key has no further effect and gives the same answer.",
     ),
 ]
-AfterSeq = Annotated[
-    int, QueryParameter(ge=0, le=1 << 62, description="beyond this sequence number")
-]
+AfterSeq = Annotated[int, QueryParameter("beyond this sequence number", ge=0, le=1 << 62)]
 MinSeq = Annotated[
     int | None,
     QueryParameter(
-        ge=0, le=1 << 62, description="Wait until everything up to this sequence number is visible."
+        "Wait until everything up to this sequence number is visible.", ge=0, le=1 << 62
     ),
 ]
-Limit = Annotated[int, QueryParameter(ge=1, le=500, description="how many at most")]
-OfStatus = Annotated[str | None, QueryParameter(max_length=20, description="of this status only")]
+Limit = Annotated[int, QueryParameter("how many at most", ge=1, le=500)]
+OfStatus = Annotated[str | None, QueryParameter("of this status only", max_length=20)]
 OfPath = Annotated[
     str | None,
-    QueryParameter(
-        max_length=200, description="of this playbook only; `*` stands for any letters: etl/*"
-    ),
+    QueryParameter("of this playbook only; `*` stands for any letters: etl/*", max_length=200),
 ]
 OfParent = Annotated[
-    str | None,
-    QueryParameter(pattern=EXECUTION_ID_PATTERN, description="started by this execution only"),
+    str | None, QueryParameter("started by this execution only", pattern=EXECUTION_ID_PATTERN)
 ]
 Since = Annotated[
     str | None,
     QueryParameter(
+        "started since: how long ago (1d, 2h), or ISO 8601, UTC when it names no zone",
         max_length=40,
-        description="started since: how long ago (1d, 2h), or ISO 8601, UTC when it names no zone",
     ),
 ]

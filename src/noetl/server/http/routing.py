@@ -47,7 +47,7 @@ PREFIX_PARTS = (3, 2)  # parts of a path by which routes are found: "", "api", "
 class Provided:
     """Marks an argument that the server provides: the function returns it for a request."""
 
-    function: Callable[[Request], Awaitable[Any]]
+    function: Callable[[Request], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +85,46 @@ class RouteBody:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteSignature:
+    """What the function of a route takes and returns."""
+
+    parameters: tuple[RouteParameter, ...]
+    provided: dict[str, Callable[[Request], Any]]  # by argument
+    request_argument: str | None
+    body: RouteBody | None
+    returns: Any
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentedRoute:
-    """A route with what its function says of it."""
+    """A route with what its function says of it.
+
+    `responses` are documented instead of what the function returns, and `extra` is added to the
+    documentation of the route.
+    """
 
     method: str
     path: str
     handler: Handler
+    signature: RouteSignature
     name: str
     tag: str
-    status: int
-    strict: bool
-    documented: bool
-    problem_type: str  # the media type under which the document lists problems
-    responses: dict[int, dict[str, Any]]
-    extra: dict[str, Any]
-    parameters: tuple[RouteParameter, ...]
-    provided: dict[str, Callable[[Request], Awaitable[Any]]]
-    takes_request: str | None
-    body: RouteBody | None
-    returns: Any
+    strict: bool  # refuse unknown query parameters
+    status: int = 200
+    documented: bool = True
+    problem_type: str = JSON_TYPE  # the media type under which the document lists problems
+    responses: dict[int, dict[str, Any]] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
 
     async def answer(self, request: Request) -> Response:
         """Read the request, call the function, and encode what it returns."""
         if self.strict and request.scope["query_string"]:
             self._check_query(request.query_params)
         arguments = await self._read_arguments(request)
-        overrides = request.app.dependency_overrides
-        for name, function in self.provided.items():
-            provide = overrides.get(function, function)
-            arguments[name] = await provide(request)
-        if self.takes_request is not None:
-            arguments[self.takes_request] = request
+        for name, provide in self.signature.provided.items():
+            arguments[name] = provide(request)
+        if self.signature.request_argument is not None:
+            arguments[self.signature.request_argument] = request
         returned = await self.handler(**arguments)
         if isinstance(returned, Response):
             return returned
@@ -128,15 +137,16 @@ class DocumentedRoute:
         """The arguments from the request. Raises `InvalidRequest` with everything that is wrong."""
         arguments: dict[str, Any] = {}
         findings: list[RequestFinding] = []
-        body = UNSET if self.body is None else await _read_json(request)
-        for parameter in self.parameters:
+        body = self.signature.body
+        content = UNSET if body is None else await _read_json(request)
+        for parameter in self.signature.parameters:
             try:
                 arguments[parameter.argument] = _read_parameter(parameter, request)
             except InvalidRequest as error:
                 findings.extend(error.findings)
-        if self.body is not None:
+        if body is not None:
             try:
-                arguments["body"] = _read_body(self.body, body)
+                arguments["body"] = _read_body(body, content)
             except InvalidRequest as error:
                 findings.extend(error.findings)
         if findings:
@@ -145,7 +155,7 @@ class DocumentedRoute:
 
     def _check_query(self, given: QueryParams) -> None:
         """Refuse unknown and repeated parameters: `?offset=20` would silently give the first page."""
-        known = {each.name for each in self.parameters if each.place == "query"}
+        known = {each.name for each in self.signature.parameters if each.place == "query"}
         for name in given:
             if name not in known:
                 message = f"no such parameter here; known: {', '.join(sorted(known)) or 'none'}"
@@ -199,79 +209,44 @@ class Routes:
 
     def __init__(self, tag: str, *, strict: bool = True) -> None:
         self.tag = tag
-        self.strict = strict  # refuse unknown query parameters
+        self.strict = strict
         self.routes: list[DocumentedRoute] = []
 
     def get(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
-        return self._declare("GET", path, **options)
+        return self._declare("GET", path, options)
 
     def head(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
-        return self._declare("HEAD", path, **options)
+        return self._declare("HEAD", path, options)
 
     def post(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
-        return self._declare("POST", path, **options)
+        return self._declare("POST", path, options)
 
     def put(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
-        return self._declare("PUT", path, **options)
+        return self._declare("PUT", path, options)
 
     def delete(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
-        return self._declare("DELETE", path, **options)
+        return self._declare("DELETE", path, options)
 
     def _declare(
-        self,
-        method: str,
-        path: str,
-        *,
-        status: int = 200,
-        name: str | None = None,
-        strict: bool | None = None,
-        documented: bool = True,
-        problem_type: str = JSON_TYPE,
-        responses: dict[int, dict[str, Any]] | None = None,
-        extra: dict[str, Any] | None = None,
+        self, method: str, path: str, options: dict[str, Any]
     ) -> Callable[[Handler], Handler]:
-        """`responses` are documented instead of what the function returns, and `extra` is added to
-        the documentation of the route."""
+        """A decorator that adds a route. The options are fields of `DocumentedRoute`."""
 
         def declare(handler: Handler) -> Handler:
-            hints = get_type_hints(handler, include_extras=True)
-            parameters, provided, takes_request, body = _read_signature(handler, hints, path)
-            self.routes.append(
-                DocumentedRoute(
-                    method=method,
-                    path=path,
-                    handler=handler,
-                    name=name or handler.__name__,
-                    tag=self.tag,
-                    status=status,
-                    strict=self.strict if strict is None else strict,
-                    documented=documented,
-                    problem_type=problem_type,
-                    responses=responses or {},
-                    extra=extra or {},
-                    parameters=parameters,
-                    provided=provided,
-                    takes_request=takes_request,
-                    body=body,
-                    returns=hints.get("return"),
-                )
-            )
+            signature = _read_signature(handler, path)
+            fields = {"name": handler.__name__, "strict": self.strict, **options}
+            route = DocumentedRoute(method, path, handler, signature, tag=self.tag, **fields)
+            self.routes.append(route)
             return handler
 
         return declare
 
 
-def _read_signature(
-    handler: Handler, hints: dict[str, Any], path: str
-) -> tuple[
-    tuple[RouteParameter, ...],
-    dict[str, Callable[[Request], Awaitable[Any]]],
-    str | None,
-    RouteBody | None,
-]:
+def _read_signature(handler: Handler, path: str) -> RouteSignature:
+    hints = get_type_hints(handler, include_extras=True)
     parameters: list[RouteParameter] = []
-    provided: dict[str, Callable[[Request], Awaitable[Any]]] = {}
-    takes_request = None
+    provided: dict[str, Callable[[Request], Any]] = {}
+    request_argument = None
     body = None
     for argument, given in inspect.signature(handler).parameters.items():
         hint = hints[argument]
@@ -286,12 +261,12 @@ def _read_signature(
         elif f"{{{argument}}}" in path or f"{{{argument}:" in path:
             parameters.append(_make_parameter(argument, PathParameter(), hint, given.default))
         elif hint is Request:
-            takes_request = argument
+            request_argument = argument
         elif argument == "body":
             body = RouteBody(hint, given.default is inspect.Parameter.empty, StructReader(hint))
         else:
             raise TypeError(f"{handler.__name__}: {argument} is no part of a request")
-    return tuple(parameters), provided, takes_request, body
+    return RouteSignature(tuple(parameters), provided, request_argument, body, hints.get("return"))
 
 
 def _make_parameter(
@@ -332,7 +307,6 @@ class HttpRouter:
 
     def __init__(self) -> None:
         self.state = State()
-        self.dependency_overrides: dict[Any, Any] = {}
         self._fixed: dict[str, _Target] = {}
         self._by_prefix: dict[str, list[_Target]] = defaultdict(list)
         self._targets: dict[str, _Target] = {}

@@ -36,10 +36,8 @@ LIVE_RESPONSES: dict[int | str, dict[str, Any]] = {
     }
 }
 
-OfStep = Annotated[str | None, QueryParameter(max_length=200, description="of this step only")]
-After = Annotated[
-    int, QueryParameter(ge=0, le=1 << 62, description="the part after which to go on")
-]
+OfStep = Annotated[str | None, QueryParameter("of this step only", max_length=200)]
+After = Annotated[int, QueryParameter("the part after which to go on", ge=0, le=1 << 62)]
 
 
 @routes.get("/api/executions/{execution_id}/logs", responses=PAGE_RESPONSES)

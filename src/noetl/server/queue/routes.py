@@ -23,16 +23,11 @@ async def list_queue(
     has: Has,
     who: Who,
     status: OfStatus = None,
-    pool: Annotated[
-        str | None, QueryParameter(max_length=100, description="of this pool only")
-    ] = None,
+    pool: Annotated[str | None, QueryParameter("of this pool only", max_length=100)] = None,
     execution_id: Annotated[
-        str | None,
-        QueryParameter(pattern=EXECUTION_ID_PATTERN, description="of this execution only"),
+        str | None, QueryParameter("of this execution only", pattern=EXECUTION_ID_PATTERN)
     ] = None,
-    after: Annotated[
-        int, QueryParameter(ge=0, le=1 << 62, description="`next` of the page before")
-    ] = 0,
+    after: Annotated[int, QueryParameter("`next` of the page before", ge=0, le=1 << 62)] = 0,
     limit: Limit = 100,
 ) -> QueueView:
     """Commands in the order of issue. Finished ones stay for an hour."""

@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from noetl.log.port import QueueEntry, WorkerPresence
 from noetl.model.clock import format_iso_or_none
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 
 
 class QueuedView(View, frozen=True):
@@ -16,25 +14,23 @@ class QueuedView(View, frozen=True):
     step: str
     kind: str
     pool: str
-    status: Annotated[str, Meta(examples=["leased"])]
+    status: Annotated[str, describe(example="leased")]
     attempt: int
     priority: int
     available_at: str | None
     worker: str | None
     lease_until: str | None
     stopping: bool
-    progress: Annotated[
-        str | None, Meta(description="how far its tool is", examples=["spark 12/48 tasks"])
-    ]
+    progress: Annotated[str | None, describe("how far its tool is", example="spark 12/48 tasks")]
 
 
 class QueueView(View, frozen=True):
     commands: list[QueuedView]
-    next: Annotated[int | None, Meta(description="the `after` of the next page")]
+    next: Annotated[int | None, describe("the `after` of the next page")]
 
 
 class WorkerView(View, frozen=True):
-    worker: Annotated[str, Meta(description="name/incarnation", examples=["worker-1/7f3a"])]
+    worker: Annotated[str, describe("name/incarnation", example="worker-1/7f3a")]
     server: str
     pools: list[str]
     free: int
@@ -43,10 +39,10 @@ class WorkerView(View, frozen=True):
 
 
 class PoolView(View, frozen=True):
-    pool: Annotated[str, Meta(examples=["cpu"])]
+    pool: Annotated[str, describe(example="cpu")]
     workers: int
     free: int
-    commands: Annotated[dict[str, int], Meta(examples=[{"queued": 12, "leased": 4}])]
+    commands: Annotated[dict[str, int], describe(example={"queued": 12, "leased": 4})]
 
 
 def make_queued_view(row: QueueEntry) -> QueuedView:

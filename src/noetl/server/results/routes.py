@@ -36,10 +36,10 @@ HEAD_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 Format = Annotated[
     Literal["parquet", "csv", "json", "jsonl"] | None,
-    QueryParameter(description="without one: as it is stored"),
+    QueryParameter("without one: as it is stored"),
 ]
-Start = Annotated[int, QueryParameter(ge=0, le=1 << 62, description="the first row")]
-Stop = Annotated[int | None, QueryParameter(ge=0, le=1 << 62, description="the row after the last")]
+Start = Annotated[int, QueryParameter("the first row", ge=0, le=1 << 62)]
+Stop = Annotated[int | None, QueryParameter("the row after the last", ge=0, le=1 << 62)]
 
 
 @routes.get("/api/executions/{execution_id}/trace/{step}")
@@ -49,13 +49,11 @@ async def trace_result(
     has: Has,
     who: Who,
     depth: Annotated[
-        int, QueryParameter(ge=0, le=MAX_TRACE_DEPTH, description="steps back")
+        int, QueryParameter("steps back", ge=0, le=MAX_TRACE_DEPTH)
     ] = DEFAULT_TRACE_DEPTH,
-    after: Annotated[
-        str | None, QueryParameter(max_length=40, description="`next` of the page before")
-    ] = None,
+    after: Annotated[str | None, QueryParameter("`next` of the page before", max_length=40)] = None,
     limit: Annotated[
-        int, QueryParameter(ge=1, le=500, description="how many nodes at most")
+        int, QueryParameter("how many nodes at most", ge=1, le=500)
     ] = DEFAULT_TRACE_NODES,
 ) -> TraceView:
     """The sources of the step's result and their sources, across executions, nearest first."""
@@ -68,7 +66,7 @@ async def show_result(
     step: Name,
     has: Has,
     who: Who,
-    rows: Annotated[int, QueryParameter(ge=1, le=500, description="how many rows at most")] = 20,
+    rows: Annotated[int, QueryParameter("how many rows at most", ge=1, le=500)] = 20,
 ) -> ResultView:
     """The step's result: its envelope, and the beginning of its data."""
     return await has.results.preview_result(who, ExecutionId(execution_id), step, rows)
@@ -90,15 +88,12 @@ async def unpin_result(execution_id: Id, step: Name, has: Has, who: Who) -> PinV
 async def list_usage(
     has: Has,
     who: Who,
-    path: Annotated[
-        str | None, QueryParameter(max_length=500, description="of this playbook only")
-    ] = None,
+    path: Annotated[str | None, QueryParameter("of this playbook only", max_length=500)] = None,
     before: Annotated[
-        str | None,
-        QueryParameter(pattern=EXECUTION_ID_PATTERN, description="`next` of the page before"),
+        str | None, QueryParameter("`next` of the page before", pattern=EXECUTION_ID_PATTERN)
     ] = None,
     limit: Annotated[
-        int, QueryParameter(ge=1, le=MAX_USAGE_PAGE, description="how many executions at most")
+        int, QueryParameter("how many executions at most", ge=1, le=MAX_USAGE_PAGE)
     ] = USAGE_PAGE,
 ) -> UsageView:
     """The space that results of executions take, by tier, newest execution first. Step logs are not

@@ -2,28 +2,24 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
-
 from noetl.model.previews import Preview
 from noetl.model.reference import Reference
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 
 
 class ColumnView(View, frozen=True):
     name: str
-    type: Annotated[
-        str | None, Meta(description="of Arrow; null where values are JSON", examples=["int64"])
-    ]
+    type: Annotated[str | None, describe("of Arrow; null where values are JSON", example="int64")]
 
 
 class PreviewView(View, frozen=True):
     row_count: int | None
     columns: list[ColumnView]
     rows: Annotated[
-        list[Any] | None, Meta(description="the first of them; null: the value is no list of rows")
+        list[Any] | None, describe("the first of them; null: the value is no list of rows")
     ]
-    value: Annotated[Any, Meta(description="of what has no rows, when it is small")]
-    cut: Annotated[bool, Meta(description="there is more than is shown")]
+    value: Annotated[Any, describe("of what has no rows, when it is small")]
+    cut: Annotated[bool, describe("there is more than is shown")]
 
 
 class ResultView(View, frozen=True):
@@ -32,31 +28,27 @@ class ResultView(View, frozen=True):
 
     execution_id: str
     step: str
-    status: Annotated[str, Meta(examples=["ok"])]
+    status: Annotated[str, describe(example="ok")]
     reference: Annotated[
-        dict[str, Any] | None,
-        Meta(description="where the data is: uri, tier, bytes, rows, format, sha256"),
+        dict[str, Any] | None, describe("where the data is: uri, tier, bytes, rows, format, sha256")
     ]
     parent_ref: str | None
     context: dict[str, Any]
     error: dict[str, Any] | None
-    meta: Annotated[dict[str, Any], Meta(description="tool, input and provenance")]
+    meta: Annotated[dict[str, Any], describe("tool, input and provenance")]
     preview: Annotated[
-        PreviewView | None,
-        Meta(description="of a failed step: the rows it kept that show what is wrong"),
+        PreviewView | None, describe("of a failed step: the rows it kept that show what is wrong")
     ]
     scope: Annotated[
         str,
-        Meta(
-            description="what its task asks for: step, execution, workflow or permanent",
-            examples=["execution"],
+        describe(
+            "what its task asks for: step, execution, workflow or permanent", example="execution"
         ),
     ]
     ttl: Annotated[
-        str | None,
-        Meta(description="how long it is to stay, from when it was made", examples=["7d"]),
+        str | None, describe("how long it is to stay, from when it was made", example="7d")
     ]
-    pinned: Annotated[bool, Meta(description="it stays in spite of scope and ttl")]
+    pinned: Annotated[bool, describe("it stays in spite of scope and ttl")]
 
 
 class PinView(View, frozen=True):
@@ -76,22 +68,24 @@ class UsedView(View, frozen=True):
     status: str
     tiers: Annotated[
         dict[str, TierView],
-        Meta(examples=[{"kv": {"count": 3, "bytes": 812}, "disk": {"count": 1, "bytes": 7340032}}]),
+        describe(
+            example={"kv": {"count": 3, "bytes": 812}, "disk": {"count": 1, "bytes": 7340032}}
+        ),
     ]
-    count: Annotated[int, Meta(description="payloads, in all tiers")]
+    count: Annotated[int, describe("payloads, in all tiers")]
     bytes: int
-    expired: Annotated[int, Meta(description="payloads that are gone")]
-    pinned: Annotated[list[str], Meta(description="steps with pinned results")]
+    expired: Annotated[int, describe("payloads that are gone")]
+    pinned: Annotated[list[str], describe("steps with pinned results")]
 
 
 class UsageView(View, frozen=True):
     executions: list[UsedView]
-    next: Annotated[str | None, Meta(description="the `before` of the next page")]
+    next: Annotated[str | None, describe("the `before` of the next page")]
 
 
 class NodeView(View, frozen=True):
     ref_id: str
-    depth: Annotated[int, Meta(description="steps back from the result, by the shortest way")]
+    depth: Annotated[int, describe("steps back from the result, by the shortest way")]
     uri: str
     tier: str
     bytes: int | None
@@ -99,27 +93,27 @@ class NodeView(View, frozen=True):
     format: str | None
     sha256: str | None
     execution_id: str
-    kind: Annotated[str, Meta(examples=["result"])]
+    kind: Annotated[str, describe(example="result")]
     step: str
     task: str | None
     command_id: str | None
     attempt: int | None
     at: str
-    expired_at: Annotated[str | None, Meta(description="since when its data is gone")]
-    tool: Annotated[dict[str, str] | None, Meta(examples=[{"kind": "http"}])]
+    expired_at: Annotated[str | None, describe("since when its data is gone")]
+    tool: Annotated[dict[str, str] | None, describe(example={"kind": "http"})]
     input: Annotated[
         dict[str, Any] | None,
-        Meta(description="what the task was given, without secrets: `value`, or `ref`"),
+        describe("what the task was given, without secrets: `value`, or `ref`"),
     ]
-    provenance: Annotated[dict[str, Any], Meta(description="what the playbook's author says")]
+    provenance: Annotated[dict[str, Any], describe("what the playbook's author says")]
 
 
 class EdgeView(View, frozen=True):
-    source: Annotated[str, Meta(description="ref_id of what was used")]
-    target: Annotated[str, Meta(description="ref_id of what was made from it")]
+    source: Annotated[str, describe("ref_id of what was used")]
+    target: Annotated[str, describe("ref_id of what was made from it")]
     kind: Annotated[
         Literal["parent", "input"],
-        Meta(description="parent: the task before it; input: what was read for it"),
+        describe("parent: the task before it; input: what was read for it"),
     ]
 
 
@@ -128,15 +122,13 @@ class TraceView(View, frozen=True):
     step: str
     status: str
     reference: dict[str, Any] | None
-    roots: Annotated[
-        list[str], Meta(description="ref_ids of the result itself; of a loop, of its parts")
-    ]
+    roots: Annotated[list[str], describe("ref_ids of the result itself; of a loop, of its parts")]
     nodes: list[NodeView]
     edges: Annotated[
         list[EdgeView],
-        Meta(description="that lead to nodes of this page; their sources may be on a later one"),
+        describe("that lead to nodes of this page; their sources may be on a later one"),
     ]
-    next: Annotated[str | None, Meta(description="the `after` of the next page")]
+    next: Annotated[str | None, describe("the `after` of the next page")]
 
 
 def describe_reference(found: Reference | None) -> dict[str, Any] | None:

@@ -5,49 +5,41 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from noetl.server.http.bodies import DeletedView, RequestBody
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import Limit, PathParameter, QueryParameter
 from noetl.server.http.routing import Reply, Routes
+from noetl.server.http.structs import (
+    DeletedView,
+    LongText,
+    RequestBody,
+    ShortText,
+    VersionNumber,
+    describe,
+)
 from noetl.server.schedules.views import KeptView, SchedulesView, ScheduleView, UpcomingView
 from noetl.triggers.port import CatchUp, Overlap
 
 routes = Routes("schedules")
 
-Name = Annotated[
-    str, PathParameter(max_length=100, description="of a schedule", examples=["nightly"])
-]
+Name = Annotated[str, PathParameter("of a schedule", max_length=100, examples=["nightly"])]
 
 
 class ScheduleBody(RequestBody, frozen=True):
     """Either `cron` (with a `timezone`) or `every`."""
 
-    name: Annotated[str, Meta(max_length=100, examples=["nightly"])]
+    name: Annotated[str, describe(example="nightly", max_length=100)]
     path: Annotated[
-        str,
-        Meta(max_length=200, description="a playbook of the catalog", examples=["examples/hello"]),
+        str, describe("a playbook of the catalog", example="examples/hello", max_length=200)
     ]
-    version: Annotated[
-        Annotated[int, Meta(ge=1, le=1 << 31)] | None,
-        Meta(description="null: the latest at each slot"),
-    ] = None
-    cron: Annotated[Annotated[str, Meta(max_length=200)] | None, Meta(examples=["0 2 * * *"])] = (
-        None
-    )
-    timezone: Annotated[
-        Annotated[str, Meta(max_length=100)] | None, Meta(examples=["Europe/Berlin"])
-    ] = None
+    version: Annotated[VersionNumber | None, describe("null: the latest at each slot")] = None
+    cron: Annotated[LongText | None, describe(example="0 2 * * *")] = None
+    timezone: Annotated[ShortText | None, describe(example="Europe/Berlin")] = None
     every: Annotated[
-        Annotated[str, Meta(max_length=20)] | None,
-        Meta(description="100ms, 2s, 5m, 2h, 1d", examples=["15m"]),
+        Annotated[str, Meta(max_length=20)] | None, describe("100ms, 2s, 5m, 2h, 1d", example="15m")
     ] = None
-    payload: Annotated[dict[str, Any], Meta(description="merged over the playbook's workload")] = {}
-    catch_up: Annotated[CatchUp, Meta(description="of slots that came while no server ran")] = (
-        "last"
-    )
-    overlap: Annotated[Overlap, Meta(description="when the execution before has not ended")] = (
-        "allow"
-    )
+    payload: Annotated[dict[str, Any], describe("merged over the playbook's workload")] = {}
+    catch_up: Annotated[CatchUp, describe("of slots that came while no server ran")] = "last"
+    overlap: Annotated[Overlap, describe("when the execution before has not ended")] = "allow"
 
 
 @routes.post("/api/schedules", status=201)

@@ -12,7 +12,7 @@ from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook import durations
 from noetl.server.dispatch.playbooks import Playbooks
-from noetl.server.http.bodies import DeletedView, extend_view
+from noetl.server.http.structs import DeletedView, extend_view
 from noetl.server.schedules.views import (
     KeptView,
     SchedulesView,

@@ -2,11 +2,9 @@
 
 from typing import Annotated, Any
 
-from msgspec import Meta
-
 from noetl.model.clock import format_iso, format_iso_or_none
 from noetl.playbook import durations
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 from noetl.triggers.port import CatchUp, Cron, Overlap, Schedule
 
 
@@ -22,31 +20,29 @@ class ScheduleView(View, frozen=True):
     overlap: Overlap
     paused: bool
     next_at: str | None
-    last_at: Annotated[str | None, Meta(description="the last slot that was taken")]
+    last_at: Annotated[str | None, describe("the last slot that was taken")]
     last_execution: str | None
     waiting: Annotated[
-        list[str], Meta(description="slots that start when the execution before them has ended")
+        list[str], describe("slots that start when the execution before them has ended")
     ]
-    skipped: Annotated[
-        int, Meta(description="slots passed over because the execution before them ran")
-    ]
-    error: Annotated[str | None, Meta(description="why the last slot started nothing")]
+    skipped: Annotated[int, describe("slots passed over because the execution before them ran")]
+    error: Annotated[str | None, describe("why the last slot started nothing")]
     created_at: str
     changed_at: str
 
 
 class KeptView(ScheduleView, frozen=True):
-    created: Annotated[bool, Meta(description="false: one of this name was replaced")]
+    created: Annotated[bool, describe("false: one of this name was replaced")]
 
 
 class SchedulesView(View, frozen=True):
     schedules: list[ScheduleView]
-    next: Annotated[str | None, Meta(description="the `after` of the next page")]
+    next: Annotated[str | None, describe("the `after` of the next page")]
 
 
 class UpcomingView(View, frozen=True):
     name: str
-    slots: Annotated[list[str], Meta(description="in the schedule's time zone")]
+    slots: Annotated[list[str], describe("in the schedule's time zone")]
 
 
 def make_schedule_view(row: Schedule) -> ScheduleView:

@@ -7,35 +7,32 @@ from msgspec import Meta
 
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.views import EXAMPLE_ID, AskedView
-from noetl.server.http.bodies import RequestBody
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import EXECUTION_ID_PATTERN, Key, QueryParameter
 from noetl.server.http.routing import Routes
+from noetl.server.http.structs import RequestBody, describe
 from noetl.server.signals.service import MAX_BATCH_SIGNALS, OutsideSignal
 from noetl.server.signals.views import BatchStatusView, EventStatusView, TakenView
 
 routes = Routes("events")
 
-OfExecution = Annotated[
-    str, QueryParameter(pattern=EXECUTION_ID_PATTERN, description="execution id")
-]
+OfExecution = Annotated[str, QueryParameter("execution id", pattern=EXECUTION_ID_PATTERN)]
 OfRequest = Annotated[
-    str,
-    QueryParameter(max_length=200, description="what it was answered with, or its Idempotency-Key"),
+    str, QueryParameter("what it was answered with, or its Idempotency-Key", max_length=200)
 ]
 
 
 class OutsideEvent(RequestBody, frozen=True):
-    name: Annotated[str, Meta(min_length=1, max_length=200, examples=["approved"])]
-    payload: Annotated[Any, Meta(examples=[{"by": "ada"}], description="at most 8 KB")] = None
+    name: Annotated[str, describe(example="approved", min_length=1, max_length=200)]
+    payload: Annotated[Any, describe("at most 8 KB", example={"by": "ada"})] = None
 
 
 class EventBody(OutsideEvent, frozen=True, kw_only=True):
-    execution_id: Annotated[str, Meta(pattern=EXECUTION_ID_PATTERN, examples=[EXAMPLE_ID])]
+    execution_id: Annotated[str, describe(example=EXAMPLE_ID, pattern=EXECUTION_ID_PATTERN)]
 
 
 class BatchBody(RequestBody, frozen=True):
-    execution_id: Annotated[str, Meta(pattern=EXECUTION_ID_PATTERN, examples=[EXAMPLE_ID])]
+    execution_id: Annotated[str, describe(example=EXAMPLE_ID, pattern=EXECUTION_ID_PATTERN)]
     events: Annotated[list[OutsideEvent], Meta(min_length=1, max_length=MAX_BATCH_SIGNALS)]
 
 
@@ -70,9 +67,7 @@ async def get_event_status(
 async def get_batch_status(
     execution_id: OfExecution,
     request: OfRequest,
-    count: Annotated[
-        int, QueryParameter(ge=1, le=MAX_BATCH_SIGNALS, description="events in the batch")
-    ],
+    count: Annotated[int, QueryParameter("events in the batch", ge=1, le=MAX_BATCH_SIGNALS)],
     has: Has,
     who: Who,
 ) -> BatchStatusView:

@@ -2,15 +2,13 @@
 
 from typing import Annotated
 
-from msgspec import Meta
-
 from noetl.server.executions.views import RequestStatus
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 
 
 class TakenView(View, frozen=True):
     execution_id: str
-    request: Annotated[str, Meta(description="its key: send it as Idempotency-Key to repeat")]
+    request: Annotated[str, describe("its key: send it as Idempotency-Key to repeat")]
     status: RequestStatus
     status_url: str
 
@@ -20,9 +18,7 @@ class EventStatusView(View, frozen=True):
     request: str
     status: Annotated[
         RequestStatus,
-        Meta(
-            description="accepted: not recorded yet; refused: unknown, or the execution did not take it"
-        ),
+        describe("accepted: not recorded yet; refused: unknown, or the execution did not take it"),
     ]
     seq: int | None
 

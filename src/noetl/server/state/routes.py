@@ -6,10 +6,10 @@ from msgspec import Meta
 
 from noetl.model.errors import InvalidInput
 from noetl.model.playbook_state import MAX_STATE_VALUE_BYTES, MAX_STATE_VERSIONS
-from noetl.server.http.bodies import RequestBody
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import HeaderParameter, Limit, PathParameter, QueryParameter
 from noetl.server.http.routing import Reply, Routes
+from noetl.server.http.structs import RequestBody, describe
 from noetl.server.state.views import (
     StateHistoryView,
     StateOfPathView,
@@ -20,27 +20,24 @@ from noetl.server.state.views import (
 
 routes = Routes("state")
 
-BookPath = Annotated[str, PathParameter(description="of the playbook", examples=["etl/orders"])]
+BookPath = Annotated[str, PathParameter("of the playbook", examples=["etl/orders"])]
 StateName = Annotated[str, PathParameter(max_length=100, examples=["watermark"])]
 IfMatch = Annotated[
-    str | None,
-    HeaderParameter(alias="If-Match", description='the version that must be there: "3"; "0": none'),
+    str | None, HeaderParameter('the version that must be there: "3"; "0": none', alias="If-Match")
 ]
 
 
 class StateBody(RequestBody, frozen=True):
     value: Annotated[
         Any,
-        Meta(
-            examples=[4711],
-            description=f"a scalar, or a map or list of scalars, up to {MAX_STATE_VALUE_BYTES} bytes",
+        describe(
+            f"a scalar, or a map or list of scalars, up to {MAX_STATE_VALUE_BYTES} bytes",
+            example=4711,
         ),
     ]
     expected_version: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(
-            description="write only if this version is there; 0: only if nobody has ever written it"
-        ),
+        describe("write only if this version is there; 0: only if nobody has ever written it"),
     ] = None
 
 
@@ -107,7 +104,7 @@ async def get_state_history(
     has: Has,
     who: Who,
     before: Annotated[
-        int | None, QueryParameter(ge=1, le=1 << 62, description="versions older than this one")
+        int | None, QueryParameter("versions older than this one", ge=1, le=1 << 62)
     ] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=MAX_STATE_VERSIONS)] = MAX_STATE_VERSIONS,
 ) -> StateHistoryView:

@@ -10,7 +10,7 @@ from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.model.playbook_state import MAX_STATE_VERSIONS, StateValue, find_name_problem
 from noetl.server.catalog.service import MAX_PATH_CHARS, CatalogService
-from noetl.server.http.bodies import extend_view
+from noetl.server.http.structs import extend_view
 from noetl.server.state.views import (
     StateHistoryView,
     StateOfPathView,

@@ -2,27 +2,25 @@
 
 from typing import Annotated, Any
 
-from msgspec import Meta
-
 from noetl.log.port import StateRow
 from noetl.model.clock import format_iso
-from noetl.server.http.bodies import View
+from noetl.server.http.structs import View, describe
 
 
 class StateView(View, frozen=True):
-    path: Annotated[str, Meta(examples=["etl/orders"])]
-    name: Annotated[str, Meta(examples=["watermark"])]
-    version: Annotated[int, Meta(examples=[3], description="counts the writes of this name")]
-    value: Annotated[Any, Meta(examples=[4711])]
-    execution_id: Annotated[str | None, Meta(description="the execution that wrote it")]
-    seq: Annotated[int | None, Meta(description="the number of its event")]
-    by: Annotated[str | None, Meta(description="the person that wrote it")]
+    path: Annotated[str, describe(example="etl/orders")]
+    name: Annotated[str, describe(example="watermark")]
+    version: Annotated[int, describe("counts the writes of this name", example=3)]
+    value: Annotated[Any, describe(example=4711)]
+    execution_id: Annotated[str | None, describe("the execution that wrote it")]
+    seq: Annotated[int | None, describe("the number of its event")]
+    by: Annotated[str | None, describe("the person that wrote it")]
     at: str
 
 
 class StatePageView(View, frozen=True):
     state: list[StateView]
-    next: Annotated[str | None, Meta(description="`after` of the next page; null: there is none")]
+    next: Annotated[str | None, describe("`after` of the next page; null: there is none")]
 
 
 class StateOfPathView(View, frozen=True):
@@ -31,7 +29,7 @@ class StateOfPathView(View, frozen=True):
 
 
 class StateVersionView(StateView, frozen=True):
-    unset: Annotated[bool, Meta(description="this version took the value away")]
+    unset: Annotated[bool, describe("this version took the value away")]
 
 
 class StateHistoryView(View, frozen=True):

@@ -171,7 +171,7 @@ async def stream_executions(
     path: OfPath = None,
     parent: OfParent = None,
     since: Since = None,
-    limit: Annotated[int, QueryParameter(ge=1, le=200, description="how many rows")] = 50,
+    limit: Annotated[int, QueryParameter("how many rows", ge=1, le=200)] = 50,
 ) -> Response:
     """The newest rows of the list, then every change among them: `execution` (new or changed),
     `gone`."""

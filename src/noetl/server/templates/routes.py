@@ -5,23 +5,23 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from noetl.model.ids import ExecutionId
-from noetl.server.http.bodies import RequestBody, View
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import EXECUTION_ID_PATTERN
 from noetl.server.http.routing import Routes
+from noetl.server.http.structs import RequestBody, View, describe
 from noetl.server.http.validation import InvalidRequest, RequestFinding
 
 routes = Routes("templates")
 
 
 class RenderBody(RequestBody, frozen=True):
-    template: Annotated[Any, Meta(examples=[{"sql": "select * from t limit {{ workload.n }}"}])]
-    context: Annotated[dict[str, Any], Meta(examples=[{"workload": {"n": 3}}])] = {}
+    template: Annotated[Any, describe(example={"sql": "select * from t limit {{ workload.n }}"})]
+    context: Annotated[dict[str, Any], describe(example={"workload": {"n": 3}})] = {}
     execution_id: Annotated[str, Meta(pattern=EXECUTION_ID_PATTERN)] | None = None
     strict: Annotated[
         Any,
-        Meta(
-            description="a name that is not there is an error, always",
+        describe(
+            "a name that is not there is an error, always",
             extra_json_schema={"type": "boolean", "const": True},
         ),
     ] = True

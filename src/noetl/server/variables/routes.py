@@ -4,15 +4,14 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 from starlette.responses import StreamingResponse
 
 from noetl.model.ids import ExecutionId
 from noetl.model.previews import Download
-from noetl.server.http.bodies import View
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import Id, MinSeq
 from noetl.server.http.routing import Routes
+from noetl.server.http.structs import View, describe
 
 routes = Routes("vars")
 
@@ -21,9 +20,9 @@ class VarsView(View, frozen=True):
     execution_id: str
     vars: Annotated[
         dict[str, Any],
-        Meta(
-            examples=[{"total": 3}],
-            description="a stored value of more than 64 KB is {'$reference': …}; ask for it by its name",
+        describe(
+            "a stored value of more than 64 KB is {'$reference': …}; ask for it by its name",
+            example={"total": 3},
         ),
     ]
 

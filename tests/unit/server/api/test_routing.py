@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noetl.model.errors import Conflict
-from noetl.server.http.bodies import RequestBody, View
 from noetl.server.http.openapi import make_document
 from noetl.server.http.parameters import HeaderParameter, Id, Key, Limit, QueryParameter
 from noetl.server.http.routing import HttpRouter, Reply, Routes
+from noetl.server.http.structs import RequestBody, View
 
 JSON = {"Content-Type": "application/json"}
 routes = Routes("tests")

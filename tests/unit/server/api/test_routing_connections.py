@@ -10,10 +10,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
 from noetl.metrics import Metrics
-from noetl.server.http.bodies import RequestBody, View
 from noetl.server.http.guard import MAX_HTTP_BODY_BYTES, Guard
 from noetl.server.http.parameters import QueryParameter
 from noetl.server.http.routing import HttpRouter, Routes
+from noetl.server.http.structs import RequestBody, View
 from noetl.server.streams.routes import EventStream, StreamReaders
 
 routes = Routes("tests")
