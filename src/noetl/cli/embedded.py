@@ -38,8 +38,9 @@ from noetl.cli.tools import add_usual_pools, make_extra_tools
 from noetl.embedded import ensure, stop
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.events.port import RecordedEvent
+from noetl.log.postgres import make_postgres_stores
 from noetl.log.projections.port import Projection
-from noetl.log.postgres import LogPostgres
+from noetl.log.stores import Stores
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Micros
@@ -658,7 +659,7 @@ class LocalClient:
     def _queue_service(self) -> "QueueService":
         from noetl.server.queue.service import QueueService
 
-        return QueueService(self._ports.log)
+        return QueueService(self._ports.stores.queue, self._ports.stores.presence)
 
     @cached_property
     def _schedule_service(self) -> "ScheduleService":

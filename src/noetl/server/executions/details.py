@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from noetl.engine.state import Execution, KnownState
-from noetl.log.port import Projection
+from noetl.log.projections.port import Projection
 from noetl.model.errors import Failure
 from noetl.model.ids import ExecutionId
 from noetl.model.secrets import strip_secrets

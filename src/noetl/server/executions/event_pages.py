@@ -1,6 +1,6 @@
 """A page of the events of an execution, under their names of today or of older documents."""
 
-from noetl.log.port import EventLog, RecordedEvent
+from noetl.log.events.port import EventLog, RecordedEvent
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.older_names import list_older_names
 from noetl.server.executions.views import EventsView, EventView, make_event_view
@@ -23,7 +23,7 @@ async def read_event_page(
     views: list[EventView] = []
     counted = 0
     for _ in range(MAX_SCANNED_EVENTS // limit or 1):
-        page = await log.events(execution_id, after, limit)
+        page = await log.read_events(execution_id, after, limit)
         for recorded in page:
             after = recorded.seq
             shown = _show_event(recorded, types, older)

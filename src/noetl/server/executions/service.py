@@ -17,8 +17,8 @@ from noetl.engine.inheriting import predict_retry
 from noetl.engine.rewinding import RewoundExecution
 from noetl.engine.state import Execution, decode_execution
 from noetl.engine.summary import STATUSES
-from noetl.log.events.port import EventLog
 from noetl.log.projections.port import ExecutionFilter, Projection
+from noetl.log.stores import Stores
 from noetl.model.clock import format_iso
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from noetl.log.port import Projection, RecordedEvent
+from noetl.log.events.port import RecordedEvent
+from noetl.log.projections.port import Projection
 from noetl.model.clock import format_iso, format_iso_or_none
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.older_names import TOOL_STARTED_NAMES, get_tool_start

@@ -1,4 +1,4 @@
-"""What all routes share: routing, parameters, bodies, errors, limits and the OpenAPI document.
+"""What all routes share: routing, parameters, bodies, structs, errors, limits and OpenAPI.
 
 Runs in the server.
 Imported by routes and by what wires the server.

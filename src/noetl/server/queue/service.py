@@ -2,7 +2,8 @@
 
 from collections import Counter, defaultdict
 
-from noetl.log.events.port import EventLog
+from noetl.log.presence.port import WorkerDirectory
+from noetl.log.queue.port import CommandQueue
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.queue.views import (

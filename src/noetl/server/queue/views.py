@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from noetl.log.port import QueueEntry, WorkerPresence
+from noetl.log.presence.port import WorkerPresence
+from noetl.log.queue.port import QueueEntry
 from noetl.model.clock import format_iso_or_none
 from noetl.server.http.structs import View, describe
 

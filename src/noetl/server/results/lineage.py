@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from noetl.log.events.port import EventLog
-from noetl.log.lineage.port import TracedReference
+from noetl.log.lineage.port import Lineage, LineagePosition, TracedReference
 from noetl.model.clock import format_iso, format_iso_or_none
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import InvalidInput

@@ -6,7 +6,7 @@ The `Results` port that opens data is given to the server from outside.
 import msgspec
 
 from noetl.log.events.port import EventLog
-from noetl.log.lifetimes.port import StepKey
+from noetl.log.lifetimes.port import ResultLifetimes, StepKey
 from noetl.model.envelope import Envelope
 from noetl.model.errors import SAMPLE_KEY, Expired, NotFound, Unavailable
 from noetl.model.identity import Identity

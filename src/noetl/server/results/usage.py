@@ -1,7 +1,6 @@
 """How much space results take, by execution and tier."""
 
-from noetl.log.events.port import EventLog
-from noetl.log.lifetimes.port import StorageUsage
+from noetl.log.lifetimes.port import ResultLifetimes, StorageUsage
 from noetl.log.projections.port import ExecutionFilter, Projection
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId

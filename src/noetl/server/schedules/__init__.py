@@ -1,5 +1,5 @@
 """Schedules: playbooks that start by the clock.
 
-`service` decides and knows nothing of HTTP; `routes` reads requests and shapes answers.
+`service` decides without HTTP and returns the structs of `views`; `routes` reads requests.
 Runs in the server. Imported by the server and by commands that open the home of this machine.
 """

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from noetl.log.port import StateRow
+from noetl.log.playbook_state.port import StateRow
 from noetl.model.clock import format_iso
 from noetl.server.http.structs import View, describe
 

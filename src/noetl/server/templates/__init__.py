@@ -1,5 +1,5 @@
 """Templates, to try them out.
 
-`service` decides and knows nothing of HTTP; `routes` reads requests and shapes answers.
+`service` decides and knows nothing of HTTP; `routes` reads requests and answers them.
 Runs in the server. Imported by the server and by commands that open the home of this machine.
 """

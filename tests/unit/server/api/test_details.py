@@ -2,7 +2,7 @@
 
 import msgspec
 
-from noetl.log.port import Projection
+from noetl.log.projections.port import Projection
 from noetl.model.ids import ExecutionId, Tenant
 from noetl.server.executions.details import make_children_view, make_detailed_view
 
