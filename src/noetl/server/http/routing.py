@@ -40,7 +40,6 @@ Handler = Callable[..., Awaitable[Any]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 Value = TypeVar("Value")
 JSON_TYPE = "application/json"
-PREFIX_PARTS = (3, 2)  # parts of a path by which routes are found: "", "api", "executions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +172,8 @@ def _read_parameter(parameter: RouteParameter, request: Request) -> Any:
     match parameter.place:
         case "path":
             text = request.path_params[parameter.name]
+        case "query" if not request.scope["query_string"]:
+            text = None
         case "query":
             text = request.query_params.get(parameter.name)
         case _:
@@ -301,14 +302,15 @@ class _Target:
 class HttpRouter:
     """The ASGI application of all routes.
 
-    A path without parameters is found by its text. Others are found by their first parts, and then
-    in the order of declaration.
+    A path without parameters is found by its text. Others are found by their number of parts, and
+    then in the order of declaration. Paths with a parameter of any number of parts come last.
     """
 
     def __init__(self) -> None:
         self.state = State()
         self._fixed: dict[str, _Target] = {}
-        self._by_prefix: dict[str, list[_Target]] = defaultdict(list)
+        self._by_part_count: dict[int, list[_Target]] = defaultdict(list)
+        self._of_any_length: list[_Target] = []
         self._targets: dict[str, _Target] = {}
 
     def add_routes(self, routes: Iterable[DocumentedRoute]) -> None:
@@ -326,8 +328,10 @@ class HttpRouter:
         target = self._targets.get(path)
         if target is None:
             target = self._targets[path] = _Target(compile_path(path)[0], {})
-            if "{" in path:
-                self._by_prefix[_find_fixed_prefix(path)].append(target)
+            if ":path}" in path:
+                self._of_any_length.append(target)
+            elif "{" in path:
+                self._by_part_count[path.count("/")].append(target)
             else:
                 self._fixed[path] = target
         target.endpoints[method] = (endpoint, label or endpoint)
@@ -343,9 +347,8 @@ class HttpRouter:
         await response(scope, receive, send)
 
     def _find_target(self, path: str, scope: Scope) -> _Target | None:
-        parts = path.split("/", PREFIX_PARTS[0])
-        for count in PREFIX_PARTS:
-            for target in self._by_prefix.get("/".join(parts[:count]), ()):
+        for targets in (self._by_part_count.get(path.count("/"), ()), self._of_any_length):
+            for target in targets:
                 match = target.pattern.match(path)
                 if match is not None:
                     scope["path_params"] = match.groupdict()
@@ -367,13 +370,3 @@ class HttpRouter:
             return make_validation_problem(error)
         except HTTPException as error:
             return make_http_problem(error)
-
-
-def _find_fixed_prefix(path: str) -> str:
-    """The first parts of a path, as many as `PREFIX_PARTS` has and no parameter is among them."""
-    parts = path.split("/")
-    for count in PREFIX_PARTS:
-        prefix = "/".join(parts[:count])
-        if "{" not in prefix:
-            return prefix
-    raise ValueError(f"{path}: its first part must be a name")

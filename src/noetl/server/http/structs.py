@@ -3,7 +3,7 @@
 from typing import Annotated, Any, TypeVar
 
 from msgspec import UNSET, Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 
 def describe(description: str | None = None, *, example: Any = UNSET, **constraints: Any) -> Meta:
@@ -33,5 +33,5 @@ WiderView = TypeVar("WiderView", bound=View)
 
 
 def extend_view(kind: type[WiderView], view: View, **more: Any) -> WiderView:
-    """The fields of a view and more, as a view of a kind that has them all."""
-    return kind(**asdict(view), **more)
+    """The fields of a view and more, as a view of a kind that inherits from that of the view."""
+    return kind(*astuple(view), **more)
