@@ -11,9 +11,13 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from noetl.playbook.expressions import SERVER_LIMITS, WORKER_LIMITS
-from noetl.playbook.functions import FILTERS, GLOBALS, METHODS, TESTS, DerivedFunctions
-from noetl.playbook.templates import render
+from noetl.template.functions.filters import FILTERS
+from noetl.template.functions.globals import GLOBALS
+from noetl.template.functions.methods import METHODS
+from noetl.template.functions.tests import TESTS
+from noetl.template.limits import SERVER_LIMITS, WORKER_LIMITS
+from noetl.template.rendering import Renderer
+from noetl.template.replay_functions import DerivedFunctions
 
 DESCRIPTIONS = Path(__file__).parent / "template_functions.toml"
 Table = Mapping[str, Any]
@@ -109,9 +113,10 @@ def write_page(mark: str) -> str:
 
 def _write_table(group: str) -> Iterator[str]:
     functions = list_functions()[group]
+    renderer = Renderer(functions=_EXAMPLE_FUNCTIONS)
     yield from ("| name | does | example | gives |", "|---|---|---|---|")
     for name, (does, example) in read_descriptions()[group].items():
-        value = render("{{ " + example + " }}", {}, functions=_EXAMPLE_FUNCTIONS)
+        value = renderer.render("{{ " + example + " }}", {})
         result = json.dumps(value, ensure_ascii=False)
         shown = f"`{name}{_format_arguments(functions[name], group)}`"
         yield f"| {_cell(shown)} | {_cell(does)} | {_cell(f'`{example}`')} | {_cell(f'`{result}`')} |"

@@ -30,11 +30,13 @@ from noetl.model.errors import Failure
 from noetl.model.ids import RefId
 from noetl.model.playbook_state import MAX_STATE_NAMES, StateValue
 from noetl.model.reference import Reference
-from noetl.playbook.expressions import TemplateError, UndefinedError
 from noetl.playbook.plan import Plan, compile_plan
-from noetl.playbook.templates import Selection, parse_expression, render
 from noetl.playbook.validation import load_or_raise
 from noetl.playbook.workload import merge_workload
+from noetl.template.errors import TemplateError, UndefinedError
+from noetl.template.model import Selection
+from noetl.template.parsing import parse_expression
+from tests.rendering import render
 
 EXECUTION = "7"
 Answer = Callable[[Command], Any]  # the step's value, or an Exception/Failure; None for null

@@ -24,7 +24,16 @@ from noetl.model.ids import ExecutionId
 from noetl.pipeline.loop.batched_items import BatchedItems
 from noetl.pipeline.loop.on_spark import make_portable_plan as plan_for_spark
 from noetl.playbook.plan import Plan, compile_plan
-from noetl.playbook.scopes import (
+from noetl.playbook.validation import load, load_registered
+from noetl.playbook.workload import WorkloadContext, merge_workload
+from noetl.spark.tasks.entry import choose_row_schema
+from noetl.spark.tasks.shard import (
+    _make_rows,
+    _make_task_context,
+    _run_pipeline_items,
+    _run_plain_items,
+)
+from noetl.template.scopes import (
     ACTIVATION_NAMES,
     COMMON_NAMES,
     LOOP_ITEM_NAMES,
@@ -34,15 +43,6 @@ from noetl.playbook.scopes import (
     ScopePlace,
     StepNames,
     list_names_at,
-)
-from noetl.playbook.validation import load, load_registered
-from noetl.playbook.workload import WorkloadContext, merge_workload
-from noetl.spark.tasks.entry import choose_row_schema
-from noetl.spark.tasks.shard import (
-    _make_rows,
-    _make_task_context,
-    _run_pipeline_items,
-    _run_plain_items,
 )
 from noetl.tools.port import BatchOutcome, Success
 from tests.play import Play

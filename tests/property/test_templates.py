@@ -8,20 +8,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noetl.playbook.expressions import (
-    SERVER_LIMITS,
-    LimitError,
-    RenderLimits,
-    TemplateError,
-    quote_literal,
-    unparse,
-)
-from noetl.playbook.selections import compute_selection, cut_template, find_names
-from noetl.playbook.templates import (
-    Selection,
+from noetl.template.errors import LimitError, TemplateError
+from noetl.template.limits import SERVER_LIMITS, RenderLimits
+from noetl.template.model import Selection
+from noetl.template.parsing import parse, parse_expression
+from noetl.template.selections import cut_template
+from noetl.template.unparsing import quote_literal, unparse
+from noetl.template.used_names import find_names
+from tests.rendering import (
+    compute_selection,
     evaluate_guard,
-    parse,
-    parse_expression,
     probe,
     render,
     render_marked,

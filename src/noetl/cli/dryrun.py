@@ -10,7 +10,6 @@ from noetl.cli.output import say
 from noetl.model.commands import DEFAULT_POOL
 from noetl.playbook import graph
 from noetl.playbook.assignments import is_state
-from noetl.playbook.expressions import TemplateError
 from noetl.playbook.model import (
     Arc,
     Loop,
@@ -24,8 +23,9 @@ from noetl.playbook.model import (
     WorkbookCall,
 )
 from noetl.playbook.plan import compile_plan
-from noetl.playbook.templates import render_value
 from noetl.playbook.workload import WorkloadContext, merge_workload, readable_environment
+from noetl.template.errors import TemplateError
+from noetl.template.rendering import Renderer
 
 Shape = dict[str, Any]
 MISSING_HINTS = {
@@ -219,7 +219,7 @@ def _find_pool(step: Step, workbook: Mapping[str, Task], workload: Shape) -> str
     if step.spec.pool is not None:
         try:
             scope = {**workload, "workload": workload}
-            return str(render_value(step.spec.pool, scope))
+            return str(Renderer().render_value(step.spec.pool, scope))
         except TemplateError:
             return step.spec.pool
     if step.loop is not None and step.loop.spec.policy.exec == "spark":

@@ -29,34 +29,27 @@ from noetl.playbook.assignments import (
     unwrap_links,
     wrap_links,
 )
-from noetl.playbook.expressions import (
-    NO_ERROR,
-    NO_UNDEFINED_KEYS,
-    NeedsData,
-    OptionalMap,
-    TemplateError,
-    Undefined,
-    Value,
-    make_failed_value,
-)
-from noetl.playbook.functions import DerivedFunctions
 from noetl.playbook.plan import ExpressionSite
-from noetl.playbook.scopes import (
+from noetl.template.errors import NeedsData, TemplateError
+from noetl.template.limits import SERVER_LIMITS
+from noetl.template.model import Selection, SelectionResolver, Template
+from noetl.template.parsing import parse_expression
+from noetl.template.rendering import Renderer, is_guard_true
+from noetl.template.replay_functions import DerivedFunctions
+from noetl.template.scopes import (
     build_ended_loop,
     build_handled_event,
     build_identity,
     build_outer_iteration,
 )
-from noetl.playbook.templates import (
-    Selection,
-    Template,
-    evaluate_guard,
-    is_guard_true,
-    parse_expression,
-    probe,
-    render_value,
+from noetl.template.values import (
+    NO_ERROR,
+    NO_UNDEFINED_KEYS,
+    OptionalMap,
+    Undefined,
+    Value,
+    make_failed_value,
 )
-from noetl.playbook.templates import evaluate as evaluate_template
 
 MAX_SEEN_VALUES = 8  # in one verdict of `next.evaluated`
 MAX_SEEN_VALUE_BYTES = 200  # of one value, as JSON
@@ -76,9 +69,10 @@ class Moment(Struct, frozen=True):
     key: str
     at: Micros
 
-    def make_replay_functions(self, place: str) -> DerivedFunctions:
-        """The functions `now()`, `uuid()` and `random()` for the template at this place."""
-        return DerivedFunctions(f"{self.key}\0{place}", format_iso(self.at))
+    def make_renderer(self, place: str, selected: SelectionResolver | None = None) -> Renderer:
+        """A renderer for the template at this place. Its functions give the same in a replay."""
+        functions = DerivedFunctions(f"{self.key}\0{place}", format_iso(self.at))
+        return Renderer(SERVER_LIMITS, functions, selected)
 
 
 class DistantValue:
@@ -156,7 +150,7 @@ def render_server_value(
     """Render one template from workload, ctx and identity. A template that needs data fails."""
     scope = make_server_names(pinned, state, activation, moment)
     try:
-        return render_value(template, scope, functions=moment.make_replay_functions(place))
+        return moment.make_renderer(place).render_value(template, scope)
     except NeedsData:
         return Failure(
             code="EXPRESSION",
@@ -173,7 +167,7 @@ def _evaluate_each(
     activation: Activation,
     site: ExpressionSite,
     moment: Moment,
-    evaluate_one: "Callable[[Any, dict[str, Value], DerivedFunctions, Callable[[Selection], Value]], Any]",
+    evaluate_one: Callable[[Any, dict[str, Value], Renderer], Any],
 ) -> Answer:
     if activation.broken is not None:
         return activation.broken
@@ -195,7 +189,7 @@ def _evaluate_each(
     places = zip(site.keys, site.cut, strict=True)
     try:
         values = [
-            evaluate_one(value, scope, moment.make_replay_functions(f"{site.name}.{key}"), selected)
+            evaluate_one(value, scope, moment.make_renderer(f"{site.name}.{key}", selected))
             for key, value in places
         ]
     except NeedsData:
@@ -213,34 +207,24 @@ def _is_for_state(key: str) -> bool:
     return is_state(key.removeprefix("set:"))
 
 
-def _evaluate_value(
-    value: Any,
-    scope: dict[str, Value],
-    functions: DerivedFunctions,
-    selected: Callable[[Selection], Value],
-) -> Any:
+def _evaluate_value(value: Any, scope: dict[str, Value], renderer: Renderer) -> Any:
     try:
         if isinstance(value, Template) and value.expression is not None:
-            result = evaluate_template(value, scope, functions=functions, selected=selected)
+            result = renderer.evaluate(value, scope)
             if isinstance(result, DistantValue):
                 if not result.reference.uri:
                     raise NeedsData("")
                 return make_link(result.reference)
             if result is None or isinstance(result, str | int | float):
                 return result
-        return wrap_links(render_value(value, scope, functions=functions, selected=selected))
+        return wrap_links(renderer.render_value(value, scope))
     except (TemplateError, SelectionFailed) as error:
         return make_template_failure(error)
 
 
-def _evaluate_server_guard(
-    value: Any,
-    scope: dict[str, Value],
-    functions: DerivedFunctions,
-    selected: Callable[[Selection], Value],
-) -> Any:
+def _evaluate_server_guard(value: Any, scope: dict[str, Value], renderer: Renderer) -> Any:
     try:
-        return evaluate_guard(value, scope, functions=functions, selected=selected)
+        return renderer.evaluate_guard(value, scope)
     except (TemplateError, SelectionFailed) as error:
         return make_template_failure(error)
 
@@ -418,7 +402,7 @@ def _probe_envelope(
         if because:
             value = make_failed_value(selection.step, because, output)
         scope |= {selection.step: value, "output": output, "outcome": output}
-    return probe(parse_expression(selection.source), scope)
+    return Renderer().probe(parse_expression(selection.source), scope)
 
 
 def list_seen_values(

@@ -14,7 +14,7 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import gathered_id
 from noetl.playbook import reducers
-from noetl.playbook.expressions import FailedError
+from noetl.template.errors import FailedError
 
 
 def count_issued(loop: LoopState, event: e.CommandIssued) -> LoopState:

@@ -38,9 +38,9 @@ from noetl.playbook.assignments import (
     split_full_name,
     unwrap_links,
 )
-from noetl.playbook.expressions import FailedError, LimitError
 from noetl.playbook.model import Loop, MaxFailed
 from noetl.playbook.plan import IN, REDUCE
+from noetl.template.errors import FailedError, LimitError
 
 # Commands of one loop in flight. A larger window puts more items into each command, unless every
 # item has a command of its own.

@@ -14,7 +14,7 @@ NoetlError
 │   │   └── Expired             a result that existed and was deleted at the end of its lifetime
 │   └── Conflict              the thing is in a state that forbids it (cancel after the end)
 │       └── Unreadable          a stored credential that does not open (server.services.sealing)
-├── TemplateError           a template that cannot be parsed or rendered (playbook.expressions)
+├── TemplateError           a template that cannot be parsed or rendered (template.errors)
 ├── Unavailable             infrastructure: try again
 │   ├── Unreached             no server answers: nothing was done
 │   ├── StoreUnavailable      nothing was done

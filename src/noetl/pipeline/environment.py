@@ -11,8 +11,8 @@ from noetl.model.events import Reported
 from noetl.model.messages import StoredRef
 from noetl.pipeline.secrets.keychain import Keychain
 from noetl.pipeline.secrets.redaction import Redactor
-from noetl.playbook.functions import DerivedFunctions
 from noetl.results.port import ResultStore
+from noetl.template.replay_functions import DerivedFunctions
 from noetl.tools.credentials.managers import SecretManagers
 from noetl.tools.credentials.oauth import TokenCache
 from noetl.tools.credentials.port import Credentials, EnvCredentials

@@ -29,6 +29,8 @@ from noetl.pipeline.scope.selecting import select_all
 from noetl.pipeline.task.run import Pipeline, PipelineEnd, PipelinePause
 from noetl.playbook.model import SinkTask
 from noetl.playbook.plan import Plan
+from noetl.template.limits import WORKER_LIMITS
+from noetl.template.rendering import Renderer
 
 
 async def execute(
@@ -190,4 +192,5 @@ def make_final_rendering(
     functions = SeededFunctions(f"{context.command.command_id}:selections", context.env.clock)
     own = value_or_undefined(value, step, f"step {step}")
     scope = partial(names.make_scope, value, step, **{step: own})
-    return TaskRendering(scope, context.payloads, functions, f"step {step}")
+    renderer = Renderer(WORKER_LIMITS, functions)
+    return TaskRendering(scope, context.payloads, renderer, f"step {step}")

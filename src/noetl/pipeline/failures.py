@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from noetl.model.codec import encode
 from noetl.model.errors import Failure
 from noetl.model.secrets import strip_secrets
-from noetl.playbook.expressions import TemplateError
+from noetl.template.errors import TemplateError
 
 MAX_MESSAGE_CHARS = 1_000  # characters
 MAX_DETAIL_BYTES = 2_000  # bytes

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from noetl.playbook.model import Playbook, PlaybookTask, Task
-from noetl.playbook.templates import parse
+from noetl.template.parsing import parse
 
 
 def asks_latest(version: str | int | None) -> bool:

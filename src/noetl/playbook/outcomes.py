@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from jinja2 import nodes
 
-from noetl.playbook.selections import OWN_OUTPUT
-from noetl.playbook.templates import parse
+from noetl.template.parsing import parse
+from noetl.template.selections import OWN_OUTPUT
 
 STATUS_OR_ERROR = frozenset({"status", "error"})
 FACTS_OF_A_CALL = frozenset(

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from jinja2 import nodes
 
-from noetl.playbook.doubling import remove_doubling
-from noetl.playbook.expressions import unparse
 from noetl.playbook.sqlplaces import MarkKind
-from noetl.playbook.templates import Template
+from noetl.template.doubling import remove_doubling
+from noetl.template.model import Template
+from noetl.template.unparsing import unparse
 
 MARKER_CHARACTER = "\ue000"
 

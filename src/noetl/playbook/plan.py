@@ -15,19 +15,19 @@ from typing import Any, NamedTuple, TypeAlias
 from noetl.playbook.assignments import full_name, is_state, split_full_name
 from noetl.playbook.model import Arc, Playbook, Step, Task, WorkbookCall
 from noetl.playbook.outcomes import mentions_outcome
-from noetl.playbook.selections import (
+from noetl.template.model import Selection, Template
+from noetl.template.parsing import parse, parse_expression
+from noetl.template.selections import (
     ENVELOPE_MEMBERS,
     OWN_INPUT,
     OWN_OUTPUT,
     OWN_PAYLOAD,
     CutTemplate,
     cut_template,
-    find_names,
-    find_paths,
     makes_list_or_map,
     write_expression,
 )
-from noetl.playbook.templates import Selection, Template, parse, parse_expression
+from noetl.template.used_names import find_names, find_paths
 
 CutOut: TypeAlias = Callable[[str], CutTemplate]
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from noetl.model.envelope import MAX_SCALAR_BYTES, is_scalar
-from noetl.playbook.expressions import FailedError, kind_of
+from noetl.template.errors import FailedError
+from noetl.template.values import kind_of
 
 NOTHING_FOLDED: Final = object()  # nothing folded yet; never serialised
 REFERENCE_REDUCERS = frozenset(

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
-from noetl.playbook import selections, templates
-from noetl.playbook.expressions import TemplateError
+from noetl.template.errors import TemplateError
+from noetl.template.expressions import find_assigned_names
+from noetl.template.parsing import parse, parse_tree, tokenize_template
+from noetl.template.used_names import find_names
 
 Token = tuple[int, str, str]  # offset in the source, kind, text
 
@@ -51,13 +53,13 @@ def _select_spellings(source: str, spellings: Mapping[str, str]) -> dict[str, st
     if "\r" in source or not any(name in source for name in spellings):
         return {}
     try:
-        template = templates.parse(source)
+        template = parse(source)
     except TemplateError:
         return {}
     if template.tree is None:
         return {}
-    used = selections.find_names(template)
-    bound = templates.find_assigned_names(template.tree)
+    used = find_names(template)
+    bound = find_assigned_names(template.tree)
     return {
         name: spelling
         for name, spelling in spellings.items()
@@ -85,7 +87,7 @@ def _locate_tokens(source: str) -> Iterator[Token]:
     The lexer omits only white space, so a token is at the next place that has its text.
     """
     end = 0
-    for _, kind, text in templates.tokenize_template(source):
+    for _, kind, text in tokenize_template(source):
         offset = source.find(text, end)
         if offset < 0:
             return
@@ -96,8 +98,8 @@ def _locate_tokens(source: str) -> Iterator[Token]:
 def _means_same(text: str, source: str, replacements: Mapping[str, str]) -> bool:
     """Whether the new text is the old template with exactly these names replaced."""
     try:
-        new_tree = templates.parse_tree(text)
-        old_tree = templates.parse_tree(source)
+        new_tree = parse_tree(text)
+        old_tree = parse_tree(source)
     except TemplateError:
         return False
     return bool(new_tree == _NameReplacer(replacements).visit(old_tree))

@@ -1,6 +1,6 @@
 """Splits SQL into tokens: literals, names, comments, and the ends of statements.
 
-The text may have markers in place of a template's expressions (`templates.render_marked`). A marker
+The text may have markers in place of a template's expressions (`Renderer.render_marked`). A marker
 outside of quotes is a token of its own; a marker inside quotes is part of the quoted token. DuckDB
 shares the rules of Postgres. In Spark, quotes and backslashes mean something else.
 """

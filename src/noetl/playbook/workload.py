@@ -12,11 +12,11 @@ from msgspec import Struct
 from noetl.model.clock import format_iso
 from noetl.model.errors import InvalidInput
 from noetl.model.ids import get_creation_time
-from noetl.playbook.expressions import TemplateError, UndefinedError
-from noetl.playbook.functions import DerivedFunctions
 from noetl.playbook.model import Playbook
-from noetl.playbook.scopes import ENV_PREFIX, build_identity
-from noetl.playbook.templates import render_value
+from noetl.template.errors import TemplateError, UndefinedError
+from noetl.template.rendering import Renderer
+from noetl.template.replay_functions import DerivedFunctions
+from noetl.template.scopes import ENV_PREFIX, build_identity
 
 WORKLOAD_LIMIT_BYTES = 1024 * 1024
 
@@ -78,7 +78,8 @@ def merge_workload(
             continue
         scope = {**merged, **names, "workload": merged}
         try:
-            rendered = render_value(default, scope, functions=beginning.make_seeded_functions(key))
+            renderer = Renderer(functions=beginning.make_seeded_functions(key))
+            rendered = renderer.render_value(default, scope)
         except TemplateError as error:
             raise InvalidInput(
                 f"workload default {key + error.path!r}: {error}", hint=_make_default_hint(error)

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from noetl.model.errors import Failure
 from noetl.model.events import ChildRequest, Items
 from noetl.model.ids import ExecutionId, Micros
-from noetl.playbook.templates import MarkedValue
 from noetl.results.formats.tables import TableOptions
+from noetl.template.model import MarkedValue
 
 # Takes the stream (stdout or stderr) and a line. It is called in the order of the lines.
 Log = Callable[[str, str], None]

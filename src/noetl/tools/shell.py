@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noetl.model.errors import Failure
-from noetl.playbook.expressions import WORKER_LIMITS, Meter, format_as_text
-from noetl.playbook.templates import MarkedValue
+from noetl.template.limits import WORKER_LIMITS, Meter
+from noetl.template.model import MarkedValue
+from noetl.template.writing import format_as_text
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.processes.fork_server import ForkServer, MessageTooLarge, Process, ProcessLimits
 from noetl.tools.python.pool import StreamLines

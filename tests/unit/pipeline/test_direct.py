@@ -6,8 +6,9 @@ import pytest
 
 from noetl.pipeline.loop.direct_inputs import DirectInputs
 from noetl.pipeline.scope.names import LoopItem
-from noetl.playbook import templates
-from noetl.playbook.expressions import TemplateError
+from noetl.template.errors import TemplateError
+from noetl.template.parsing import parse_texts
+from tests.rendering import render_value
 
 INPUT = {
     "whole": "{{ row }}", "part": "{{ row.id }}", "deep": "{{row.at.x}}", "at": " {{ iter.index }} ", "nth": "{{ loop.index }}",
@@ -18,7 +19,7 @@ SCOPE = {"workload": {"list": [1, 2]}, "add": 10}
 
 
 def rendered(template: dict[str, Any], item: LoopItem) -> Any:
-    return templates.render_value(template, {**SCOPE, **item.make_names({})})
+    return render_value(template, {**SCOPE, **item.make_names({})})
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def rendered(template: dict[str, Any], item: LoopItem) -> Any:
 def test_it_is_what_rendering_gives_or_left_to_it(
     names: list[str], values: list[Any], ready: bool
 ) -> None:
-    template = templates.parse_texts({name: INPUT[name] for name in names})
+    template = parse_texts({name: INPUT[name] for name in names})
     direct = DirectInputs.from_template(template, "row")
     assert direct is not None
     first = LoopItem(0, {"id": 0, "at": {"x": 0}}, "row", None)
@@ -77,11 +78,11 @@ def test_it_is_what_rendering_gives_or_left_to_it(
     ],
 )
 def test_anything_else_is_rendered(template: dict[str, Any], iterator: str) -> None:
-    assert DirectInputs.from_template(templates.parse_texts(template), iterator) is None
+    assert DirectInputs.from_template(parse_texts(template), iterator) is None
 
 
 def test_a_name_that_nobody_knows_is_told_of_every_item() -> None:
-    template = templates.parse_texts({"n": "{{ nobody }}"})
+    template = parse_texts({"n": "{{ nobody }}"})
     direct = DirectInputs.from_template(template, "row")
     assert direct is not None
     assert direct.make_inputs([LoopItem(0, 1, "row", 2)]) == [None]

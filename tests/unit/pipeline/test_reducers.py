@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.playbook import reducers
-from noetl.playbook.expressions import FailedError
+from noetl.template.errors import FailedError
 
 NUMBERS = st.integers(-100, 100)
 VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -23,12 +23,12 @@ from noetl.model.reference import Address, Reference
 from noetl.pipeline.environment import read_no_manifest
 from noetl.pipeline.scope import results as data
 from noetl.pipeline.scope.results import LazyResult, ResultReader, RowRange
-from noetl.playbook.expressions import NeedsData
 from noetl.playbook.plan import Plan
 from noetl.results.formats.rowsets import RowSetWriter
 from noetl.results.formats.tables import EncodedTable, TableOptions
 from noetl.results.staging import Staging
 from noetl.results.tiers.memory import ResultsMemory
+from noetl.template.errors import NeedsData
 from noetl.tools import port as tools
 from noetl.tools.duckdb.tool import Duckdb
 from noetl.tools.port import Call, Success

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from noetl.playbook.findings import Finding
-from noetl.playbook.templates import render_marked
 from noetl.playbook.validation import LoadedPlaybook, load
+from tests.rendering import render_marked
 
 HEAD = """
 apiVersion: noetl.io/v2

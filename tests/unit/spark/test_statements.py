@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.playbook.templates import render_marked
 from noetl.spark.step.statements import SparkStatement, parse_spark_expressions, parse_spark_sql
 from noetl.tools.sql.statements import SqlError
+from tests.rendering import render_marked
 
 HOSTILE = "x' or \"1\" = `1` \\' -- ; drop table users /*"
 

@@ -5,10 +5,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 from noetl.model.ids import ExecutionId
-from noetl.playbook.expressions import WORKER_LIMITS
-from noetl.playbook.templates import MarkedValue, render_marked, render_value
 from noetl.results.formats.tables import EncodedTable
+from noetl.template.limits import WORKER_LIMITS
+from noetl.template.model import MarkedValue
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Rows, Success, Tool
+from tests.rendering import render_marked, render_value
 
 LONGEST = 30.0
 

@@ -17,9 +17,8 @@ from noetl.model.ids import CommandId
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.secrets.keychain import Keychain
 from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
-from noetl.playbook.expressions import NeedsData
 from noetl.playbook.model import KeychainEntry
-from noetl.playbook.templates import render_value
+from noetl.template.errors import NeedsData
 from noetl.tools.credentials.managers import SecretFiles, SecretManagers
 from noetl.tools.credentials.oauth import TokenCache
 from noetl.tools.credentials.port import (
@@ -30,6 +29,7 @@ from noetl.tools.credentials.port import (
 )
 from noetl.tools.port import Failed, Success
 from tests.api.process import Api
+from tests.rendering import render_value
 
 SECRET = 'tiger"ü&lily+1'
 

@@ -107,7 +107,7 @@ def test_any_text_comes_back_unchanged(texts: list[str]) -> None:
 @given(st.text(alphabet="'\"`$(){}\\# \nab", max_size=30))
 def test_no_surroundings_make_a_value_code(around: str) -> None:
     """Whatever the script looks like, the value is not in it."""
-    from noetl.playbook.templates import MarkedValue
+    from noetl.template.model import MarkedValue
 
     made, env = replace_markers(
         f"{around}\ue0000\ue000{around}", [MarkedValue("\ue0000\ue000", "$(evil)", "value")]

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl.playbook.sqltext import tokenize_sql, unquote_token
-from noetl.playbook.templates import render_marked
 from noetl.results.formats.values import to_json
 from noetl.tools.postgres.tool import format_postgres_literal
 from noetl.tools.sql.statements import SqlError, make_unique_names, parse_statements
+from tests.rendering import render_marked
 
 
 def sent(template: str, params: dict[str, Any] | None = None, **scope: Any) -> list[str]:

@@ -16,9 +16,11 @@ from noetl.pipeline.scope.names import LoopItem, ScopeWrites, TemplateScope
 from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.task.calls import resolve_argument
 from noetl.pipeline.task.run import SharedPipelineParts
-from noetl.playbook import templates
-from noetl.playbook.expressions import WORKER_LIMITS, NeedsData, TemplateError
 from noetl.playbook.model import SinkTask, Task
+from noetl.template.errors import NeedsData, TemplateError
+from noetl.template.limits import WORKER_LIMITS
+from noetl.template.parsing import parse_texts
+from noetl.template.rendering import Renderer
 from noetl.tools.port import BatchOutcome, Failed, ManyTool, Success, raw_fields
 
 NOT_RUN: Final = object()
@@ -41,8 +43,8 @@ class BatchedItems:
         self._names = TemplateScope(shared.issued, writes, None, now, journaled=False)
         self._scope = self._names.make_scope(None, task.name, _task=task.name, _attempt=1)
         self._args: dict[str, Any] | None = None
-        self._step_input = templates.parse_texts(shared.step.input)
-        self._task_input = templates.parse_texts(task.input)
+        self._step_input = parse_texts(shared.step.input)
+        self._task_input = parse_texts(task.input)
         self._direct: DirectInputs | None = None
         loop = shared.step.loop
         if loop is not None and not self._step_input:
@@ -190,14 +192,13 @@ class BatchedItems:
         functions = SeededFunctions(
             f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock
         )
+        renderer = Renderer(WORKER_LIMITS, functions)
         rendered: dict[str, Any]
         try:
-            rendered = templates.render_value(
-                template, scope, limits=WORKER_LIMITS, functions=functions
-            )
+            rendered = renderer.render_value(template, scope)
         except NeedsData:  # load the data and render again
             where = f"step {command.step}, task {task}, {place}"
-            rendering = TaskRendering(lambda: scope, self._names.payloads, functions, where)
+            rendering = TaskRendering(lambda: scope, self._names.payloads, renderer, where)
             rendered = await rendering.value(template)
         except TemplateError as error:
             where = f"step {command.step}, task {task}, {place}"

@@ -9,7 +9,7 @@ from noetl.pipeline.context import CommandContext
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.scope.results import LazyResult, ResultReader, is_manifest
-from noetl.playbook.expressions import kind_of
+from noetl.template.values import kind_of
 
 MAX_ROWS_READ_TOGETHER = 50_000  # rows of an earlier loop that are read together
 IndexedItem = tuple[int, Any]  # an item's index in its collection, and the item

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from noetl.pipeline.scope.names import LoopItem
-from noetl.playbook import templates
-from noetl.playbook.expressions import JSON_SCALAR_TYPES
-from noetl.playbook.scopes import NAMES_PER_ITEM
-from noetl.playbook.templates import Template
+from noetl.template.model import Template, find_dotted_path
+from noetl.template.scopes import NAMES_PER_ITEM
+from noetl.template.values import JSON_SCALAR_TYPES
 
 MISSING: Final = object()
 INDEX_PATHS = frozenset(
@@ -66,7 +65,7 @@ def _compile_part(value: Any, iterator: str) -> Any:
         return None if type(value) in JSON_SCALAR_TYPES else MISSING
     if value.is_literal:
         return None
-    path = templates.find_dotted_path(value)
+    path = find_dotted_path(value)
     if path is None:
         return MISSING
     root, *keys = path

@@ -18,9 +18,11 @@ from noetl.pipeline.scope.results import LazyResult, ResultReader, is_manifest, 
 from noetl.pipeline.scope.selecting import MAX_ERROR_CHARACTERS, judge_guard, select_value
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, get_at_path, is_state, split_full_name
-from noetl.playbook.expressions import FailedError
 from noetl.playbook.plan import ADMIT, REDUCE, WHEN
-from noetl.playbook.scopes import build_ended_loop, build_handled_event
+from noetl.template.errors import FailedError
+from noetl.template.limits import WORKER_LIMITS
+from noetl.template.rendering import Renderer
+from noetl.template.scopes import build_ended_loop, build_handled_event
 
 
 async def evaluate_site(context: CommandContext) -> e.ExpressionEvaluated:
@@ -132,7 +134,8 @@ def make_site_rendering(context: CommandContext) -> TaskRendering:
         scope["loop"] = build_ended_loop(event, command.scope.own)
     functions = SeededFunctions(f"{command.command_id}:{command.site}", context.env.clock)
     where = f"step {command.step}, {command.site}"
-    return TaskRendering(lambda: {**scope, **command.site_args}, context.payloads, functions, where)
+    renderer = Renderer(WORKER_LIMITS, functions)
+    return TaskRendering(lambda: {**scope, **command.site_args}, context.payloads, renderer, where)
 
 
 def _own_result(context: CommandContext) -> LazyResult | None:

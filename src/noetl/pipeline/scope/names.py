@@ -22,15 +22,16 @@ from noetl.pipeline.scope.results import (
     value_or_undefined,
 )
 from noetl.playbook.assignments import full_name, place_value, split_full_name
-from noetl.playbook.expressions import NO_ERROR, FailedError, OptionalMap, Undefined
 from noetl.playbook.reducers import NOTHING_FOLDED, fold_write, reduce_write
-from noetl.playbook.scopes import (
+from noetl.template.errors import FailedError
+from noetl.template.scopes import (
     IDENTITY_NAMES,
     build_handled_event,
     build_identity,
     build_iteration,
     build_outer_iteration,
 )
+from noetl.template.values import NO_ERROR, OptionalMap, Undefined
 
 RESERVED_NAMES = IDENTITY_NAMES | {"workload", "keychain"}
 # In the journal of an item that is alone in its command: its writes with a reducer.

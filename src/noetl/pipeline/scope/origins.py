@@ -14,9 +14,9 @@ from noetl.model.envelope import is_scalar
 from noetl.pipeline.scope.names import TemplateScope
 from noetl.playbook.model import Step, Task
 from noetl.playbook.plan import find_templates
-from noetl.playbook.scopes import IDENTITY_NAMES
-from noetl.playbook.selections import Path, find_paths
-from noetl.playbook.templates import Template
+from noetl.template.model import Template
+from noetl.template.scopes import IDENTITY_NAMES
+from noetl.template.used_names import Path, find_paths
 
 # Texts under these names are in the log already, or are redacted (`keychain`).
 NAMES_IN_LOG = IDENTITY_NAMES | {"state", "event", "keychain", "_task", "_attempt"}

@@ -10,15 +10,9 @@ from msgspec.structs import replace
 from noetl.model.reference import Reference
 from noetl.pipeline.failures import TaskFailed, failure_from_template_error
 from noetl.pipeline.scope.results import HeadOfRows, LazyResult, ResultReader, is_rowset
-from noetl.playbook import templates
-from noetl.playbook.expressions import (
-    WORKER_LIMITS,
-    Functions,
-    LimitError,
-    NeedsData,
-    TemplateError,
-)
-from noetl.playbook.templates import MarkedValue
+from noetl.template.errors import LimitError, NeedsData, TemplateError
+from noetl.template.model import MarkedValue, Scope
+from noetl.template.rendering import Renderer
 
 MAX_LOADS = 10_000  # per template; each load brings data that the one before did not have
 
@@ -72,7 +66,7 @@ class TaskRendering:
 
     names: Callable[[], dict[str, Any]]
     payloads: ResultReader
-    functions: Functions
+    renderer: Renderer
     where: str
     _scope: dict[str, Any] | None = None
 
@@ -83,11 +77,11 @@ class TaskRendering:
         return self._scope
 
     async def value(self, template: Any) -> Any:
-        return await self._evaluate_or_fail(templates.render_value, template)
+        return await self._evaluate_or_fail(self.renderer.render_value, template)
 
     async def render_lazily(self, template: Any) -> Any:
         """Render the template, but leave a stored result a LazyResult."""
-        return await self._evaluate_or_fail(templates.evaluate, template)
+        return await self._evaluate_or_fail(self.renderer.evaluate, template)
 
     async def source(self, template: Any) -> Any:
         """Render the template; for a stored row set, return a reader of it."""
@@ -131,26 +125,26 @@ class TaskRendering:
         return StoredRows(alone, reference.rows or count or 0, self.payloads)
 
     async def evaluate_guard(self, template: Any) -> bool:
-        return bool(await self._evaluate_or_fail(templates.evaluate_guard, template))
+        return bool(await self._evaluate_or_fail(self.renderer.evaluate_guard, template))
 
     async def marked(self, template: str) -> tuple[str, list[MarkedValue]]:
-        text, marks = await self._evaluate_or_fail(templates.render_marked, template)
+        text, marks = await self._evaluate_or_fail(self.renderer.render_marked, template)
         return text, marks
 
-    async def _evaluate_or_fail(self, function: Callable[..., Any], template: Any) -> Any:
+    async def _evaluate_or_fail(self, evaluate: Callable[[Any, Scope], Any], template: Any) -> Any:
         try:
-            return await self.evaluate_with_loads(function, template)
+            return await self.evaluate_with_loads(evaluate, template)
         except TemplateError as error:
             raise TaskFailed(failure_from_template_error(error, self.where)) from error
 
-    async def evaluate_with_loads(self, function: Callable[..., Any], template: Any) -> Any:
-        """Call `function` with the template until all data that it needs is loaded."""
+    async def evaluate_with_loads(
+        self, evaluate: Callable[[Any, Scope], Any], template: Any
+    ) -> Any:
+        """Call `evaluate`, a method of the renderer, until all data that it needs is loaded."""
         self.payloads.trim()
         for _ in range(MAX_LOADS):
             try:
-                return function(
-                    template, self.scope, limits=WORKER_LIMITS, functions=self.functions
-                )
+                return evaluate(template, self.scope)
             except NeedsData as need:
                 await self.payloads.load(need.request)
         raise LimitError(f"the template needs more than {MAX_LOADS} parts of stored data")

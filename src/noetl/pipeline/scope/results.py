@@ -25,20 +25,13 @@ from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.retries import retry_while_unavailable
 from noetl.pipeline.secrets.keychain import Keychain, KeychainLookup, SecretHandle
 from noetl.playbook.assignments import LINK_KEY, LITERAL_KEY, is_reference, is_wrapped, read_link
-from noetl.playbook.expressions import (
-    NO_ERROR,
-    FailedError,
-    NeedsData,
-    Undefined,
-    get_item,
-    get_member,
-    kind_of,
-    make_failed_value,
-)
 from noetl.results.formats.encoding import ARROW, JSON, PARQUET, PARTS, derive_ref_id
 from noetl.results.formats.encoding import is_rowset as starts_rowset
 from noetl.results.formats.tables import PartsManifest, ValueHead
 from noetl.results.port import ResultStore
+from noetl.template.errors import FailedError, NeedsData
+from noetl.template.members import get_item, get_member
+from noetl.template.values import NO_ERROR, Undefined, kind_of, make_failed_value
 from noetl.tools.secrets import HANDLE_KEY
 
 MANIFEST = "manifest"

@@ -24,9 +24,12 @@ from typing import Any
 from noetl.model.errors import Failure, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.secrets.redaction import Redactor
-from noetl.playbook import durations, templates
-from noetl.playbook.expressions import WORKER_LIMITS, Functions, NeedsData, TemplateError
+from noetl.playbook import durations
 from noetl.playbook.model import KeychainEntry
+from noetl.template.errors import NeedsData, TemplateError
+from noetl.template.limits import WORKER_LIMITS
+from noetl.template.rendering import Renderer
+from noetl.template.replay_functions import Functions
 from noetl.tools.credentials.managers import SecretManagers
 from noetl.tools.credentials.oauth import TokenCache
 from noetl.tools.credentials.port import (
@@ -292,11 +295,10 @@ class Keychain:
         """
         fields = entry.model_dump(exclude={"name", "kind"}, exclude_defaults=True)
         scope = {**self._names, "keychain": self}
+        renderer = Renderer(WORKER_LIMITS, self._functions)
         while True:
             try:
-                rendered = templates.render_value(
-                    fields, scope, limits=WORKER_LIMITS, functions=self._functions
-                )
+                rendered = renderer.render_value(fields, scope)
                 return entry.model_copy(update=rendered)
             except NeedsData as need:
                 await self.load(need.request)  # type: ignore[arg-type]  # nothing else is in that scope

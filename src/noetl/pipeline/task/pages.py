@@ -16,9 +16,10 @@ from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.task import policy
 from noetl.pipeline.task.calls import PreparedCall, SuccessfulTry
-from noetl.playbook.expressions import Undefined, follow_attribute
 from noetl.playbook.model import Collect, Paginate
 from noetl.playbook.workload import merge_deep
+from noetl.template.members import follow_attribute
+from noetl.template.values import Undefined
 from noetl.tools.port import Failed, Outcome, Success, Suspend
 
 DEFAULT_MAX_CALLS = 1_000  # pages, without `max_attempts`

@@ -62,6 +62,8 @@ from noetl.playbook.assignments import is_state
 from noetl.playbook.model import NoopTask, SinkTask, Step, Task
 from noetl.playbook.plan import StepPlan, find_templates
 from noetl.playbook.reducers import REFERENCE_REDUCERS
+from noetl.template.limits import WORKER_LIMITS
+from noetl.template.rendering import Renderer
 from noetl.tools.port import Failed, Success, Suspend
 from noetl.tools.workbook import resolve_workbook_call
 
@@ -861,7 +863,8 @@ class Pipeline:
         }
         scope = partial(self.names.make_scope, outcome, task, **names)
         where = f"step {self.step.step}, task {task}, {place}"
-        return TaskRendering(scope, self.payloads, self._make_functions(task_try, place), where)
+        renderer = Renderer(WORKER_LIMITS, self._make_functions(task_try, place))
+        return TaskRendering(scope, self.payloads, renderer, where)
 
     def _rendering_after(
         self,

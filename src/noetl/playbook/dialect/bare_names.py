@@ -16,9 +16,9 @@ from noetl.playbook.dialect.editor import (
     get_text_member,
     list_maps,
 )
-from noetl.playbook.functions import GLOBALS
 from noetl.playbook.respelling import respell
-from noetl.playbook.scopes import (
+from noetl.template.functions.globals import GLOBALS
+from noetl.template.scopes import (
     ACTIVATION_NAMES,
     COMMON_NAMES,
     LOOP_ITEM_NAMES,

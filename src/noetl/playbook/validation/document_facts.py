@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from noetl.playbook.dialect.editor import Node, list_maps
-from noetl.playbook.scopes import (
+from noetl.template.scopes import (
     ACTIVATION_NAMES,
     COMMON_NAMES,
     LOOP_ITEM_NAMES,

@@ -5,13 +5,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from noetl.playbook import selections, templates
 from noetl.playbook.dialect import guards
 from noetl.playbook.dialect.editor import Editor, Node, list_maps
-from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Finding, Severity
-from noetl.playbook.functions import GLOBALS
-from noetl.playbook.scopes import (
+from noetl.playbook.text import Mark
+from noetl.playbook.validation.document_facts import DocumentFacts, get_child, get_text, list_tasks
+from noetl.template import used_names
+from noetl.template.errors import TemplateError, suggest
+from noetl.template.functions.globals import GLOBALS
+from noetl.template.parsing import parse
+from noetl.template.scopes import (
     ACTIVATION_NAMES,
     ENV_PREFIX,
     LOOP_ITEM_NAMES,
@@ -23,8 +26,6 @@ from noetl.playbook.scopes import (
     VisibleNames,
     list_names_at,
 )
-from noetl.playbook.text import Mark
-from noetl.playbook.validation.document_facts import DocumentFacts, get_child, get_text, list_tasks
 
 TemplatePath = tuple[str | int, ...]  # a name and its members: ("ctx", "total")
 NOT_RENDERED = frozenset({"code", "name", "kind", "desc", "provenance", "set"})
@@ -302,24 +303,24 @@ class TemplateCheck:
 
     def run(self) -> None:
         try:
-            template = templates.parse(self.source)
+            template = parse(self.source)
         except TemplateError as exc:
             at = self._locate(exc.line or 1, exc.column or 1)
             self._add_finding(at, Code.TEMPLATE_SYNTAX, exc.message, exc.hint, "error")
             return
         if template.is_literal:
             return
-        if "loop_index" in selections.find_names(template) and "loop_index" not in self.place.own:
+        if "loop_index" in used_names.find_names(template) and "loop_index" not in self.place.own:
             message = "`loop_index` is now `loop.index`"
             at = self._locate_name("loop_index")
             self._add_finding(at, Code.OLD_SPELLING, message, None, "note")
-        for name in selections.find_undefined_names(template, self.place.names):
+        for name in used_names.find_undefined_names(template, self.place.names):
             self._report_unknown(name)
-        for path in sorted(selections.find_required_paths(template), key=str):
+        for path in sorted(used_names.find_required_paths(template), key=str):
             self._check_used_path(path)
-        for path in sorted(selections.find_tested_paths(template), key=str):
+        for path in sorted(used_names.find_tested_paths(template), key=str):
             self._check_asked_path(path)
-        for path in sorted(selections.find_paths(template), key=str):
+        for path in sorted(used_names.find_paths(template), key=str):
             self._check_state_path(path)
 
     def _report_unknown(self, name: str) -> None:
@@ -419,7 +420,7 @@ def _hint_for_unknown(name: str, place: TemplatePlace, world: DocumentFacts) -> 
 
 
 def _suggest_name(name: str, known: Iterable[str]) -> str | None:
-    close = selections.suggest(name, known)
+    close = suggest(name, known)
     if not close:
         return None
     return f"did you mean `{close}`?"

@@ -9,12 +9,8 @@ between items, the task may be meant for one of them.
 from collections.abc import Iterator
 from typing import Any
 
-from noetl.playbook import selections
 from noetl.playbook.dialect.editor import Editor, Node, list_maps
-from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Severity
-from noetl.playbook.functions import NOT_REPEATABLE
-from noetl.playbook.scopes import IDENTITY_NAMES, LOOP_ITEM_NAMES
 from noetl.playbook.validation.document_facts import (
     DocumentFacts,
     get_child,
@@ -22,6 +18,10 @@ from noetl.playbook.validation.document_facts import (
     get_text,
     list_tasks,
 )
+from noetl.template.errors import TemplateError
+from noetl.template.functions.globals import NOT_REPEATABLE
+from noetl.template.scopes import IDENTITY_NAMES, LOOP_ITEM_NAMES
+from noetl.template.used_names import find_names
 
 _REPLACING_MODES = ("replace", "overwrite")
 _DYNAMIC_OPTION = "partitionoverwritemode"
@@ -146,7 +146,7 @@ def _may_change(source: str, fixed: frozenset[str]) -> bool:
     if "{{" not in source and "{%" not in source:
         return False
     try:
-        names = selections.find_names(source)
+        names = find_names(source)
     except TemplateError:
         return True  # it does not parse, which is reported elsewhere
     return bool(names - fixed) or any(f"{name}(" in source for name in NOT_REPEATABLE)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from noetl.playbook.dialect.editor import Editor, Node, list_maps
-from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code
 from noetl.playbook.outcomes import mentions_facts_only
 from noetl.playbook.validation.document_facts import (
@@ -15,6 +14,7 @@ from noetl.playbook.validation.document_facts import (
     list_tasks,
 )
 from noetl.playbook.validation.shape import did_you_mean
+from noetl.template.errors import TemplateError
 
 
 def check(world: DocumentFacts, editor: Editor) -> None:

@@ -6,9 +6,8 @@ The database judges the statement; only the places of `{{ expressions }}` are ch
 from collections.abc import Iterator
 from typing import Any
 
-from noetl.playbook import outlines, templates
+from noetl.playbook import outlines
 from noetl.playbook.dialect.editor import Editor, Node, list_maps
-from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code, Finding, Severity
 from noetl.playbook.outlines import MARKER_CHARACTER, Outline, OutlineSpot, make_marker
 from noetl.playbook.sqlcomments import blank_commented_values
@@ -26,6 +25,8 @@ from noetl.playbook.sqltext import (
 from noetl.playbook.validation.document_facts import DocumentFacts, get_child, get_text
 from noetl.playbook.validation.names import locate_within
 from noetl.playbook.validation.shape import iterate_tasks
+from noetl.template.errors import TemplateError
+from noetl.template.parsing import parse
 
 _DIALECTS: dict[str, Dialect] = {"postgres": "postgres", "duckdb": "duckdb", "spark": "spark"}
 _SQL_KEY = {"postgres": "query", "duckdb": "query", "spark": "sql"}
@@ -89,7 +90,7 @@ def _check_sql_text(found: SqlText, world: DocumentFacts, editor: Editor) -> Non
     if "{{" not in source:
         return
     try:
-        template = templates.parse(source)
+        template = parse(source)
     except TemplateError:
         return  # `names` has reported it
     notes: dict[SqlNote, None] = {}

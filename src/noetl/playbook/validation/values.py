@@ -4,9 +4,7 @@ import re
 from typing import Any
 
 from noetl.model.playbook_state import MAX_STATE_NAMES, find_name_problem
-from noetl.playbook import templates
 from noetl.playbook.dialect.editor import Editor, Node, list_maps
-from noetl.playbook.expressions import TemplateError
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN_TASKS, SPARK_LOOP_KINDS
 from noetl.playbook.validation.document_facts import (
@@ -18,6 +16,8 @@ from noetl.playbook.validation.document_facts import (
     list_tasks,
 )
 from noetl.playbook.validation.shape import did_you_mean, iterate_tasks
+from noetl.template.errors import TemplateError
+from noetl.template.parsing import parse
 
 _ASSIGNABLE = re.compile(
     r"(?:(?:ctx|iter|step|state)\.)?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
@@ -187,7 +187,7 @@ def _check_collection(loop: Node, editor: Editor) -> None:
 
 def _yields_text(value: str) -> bool:
     try:
-        return templates.parse(value).expression is None
+        return parse(value).expression is None
     except TemplateError:  # reported where templates are checked
         return False
 

@@ -20,12 +20,12 @@ from noetl.model.errors import (
     Stale,
     Unavailable,
 )
-from noetl.playbook.expressions import TemplateError
 from noetl.playbook.validation import PlaybookInvalid
 from noetl.server.dispatch.states import Unfoldable
 from noetl.server.hooks.service import NotSigned
 from noetl.server.http.hint_routes import find_routes
 from noetl.server.http.validation import InvalidRequest
+from noetl.template.errors import TemplateError
 
 MEDIA_TYPE = "application/problem+json"
 MAX_LISTED_FINDINGS = 20

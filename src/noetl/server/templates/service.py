@@ -13,9 +13,10 @@ from noetl.log.events.port import EventLog
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
-from noetl.playbook.expressions import SERVER_LIMITS, NeedsData
-from noetl.playbook.templates import render_value
 from noetl.server.executions.service import ExecutionService
+from noetl.template.errors import NeedsData
+from noetl.template.limits import SERVER_LIMITS
+from noetl.template.rendering import Renderer
 
 
 class RenderService:
@@ -36,7 +37,7 @@ class RenderService:
             names = await self._read_names(identity, execution_id)
         scope = {**names, **context}
         try:
-            return await asyncio.to_thread(render_value, template, scope, limits=SERVER_LIMITS)
+            return await asyncio.to_thread(Renderer(SERVER_LIMITS).render_value, template, scope)
         except NeedsData as error:
             raise InvalidInput(
                 f"the template needs the data of {error.request}",

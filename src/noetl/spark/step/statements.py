@@ -21,10 +21,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from noetl.playbook.expressions import WORKER_LIMITS, Meter, format_as_text
 from noetl.playbook.sqlplaces import find_misplaced
 from noetl.playbook.sqltext import UnterminatedSql, drop_comments, split_statements, tokenize_sql
-from noetl.playbook.templates import MarkedValue
+from noetl.template.limits import WORKER_LIMITS, Meter
+from noetl.template.model import MarkedValue
+from noetl.template.writing import format_as_text
 from noetl.tools.sql.statements import SqlError
 
 PARAMETER_PREFIX = "noetl_"

@@ -27,7 +27,6 @@ from uuid import UUID
 
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive_id
-from noetl.playbook.templates import MarkedValue
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.playbook.validation.spark import ON_FAIL_CHOICES, find_output_problem
 from noetl.results.formats.rowsets import RowSetReader
@@ -49,6 +48,7 @@ from noetl.spark.step.client_process import SparkClientCrashed, SparkClients
 from noetl.spark.step.inputs import NOETL, InputError, SparkInputs
 from noetl.spark.step.statements import SparkStatement, parse_spark_expressions, parse_spark_sql
 from noetl.spark.tasks.secrets import make_secret_answerer
+from noetl.template.model import MarkedValue
 from noetl.tools.port import Call, Failed, ItemBatches, Looped, Outcome, PartListener, Success
 from noetl.tools.postgres.tool import Postgres
 from noetl.tools.python.tool import crash_failure

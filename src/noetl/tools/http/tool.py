@@ -24,7 +24,8 @@ import httpx
 import msgspec
 
 from noetl.model.errors import Failure
-from noetl.playbook.expressions import WORKER_LIMITS, Meter, format_as_text
+from noetl.template.limits import WORKER_LIMITS, Meter
+from noetl.template.writing import format_as_text
 from noetl.tools.http.demo import DEMO_SCHEME, DemoTransport
 from noetl.tools.http.egress import EgressTransport
 from noetl.tools.port import Call, Failed, Outcome, Success

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from noetl.model.errors import Failure
-from noetl.playbook.expressions import WORKER_LIMITS, Meter, format_as_text
 from noetl.playbook.sqlplaces import SqlPlace, find_misplaced, walk_places
 from noetl.playbook.sqltext import (
     LITERALS,
@@ -34,7 +33,9 @@ from noetl.playbook.sqltext import (
     tokenize_sql,
     unquote_token,
 )
-from noetl.playbook.templates import MarkedValue
+from noetl.template.limits import WORKER_LIMITS, Meter
+from noetl.template.model import MarkedValue
+from noetl.template.writing import format_as_text
 
 
 class SqlError(Exception):

@@ -1,7 +1,7 @@
 """The names that templates may use, in one table for validation, the server and workers.
 
 The builders below make the parts of a scope that have fixed members. The server (`engine/expressions.py`)
-and workers (`pipeline/scope/names.py`) call them to render. Validation calls `names_at` for the names at
+and workers (`pipeline/scope/names.py`) call them to render. Validation calls `list_names_at` for the names at
 a place; their members come from the same builders. `tests/property/test_scopes.py` renders every
 name at every place and compares the two.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
-from noetl.playbook.expressions import OptionalMap
+from noetl.template.values import OptionalMap
 
 OUTCOME_NAMES = frozenset({"output", "outcome", "response", "result", "error"})
 ACTIVATION_NAMES = frozenset({"input", "args", "step", "iter", "event", "_loop"})

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from noetl.playbook.expressions import TemplateError
-from noetl.playbook.functions import DerivedFunctions
-from noetl.playbook.templates import evaluate_guard, render, render_marked, render_value
+from noetl.template.errors import TemplateError
+from noetl.template.replay_functions import DerivedFunctions
+from tests.rendering import evaluate_guard, render, render_marked, render_value
 
 PAYLOADS = (
     (Path(__file__).parent / "injections.txt")

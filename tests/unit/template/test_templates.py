@@ -11,31 +11,21 @@ from uuid import UUID
 
 import pytest
 
-from noetl.playbook.expressions import (
-    NO_ERROR,
-    SERVER_LIMITS,
-    WORKER_LIMITS,
+from noetl.template.errors import (
     FailedError,
     ForbiddenError,
     LimitError,
     NeedsData,
-    OptionalMap,
-    RenderLimits,
     TemplateError,
     TemplateSyntaxError,
-    Undefined,
     UndefinedError,
 )
-from noetl.playbook.functions import DerivedFunctions
-from noetl.playbook.templates import (
-    Template,
-    evaluate,
-    evaluate_guard,
-    parse,
-    render,
-    render_marked,
-    render_value,
-)
+from noetl.template.limits import SERVER_LIMITS, WORKER_LIMITS, RenderLimits
+from noetl.template.model import Template
+from noetl.template.parsing import parse
+from noetl.template.replay_functions import DerivedFunctions
+from noetl.template.values import NO_ERROR, OptionalMap, Undefined
+from tests.rendering import evaluate, evaluate_guard, render, render_marked, render_value
 
 SCOPE: dict[str, Any] = {
     "workload": {"base": "http://x", "limit": 3},

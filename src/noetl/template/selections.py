@@ -1,4 +1,4 @@
-"""Static analysis of templates: the names they use, and the parts that workers compute.
+"""Selections: the parts of a template that workers compute for the server.
 
 The server decides without reading payloads. So `cut` replaces parts of an expression by selections.
 A selection is the largest part that depends on exactly one step's payload, and otherwise only on
@@ -14,32 +14,22 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
 
 from jinja2 import nodes
 
-from noetl.playbook.expressions import (
-    SELECTION_PREFIX,
-    WORKER_LIMITS,
-    RenderLimits,
-    Value,
-    suggest,
-    unparse,
-    write_literal,
+from noetl.template.functions.globals import NOT_REPEATABLE
+from noetl.template.model import Selection, Template
+from noetl.template.parsing import compile_tree, parse
+from noetl.template.unparsing import SELECTION_PREFIX, unparse, write_literal
+from noetl.template.used_names import (
+    NO_NAMES,
+    Path,
+    UseCollector,
+    ensure_parsed,
+    find_names,
+    find_targets,
+    split_path,
 )
-from noetl.playbook.functions import NOT_REPEATABLE
-from noetl.playbook.templates import (
-    Scope,
-    Selection,
-    SelectionResolver,
-    Template,
-    compile_tree,
-    parse,
-    parse_expression,
-    probe,
-)
-
-Path: TypeAlias = tuple[str | int, ...]
 
 OWN_PAYLOAD = frozenset({"response", "result"})
 OWN_OUTPUT = frozenset({"output", "outcome"})
@@ -59,7 +49,6 @@ ENVELOPE_MEMBERS = frozenset(
         "columns",
     )
 )
-NO_NAMES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,159 +67,6 @@ class CutTemplate:
     def is_one_selection(self) -> bool:
         """Whether a worker computes the whole expression."""
         return isinstance(self.template.expression, nodes.ImportedName)
-
-
-# --- names and paths
-
-
-@dataclass(slots=True)
-class _PathUse:
-    path: Path
-    may_be_missing: (
-        bool  # it may be missing, because the template only tests it or gives it a default
-    )
-
-
-@dataclass(slots=True)
-class _UseCollector:
-    """Collects the paths that a template uses, in order of evaluation.
-
-    `bound` are the names that the template has set so far. A name that only one branch of an `if`
-    sets is not bound afterwards, because its value may come from the scope.
-    """
-
-    found: list[_PathUse] = field(default_factory=list)
-
-    def walk_body(self, body: list[nodes.Node], bound: frozenset[str]) -> frozenset[str]:
-        for node in body:
-            bound = self.walk_statement(node, bound)
-        return bound
-
-    def walk_statement(self, node: nodes.Node, bound: frozenset[str]) -> frozenset[str]:
-        match node:
-            case nodes.Assign():
-                self.walk_expression(node.node, bound)
-                return bound | _find_targets(node.target)
-            case nodes.For():
-                self.walk_expression(node.iter, bound)
-                inner = bound | _find_targets(node.target)
-                if node.test is not None:
-                    self.walk_expression(node.test, inner)
-                self.walk_body(node.body, inner | {"loop"})
-                self.walk_body(node.else_, bound)
-                return bound
-            case nodes.If():
-                self.walk_expression(node.test, bound)
-                after = [self.walk_body(node.body, bound)]
-                for other in node.elif_:
-                    self.walk_expression(other.test, bound)
-                    after.append(self.walk_body(other.body, bound))
-                after.append(self.walk_body(node.else_, bound))
-                return frozenset.intersection(*after)
-            case _:
-                for child in node.iter_child_nodes():
-                    self.walk_expression(child, bound)
-                return bound
-
-    def walk_expression(self, node: nodes.Node, bound: frozenset[str], asked: bool = False) -> None:
-        path, rest = _split_path(node)
-        if path is not None:
-            if path[0] not in bound:
-                self.found.append(_PathUse(path, asked))
-            for child in rest:
-                self.walk_expression(child, bound)
-            return
-        match node:
-            case nodes.Call(node=nodes.Name()):
-                children = iter([*node.args, *node.kwargs])
-            case nodes.Call(node=nodes.Getattr() as called):
-                children = iter([called.node, *node.args, *node.kwargs])
-            case nodes.Test(name="defined" | "undefined") | nodes.Filter(name="default" | "d"):
-                assert node.node is not None
-                self.walk_expression(node.node, bound, asked=True)
-                children = iter([*node.args, *node.kwargs])
-            case nodes.Getattr():
-                self.walk_expression(node.node, bound, asked)
-                return
-            case _:
-                children = node.iter_child_nodes()
-        for child in children:
-            self.walk_expression(child, bound)
-
-
-def _find_targets(target: nodes.Node) -> frozenset[str]:
-    if isinstance(target, nodes.Name):
-        return frozenset({target.name})
-    return frozenset(name.name for name in target.find_all(nodes.Name))
-
-
-def _split_path(node: nodes.Node) -> tuple[Path | None, list[nodes.Node]]:
-    """Split an access path that starts at a name into constant keys and computed indexes.
-
-    Returns (None, []) for any other node.
-    """
-    keys: list[str | int] = []
-    computed: list[nodes.Node] = []
-    while isinstance(node, (nodes.Getattr, nodes.Getitem)):
-        if isinstance(node, nodes.Getattr):
-            keys.append(node.attr)
-        elif isinstance(node.arg, nodes.Const) and type(node.arg.value) in (str, int):
-            keys.append(node.arg.value)
-        else:
-            keys.clear()
-            computed.append(node.arg)
-        node = node.node
-    if not isinstance(node, nodes.Name):
-        return None, []
-    return (node.name, *reversed(keys)), computed
-
-
-@lru_cache(maxsize=4096)
-def _collect_uses(template: Template) -> tuple[_PathUse, ...]:
-    if template.tree is None:
-        return ()
-    uses = _UseCollector()
-    uses.walk_body(template.tree.body, NO_NAMES)
-    return tuple(uses.found)
-
-
-def find_names(template: Template | str) -> frozenset[str]:
-    """Return the root names that the template reads from its scope."""
-    uses = _collect_uses(_ensure_parsed(template))
-    return frozenset(str(use.path[0]) for use in uses)
-
-
-def find_paths(template: Template | str) -> frozenset[Path]:
-    """Return the paths that the template reads from its scope, up to the first computed key."""
-    uses = _collect_uses(_ensure_parsed(template))
-    return frozenset(use.path for use in uses)
-
-
-def find_required_paths(template: Template | str) -> frozenset[Path]:
-    """Return the paths that must exist. Leaves out those that the template only tests."""
-    uses = _collect_uses(_ensure_parsed(template))
-    return frozenset(use.path for use in uses if not use.may_be_missing)
-
-
-def find_tested_paths(template: Template | str) -> frozenset[Path]:
-    """Return the paths that may be missing, because the template tests them or gives a default."""
-    uses = _collect_uses(_ensure_parsed(template))
-    return frozenset(use.path for use in uses if use.may_be_missing)
-
-
-def find_undefined_names(template: Template | str, known: Collection[str]) -> list[str]:
-    """Return the names that the template uses and nothing defines. Names it only tests are fine."""
-    required = {str(path[0]) for path in find_required_paths(template)}
-    return sorted(required - set(known))
-
-
-def _ensure_parsed(template: Template | str) -> Template:
-    if isinstance(template, str):
-        return parse(template)
-    return template
-
-
-# --- cutting
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +102,7 @@ class _Cutter:
     def find_needs(self, node: nodes.Node, bound: frozenset[str]) -> _Needs:
         root, fact = _find_path_root(node)
         if root is not None:
-            _, computed = _split_path(node)
+            _, computed = split_path(node)
             of_indexes = [self.find_needs(child, bound) for child in computed]
             return _unite_needs([self.find_name_needs(root, fact, bound), *of_indexes])
         match node:
@@ -409,7 +245,7 @@ class _Cutter:
 
         A template that sets a name of a payload cannot be cut, because the name may mean either.
         """
-        names_set = _find_targets(target)
+        names_set = find_targets(target)
         payload_names = self.steps
         if self.own is not None:
             payload_names = payload_names | self.payload | OWN_OUTPUT
@@ -418,7 +254,7 @@ class _Cutter:
         return names_set
 
     def refuse_loop(self, loop: nodes.For, bound: frozenset[str]) -> None:
-        uses = _UseCollector()
+        uses = UseCollector()
         uses.walk_statement(loop, bound)
         for use in uses.found:
             root, fact = _split_root(use.path)
@@ -435,7 +271,7 @@ def _unite_needs(parts: list[_Needs]) -> _Needs:
 
 def _find_path_root(node: nodes.Node) -> tuple[str | None, str | None]:
     """Return the name that a path starts with, and its first member if that is constant."""
-    path, _ = _split_path(node)
+    path, _ = split_path(node)
     if path is None:
         return None, None
     return _split_root(path)
@@ -460,7 +296,7 @@ def cut_template(
 
     See the module's docstring.
     """
-    return _cut_cached(_ensure_parsed(template), own, frozenset(steps), frozenset(stable), payload)
+    return _cut_cached(ensure_parsed(template), own, frozenset(steps), frozenset(stable), payload)
 
 
 @lru_cache(maxsize=4096)
@@ -521,34 +357,3 @@ def write_expression(value: object) -> str | None:
             return write_literal(value)
         case _:
             return None
-
-
-def compute_selection(
-    selection: Selection, scope: Scope, *, limits: RenderLimits = WORKER_LIMITS
-) -> Value:
-    """Evaluate a selection on a worker.
-
-    Returns a value, a Lazy to report by reference, or an Undefined.
-
-    An undefined selection has not failed: `fetch.n | default(ctx.n)` must know that `fetch.n` is
-    missing.
-    """
-    return probe(parse_expression(selection.source), scope, limits=limits)
-
-
-__all__ = [
-    "CutTemplate",
-    "Path",
-    "Selection",
-    "SelectionResolver",
-    "compute_selection",
-    "cut_template",
-    "find_names",
-    "find_paths",
-    "find_required_paths",
-    "find_tested_paths",
-    "find_undefined_names",
-    "makes_list_or_map",
-    "suggest",
-    "write_expression",
-]

@@ -6,19 +6,17 @@ from typing import Any
 
 import pytest
 
-from noetl.playbook.expressions import TemplateError, Undefined, UndefinedError, unparse
 from noetl.playbook.plan import compile_plan
-from noetl.playbook.selections import (
-    compute_selection,
-    cut_template,
-    find_names,
-    find_paths,
-    find_undefined_names,
-    suggest,
-)
-from noetl.playbook.templates import Selection, parse, parse_expression, render
 from noetl.playbook.validation import load_or_raise
+from noetl.template.errors import TemplateError, UndefinedError, suggest
+from noetl.template.model import Selection
+from noetl.template.parsing import parse, parse_expression
+from noetl.template.selections import cut_template
+from noetl.template.unparsing import unparse
+from noetl.template.used_names import find_names, find_paths, find_undefined_names
+from noetl.template.values import Undefined
 from tests.play import workflow
+from tests.rendering import compute_selection, render
 
 STEPS = ("fetch", "a", "b")
 STABLE = frozenset({"workload", "limit"})
