@@ -61,8 +61,11 @@ class Noetl:
         return self.wait(process, text)
 
     def start(self, *arguments: object, stdin: int | None = None) -> "subprocess.Popen[str]":
+        return self.start_python("-m", "noetl", *arguments, stdin=stdin)
+
+    def start_python(self, *arguments: object, stdin: int | None = None) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-m", "noetl", *map(str, arguments)],
+            [sys.executable, *map(str, arguments)],
             env=environment(NOETL_HOME=str(self.home), **dict(self.more)),
             cwd=ROOT,
             stdin=stdin,

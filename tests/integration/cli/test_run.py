@@ -36,6 +36,34 @@ def test_a_playbook_runs_from_nothing_to_its_end_and_is_remembered(noetl: Noetl)
     assert {finding["status"] for finding in noetl.json("doctor")} == {"ok"}
 
 
+COUNT_READS = """
+import atexit, sys
+from noetl.__main__ import main
+from noetl.playbook import text
+
+reads = []
+read_document = text.read_document
+text.read_document = lambda source: reads.append(source) or read_document(source)
+
+
+def print_count():
+    count = sum("workflow:" in source for source in reads)  # --set is YAML too
+    print(f"read {count} times", file=sys.stderr)
+
+
+atexit.register(print_count)
+main()
+"""
+
+
+def test_a_run_reads_its_playbook_once(noetl: Noetl) -> None:
+    arguments = ["run", "examples/hello.yaml", "--set", "name=Ada"]
+    process = noetl.start_python("-c", COUNT_READS, *arguments)
+    done = noetl.wait(process)
+    assert done.code == 0, done.err
+    assert "read 1 times" in done.err
+
+
 def test_a_path_of_the_catalog_runs_too_and_says_where_to_look(noetl: Noetl) -> None:
     assert noetl("catalog", "register", "examples/hello.yaml").code == 0
     done = noetl("run", "examples/hello")

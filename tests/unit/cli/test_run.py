@@ -27,8 +27,9 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure, InvalidInput, NotFound
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.reference import Reference
+from noetl.playbook import text as playbook_text
 from noetl.tools.port import Call
-from noetl.tools.registry import Registry
+from noetl.tools.registry import Registry, make_registry
 from tests.unit.pipeline.bench import HEADER, Scripted
 from tests.waiting import virtually
 
@@ -384,3 +385,27 @@ def test_how_far_a_tool_is_stands_beside_its_step_while_it_runs() -> None:
     story = virtually(followed())
     assert story.status == "completed"
     assert not any("tasks" in line for line in watching.lines)
+
+
+def test_all_parts_of_one_process_read_a_playbook_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str | bytes] = []
+    read_document = playbook_text.read_document
+
+    def count_read(source: str | bytes) -> Any:
+        reads.append(source)
+        return read_document(source)
+
+    monkeypatch.setattr(playbook_text, "read_document", count_read)
+    text = HEADER + "workflow:\n- step: read_once\n  tool: {kind: noop}\n"
+
+    async def run_twice() -> None:
+        async with MemoryCluster(make_registry()) as cluster:
+            for _ in range(2):
+                execution_id = await cluster.start(text, "a.yaml", {})
+                story = await run.follow_execution(
+                    cluster, execution_id, Watching(), asyncio.Event()
+                )
+                assert story.status == "completed"
+
+    virtually(run_twice())
+    assert reads == [text]

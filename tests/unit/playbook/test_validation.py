@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from typer.testing import CliRunner
 
 from noetl.cli import playbooks
+from noetl.playbook import text as text_module
 from noetl.playbook.findings import MAX_FINDINGS, Code, Finding
 from noetl.playbook.model import OutsideTask, PythonTask
 from noetl.playbook.validation import PlaybookInvalid, load, load_or_raise, load_registered
@@ -469,3 +471,23 @@ workflow:
 def test_state_does_not_exist_in_workload_defaults() -> None:
     finding = only("workload: {since: '{{ state.watermark }}'}\nworkflow: [{step: a}]")
     assert finding.code == Code.UNKNOWN_NAME
+
+
+def test_a_text_is_read_once_for_all_file_names_and_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str | bytes] = []
+    read_document = text_module.read_document
+
+    def count_read(source: str | bytes) -> Any:
+        reads.append(source)
+        return read_document(source)
+
+    monkeypatch.setattr(text_module, "read_document", count_read)
+    text = kind_of("elsewhere") + "\n# a text of this test alone\n"
+    unknown = load(text, file="a.yaml")
+    known = load(text, file="b.yaml", kinds={"elsewhere": None})
+    assert load_registered(text) is known.playbook
+    assert [(finding.file, finding.code) for finding in unknown.findings] == [
+        ("a.yaml", Code.UNKNOWN_KIND)
+    ]
+    assert known.findings == []
+    assert len(reads) == 1

@@ -6,7 +6,9 @@ everything. The code is pure; the server, the CLI and the tests may import it.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from noetl.model.errors import InvalidInput
 from noetl.playbook import dialect, text
@@ -15,7 +17,7 @@ from noetl.playbook.findings import Code, Finding, sort_findings
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import code, names, overwrites, references, shape, spark, sql, values
 from noetl.playbook.validation.document_facts import DocumentFacts
-from noetl.playbook.validation.shape import AnyKind, Kinds
+from noetl.playbook.validation.shape import Kinds, OutsideTasks
 
 __all__ = ["Kinds", "LoadedPlaybook", "PlaybookInvalid", "load", "load_or_raise", "load_registered"]
 
@@ -57,9 +59,11 @@ def load(
 
     `kinds` has the tool kinds beyond the built-in ones, and their config models.
     """
-    editor = Editor(file)
-    playbook = _read_playbook(source, editor, {} if kinds is None else kinds)
-    findings = sort_findings(editor.findings)
+    read = _read_once(source)
+    editor = Editor()
+    shape.check_outside_tasks(read.outside_tasks, editor, {} if kinds is None else kinds)
+    findings = _name_file([*editor.findings, *read.findings], file)
+    playbook = read.playbook
     if any(finding.severity == "error" for finding in findings):
         playbook = None
     return LoadedPlaybook(playbook, findings, source_hash(source))
@@ -80,11 +84,14 @@ def load_registered(source: str | bytes, *, file: str = "<text>") -> Playbook:
     A running execution must not stop because this process lacks a package or has a newer check. So
     only a playbook that cannot be read is refused.
     """
-    editor = Editor(file)
-    playbook = _read_playbook(source, editor, AnyKind())
-    if playbook is None:
-        raise PlaybookInvalid(sort_findings(editor.findings))
-    return playbook
+    read = _read_once(source)
+    if read.playbook is None:
+        raise PlaybookInvalid(_name_file(read.findings, file))
+    return read.playbook
+
+
+def _name_file(findings: Iterable[Finding], file: str) -> list[Finding]:
+    return sort_findings(replace(finding, file=file) for finding in findings)
 
 
 def source_hash(source: str | bytes) -> str:
@@ -94,7 +101,31 @@ def source_hash(source: str | bytes) -> str:
     return hashlib.sha256(source).hexdigest()
 
 
-def _read_playbook(source: str | bytes, editor: Editor, kinds: Kinds) -> Playbook | None:
+@dataclass(frozen=True, slots=True)
+class _ReadPlaybook:
+    """All that follows from the text alone: neither from the file's name nor from known tools."""
+
+    playbook: Playbook | None  # None if the text has no form of a playbook
+    findings: tuple[Finding, ...]  # without the name of the file
+    outside_tasks: OutsideTasks
+
+
+_MAX_SHORT_CHARACTERS = 32_768
+
+
+def _read_once(source: str | bytes) -> _ReadPlaybook:
+    """Read a text that this process has read lately only once.
+
+    The CLI, the catalog, the server and the worker may be one process, and each reads the playbook.
+    They share the result, so nobody may change it.
+    """
+    if len(source) <= _MAX_SHORT_CHARACTERS:
+        return _read_short(source)
+    return _read_long(source)
+
+
+def _read_playbook(source: str | bytes) -> _ReadPlaybook:
+    editor = Editor()
     document = text.read_document(source)
     for problem in document.problems:
         at = problem.mark
@@ -111,12 +142,13 @@ def _read_playbook(source: str | bytes, editor: Editor, kinds: Kinds) -> Playboo
                 "a playbook is a mapping",
                 "it begins with `apiVersion: noetl.io/v2`",
             )
-        return None
+        return _ReadPlaybook(None, tuple(editor.findings), ())
     dialect.rewrite(document.data, editor)
     dialect.expand(document.data, editor)
     sql.blank_comments(document.data)
-    playbook = shape.parse(document.data, editor, kinds)
-    world = DocumentFacts(document.data, document.lines)
+    outside_tasks = shape.find_outside_tasks(document.data)
+    playbook = shape.parse(document.data, editor)
+    facts = DocumentFacts(document.data, document.lines)
     for check in (
         references.check,
         names.check,
@@ -126,5 +158,10 @@ def _read_playbook(source: str | bytes, editor: Editor, kinds: Kinds) -> Playboo
         sql.check,
         overwrites.check,
     ):
-        check(world, editor)
-    return playbook
+        check(facts, editor)
+    return _ReadPlaybook(playbook, tuple(editor.findings), outside_tasks)
+
+
+# Authors choose the texts, so both caches are bounded, and long texts have a small one of their own.
+_read_short = lru_cache(maxsize=32)(_read_playbook)
+_read_long = lru_cache(maxsize=2)(_read_playbook)

@@ -17,22 +17,7 @@ from noetl.playbook.validation.document_facts import get_text
 
 Kinds = Mapping[str, type[BaseModel] | None]
 Path = tuple[str | int, ...]
-
-
-class AnyKind(Mapping[str, None]):
-    """Contains every kind of tool; its fields are not checked."""
-
-    def __contains__(self, kind: object) -> bool:
-        return True
-
-    def __getitem__(self, kind: str) -> None:
-        return None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+OutsideTasks = tuple[tuple[str | None, Map], ...]  # the step and the task
 
 
 _TYPES = {
@@ -83,11 +68,10 @@ _CHOICES = {
 }
 
 
-def parse(document: Map, editor: Editor, kinds: Kinds) -> Playbook | None:
+def parse(document: Map, editor: Editor) -> Playbook | None:
     """The model of a document with all short and old forms spelled out; None if findings say why
     not.
     """
-    _check_outside_kinds(document, editor, kinds)
     try:
         return Playbook.model_validate(strip_marks(document))
     except ValidationError as exc:
@@ -371,12 +355,20 @@ def _find_models(annotation: Any) -> list[type[Model]]:
     return models
 
 
-def _check_outside_kinds(document: Map, editor: Editor, kinds: Kinds) -> None:
-    """Kinds must be known. A kind that comes by entry point checks its options by its own model."""
+def find_outside_tasks(document: Map) -> OutsideTasks:
+    """The tasks of kinds that are not built in."""
+    found: list[tuple[str | None, Map]] = []
     for step, task in iterate_tasks(document):
         kind = task.get("kind")
-        if not isinstance(kind, str) or kind in BUILT_IN_TASKS:
-            continue
+        if isinstance(kind, str) and kind not in BUILT_IN_TASKS:
+            found.append((step, task))
+    return tuple(found)
+
+
+def check_outside_tasks(tasks: OutsideTasks, editor: Editor, kinds: Kinds) -> None:
+    """Kinds must be known. A kind that comes by entry point checks its options by its own model."""
+    for step, task in tasks:
+        kind = task["kind"]
         editor.step = step
         if kind not in kinds:
             _report_unknown_kind(task, kind, [*BUILT_IN_TASKS, *kinds], editor)
@@ -384,7 +376,6 @@ def _check_outside_kinds(document: Map, editor: Editor, kinds: Kinds) -> None:
         model = kinds[kind]
         if model is not None:
             _check_own_model(task, model, editor)
-    editor.step = None
 
 
 def _report_unknown_kind(task: Any, kind: str, known: list[str], editor: Editor) -> None:
