@@ -57,7 +57,7 @@ SOMETIMES = {
     *(
         f"{root}.{name}"
         for root in ("output", "outcome")
-        for name in ("error", "http", "pg", "py", "stats")
+        for name in ("error", "http", "pg", "py", "spark", "stats")
     ),
 }
 DOCUMENT = {

@@ -26,6 +26,7 @@ from noetl.playbook.assignments import (
     is_wrapped,
     make_link,
     read_link,
+    replace_links,
     unwrap_links,
     wrap_links,
 )
@@ -41,6 +42,7 @@ from noetl.template.scopes import (
     build_handled_event,
     build_identity,
     build_outer_iteration,
+    build_output_facts,
 )
 from noetl.template.values import (
     NO_ERROR,
@@ -92,17 +94,6 @@ class DistantValue:
 
     def load_plain(self) -> Value:
         raise NeedsData(self.reference.uri)
-
-
-def replace_links(value: Any) -> Any:
-    """Replace every link in the value, also inside maps, by a Distant."""
-    if not isinstance(value, dict):
-        return value
-    if is_reference(value):
-        return DistantValue(read_link(value))
-    if is_wrapped(value):
-        return value[LITERAL_KEY]
-    return {name: replace_links(part) for name, part in value.items()}
 
 
 class SelectionFailed(Exception):
@@ -273,9 +264,9 @@ def make_server_names(
     """The names that a server-side expression sees. Steps are not among them: every part of an
     expression that reads a step is a selection, cut out when the playbook is registered."""
     ctx, args, scratch = (
-        replace_links(values) for values in (state.ctx, activation.args, activation.scratch)
+        replace_links(values, DistantValue)
+        for values in (state.ctx, activation.args, activation.scratch)
     )
-    output = make_output_view(activation.outcome, activation)
     scope: dict[str, Value] = {
         **pinned.workload,
         "workload": pinned.workload,
@@ -296,41 +287,26 @@ def make_server_names(
         ),
     }
     if state.parent is not None and state.parent.iter:
-        outer = replace_links(state.parent.iter)
+        outer = replace_links(state.parent.iter, DistantValue)
         scope |= {"iter": {"parent": outer, **scratch}, "_loop": build_outer_iteration(outer)}
     if not pinned.plan.hides_state:
         scope["state"] = get_visible_state(state)
-    if output is not None:
+    if activation.outcome is not None:
         if pinned.plan.steps[activation.step].step.loop is not None:
             scope["loop"] = build_ended_loop(activation.event, activation.outcome)
+        output = make_output_view(activation.outcome)
         scope["output"] = scope["outcome"] = output
         scope["error"] = output.get("error", NO_ERROR)
     return scope
 
 
-def make_output_view(
-    outcome: Envelope | None, activation: Activation | None = None
-) -> dict[str, Value] | None:
+def make_output_view(outcome: Envelope) -> dict[str, Value]:
     """The envelope as `output` shows it: everything but the data."""
-    if outcome is None:
-        return None
-    context = {name: value for name, value in outcome.context.items() if name != "selections"}
-    output: dict[str, Value] = {
-        name: context[name] for name in ("http", "pg", "py", "stats") if name in context
-    }
-    output["row_count"] = context.get("row_count")
-    output["columns"] = context.get("columns")
-    output["status"] = "ok" if outcome.ok else "error"
-    output["context"] = context
-    output["ref"] = outcome.reference.uri if outcome.reference is not None else None
-    output["meta"] = msgspec.to_builtins(outcome.meta) if outcome.meta is not None else {}
-    if outcome.error is not None:
-        output["error"] = outcome.error.to_template_map()
     undefined = NO_UNDEFINED_KEYS
     because = outcome.explain_no_value("the step")
     if because:
         undefined = {"data": make_failed_value("output.data", because, {})}
-    return OptionalMap(output, "error", undefined=undefined)
+    return OptionalMap(build_output_facts(outcome), "error", undefined=undefined)
 
 
 def _make_selection_reader(
@@ -386,7 +362,7 @@ def _probe_envelope(
 ) -> Value:
     """Evaluate a selection that no worker reported: of a loop, of a lost worker, or of a step that
     has not run. Only the envelope and the arguments are known."""
-    arguments = replace_links(args)
+    arguments = replace_links(args, DistantValue)
     scope: dict[str, Value] = {
         **pinned.workload,
         "workload": pinned.workload,
@@ -396,7 +372,7 @@ def _probe_envelope(
     if envelope is None:
         scope[selection.step] = Undefined(selection.step, selection.step, "step")
     else:
-        output = make_output_view(envelope) or {}
+        output = make_output_view(envelope)
         value: Value = output
         because = envelope.explain_no_value(f"step {selection.step}")
         if because:

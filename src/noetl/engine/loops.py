@@ -38,6 +38,7 @@ from noetl.playbook.assignments import (
     split_full_name,
     unwrap_links,
 )
+from noetl.playbook.loop_items import list_loop_items
 from noetl.playbook.model import Loop, MaxFailed
 from noetl.playbook.plan import IN, REDUCE
 from noetl.template.errors import FailedError, LimitError
@@ -122,7 +123,7 @@ def _find_collection(
         return expressions.NEEDS_WORKER
     if isinstance(value, Failure):
         return Failure(code=value.code, kind=value.kind, message=f"loop.in: {value.message}")
-    items = list_items(unwrap_links(value))
+    items = list_loop_items(unwrap_links(value))
     if isinstance(items, Failure):
         return items
     if step.workload_loop:
@@ -138,22 +139,6 @@ def _plan_stored_list(reference: Reference) -> e.Collection | NeedsWorker:
     if not reference.ref_id or reference.rows is None or reference.rows_at is not None:
         return expressions.NEEDS_WORKER
     return e.Collection(kind="reference", size=reference.rows, reference=reference)
-
-
-def list_items(value: Any) -> list[Any] | Failure:
-    """The items of `loop.in`: those of a list; one for a map or text; none for null. A number or
-    boolean is an error."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return value
-    if isinstance(value, dict | str):
-        return [value]
-    return Failure(
-        code="BAD_COLLECTION",
-        kind="template",
-        message=f"loop.in is {value!r}: a list, map, text or null is needed",
-    )
 
 
 def _get_loop(pinned: PinnedPlaybook, activation: Activation) -> Loop:
@@ -420,7 +405,7 @@ def _list_chunk_items(
         answer = expressions.evaluate_on_server(pinned, state, activation, site, moment)
         items: list[Any] | Failure = []
         if isinstance(answer, list):
-            items = list_items(unwrap_links(answer[0]))
+            items = list_loop_items(unwrap_links(answer[0]))
         assert isinstance(items, list), "a workload never changes: `in` still is a list"
         pinned.collections[activation.step] = items
     return tuple(pinned.collections[activation.step][first : first + count])

@@ -11,6 +11,7 @@ like a link. Such data is wrapped as `{"$literal": data}` before it is stored be
 unwrapped where links are followed. So no data from outside can refer to a stored value.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -145,3 +146,14 @@ def unwrap_links(value: Any) -> Any:
     if is_wrapped(value):
         return value[LITERAL_KEY]
     return {name: unwrap_links(part) for name, part in value.items()}
+
+
+def replace_links(value: Any, follow: Callable[[Reference], Any]) -> Any:
+    """Return the value with every link in it, also inside maps, replaced by what `follow` gives."""
+    if not isinstance(value, dict):
+        return value
+    if is_reference(value):
+        return follow(read_link(value))
+    if is_wrapped(value):
+        return value[LITERAL_KEY]
+    return {name: replace_links(part, follow) for name, part in value.items()}

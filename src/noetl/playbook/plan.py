@@ -17,8 +17,8 @@ from noetl.playbook.model import Arc, Playbook, Step, Task, WorkbookCall
 from noetl.playbook.outcomes import mentions_outcome
 from noetl.template.model import Selection, Template
 from noetl.template.parsing import parse, parse_expression
+from noetl.template.scopes import ENVELOPE_MEMBERS
 from noetl.template.selections import (
-    ENVELOPE_MEMBERS,
     OWN_INPUT,
     OWN_OUTPUT,
     OWN_PAYLOAD,

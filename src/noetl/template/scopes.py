@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from noetl.model.envelope import Envelope
+import msgspec
+
+from noetl.model.envelope import SELECTIONS_KEY, Envelope
 from noetl.model.errors import Failure
 from noetl.template.values import OptionalMap
 
@@ -28,20 +30,12 @@ NAMES_PER_ITEM = LOOP_ITEM_NAMES | {
 }  # their values differ between items of a loop
 ENV_PREFIX = "NOETL_ENV_"  # of the server's variables that workload defaults may read as `env.*`
 
-_OUTPUT_MEMBERS = (
-    "status",
-    "data",
-    "ref",
-    "error",
-    "http",
-    "pg",
-    "py",
-    "meta",
-    "context",
-    "stats",
-    "row_count",
-    "columns",
+TOOL_FACTS = ("http", "pg", "py", "spark")  # members of `output` that only one kind of tool gives
+# The members of `output` that the server knows, and what a template can read of a failed step.
+ENVELOPE_MEMBERS = frozenset(
+    {*TOOL_FACTS, "status", "ref", "error", "meta", "context", "stats", "row_count", "columns"}
 )
+OUTPUT_MEMBERS = ENVELOPE_MEMBERS | {"data"}
 
 
 # ---- builders ----
@@ -125,6 +119,21 @@ def build_outer_iteration(outer: Mapping[str, Any]) -> dict[str, Any]:
     if items:
         loop["current_item"] = items[0]
     return loop
+
+
+def build_output_facts(envelope: Envelope) -> dict[str, Any]:
+    """Build `output` without its data. Facts that the tool did not give are left out."""
+    context = {name: value for name, value in envelope.context.items() if name != SELECTIONS_KEY}
+    facts = {name: context[name] for name in (*TOOL_FACTS, "stats") if name in context}
+    if envelope.error is not None:
+        facts["error"] = envelope.error.to_template_map()
+    facts["status"] = "ok" if envelope.ok else envelope.status
+    facts["ref"] = None if envelope.reference is None else envelope.reference.uri
+    facts["meta"] = {} if envelope.meta is None else msgspec.to_builtins(envelope.meta)
+    facts["context"] = context
+    facts["row_count"] = context.get("row_count")
+    facts["columns"] = context.get("columns")
+    return facts
 
 
 # ---- the names at each place ----
@@ -221,7 +230,6 @@ def _make_visible(
 
 
 def _list_fixed_members() -> dict[str, frozenset[str]]:
-    output = frozenset(_OUTPUT_MEMBERS)
     item = build_iteration(0, None, "item", 1, "", {})
     parts = {
         **build_identity("", "", None, ""),
@@ -230,7 +238,7 @@ def _list_fixed_members() -> dict[str, frozenset[str]]:
     }
     fixed = {name: frozenset(part) for name, part in parts.items() if isinstance(part, dict)}
     execution = fixed["execution"] | set(FAILURE_MEMBERS)
-    return {**fixed, "execution": execution, "output": output, "outcome": output}
+    return {**fixed, "execution": execution, "output": OUTPUT_MEMBERS, "outcome": OUTPUT_MEMBERS}
 
 
 _FIXED_MEMBERS = _list_fixed_members()

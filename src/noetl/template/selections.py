@@ -20,6 +20,7 @@ from jinja2 import nodes
 from noetl.template.functions.globals import NOT_REPEATABLE
 from noetl.template.model import Selection, Template
 from noetl.template.parsing import compile_tree, parse
+from noetl.template.scopes import ENVELOPE_MEMBERS
 from noetl.template.unparsing import SELECTION_PREFIX, unparse, write_literal
 from noetl.template.used_names import (
     NO_NAMES,
@@ -34,21 +35,6 @@ from noetl.template.used_names import (
 OWN_PAYLOAD = frozenset({"response", "result"})
 OWN_OUTPUT = frozenset({"output", "outcome"})
 OWN_INPUT = frozenset({"input", "args"})
-ENVELOPE_MEMBERS = frozenset(
-    (
-        "status",
-        "ref",
-        "error",
-        "http",
-        "pg",
-        "py",
-        "meta",
-        "context",
-        "stats",
-        "row_count",
-        "columns",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl.engine.expressions import DistantValue, replace_links
+from noetl.engine.expressions import DistantValue
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference, is_member_uri
-from noetl.playbook.assignments import LINK_KEY, LITERAL_KEY, make_link, unwrap_links, wrap_links
+from noetl.playbook.assignments import (
+    LINK_KEY,
+    LITERAL_KEY,
+    make_link,
+    replace_links,
+    unwrap_links,
+    wrap_links,
+)
 
 KEYS = st.sampled_from([LINK_KEY, LITERAL_KEY, "a", "uri"])
 DATA = st.recursive(
@@ -22,12 +29,12 @@ LINK = make_link(Reference(ref_id=RefId("1"), type="kv", uri="noetl://execution/
 @given(DATA)
 def test_wrapped_data_comes_back_as_it_was(data: Any) -> None:
     assert unwrap_links(wrap_links(data)) == data
-    assert replace_links(wrap_links(data)) == data
+    assert replace_links(wrap_links(data), DistantValue) == data
 
 
 @given(DATA)
 def test_links_beside_wrapped_data_are_found(data: Any) -> None:
-    found = replace_links({"link": LINK, "data": wrap_links(data)})
+    found = replace_links({"link": LINK, "data": wrap_links(data)}, DistantValue)
     assert isinstance(found["link"], DistantValue)
     assert found["data"] == data
 

@@ -491,3 +491,8 @@ def test_a_text_is_read_once_for_all_file_names_and_tools(monkeypatch: pytest.Mo
     ]
     assert known.findings == []
     assert len(reads) == 1
+
+
+def test_output_has_the_facts_of_every_tool() -> None:
+    for fact in ("http", "pg", "py", "spark"):
+        assert found(f'workflow: [{{step: s, set: {{ctx.f: "{{{{ output.{fact} }}}}"}}}}]') == []

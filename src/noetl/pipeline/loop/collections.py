@@ -9,22 +9,17 @@ from noetl.pipeline.context import CommandContext
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.scope.results import LazyResult, ResultReader, is_manifest
-from noetl.template.values import kind_of
+from noetl.playbook.loop_items import list_loop_items
 
 MAX_ROWS_READ_TOGETHER = 50_000  # rows of an earlier loop that are read together
 IndexedItem = tuple[int, Any]  # an item's index in its collection, and the item
 
 
-def as_items(value: Any) -> list[Any]:
-    """A list is its items; a map or a text is one item; null is none."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return value
-    if isinstance(value, dict | str):
-        return [value]
-    message = f"loop.in is {kind_of(value)}; a loop runs over a list, a map or text (one item), or null (none)"
-    raise TaskFailed(Failure(code="BAD_COLLECTION", kind="template", message=message))
+def _list_items_or_fail(value: Any) -> list[Any]:
+    items = list_loop_items(value)
+    if isinstance(items, Failure):
+        raise TaskFailed(items)
+    return items
 
 
 async def plan_collection(
@@ -57,7 +52,7 @@ async def plan_collection(
             )
     elif not isinstance(value, dict | list | str | int | float | bool | None):
         value = await rendering.value(template)
-    items = as_items(value)
+    items = _list_items_or_fail(value)
     if not items:
         return Collection(kind="inline")
     stored = context.payloads.find_payload(value)
@@ -115,7 +110,7 @@ async def _render_items(context: CommandContext, rendering: TaskRendering) -> li
     template = None
     if loop is not None:
         template = loop.in_
-    return as_items(await rendering.value(template))
+    return _list_items_or_fail(await rendering.value(template))
 
 
 async def _read_stored_range(

@@ -16,7 +16,6 @@ from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.scope.results import (
     LazyResult,
     ResultReader,
-    describe_envelope,
     resolve_ctx_links,
     response_value,
     value_or_undefined,
@@ -30,6 +29,7 @@ from noetl.template.scopes import (
     build_identity,
     build_iteration,
     build_outer_iteration,
+    build_output_facts,
 )
 from noetl.template.values import NO_ERROR, OptionalMap, Undefined
 
@@ -229,10 +229,10 @@ class TemplateScope:
         value: Any
         if isinstance(missing, Undefined):
             value = missing
-            shown = OptionalMap(describe_envelope(envelope), "error", undefined={"data": missing})
+            shown = OptionalMap(build_output_facts(envelope), "error", undefined={"data": missing})
         else:
             value = response_value(outcome)
-            shown = OptionalMap({**describe_envelope(envelope), "data": value}, "error")
+            shown = OptionalMap({**build_output_facts(envelope), "data": value}, "error")
         names: dict[str, Any] = {
             "output": shown,
             "outcome": shown,

@@ -24,18 +24,25 @@ from noetl.pipeline.environment import ReadManifest
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.retries import retry_while_unavailable
 from noetl.pipeline.secrets.keychain import Keychain, KeychainLookup, SecretHandle
-from noetl.playbook.assignments import LINK_KEY, LITERAL_KEY, is_reference, is_wrapped, read_link
+from noetl.playbook.assignments import (
+    LINK_KEY,
+    LITERAL_KEY,
+    is_reference,
+    is_wrapped,
+    read_link,
+    replace_links,
+)
 from noetl.results.formats.encoding import ARROW, JSON, PARQUET, PARTS, derive_ref_id
 from noetl.results.formats.encoding import is_rowset as starts_rowset
 from noetl.results.formats.tables import PartsManifest, ValueHead
 from noetl.results.port import ResultStore
 from noetl.template.errors import FailedError, NeedsData
 from noetl.template.members import get_item, get_member
+from noetl.template.scopes import TOOL_FACTS, build_output_facts
 from noetl.template.values import NO_ERROR, Undefined, kind_of, make_failed_value
 from noetl.tools.secrets import HANDLE_KEY
 
 MANIFEST = "manifest"
-TOOL_FACTS = ("http", "pg", "py", "spark")
 # Keys of an envelope's context with a meaning of their own; every other key is a scalar of the
 # payload's top level.
 RESERVED: Final = frozenset(
@@ -643,7 +650,7 @@ class LazyResult:
             case "error" if envelope.error is None:
                 return NO_ERROR
             case "ref" | "status" | "error" | "context" | "meta":
-                return describe_envelope(envelope)[name]
+                return build_output_facts(envelope)[name]
             case "http" | "pg" | "py" | "spark" | "columns" | "stats":
                 return envelope.context[name]
             case _:
@@ -651,7 +658,7 @@ class LazyResult:
 
     def list_facts(self) -> dict[str, Any]:
         """What a template can read of a result that has no value."""
-        facts = describe_envelope(self.envelope)
+        facts = build_output_facts(self.envelope)
         if "results" in self.envelope.context:
             facts["results"] = self._envelope_fact("results")
         return facts
@@ -813,36 +820,11 @@ def value_or_undefined(
     return stored
 
 
-def describe_envelope(envelope: Envelope) -> dict[str, Any]:
-    """`output` without its data."""
-    context = {name: value for name, value in envelope.context.items() if name != SELECTIONS_KEY}
-    shown = {fact: context[fact] for fact in (*TOOL_FACTS, "stats") if fact in context}
-    if envelope.error is not None:
-        shown["error"] = envelope.error.to_template_map()
-    uri = None
-    if envelope.reference is not None:
-        uri = envelope.reference.uri
-    meta = {}
-    if envelope.meta is not None:
-        meta = msgspec.to_builtins(envelope.meta)
-    return shown | {
-        "status": "ok" if envelope.ok else envelope.status,
-        "ref": uri,
-        "meta": meta,
-        "context": context,
-        "row_count": context.get("row_count"),
-        "columns": context.get("columns"),
-    }
-
-
 def resolve_ctx_links(value: Any, payloads: ResultReader) -> Any:
     """A value of `ctx` with every link in it replaced by a Lazy."""
-    if not isinstance(value, dict):
-        return value
-    if is_reference(value):
-        reference = read_link(value)
+
+    def follow_link(reference: Reference) -> LazyResult:
         payloads.allowed_uris.add(reference.uri)
         return LazyResult(Envelope(status="ok", reference=reference), payloads)
-    if is_wrapped(value):
-        return value[LITERAL_KEY]
-    return {name: resolve_ctx_links(part, payloads) for name, part in value.items()}
+
+    return replace_links(value, follow_link)

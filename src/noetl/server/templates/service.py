@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from noetl.engine.expressions import replace_links
+from noetl.engine.expressions import DistantValue
 from noetl.log.events.port import EventLog
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
+from noetl.playbook.assignments import replace_links
 from noetl.server.executions.service import ExecutionService
 from noetl.template.errors import NeedsData
 from noetl.template.limits import SERVER_LIMITS
@@ -50,7 +51,7 @@ class RenderService:
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
         variables = {} if state is None else state.ctx
-        ctx = replace_links(variables)
+        ctx = replace_links(variables, DistantValue)
         return {
             **pinned.workload,
             "workload": pinned.workload,
