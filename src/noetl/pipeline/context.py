@@ -10,8 +10,9 @@ from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.pipeline.environment import Environment, OutgoingEvent, SeededFunctions, SendJournalEntry
 from noetl.pipeline.output.result_writer import ResultWriter
+from noetl.pipeline.scope.lazy_results import resolve_ctx_links
 from noetl.pipeline.scope.names import LoopItem, ScopeWrites, make_keychain_names
-from noetl.pipeline.scope.results import ResultReader, resolve_ctx_links
+from noetl.pipeline.scope.results import ResultReader
 from noetl.pipeline.task.run import Pipeline, PipelinePause, SharedPipelineParts
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, is_state

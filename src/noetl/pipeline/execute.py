@@ -22,9 +22,9 @@ from noetl.pipeline.loop.chunk import run_chunk, run_frame
 from noetl.pipeline.loop.on_spark import run_on_spark, runs_on_spark
 from noetl.pipeline.output.result_writer import add_selections
 from noetl.pipeline.scope.evaluate import evaluate_site, plan_loop
+from noetl.pipeline.scope.lazy_results import LazyResult, value_or_undefined
 from noetl.pipeline.scope.names import TemplateScope
 from noetl.pipeline.scope.rendering import TaskRendering
-from noetl.pipeline.scope.results import LazyResult, value_or_undefined
 from noetl.pipeline.scope.selecting import select_all
 from noetl.pipeline.task.run import Pipeline, PipelineEnd, PipelinePause
 from noetl.playbook.model import SinkTask

@@ -22,7 +22,8 @@ from noetl.model.ids import RefId
 from noetl.model.reference import Address, Reference
 from noetl.pipeline.environment import read_no_manifest
 from noetl.pipeline.scope import results as data
-from noetl.pipeline.scope.results import LazyResult, ResultReader, RowRange
+from noetl.pipeline.scope.lazy_results import LazyResult
+from noetl.pipeline.scope.results import ResultReader, RowRange
 from noetl.playbook.plan import Plan
 from noetl.results.formats.rowsets import RowSetWriter
 from noetl.results.formats.tables import EncodedTable, TableOptions

@@ -36,8 +36,8 @@ from noetl.pipeline.loop.collections import IndexedItem, read_items
 from noetl.pipeline.output.provenance import describe_tool, merge_provenance
 from noetl.pipeline.output.result_writer import StorageWish
 from noetl.pipeline.scope.evaluate import make_site_rendering
+from noetl.pipeline.scope.lazy_results import LazyResult
 from noetl.pipeline.scope.names import LoopItem, ScopeWrites, fold_reduced_writes, make_loop_id
-from noetl.pipeline.scope.results import LazyResult
 from noetl.pipeline.task.calls import PreparedCall, run_call_in_memory
 from noetl.pipeline.task.run import Pipeline, PipelineEnd, PipelinePause
 from noetl.playbook import reducers

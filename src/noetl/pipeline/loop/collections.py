@@ -7,8 +7,9 @@ from noetl.model.events import Collection
 from noetl.model.reference import Reference
 from noetl.pipeline.context import CommandContext
 from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.scope.lazy_results import LazyResult
 from noetl.pipeline.scope.rendering import TaskRendering
-from noetl.pipeline.scope.results import LazyResult, ResultReader, is_manifest
+from noetl.pipeline.scope.results import ResultReader, is_manifest
 from noetl.playbook.loop_items import list_loop_items
 
 MAX_ROWS_READ_TOGETHER = 50_000  # rows of an earlier loop that are read together

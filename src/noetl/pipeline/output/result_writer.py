@@ -45,7 +45,9 @@ from noetl.model.secrets import strip_secrets
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.output.provenance import is_small_input
 from noetl.pipeline.retries import retry_while_unavailable
-from noetl.pipeline.scope.results import RESERVED, ResultReader, is_manifest, remove_body
+from noetl.pipeline.scope.http_values import remove_body
+from noetl.pipeline.scope.lazy_results import RESERVED
+from noetl.pipeline.scope.results import ResultReader, is_manifest
 from noetl.playbook.assignments import (
     LINK_KEY,
     is_reference,

@@ -12,9 +12,10 @@ from noetl.model.ids import gathered_id
 from noetl.pipeline.context import CommandContext
 from noetl.pipeline.environment import SeededFunctions
 from noetl.pipeline.loop.collections import plan_collection
+from noetl.pipeline.scope.lazy_results import LazyResult, value_or_undefined
 from noetl.pipeline.scope.names import TemplateScope
 from noetl.pipeline.scope.rendering import TaskRendering
-from noetl.pipeline.scope.results import LazyResult, ResultReader, is_manifest, value_or_undefined
+from noetl.pipeline.scope.results import ResultReader, is_manifest
 from noetl.pipeline.scope.selecting import MAX_ERROR_CHARACTERS, judge_guard, select_value
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, get_at_path, is_state, split_full_name

@@ -13,13 +13,13 @@ from noetl.model.envelope import Envelope, make_no_value_context
 from noetl.model.errors import Failure
 from noetl.model.playbook_state import find_value_problem
 from noetl.pipeline.failures import TaskFailed
-from noetl.pipeline.scope.results import (
+from noetl.pipeline.scope.lazy_results import (
     LazyResult,
-    ResultReader,
     resolve_ctx_links,
     response_value,
     value_or_undefined,
 )
+from noetl.pipeline.scope.results import ResultReader
 from noetl.playbook.assignments import full_name, place_value, split_full_name
 from noetl.playbook.reducers import NOTHING_FOLDED, fold_write, reduce_write
 from noetl.template.errors import FailedError

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from noetl.model.reference import Reference
 from noetl.pipeline.failures import TaskFailed, failure_from_template_error
-from noetl.pipeline.scope.results import HeadOfRows, LazyResult, ResultReader, is_rowset
+from noetl.pipeline.scope.lazy_results import LazyResult
+from noetl.pipeline.scope.results import HeadOfRows, ResultReader, is_rowset
 from noetl.template.errors import LimitError, NeedsData, TemplateError
 from noetl.template.model import MarkedValue, Scope
 from noetl.template.rendering import Renderer

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from noetl.model.envelope import MAX_SCALAR_BYTES, Selected
 from noetl.model.reference import Reference
 from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.scope.lazy_results import HttpValue, LazyResult
 from noetl.pipeline.scope.rendering import TaskRendering
-from noetl.pipeline.scope.results import HttpValue, LazyResult
 from noetl.template.errors import TemplateError, UndefinedError
 from noetl.template.model import Selection, Template
 from noetl.template.parsing import parse_expression

@@ -15,10 +15,11 @@ from noetl.model.errors import Failure, Unavailable
 from noetl.model.ids import ExecutionId, Micros, derive_id
 from noetl.pipeline.environment import Environment
 from noetl.pipeline.failures import TaskFailed
+from noetl.pipeline.scope.lazy_results import LazyResult
 from noetl.pipeline.scope.names import TemplateScope, describe_failed_call
 from noetl.pipeline.scope.origins import TextOrigins
 from noetl.pipeline.scope.rendering import TaskRendering
-from noetl.pipeline.scope.results import LazyResult, ResultReader, WholeValue
+from noetl.pipeline.scope.results import ResultReader, WholeValue
 from noetl.pipeline.secrets.redaction import Redactor
 from noetl.playbook import durations
 from noetl.playbook.model import OutsideTask, SinkTask, Step, Task

@@ -35,6 +35,7 @@ from noetl.pipeline.environment import Environment, OutgoingEvent, SeededFunctio
 from noetl.pipeline.failures import TaskFailed, limit_failure
 from noetl.pipeline.output.provenance import describe_tool
 from noetl.pipeline.output.result_writer import ResultWriter, StorageWish, find_tables
+from noetl.pipeline.scope.lazy_results import LazyResult
 from noetl.pipeline.scope.names import (
     REDUCED_WRITES,
     CommandNames,
@@ -46,7 +47,7 @@ from noetl.pipeline.scope.names import (
 )
 from noetl.pipeline.scope.origins import TextOrigins
 from noetl.pipeline.scope.rendering import TaskRendering
-from noetl.pipeline.scope.results import LazyResult, ResultReader
+from noetl.pipeline.scope.results import ResultReader
 from noetl.pipeline.task import pages, policy
 from noetl.pipeline.task.calls import (
     SuccessfulTry,
