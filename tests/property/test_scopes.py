@@ -26,6 +26,7 @@ from noetl.pipeline.loop.on_spark import make_portable_plan as plan_for_spark
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load, load_registered
 from noetl.playbook.workload import WorkloadContext, merge_workload
+from noetl.spark.messages import LoopSource, LoopWork
 from noetl.spark.tasks.entry import choose_row_schema
 from noetl.spark.tasks.shard import (
     _make_rows,
@@ -540,14 +541,19 @@ def test_spark_loop_task(plain: bool) -> None:
         plan = made(put)
         fields = {"workload": {"limit": 7}, "outer": OUTER, "path": "test", "size": 1}
         issued = command(plan, "s", kind="chunk", results={"up": Envelope(status="ok")}, **fields)
-        work = {
-            "plan": base64.b64encode(pickle.dumps(plan_for_spark(plan, "s"))),
-            "command": base64.b64encode(encode(issued)),
-            "known": base64.b64encode(encode({"up": {"a": 1}})),
-            "together": 1,
-            "ticket": "none",
-            "provenance": False,
-        }
+        work = LoopWork(
+            plan=base64.b64encode(pickle.dumps(plan_for_spark(plan, "s"))).decode(),
+            command=base64.b64encode(encode(issued)).decode(),
+            known=base64.b64encode(encode({"up": {"a": 1}})).decode(),
+            chunk=1,
+            shards=1,
+            together=1,
+            size=1,
+            provenance=False,
+            source=LoopSource([], indexed=False),
+            reports="",
+            ticket="none",
+        )
         context = await _make_task_context(work)
         found = BatchedItems.from_shared(context.shared, context.make_writes(), "now")
         assert (found is not None) == plain

@@ -25,8 +25,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from noetl.spark.errors import ImpossibleRequest, LocatedError
-from noetl.spark.messages import FileFacts, FrameManifest
+from noetl.spark.messages import FileFacts, FrameManifest, decode_message, encode_message
 from noetl.spark.paths import find_format_by_name
 
 HIDDEN_FOLDER = ".noetl"
@@ -40,6 +43,21 @@ TABLE_LOGS = ("_delta_log", ".hoodie", "metadata")  # folders of tables that lis
 _SPARK_FILE = re.compile(r"([0-9a-f]{16}-\d{5}|part-\d{5}-).*")
 _COMMITTED_FILE = re.compile(r"[0-9a-f]{16}-\d{5}\b.*")
 _CALL_DIGITS = 16
+
+
+class CommitRecord(Struct, frozen=True, omit_defaults=True):
+    """A pending commit: staged files and where they go, files to remove, and the answer."""
+
+    moves: dict[str, str]
+    removes: list[str]
+    answer: FrameManifest
+    schema: dict[str, Any] | None = None  # older releases do not record it
+
+
+class DoneRecord(Struct, frozen=True):
+    """A call that is done, and its answer."""
+
+    answer: FrameManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +154,15 @@ class CommitTarget:
                 return make_skipped_answer(answer)
             self.check_target()
             check_columns()
-            record = {**self._make_commit_record(staging, answer), "schema": schema}
+            record = self._make_commit_record(staging, answer, schema)
             _write_record(self.folder / HIDDEN_FOLDER / f"{self.call}{PENDING_SUFFIX}", record)
             _finish_commit(self.folder, self.call)
             _delete_old_records(self.folder)
-        complete_answer: FrameManifest = record["answer"]
-        return complete_answer
+        return record.answer
 
-    def _make_commit_record(self, staging: Path, answer: FrameManifest) -> dict[str, Any]:
+    def _make_commit_record(
+        self, staging: Path, answer: FrameManifest, schema: dict[str, Any]
+    ) -> CommitRecord:
         moves: dict[str, str] = {}
         files: list[FileFacts] = []
         for number, path in enumerate(list_written_files(staging)):
@@ -151,17 +170,13 @@ class CommitTarget:
             target = path.relative_to(staging).parent / f"{self.call}-{number:05}.{suffix}"
             moves[str(path.relative_to(self.folder))] = str(target)
             size = path.stat().st_size
-            files.append({"path": str(self.folder / target), "bytes": size})
+            files.append(FileFacts(str(self.folder / target), size))
         folders = {str(PurePosixPath(target).parent) for target in moves.values()}
         replaced = {
             str(path.relative_to(self.folder)) for path in self._list_replaced_files(folders)
         }
         removes = sorted(replaced - {*moves.values()})
-        return {
-            "moves": moves,
-            "removes": removes,
-            "answer": {**answer, "files": files},
-        }
+        return CommitRecord(moves, removes, replace(answer, files=files), schema)
 
     def _list_replaced_files(self, folders: set[str]) -> list[Path]:
         """The files that the commit removes. `folders` are those that get new files."""
@@ -215,7 +230,7 @@ class CommitTarget:
 
 def make_skipped_answer(answer: FrameManifest) -> FrameManifest:
     """The answer of a step with `mode: ignore` that found data at its path."""
-    return {**answer, "rows": 0, "files": [], "skipped": True}
+    return replace(answer, rows=0, files=[], skipped=True)
 
 
 def finish_pending_commits(folder: Path) -> None:
@@ -298,9 +313,9 @@ def _hold_folder_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write_record(path: Path, record: dict[str, Any]) -> None:
+def _write_record(path: Path, record: CommitRecord | DoneRecord | dict[str, Any]) -> None:
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(record))
+    part.write_bytes(encode_message(record))
     os.replace(part, path)
 
 
@@ -310,8 +325,7 @@ def _read_done(folder: Path, call: str) -> FrameManifest | None:
         text = (folder / HIDDEN_FOLDER / f"{call}{DONE_SUFFIX}").read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    answer: FrameManifest = json.loads(text)["answer"]
-    return answer
+    return decode_message(text, DoneRecord).answer
 
 
 def _finish_all_pending(folder: Path) -> None:
@@ -322,16 +336,17 @@ def _finish_all_pending(folder: Path) -> None:
 def _finish_commit(folder: Path, call: str) -> None:
     """Do what the pending record of a call lists. Parts of it may have been done before."""
     hidden = folder / HIDDEN_FOLDER
-    record = json.loads((hidden / f"{call}{PENDING_SUFFIX}").read_bytes())
-    for staged, target in record["moves"].items():
+    text = (hidden / f"{call}{PENDING_SUFFIX}").read_bytes()
+    record = decode_message(text, CommitRecord)
+    for staged, target in record.moves.items():
         _move_staged_file(folder / staged, folder / target)
-    for name in record["removes"]:
+    for name in record.removes:
         path = folder / name
         path.unlink(missing_ok=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    if "schema" in record:  # older versions do not record it
-        _write_record(hidden / SCHEMA_FILE, record["schema"])
-    _write_record(hidden / f"{call}{DONE_SUFFIX}", {"answer": record["answer"]})
+    if record.schema is not None:
+        _write_record(hidden / SCHEMA_FILE, record.schema)
+    _write_record(hidden / f"{call}{DONE_SUFFIX}", DoneRecord(record.answer))
     (hidden / f"{call}{PENDING_SUFFIX}").unlink()
     for leftover in hidden.glob(f"{call}-*"):
         shutil.rmtree(leftover, ignore_errors=True)

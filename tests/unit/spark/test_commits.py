@@ -9,13 +9,15 @@ import traceback
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from noetl.spark.commits import HIDDEN_FOLDER, CommitTarget, finish_pending_commits, list_data_files
 from noetl.spark.errors import LocatedError
+from noetl.spark.messages import FrameManifest
 from noetl.spark.paths import check_output_path
 
 KEY, OTHER = "a" * 32, "b" * 32
-ANSWER = {"columns": ["n"], "rows": 2}
+ANSWER = FrameManifest(["n"], {}, [], path="lake", rows=2)
 SCHEMA_OF_ROWS = {"type": "struct", "fields": []}
 OLD = {"day=a": "old", "day=b": "old"}
 AFTER = {
@@ -127,7 +129,7 @@ def test_the_next_writer_finishes_what_another_has_committed(tmp_path: Path) -> 
     record = {
         "moves": {str(staged.relative_to(folder)): "day=c/aaaaaaaaaaaaaaaa-00000.parquet"},
         "removes": ["day=a/part-00000-old.snappy.parquet"],
-        "answer": ANSWER,
+        "answer": to_builtins(ANSWER),
     }
     (folder / HIDDEN_FOLDER / "aaaaaaaaaaaaaaaa.pending").write_text(json.dumps(record))
     other = CommitTarget(folder, OTHER, "append", "parquet", ["day"])
@@ -142,7 +144,7 @@ def test_what_was_committed_and_has_vanished_is_said(tmp_path: Path) -> None:
     record = {
         "moves": {f"{HIDDEN_FOLDER}/a-x/part-0.parquet": "a-0.parquet"},
         "removes": [],
-        "answer": ANSWER,
+        "answer": to_builtins(ANSWER),
     }
     (hidden / "a.pending").write_text(json.dumps(record))
     with pytest.raises(LocatedError) as raised:

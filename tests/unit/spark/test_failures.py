@@ -3,7 +3,7 @@
 import pytest
 from pyspark.errors import PySparkException
 
-from noetl.spark.client.failures import make_failure_fields
+from noetl.spark.client.failures import make_spark_failure
 
 ABORTED = (
     "Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, most recent failure: Lost task 0.0 in stage 4.0 "
@@ -66,5 +66,5 @@ FRAMES = "\n\tat org.apache.spark.api.python.Runner.read(PythonRunner.scala:1136
     ids=["plan", "syntax", "frames", "store", "folder", "memory", "crash", "ours", "input"],
 )
 def test_a_message_has_the_cause_and_no_more(said: str, code: str, message: str) -> None:
-    found = make_failure_fields(PySparkException(said))
-    assert (found["code"], found["message"]) == (code, message)
+    found = make_spark_failure(PySparkException(said))
+    assert (found.code, found.message) == (code, message)

@@ -40,4 +40,4 @@ def test_a_file_of_a_task_that_was_not_committed_is_in_no_manifest(tmp_path: Pat
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"x": [1]}), folder / "part-00000-a.parquet")
     (found,) = writing._describe_files(tmp_path)
-    assert Path(found["path"]).parent == tmp_path / "__noetl_day=1"
+    assert Path(found.path).parent == tmp_path / "__noetl_day=1"

@@ -17,6 +17,7 @@ from noetl.model.envelope import Envelope
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.pipeline.loop.on_spark import make_portable_plan
 from noetl.playbook.plan import compile_plan
+from noetl.spark.messages import LoopSource, LoopWork
 from noetl.spark.step.loops import MAX_SHARDS, LoopDivision, divide_loop
 from noetl.spark.tasks.entry import choose_row_schema
 from noetl.spark.tasks.inline_python import InlinePython
@@ -114,16 +115,19 @@ def run_shards(
     )  # fmt: skip
     (tmp_path / "told").mkdir()
     pq.write_table(pa.table({"n": range(12)}), tmp_path / "in.parquet", row_group_size=5)
-    given = {
-        "plan": pickle.dumps(make_portable_plan(plan, "each")),
-        "command": encode(command),
-        "known": encode({"factor": {"value": 10}}),
-    }
-    work = {name: base64.b64encode(data).decode() for name, data in given.items()} | {
-        "source": {"paths": [str(tmp_path / "in.parquet")], "indexed": False}, "size": 12, "chunk": 12 // parts,
-        "provenance": "provenance:" in steps, "together": 4, "ticket": "",
-        "told": str(tmp_path / "told"), "folder": str(tmp_path),
-    }  # fmt: skip
+    work = LoopWork(
+        plan=base64.b64encode(pickle.dumps(make_portable_plan(plan, "each"))).decode(),
+        command=base64.b64encode(encode(command)).decode(),
+        known=base64.b64encode(encode({"factor": {"value": 10}})).decode(),
+        chunk=12 // parts,
+        shards=parts,
+        together=4,
+        size=12,
+        provenance="provenance:" in steps,
+        source=LoopSource([str(tmp_path / "in.parquet")], indexed=False),
+        reports=str(tmp_path / "told"),
+        folder=str(tmp_path),
+    )
     numbers = pa.RecordBatch.from_pydict({"id": range(parts)})
     found = [
         json.loads(text)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from noetl.model.errors import Failure, StoreUnavailable
+from noetl.spark.messages import TicketQuestion
 from noetl.spark.profiles import (
     LOOPBACK,
     SparkUnavailable,
@@ -18,36 +19,38 @@ from noetl.spark.profiles import (
 from noetl.spark.step.tickets import TicketRefused, ask_ticket, issue_ticket
 
 
-async def answer(question: dict[str, Any]) -> Any:
-    if question.get("name") == "away":
+async def answer(question: TicketQuestion) -> Any:
+    if question.secret == "away":
         raise StoreUnavailable("the store is away")
-    if question.get("name") != "pg":
+    if question.secret != "pg":
         raise TicketRefused(
             Failure(code="CREDENTIAL_MISSING", message="there is none", kind="auth")
         )
-    return {"password": "xyzzy", "asked": question}
+    return {"password": "xyzzy", "asked": question.provider}
 
 
 def test_whoever_has_a_ticket_is_answered_until_the_command_ends() -> None:
     async def asked() -> str:
         async with issue_ticket(answer) as ticket:
-            told = await asyncio.to_thread(ask_ticket, ticket, name="pg", n=1)
-            assert told == {"password": "xyzzy", "asked": {"name": "pg", "n": 1}}
+            told = await asyncio.to_thread(
+                ask_ticket, ticket, TicketQuestion(secret="pg", provider="p")
+            )
+            assert told == {"password": "xyzzy", "asked": "p"}
             with pytest.raises(TicketRefused, match="there is none") as refused:
-                await asyncio.to_thread(ask_ticket, ticket, name="another")
+                await asyncio.to_thread(ask_ticket, ticket, TicketQuestion(secret="another"))
             assert (refused.value.failure.code, refused.value.failure.kind) == (
                 "CREDENTIAL_MISSING",
                 "auth",
             )
             with pytest.raises(TicketRefused, match="the store is away") as refused:
-                await asyncio.to_thread(ask_ticket, ticket, name="away")
+                await asyncio.to_thread(ask_ticket, ticket, TicketQuestion(secret="away"))
             assert refused.value.failure.retryable
             assert "xyzzy" not in ticket
         return ticket
 
     ticket = asyncio.run(asked())
     with pytest.raises(OSError, match="refused"):
-        ask_ticket(ticket, name="pg")
+        ask_ticket(ticket, TicketQuestion(secret="pg"))
 
 
 def test_nobody_else_is_answered() -> None:
@@ -56,7 +59,7 @@ def test_nobody_else_is_answered() -> None:
             host, port, _ = ticket.rsplit(":", 2)
             forged = f"{host}:{port}:{base64.urlsafe_b64encode(os.urandom(32)).decode()}"
             with pytest.raises(ConnectionError):
-                await asyncio.to_thread(ask_ticket, forged, name="pg")
+                await asyncio.to_thread(ask_ticket, forged, TicketQuestion(secret="pg"))
             for noise in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, b"\0\0\0\4abcd"):
                 assert await asyncio.to_thread(_sent, host, int(port), noise) == b""
 
@@ -89,7 +92,8 @@ def test_nothing_passes_in_clear() -> None:
 
             server = await asyncio.start_server(between, LOOPBACK, 0)
             through = f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}:{key}"
-            assert (await asyncio.to_thread(ask_ticket, through, name="pg"))["password"] == "xyzzy"
+            answered = await asyncio.to_thread(ask_ticket, through, TicketQuestion(secret="pg"))
+            assert answered["password"] == "xyzzy"
             server.close()
 
     asyncio.run(asked())

@@ -127,11 +127,11 @@ def find_existing_columns(
 
     `recorded` holds the columns that the last commit recorded.
     """
-    format, options = output["format"], output["options"]
+    format, options = output.format, output.options
     if format in SPARSE_FORMATS:
         if recorded is None:
             return None
-        return ExistingColumns(output["path"], recorded)
+        return ExistingColumns(output.path, recorded)
     without_header = format == "csv" and not _has_header(options)
     if without_header:
         options = {name: value for name, value in options.items() if name.lower() != "header"}
@@ -140,8 +140,8 @@ def find_existing_columns(
     if schema is None or not schema.fields:
         return None
     if without_header:
-        return ExistingColumns(output["path"], schema, has_names=False, recorded=recorded)
-    return ExistingColumns(output["path"], schema, has_types=format in TYPED_FORMATS)
+        return ExistingColumns(output.path, schema, has_names=False, recorded=recorded)
+    return ExistingColumns(output.path, schema, has_types=format in TYPED_FORMATS)
 
 
 def _has_header(options: dict[str, Any]) -> bool:

@@ -7,9 +7,11 @@ import re
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]  # it has no types
+from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import PythonException
 
+from noetl.model.errors import Failure
 from noetl.spark.errors import (
     CheckFailed,
     ImpossibleRequest,
@@ -18,7 +20,6 @@ from noetl.spark.errors import (
     ResultNotJson,
     ValueTooLarge,
 )
-from noetl.spark.messages import FailureFields
 from noetl.tools.python import child as python_child
 
 LOST = "SPARK_LOST"
@@ -75,11 +76,11 @@ _SESSION_CLOSED = (
 )
 
 
-def make_failure_fields(error: BaseException) -> FailureFields:
-    """The fields of the `Failure` for an error."""
+def make_spark_failure(error: BaseException) -> Failure:
+    """The failure for an error."""
     if isinstance(error, LocatedError):
-        found = make_failure_fields(error.error)
-        return {**found, "message": f"{error.where}: {found['message']}"}
+        found = make_spark_failure(error.error)
+        return replace(found, message=f"{error.where}: {found.message}")
     if isinstance(
         error, CheckFailed | ImpossibleRequest | OutputUncertain | ResultNotJson | ValueTooLarge
     ):
@@ -90,36 +91,36 @@ def make_failure_fields(error: BaseException) -> FailureFields:
         return _make_interrupted_failure(_read_details(error))
     if _is_connection_lost(error):
         message = "the connection to the Spark server was lost"
-        return {
-            "code": LOST,
-            "kind": "connection",
-            "message": message,
-            "retryable": True,
-        }
+        return Failure(
+            code=LOST,
+            kind="connection",
+            message=message,
+            retryable=True,
+        )
     if isinstance(error, PythonException):
         return _make_task_failure(str(error))
     if isinstance(error, PySparkException):
-        return _add_line_number(_make_spark_failure(error), python_child.find_line(error))
+        return _add_line_number(_make_reported_failure(error), python_child.find_line(error))
     return _make_code_failure(error)
 
 
 def _make_own_failure(
     error: CheckFailed | ImpossibleRequest | OutputUncertain | ResultNotJson | ValueTooLarge,
-) -> FailureFields:
+) -> Failure:
     """The failure for an exception of `errors.py`."""
     if isinstance(error, CheckFailed):
-        return {"code": "EXPECTATION_FAILED", "kind": "data", "message": str(error)}
+        return Failure(code="EXPECTATION_FAILED", kind="data", message=str(error))
     if isinstance(error, ImpossibleRequest):
-        return {"code": "SPARK_CONFIG", "kind": "config", "message": str(error)}
+        return Failure(code="SPARK_CONFIG", kind="config", message=str(error))
     if isinstance(error, OutputUncertain):
-        return {"code": "SPARK_OUTPUT", "kind": "data", "message": f"{error}; {_UNCERTAIN_REMEDY}"}
+        return Failure(code="SPARK_OUTPUT", kind="data", message=f"{error}; {_UNCERTAIN_REMEDY}")
     if isinstance(error, ResultNotJson):
         message = f"the result is not JSON: {error}"
-        return {"code": "RESULT_NOT_JSON", "kind": "python", "message": message}
-    return {"code": "RESULT_TOO_LARGE", "kind": "python", "message": str(error)}
+        return Failure(code="RESULT_NOT_JSON", kind="python", message=message)
+    return Failure(code="RESULT_TOO_LARGE", kind="python", message=str(error))
 
 
-def _make_code_failure(error: BaseException) -> FailureFields:
+def _make_code_failure(error: BaseException) -> Failure:
     """The failure for an exception of the step's code in this process."""
     facts = python_child.make_python_failure(type(error).__name__, str(error), error)
     message = f"{facts['error']}: {facts['message']}"
@@ -130,12 +131,12 @@ def _make_code_failure(error: BaseException) -> FailureFields:
         "line": facts["line"],
         "trace": facts["trace"],
     }
-    return {
-        "code": "PYTHON_ERROR",
-        "kind": "python",
-        "message": message,
-        "detail": detail,
-    }
+    return Failure(
+        code="PYTHON_ERROR",
+        kind="python",
+        message=message,
+        detail=detail,
+    )
 
 
 def find_sample(error: BaseException) -> list[dict[str, Any]] | None:
@@ -154,13 +155,13 @@ def _read_details(error: grpc.RpcError) -> str:
     return str(error.details()) if isinstance(error, grpc.Call) else ""
 
 
-def _make_interrupted_failure(text: str) -> FailureFields:
-    return {
-        "code": INTERRUPTED,
-        "kind": "cancelled",
-        "message": _cut_first_line(text),
-        "retryable": True,
-    }
+def _make_interrupted_failure(text: str) -> Failure:
+    return Failure(
+        code=INTERRUPTED,
+        kind="cancelled",
+        message=_cut_first_line(text),
+        retryable=True,
+    )
 
 
 def _is_connection_lost(error: BaseException) -> bool:
@@ -172,7 +173,7 @@ def _is_connection_lost(error: BaseException) -> bool:
     )
 
 
-def _make_task_failure(text: str) -> FailureFields:
+def _make_task_failure(text: str) -> Failure:
     """The failure for an exception in a Python worker of Spark; `text` holds its traceback."""
     traceback = text.partition("SQLSTATE:")[0].strip()
     lines = [line for line in traceback.splitlines() if line.strip()]
@@ -180,64 +181,64 @@ def _make_task_failure(text: str) -> FailureFields:
     detail = {"trace": text[-1500:]}
     if any(word in last for word in _MEMORY_ERRORS):
         message = f"a Python task: {last}"
-        return {
-            "code": OUT_OF_MEMORY,
-            "kind": "resource",
-            "message": message,
-            "detail": detail,
-        }
+        return Failure(
+            code=OUT_OF_MEMORY,
+            kind="resource",
+            message=message,
+            detail=detail,
+        )
     message = f"in a Spark task: {last}"
-    found = {
-        "code": "PYTHON_ERROR",
-        "kind": "python",
-        "message": message,
-        "detail": detail,
-    }
+    found = Failure(
+        code="PYTHON_ERROR",
+        kind="python",
+        message=message,
+        detail=detail,
+    )
     line_numbers = _LINE.findall(text)
     if not line_numbers:
         return found
     return _add_line_number(found, int(line_numbers[-1]))
 
 
-def _add_line_number(found: FailureFields, line: int | None) -> FailureFields:
+def _add_line_number(found: Failure, line: int | None) -> Failure:
     """Add the line of the step's code to the message, if it is known."""
     if line is None:
         return found
-    return {**found, "message": f"{found['message']} (line {line})"}
+    return replace(found, message=f"{found.message} (line {line})")
 
 
-def _make_spark_failure(error: PySparkException) -> FailureFields:
+def _make_reported_failure(error: PySparkException) -> Failure:
     """The failure for an error that Spark reports."""
     whole = str(error)
     text = _strip_noise(whole)
     if any(word in text for word in _MEMORY_ERRORS):
         message = f"out of memory in a Spark task: {_cut_first_line(text)}"
-        return {"code": OUT_OF_MEMORY, "kind": "resource", "message": message}
+        return Failure(code=OUT_OF_MEMORY, kind="resource", message=message)
     if any(word in text for word in _SESSION_CLOSED):
         return _make_interrupted_failure(text)
     if "An exception was thrown from the Python worker" in text:
         return _make_task_failure(text)
     if "Python worker exited unexpectedly" in text:
-        return {"code": "TOOL_CRASHED", "kind": "crash", "message": _PROCESS_GONE}
+        return Failure(code="TOOL_CRASHED", kind="crash", message=_PROCESS_GONE)
     if MALFORMED_RECORD in whole or _OTHER_HEADER in whole:
-        return {"code": "SPARK_INPUT", "kind": "data", "message": _explain_broken_record(whole)}
+        return Failure(code="SPARK_INPUT", kind="data", message=_explain_broken_record(whole))
     if unfit := _UNFIT_ERROR.match(text):
-        return {
-            "code": "SPARK_INPUT",
-            "kind": "data",
-            "message": unfit[1][:900],
-        }
+        return Failure(
+            code="SPARK_INPUT",
+            kind="data",
+            message=unfit[1][:900],
+        )
     message = (_JAVA_CLASS.sub("", text) or text)[:900]
     if _NO_FILE_SYSTEM in text:
         message += _NO_DRIVER
     state = error.getSqlState()
     kind = _find_failure_kind(error.getCondition() or "", state)
-    return {
-        "code": "SPARK_ERROR",
-        "kind": kind,
-        "message": message,
-        "sqlstate": state,
-    }
+    return Failure(
+        code="SPARK_ERROR",
+        kind=kind,
+        message=message,
+        sqlstate=state,
+    )
 
 
 def _strip_noise(text: str) -> str:

@@ -4,7 +4,7 @@ complete if it has one."""
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from noetl.spark.commits import list_written_files
 from noetl.spark.errors import CheckFailed, LocatedError
-from noetl.spark.messages import CheckSpec, FileFacts, FrameManifest, SparkRequest
+from noetl.spark.messages import CheckSpec, FileFacts, FrameManifest, encode_message
 
 MANIFEST = "manifest.json"
 # As fast as any other codec, and small.
@@ -29,32 +29,28 @@ MAX_SAMPLE_ROWS = 20
 MAX_SAMPLE_CHARS = 1_000  # characters of a value
 
 
-def write_frame(frame: DataFrame, folder: str, request: SparkRequest) -> FrameManifest:
+def write_frame(
+    frame: DataFrame, folder: str, expect: list[CheckSpec], partition_by: Sequence[str] = ()
+) -> FrameManifest:
     """Write a frame as Parquet, with separate files for every value of `partition_by`.
 
     Returns the manifest.
     """
     columns = frame.columns
-    checks = RowChecks(request["expect"])
+    checks = RowChecks(expect)
     checked = checks.apply_checks(frame)
-    names = request["output"].get("partition_by", [])
-    for name in names:
+    for name in partition_by:
         checked = checked.withColumn(f"{HIDDEN_PREFIX}{name}", F.col(name))
     writer = checked.write.options(**COMPRESSION)
-    if names:
-        writer = writer.partitionBy(*(f"{HIDDEN_PREFIX}{name}" for name in names))
+    if partition_by:
+        writer = writer.partitionBy(*(f"{HIDDEN_PREFIX}{name}" for name in partition_by))
     writer.parquet(folder)
     files = _describe_files(Path(folder))
-    partitions = len({os.path.dirname(file["path"]) for file in files})
+    partitions = len({os.path.dirname(file.path) for file in files})
     reader = frame.sparkSession.read.schema(frame.schema)
-    paths = [file["path"] for file in files]
+    paths = [file.path for file in files]
     counts = checks.count_failures(lambda: reader.parquet(*paths))
-    manifest = {
-        "columns": columns,
-        "expect": counts,
-        "files": files,
-        "partitions": partitions,
-    }
+    manifest = FrameManifest(columns, counts, files, partitions)
     write_manifest(folder, manifest)
     return manifest
 
@@ -62,7 +58,7 @@ def write_frame(frame: DataFrame, folder: str, request: SparkRequest) -> FrameMa
 def write_manifest(folder: str, manifest: FrameManifest) -> None:
     """Write the manifest atomically: a later lease finds the complete result by it."""
     part = Path(folder, f".{MANIFEST}")
-    part.write_text(json.dumps(manifest))
+    part.write_bytes(encode_message(manifest))
     part.rename(Path(folder, MANIFEST))
 
 
@@ -71,7 +67,7 @@ def _describe_files(folder: Path) -> list[FileFacts]:
     if all are empty."""
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:
         found = list(threads.map(_describe_frame_file, list_written_files(folder)))
-    return [file for file in found if file["rows"]] or found[:1]
+    return [file for file in found if file.rows] or found[:1]
 
 
 def _describe_frame_file(path: Path) -> FileFacts:
@@ -80,12 +76,7 @@ def _describe_frame_file(path: Path) -> FileFacts:
         while data := file.read(_READ_BYTES):
             digest.update(data)
     rows = pq.read_metadata(path).num_rows
-    return {
-        "path": str(path),
-        "rows": rows,
-        "bytes": path.stat().st_size,
-        "sha256": digest.hexdigest(),
-    }
+    return FileFacts(str(path), path.stat().st_size, rows, digest.hexdigest())
 
 
 # ---- checks --------------------------------------------------------------------------------------------------------------
@@ -104,7 +95,7 @@ class RowChecks:
         self._failure_conditions = {}
         for check in expect:
             condition = F.expr(_replace_parameters(check, self._values))
-            self._failure_conditions[check["name"]] = ~F.coalesce(condition, F.lit(False))
+            self._failure_conditions[check.name] = ~F.coalesce(condition, F.lit(False))
         self._observation = Observation("expect")
 
     def apply_checks(self, frame: DataFrame) -> DataFrame:
@@ -116,8 +107,8 @@ class RowChecks:
         ]
         checked = self._add_values(frame).observe(self._observation, *counts)
         for check in self._expect:
-            if check["on_fail"] == "drop":
-                checked = checked.filter(~self._failure_conditions[check["name"]])
+            if check.on_fail == "drop":
+                checked = checked.filter(~self._failure_conditions[check.name])
         checked = checked.drop(*self._values)
         try:
             _ = checked.schema
@@ -134,9 +125,9 @@ class RowChecks:
             return {}
         counts = {name: int(count) for name, count in self._observation.get.items()}
         for check in self._expect:
-            name = check["name"]
-            if check["on_fail"] == "fail" and counts[name]:
-                message = f"{counts[name]} rows do not meet {check['sql']!r}"
+            name = check.name
+            if check.on_fail == "fail" and counts[name]:
+                message = f"{counts[name]} rows do not meet {check.sql!r}"
                 unmet = CheckFailed(message, self._collect_sample(name, written()))
                 raise LocatedError(f"expect {name}", unmet)
         return counts
@@ -168,8 +159,8 @@ def _cut_sample_value(value: Any) -> Any:
 def _replace_parameters(check: CheckSpec, given: dict[str, Any]) -> str:
     """The check with a column in place of every parameter, because a Spark expression cannot have
     parameters. The values are added to `given`."""
-    text: str = check["sql"]
-    for name, value in check["values"].items():
+    text = check.sql
+    for name, value in check.values.items():
         column = f"{HIDDEN_PREFIX}{len(given)}"
         given[column] = value
         text = re.sub(rf":{name}\b", f"`{column}`", text)

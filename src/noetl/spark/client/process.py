@@ -1,8 +1,7 @@
 """The client process of the spark tool: it runs one command and ends.
 
 The process is forked from one that has loaded PySpark already. The request comes by a socket as
-one JSON text, preceded by its length. Lines of JSON go back: `{progress}` from time to time, and
-`{answer}` at the end, which holds `{value}`, `{frames}` or `{error}`.
+one JSON text, preceded by its length. Lines of JSON go back (`messages.ClientLine`).
 
 Spark writes rows to files; the answer lists their names, sizes, row counts and hashes. The only
 rows in an answer are a few that failed a check. What the code prints goes to stdout and stderr.
@@ -18,9 +17,11 @@ from typing import Any, cast
 
 import grpc  # type: ignore[import-untyped]  # it has no types
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.readwriter import DataFrameReader
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -42,14 +43,29 @@ from noetl.spark.client.failures import (
     MALFORMED_RECORD,
     find_sample,
     is_unknown_session,
-    make_failure_fields,
+    make_spark_failure,
 )
 from noetl.spark.client.frame_files import write_frame, write_manifest
 from noetl.spark.client.progress import ProgressMetrics
 from noetl.spark.client.publishing import publish_frame
 from noetl.spark.commits import finish_pending_commits
 from noetl.spark.errors import ImpossibleRequest, LocatedError, ResultNotJson, ValueTooLarge
-from noetl.spark.messages import FrameManifest, InputSpec, SparkAnswer, SparkRequest
+from noetl.spark.messages import (
+    ClientLine,
+    ConnectServer,
+    FrameManifest,
+    InputSpec,
+    LoopWork,
+    ReleaseRequest,
+    RunRequest,
+    ShardReport,
+    SparkAnswer,
+    SparkStatement,
+    SparkWork,
+    decode_message,
+    decode_request,
+    encode_message,
+)
 from noetl.spark.paths import find_local_folder
 from noetl.spark.tasks import entry
 from noetl.tools.python import child as python_child
@@ -81,18 +97,19 @@ def serve(_memory: int, _cpu: int | None) -> None:
     logging.disable(logging.CRITICAL)  # PySpark also logs the errors that it raises
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # they are files
-    request = json.loads(_read_request())
+    data = _read_request()
     spark: SparkSession | None = None
     try:
-        if request["op"] == "release":
+        request = decode_request(data)
+        if isinstance(request, ReleaseRequest):
             answer = release_sessions(request)
         else:
             spark = begin_session(request)
             answer = run_request(spark, request)
     except BaseException as error:  # every error becomes the answer
-        answer = {"error": make_failure_fields(error), "sample": find_sample(error)}
+        answer = SparkAnswer(error=make_spark_failure(error), sample=find_sample(error))
     _silence_output()
-    _send_line({"answer": answer})
+    _send_line(ClientLine(answer=answer))
     if spark is not None:
         spark.stop()
 
@@ -117,15 +134,15 @@ def _read_request() -> bytes:
     return b"".join(parts)
 
 
-def _send_line(message: dict[str, Any]) -> None:
-    data = json.dumps(message).encode() + b"\n"
+def _send_line(line: ClientLine) -> None:
+    data = encode_message(line) + b"\n"
     while data:
         data = data[os.write(SOCKET_FD, data) :]
 
 
-def open_session(request: SparkRequest, session: str) -> SparkSession:
-    """Open the session with this id on the server that the request names."""
-    url = request["url"]
+def open_session(server: ConnectServer, session: str) -> SparkSession:
+    """Open the session with this id on the server."""
+    url = server.url
     if url.endswith(";"):
         separator = ""
     elif "/;" in url:
@@ -134,103 +151,99 @@ def open_session(request: SparkRequest, session: str) -> SparkSession:
         separator = "/;"
     address = f"{url}{separator}session_id={session};user_id={USER}"
     spark = SparkSession.builder.remote(address).create()
-    return _set_retries(spark, request)
+    return _set_retries(spark, server)
 
 
-def _set_retries(spark: SparkSession, request: SparkRequest) -> SparkSession:
+def _set_retries(spark: SparkSession, server: ConnectServer) -> SparkSession:
     """Set how long the client retries.
 
     No network is between this process and our own server: if that does not answer, it is gone.
     """
-    policy = QUICK_RETRIES if request["ours"] else PATIENT_RETRIES
+    policy = QUICK_RETRIES if server.ours else PATIENT_RETRIES
     spark.client.set_retry_policies([policy])
     return spark
 
 
-def begin_session(request: SparkRequest) -> SparkSession:
+def begin_session(request: RunRequest) -> SparkSession:
     """Open the session of a command: a new one, or a copy of the session `base`.
 
     Spark caches the code that it generates for a query by class loader. Copies of `base` share the
     class loader of the server, so Spark generates the code once and not for every session.
     """
-    session = request["session"]
-    if request["base"] is None:
-        return open_session(request, session)
-    base = open_session(request, request["base"])
+    server, session = request.server, request.session
+    if request.base is None:
+        return open_session(server, session)
+    base = open_session(server, request.base)
     try:
-        return _set_retries(base.cloneSession(session), request)
+        return _set_retries(base.cloneSession(session), server)
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:  # an older server
-            return open_session(request, session)
+            return open_session(server, session)
         if not is_unknown_session(error):
             raise
     # The server does not know `base` yet: setting these makes it.
     for name, value in SHARED_CLASSES_CONF.items():
         base.conf.set(name, value)
-    return _set_retries(base.cloneSession(session), request)
+    return _set_retries(base.cloneSession(session), server)
 
 
-def release_sessions(request: SparkRequest) -> SparkAnswer:
+def release_sessions(request: ReleaseRequest) -> SparkAnswer:
     """End these sessions. Spark interrupts their operations and accepts no new ones for them."""
-    for session in request["sessions"]:
+    for session in request.sessions:
         try:
-            spark = open_session(
-                request, session
-            )  # a variable: a collected session closes its client
+            # A variable: a collected session closes its client.
+            spark = open_session(request.server, session)
             spark.client.release_session()
         except Exception as error:  # a session that is closed already is fine
-            if make_failure_fields(error)["code"] != INTERRUPTED:
+            if make_spark_failure(error).code != INTERRUPTED:
                 raise
-    return {"value": None}
+    return SparkAnswer()
 
 
 # ---- one command ---------------------------------------------------------------------------------------------------------
 
 
-def run_request(spark: SparkSession, request: SparkRequest) -> SparkAnswer:
+def run_request(spark: SparkSession, request: RunRequest) -> SparkAnswer:
     """Run the command of a request in its session."""
-    metrics = ProgressMetrics(lambda line: _send_line({"progress": line}))
-    for tag in request["tags"]:
+    work = request.work
+    metrics = ProgressMetrics(lambda line: _send_line(ClientLine(line)))
+    for tag in request.tags:
         spark.addTag(tag)
     _configure_session(spark, request)
     spark.registerProgressHandler(cast(ProgressHandler, metrics))  # any function will do
-    if "loop" in request:
-        return {
-            "frames": {"": _run_loop_shards(spark, request)},
-            "single": True,
-            "spark": metrics.make_sums(),
-        }
-    if _needs_data_source(request):
-        _register_data_source(spark, request["ticket"])
-    if "staged" in request:  # an earlier lease had computed the rows
+    if work.loop is not None:
+        manifest = _run_loop_shards(spark, request, work.loop)
+        return _make_frame_answer(manifest, metrics)
+    if _needs_data_source(work):
+        _register_data_source(spark, work.ticket)
+    if work.staged is not None:  # an earlier lease had computed the rows
         rows = spark.createDataFrame([], "nothing int")
-        return {
-            "frames": {"": publish_frame(rows, request)},
-            "single": True,
-            "spark": metrics.make_sums(),
-        }
-    frames = {name: _make_view(spark, name, spec) for name, spec in request["inputs"].items()}
-    if "sql" in request:
-        result = _run_sql(spark, request["sql"])
+        return _make_frame_answer(publish_frame(rows, request), metrics)
+    frames = {name: _make_view(spark, name, spec) for name, spec in work.inputs.items()}
+    if work.sql is not None:
+        result = _run_sql(spark, work.sql)
     else:
-        result = _run_code(spark, request, frames)
-    return {**_make_answer(result, request), "spark": metrics.make_sums()}
+        result = _run_code(spark, work, frames)
+    return replace(_make_answer(result, request), metrics=metrics.make_sums())
 
 
-def _configure_session(spark: SparkSession, request: SparkRequest) -> None:
-    conf = request["conf"]
-    if not request["ours"]:
+def _make_frame_answer(manifest: FrameManifest, metrics: ProgressMetrics) -> SparkAnswer:
+    return SparkAnswer(frames={"": manifest}, single=True, metrics=metrics.make_sums())
+
+
+def _configure_session(spark: SparkSession, request: RunRequest) -> None:
+    conf = request.work.conf
+    if not request.server.ours:
         conf = REMOTE_SESSION_CONF | conf
     for name, value in conf.items():
         spark.conf.set(name, value)
 
 
-def _needs_data_source(request: SparkRequest) -> bool:
+def _needs_data_source(work: SparkWork) -> bool:
     """Whether an input uses the data source `noetl`, or the code mentions it."""
-    specs = request["inputs"].values()
-    if any(spec.get("format") == NOETL for spec in specs):
+    if any(spec.format == NOETL for spec in work.inputs.values()):
         return True
-    return NOETL in request.get("code", "")
+    return NOETL in (work.code or "")
 
 
 def _register_data_source(spark: SparkSession, ticket: str) -> None:
@@ -247,11 +260,11 @@ def _make_view(spark: SparkSession, name: str, spec: InputSpec) -> DataFrame:
     """Load an input as a frame, and make a view of its name."""
     try:
         frame = _load_input(spark, spec)
-        for column in spec.get("decimals", ()):
+        for column in spec.decimals:
             frame = frame.withColumn(column, make_decimal_column(name, column))
-        if spec.get("columns"):
-            frame = frame.select(*spec["columns"])
-        if parts := spec.get("partition"):
+        if spec.columns:
+            frame = frame.select(*spec.columns)
+        if parts := spec.partition:
             frame = frame.repartitionByRange(int(parts["count"]), parts["column"])
         frame.createOrReplaceTempView(name)
     except PySparkException as error:
@@ -266,16 +279,20 @@ def _make_view(spark: SparkSession, name: str, spec: InputSpec) -> DataFrame:
 
 
 def _load_input(spark: SparkSession, spec: InputSpec) -> DataFrame:
-    if "table" in spec:
-        return spark.table(spec["table"])
-    options = spec.get("options", {})
-    reader = spark.read.format(spec["format"]).options(**options)
-    if "schema" in spec:
-        reader = reader.schema(_read_input_schema(spec))
-    paths = spec["paths"]
+    if spec.table is not None:
+        return spark.table(spec.table)
+    reader = _make_reader(spark, spec)
+    if spec.schema is not None:
+        reader = reader.schema(_read_input_schema(spec.schema, spec.columns))
+    paths = spec.paths
     for folder in filter(None, map(find_local_folder, paths)):
         finish_pending_commits(folder)
     return reader.load(paths if len(paths) > 1 else paths[0])
+
+
+def _make_reader(spark: SparkSession, spec: InputSpec) -> DataFrameReader:
+    assert spec.format is not None, "an input that is no table has a format"
+    return spark.read.format(spec.format).options(**spec.options)
 
 
 def _find_error_with_file(
@@ -285,29 +302,28 @@ def _find_error_with_file(
 
     While Spark infers columns, its error does not name the file. Reading the rows names it.
     """
-    reader = spark.read.format(spec["format"]).options(**spec["options"])
-    reader = reader.schema("nothing string")
+    reader = _make_reader(spark, spec).schema("nothing string")
     try:
-        reader.load(spec["paths"]).count()
+        reader.load(spec.paths).count()
     except PySparkException as error_with_file:
         return error_with_file
     return error
 
 
-def _read_input_schema(spec: InputSpec) -> StructType:
+def _read_input_schema(digits: str, columns: list[str]) -> StructType:
     """The schema of the selected columns. Spark reads no others."""
-    serialized = bytes.fromhex(spec["schema"])
+    serialized = bytes.fromhex(digits)
     schema = convert_schema(pa.ipc.read_schema(pa.BufferReader(serialized)))
-    names = spec.get("columns") or schema.names
+    names = columns or schema.names
     return from_arrow_schema(pa.schema([schema.field(name) for name in names]))
 
 
-def _run_sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:
+def _run_sql(spark: SparkSession, statements: list[SparkStatement]) -> Any:
     """Run the statements in order. Returns the frame of the last one."""
     frame: Any = None
     for number, statement in enumerate(statements, start=1):
         try:
-            frame = spark.sql(statement["text"], args=statement["values"] or None)
+            frame = spark.sql(statement.text, args=statement.values or None)
             _ = frame.schema  # analyses the statement now, so that an error names it
         except Exception as error:
             where = f"statement {number}" if len(statements) > 1 else "sql"
@@ -315,28 +331,28 @@ def _run_sql(spark: SparkSession, statements: list[dict[str, Any]]) -> Any:
     return frame
 
 
-def _run_code(spark: SparkSession, request: SparkRequest, frames: Mapping[str, DataFrame]) -> Any:
-    arguments = {**request["given"], **frames, "spark": spark}
-    return python_child.execute_program(python_child.compile_program(request["code"]), arguments)
+def _run_code(spark: SparkSession, work: SparkWork, frames: Mapping[str, DataFrame]) -> Any:
+    arguments = {**work.given, **frames, "spark": spark}
+    return python_child.execute_program(python_child.compile_program(work.code or ""), arguments)
 
 
-def _run_loop_shards(spark: SparkSession, request: SparkRequest) -> FrameManifest:
+def _run_loop_shards(spark: SparkSession, request: RunRequest, loop: LoopWork) -> FrameManifest:
     """Run a loop, one task per shard. Only the reports of the shards come back."""
-    folder = os.path.join(request["folder"], "result")
+    folder = os.path.join(request.folder, "result")
     os.makedirs(folder, exist_ok=True)
-    work = {**request["loop"], "folder": folder}
-    numbers = spark.range(0, work["shards"], 1, work["shards"])
-    shards = numbers.mapInArrow(partial(entry.run_task, work), entry.REPORT_COLUMNS)
+    loop = replace(loop, folder=folder)
+    numbers = spark.range(0, loop.shards, 1, loop.shards)
+    shards = numbers.mapInArrow(partial(entry.run_task, loop), entry.REPORT_COLUMNS)
     rows = sorted(shards.collect(), key=lambda row: int(row["shard"]))
-    reports = [json.loads(row["told"]) for row in rows]
-    manifest = {
-        "columns": entry.choose_row_schema(work).names,
-        "expect": {},
-        "partitions": len(reports),
-        "files": [report["file"] for report in reports],
-        "shards": [report["items"] for report in reports],
-        "provenance": [report["provenance"] for report in reports],
-    }
+    reports = [decode_message(row["told"], ShardReport) for row in rows]
+    manifest = FrameManifest(
+        columns=entry.choose_row_schema(loop).names,
+        expect={},
+        files=[report.file for report in reports],
+        partitions=len(reports),
+        shards=[report.items for report in reports],
+        provenance=[report.provenance for report in reports],
+    )
     write_manifest(folder, manifest)
     return manifest
 
@@ -351,11 +367,11 @@ def _refuse_equal_keys(result: Any) -> None:
         raise ResultNotJson(str(error)) from error
 
 
-def _make_answer(result: Any, request: SparkRequest) -> SparkAnswer:
+def _make_answer(result: Any, request: RunRequest) -> SparkAnswer:
     """The answer for the result of a command: its frames are written to files."""
     if isinstance(result, DataFrame):
-        return {"frames": {"": _store_frame(result, "", request)}, "single": True}
-    _refuse_frame_options(result, request)
+        return SparkAnswer(frames={"": _store_frame(result, "", request)}, single=True)
+    _refuse_frame_options(result, request.work)
     _refuse_equal_keys(result)
     if isinstance(result, dict):
         frames = {
@@ -365,13 +381,13 @@ def _make_answer(result: Any, request: SparkRequest) -> SparkAnswer:
         }
         if frames:
             values = {name: part for name, part in result.items() if name not in frames}
-            return {"frames": frames, "value": values}
-    return {"value": _to_json_value(result, request["limit"])}
+            return SparkAnswer(frames=frames, value=values)
+    return SparkAnswer(value=_to_json_value(result, request.max_value_bytes))
 
 
-def _refuse_frame_options(result: Any, request: SparkRequest) -> None:
+def _refuse_frame_options(result: Any, work: SparkWork) -> None:
     """`expect` and `output.path` need a step that gives one DataFrame."""
-    options = {"expect": request["expect"], "output.path": request["output"].get("path")}
+    options = {"expect": work.expect, "output.path": work.output.path}
     for name, option in options.items():
         if option:
             message = f"it is for a step that gives one DataFrame, not {_describe_result(result)}"
@@ -397,18 +413,18 @@ def _describe_result(result: Any) -> str:
     return f"a value of type {type(result).__name__}"
 
 
-def _store_frame(frame: DataFrame, name: str, request: SparkRequest) -> FrameManifest:
+def _store_frame(frame: DataFrame, name: str, request: RunRequest) -> FrameManifest:
     """Write a frame to the path that the step names, or to the folder of the command."""
+    output = request.work.output
     if not frame.columns:
-        return {"files": [], "columns": [], "expect": {}}
-    if request["output"].get("path"):
+        return FrameManifest(columns=[], expect={}, files=[])
+    if output.path:
         return publish_frame(frame, request)
     _refuse_unstorable_types(frame.schema)
-    if request["output"].get("kind"):
-        # The options of a database table do not apply to these intermediate files.
-        request = {**request, "output": {}}
-    folder = os.path.join(request["folder"], name or "result")
-    return write_frame(frame, folder, request)
+    # The options of a database table do not apply to its intermediate files.
+    partition_by = [] if output.kind else output.partition_by
+    folder = os.path.join(request.folder, name or "result")
+    return write_frame(frame, folder, request.work.expect, partition_by)
 
 
 def _refuse_unstorable_types(schema: StructType) -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from noetl.model.ids import derive_id
 from noetl.spark.jobs.event_rows import split_by_execution
+from noetl.spark.messages import ConnectServer
 
 ExecutionFunction = Callable[[pa.Table], pa.Table]
 MAX_BATCH_TABLES = 1_000  # small tables that become one batch
@@ -104,7 +105,7 @@ def open_job_session(url: str, work: Path) -> Any:
     for name in DUPLICATE_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     session_id = UUID(derive_id("job", str(work)))
-    spark = open_session({"url": url, "ours": False}, str(session_id))
+    spark = open_session(ConnectServer(url, ours=False), str(session_id))
     for name, value in REMOTE_SESSION_CONF.items():  # days are days of UTC, wherever the server is
         spark.conf.set(name, value)
     return spark

@@ -165,9 +165,9 @@ def _run_spark_query(spark: Any, text: str) -> pa.Table:
     """Run a query. InvalidInput if Spark refuses it."""
     from pyspark.errors import PySparkException
 
-    from noetl.spark.client.failures import make_failure_fields
+    from noetl.spark.client.failures import make_spark_failure
 
     try:
         return spark.sql(text).toArrow()
     except PySparkException as error:
-        raise InvalidInput(make_failure_fields(error)["message"], hint=READING_HINT) from error
+        raise InvalidInput(make_spark_failure(error).message, hint=READING_HINT) from error

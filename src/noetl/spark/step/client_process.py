@@ -5,10 +5,15 @@ when the caller is cancelled.
 """
 
 import asyncio
-import json
 import socket
 
-from noetl.spark.messages import SparkAnswer, SparkRequest
+from noetl.spark.messages import (
+    ClientLine,
+    SparkAnswer,
+    SparkRequest,
+    decode_message,
+    encode_message,
+)
 from noetl.tools.port import Log, Progress, discard_log, discard_progress
 from noetl.tools.processes.fork_server import ForkServer, ProcessLimits
 from noetl.tools.python.pool import StreamLines
@@ -80,14 +85,13 @@ async def _exchange_messages(
     """The answer of the process, or None if it ends without one."""
     reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_ANSWER_BYTES)
     try:
-        body = json.dumps({**request, "limit": MAX_VALUE_BYTES}).encode()
+        body = encode_message(request)
         writer.write(len(body).to_bytes(4, "big") + body)
         while line := await _read_line(reader):
-            message = json.loads(line)
-            if "answer" in message:
-                answer: SparkAnswer = message["answer"]
-                return answer
-            progress(f"spark {message['progress']}")
+            message = decode_message(line, ClientLine)
+            if message.answer is not None:
+                return message.answer
+            progress(f"spark {message.progress}")
         return None
     finally:
         writer.close()

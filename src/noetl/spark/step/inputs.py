@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from noetl.model.errors import Failure, InvalidInput
 from noetl.pipeline.failures import TaskFailed
@@ -29,7 +30,7 @@ from noetl.results.formats.rowsets import (
 )
 from noetl.results.formats.tables import EncodedTable
 from noetl.spark.arrow import convert_batch, convert_schema, is_foreign
-from noetl.spark.messages import InputSpec, TicketQuestion
+from noetl.spark.messages import FileLocation, InputFacts, InputSpec, TicketQuestion
 from noetl.spark.paths import choose_format, make_reader_options, resolve_path
 from noetl.spark.profiles import SparkProfile
 from noetl.spark.step.tickets import TicketRefused
@@ -119,13 +120,17 @@ class SparkInputs:
             for field, value in written.items():
                 if field != "query":  # the postgres tool renders it
                     description[field] = await rendering.value(value)
-        optional = ("columns", "partition")
-        more = {field: description[field] for field in optional if description.get(field)}
         if "path" in description:
-            return {**self._resolve_paths(name, description), **more}
-        if "kind" in description:
-            return {**await self._query_postgres(name, description), **more}
-        return {"table": str(description["table"]), **more}
+            spec = self._resolve_paths(name, description)
+        elif "kind" in description:
+            spec = await self._query_postgres(name, description)
+        else:
+            spec = InputSpec(table=str(description["table"]))
+        return replace(
+            spec,
+            columns=description.get("columns") or [],
+            partition=description.get("partition") or None,
+        )
 
     def _resolve_paths(self, name: str, description: dict[str, Any]) -> InputSpec:
         """An input of one path, or of several that are read as one."""
@@ -143,11 +148,8 @@ class SparkInputs:
         if len(formats) > 1:
             raise _make_input_error(name, "its paths are of several formats; say `format`")
         (format,) = formats
-        return {
-            "format": format,
-            "paths": paths,
-            "options": make_reader_options(format, description.get("options")),
-        }
+        options = make_reader_options(format, description.get("options"))
+        return InputSpec(format=format, paths=paths, options=options)
 
     async def _query_postgres(self, name: str, description: dict[str, Any]) -> InputSpec:
         if description["kind"] != "postgres":
@@ -193,16 +195,16 @@ class SparkInputs:
         if remote_bytes > self._max_download_bytes:
             self._loaded[name] = LoadedInput(reader.schema, [*files])
             schema = reader.schema.serialize().to_pybytes().hex()
-            return {"format": NOETL, "paths": [name], "schema": schema, **decimals}
+            return InputSpec(format=NOETL, paths=[name], schema=schema, decimals=decimals)
         if not any(is_foreign(field.type) for field in reader.schema):
             paths = await self._fetch_files(reader)
             if paths:
                 names = [str(path) for path in paths]
-                return {"format": PARQUET, "paths": names, **decimals}
+                return InputSpec(format=PARQUET, paths=names, decimals=decimals)
         spec = await asyncio.to_thread(
             self._write_input_file, name, reader.schema, reader.batches()
         )
-        return {**spec, **decimals}
+        return replace(spec, decimals=decimals)
 
     async def _fetch_files(self, reader: RowSetReader) -> list[Path]:
         """The files of a row set on this machine; downloaded if they are elsewhere."""
@@ -220,27 +222,25 @@ class SparkInputs:
         with pq.ParquetWriter(path, wanted, compression="zstd") as writer:
             for batch in batches:
                 writer.write_batch(convert_batch(batch, wanted))
-        return {"format": PARQUET, "paths": [str(path)]}
+        return InputSpec(format=PARQUET, paths=[str(path)])
 
     # ---- questions of tasks ------------------------------------------------------------------------------------------------
 
-    async def answer_question(self, question: TicketQuestion) -> Any:
+    async def answer_question(self, question: TicketQuestion) -> InputFacts | FileLocation | None:
         """Answer a question of the data source.
 
         `of` names an input or the address of a result: the answer is its schema and its number of
         files. With `file`, the answer is the path or URL of that file.
         """
-        name = str(question.get("of"))
+        name = str(question.of)
         async with self._loading:
             if name not in self._loaded:
                 self._loaded[name] = await self._load_address(name)
         loaded = self._loaded[name]
-        if "file" not in question:
-            return {
-                "schema": loaded.schema.serialize().to_pybytes().hex(),
-                "count": len(loaded.files),
-            }
-        return await asyncio.to_thread(_locate_file, loaded.files[int(question["file"])])
+        if question.file is None:
+            schema = loaded.schema.serialize().to_pybytes().hex()
+            return InputFacts(schema, len(loaded.files))
+        return await asyncio.to_thread(_locate_file, loaded.files[question.file])
 
     async def _load_address(self, address: str) -> LoadedInput:
         if self._call.rendering is None or address in self.specs:
@@ -258,15 +258,14 @@ class SparkInputs:
             return LoadedInput(found.schema, [*files])
         name = f"{len(self._loaded)}-loaded"
         spec = await asyncio.to_thread(self._write_input_file, name, found.schema, found.batches())
-        path = Path(spec["paths"][0])
+        path = Path(spec.paths[0])
         return LoadedInput(convert_schema(found.schema), [path])
 
 
-def _find_decimal_columns(schema: pa.Schema) -> dict[str, Any]:
+def _find_decimal_columns(schema: pa.Schema) -> list[str]:
     """The columns that hold a `numeric` without precision as text."""
     wanted = NUMERIC_METADATA.items()
-    names = [field.name for field in schema if (field.metadata or {}).items() >= wanted]
-    return {"decimals": names} if names else {}
+    return [field.name for field in schema if (field.metadata or {}).items() >= wanted]
 
 
 def _list_readable_files(reader: RowSetReader) -> list[ParquetReader]:
@@ -278,16 +277,16 @@ def _list_readable_files(reader: RowSetReader) -> list[ParquetReader]:
     return []
 
 
-def _locate_file(file: ParquetReader | Path) -> dict[str, Any] | None:
+def _locate_file(file: ParquetReader | Path) -> FileLocation | None:
     """The path or signed URL by which a task opens the file; None if it has neither."""
     if isinstance(file, Path):
-        return {"path": str(file)}
+        return FileLocation(str(file))
     if file.path is not None:
-        return {"path": str(file.path)}
+        return FileLocation(str(file.path))
     url = file.sign_url(SIGNED_URL_LIFETIME)
     if url is None:
         return None
-    return {"url": url, "size": file.size}
+    return FileLocation(url=url, size=file.size)
 
 
 def _make_input_error(name: str, why: str) -> InputError:

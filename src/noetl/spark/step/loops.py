@@ -3,11 +3,10 @@ follows their progress."""
 
 import asyncio
 import base64
-import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 
 from noetl.model.events import Items
 from noetl.results.formats.rowsets import RowSetReader
-from noetl.spark.messages import LoopWork
+from noetl.spark.messages import LoopSource, LoopWork, decode_message
 from noetl.tools.port import Call, ItemBatches, PartListener
 
 MIN_SHARDS = 16  # the least number of shards, if there are as many items: their duration is unknown
@@ -87,7 +86,7 @@ async def describe_loop(
     `folder` is for files made for this call. `here`: the tasks run on this machine.
     """
     config = call.config
-    reports = folder / "told"
+    reports = folder / "reports"
     reports.mkdir()
     with ExitStack() as stack:
         paths: list[Path] = []
@@ -97,12 +96,10 @@ async def describe_loop(
                 lambda: stack.enter_context(items.open_local_files(call.tables.staging))
             )
         if paths:
-            source = {"paths": [str(path) for path in paths], "indexed": False}
+            source = LoopSource([str(path) for path in paths], indexed=False)
         else:
             written = await _write_item_file(items, folder / "items.parquet")
-            source = {"paths": [str(written)], "indexed": True}
-        names = ("plan", "command", "known")
-        texts = {name: base64.b64encode(config[name]).decode() for name in names}
+            source = LoopSource([str(written)], indexed=True)
         division = divide_loop(
             config["size"],
             config["chunk"],
@@ -111,14 +108,18 @@ async def describe_loop(
             cores=os.cpu_count() or 1,
             here=here,
         )
-        shape = {"size": config["size"], "provenance": config["provenance"]}
-        yield {
-            **texts,
-            **asdict(division),
-            **shape,
-            "source": source,
-            "told": str(reports),
-        }
+        yield LoopWork(
+            plan=base64.b64encode(config["plan"]).decode(),
+            command=base64.b64encode(config["command"]).decode(),
+            known=base64.b64encode(config["known"]).decode(),
+            chunk=division.chunk,
+            shards=division.shards,
+            together=division.together,
+            size=config["size"],
+            provenance=config["provenance"],
+            source=source,
+            reports=str(reports),
+        )
 
 
 async def _write_item_file(items: RowSetReader | ItemBatches, path: Path) -> Path:
@@ -150,7 +151,7 @@ async def watch_reports(folder: Path, listener: PartListener) -> None:
         await asyncio.sleep(REPORT_INTERVAL_S)
         for name, text in await asyncio.to_thread(_list_new_reports, folder, seen):
             seen.add(name)
-            await listener(int(name), decode_items(json.loads(text)))
+            await listener(int(name), decode_message(text, Items))
 
 
 def _list_new_reports(folder: Path, seen: set[str]) -> list[tuple[str, str]]:
@@ -160,7 +161,3 @@ def _list_new_reports(folder: Path, seen: set[str]) -> list[tuple[str, str]]:
         if path.name.isdigit() and path.name not in seen:
             found.append((path.name, path.read_text()))
     return found
-
-
-def decode_items(report: dict[str, Any]) -> Items:
-    return msgspec.convert(report, Items)

@@ -19,10 +19,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from noetl.playbook.sqlplaces import find_misplaced
 from noetl.playbook.sqltext import UnterminatedSql, drop_comments, split_statements, tokenize_sql
+from noetl.spark.messages import SparkStatement
 from noetl.template.limits import WORKER_LIMITS, Meter
 from noetl.template.model import MarkedValue
 from noetl.template.writing import format_as_text
@@ -45,11 +44,6 @@ _INTERVAL_UNIT = re.compile(
     r"\s+(?:YEAR|MONTH|DAY|HOUR|MINUTE|SECOND)(?:\s+TO\s+(?:MONTH|HOUR|MINUTE|SECOND))?\b",
     re.IGNORECASE,
 )
-
-
-class SparkStatement(Struct, frozen=True):
-    text: str
-    values: dict[str, Any]
 
 
 def parse_spark_sql(source: str, marks: Sequence[MarkedValue] = ()) -> list[SparkStatement]:

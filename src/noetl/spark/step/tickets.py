@@ -7,7 +7,6 @@ URL of a file, or the fields of a credential. Question and answer are encrypted 
 
 import asyncio
 import base64
-import json
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noetl.model.errors import Failure, NoetlError, Unavailable
-from noetl.spark.messages import TicketQuestion
+from noetl.spark.messages import TicketQuestion, TicketReply, decode_message, encode_message
 from noetl.spark.profiles import LOOPBACK
 
 TICKET_TIMEOUT_S = 60.0  # seconds for a question and its answer
@@ -56,10 +55,9 @@ async def issue_ticket(answer: TicketAnswerer, host: str = LOOPBACK) -> AsyncIte
         connections.add(task)
         try:
             async with asyncio.timeout(TICKET_TIMEOUT_S):
-                question = json.loads(
-                    _decrypt_message(cipher, await _read_frame(reader), _QUESTION)
-                )
-                reply = json.dumps(await _make_reply(answer, question)).encode()
+                data = _decrypt_message(cipher, await _read_frame(reader), _QUESTION)
+                question = decode_message(data, TicketQuestion)
+                reply = encode_message(await _make_reply(answer, question))
                 writer.write(_add_length(_encrypt_message(cipher, reply, _ANSWER)))
                 await writer.drain()
         except (InvalidTag, ValueError, OSError, EOFError, TimeoutError):
@@ -78,16 +76,16 @@ async def issue_ticket(answer: TicketAnswerer, host: str = LOOPBACK) -> AsyncIte
             connection.cancel()
 
 
-async def _make_reply(answer: TicketAnswerer, question: TicketQuestion) -> dict[str, Any]:
+async def _make_reply(answer: TicketAnswerer, question: TicketQuestion) -> TicketReply:
     """The reply to a question: the answer, or the reason of a refusal."""
     try:
-        return {"answer": await answer(question)}
+        return TicketReply(await answer(question))
     except TicketRefused as refused:
-        return {"refused": refused.failure.to_template_map()}
+        return TicketReply(refused=refused.failure)
     except NoetlError as error:  # a store does not answer, or refuses
         retryable = isinstance(error, Unavailable)
         failure = Failure(code=error.code, message=str(error), retryable=retryable)
-        return {"refused": failure.to_template_map()}
+        return TicketReply(refused=failure)
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:
@@ -100,22 +98,22 @@ async def _read_frame(reader: asyncio.StreamReader) -> bytes:
 # ---- a task ----------------------------------------------------------------------------------------------------------------
 
 
-def ask_ticket(ticket: str, **question: Any) -> Any:
+def ask_ticket(ticket: str, question: TicketQuestion) -> Any:
     """The worker's answer. TicketRefused if the worker has none, OSError if it is gone."""
     host, port, key = ticket.rsplit(":", 2)
     cipher = AESGCM(base64.urlsafe_b64decode(key))
     with socket.create_connection((host, int(port)), TICKET_TIMEOUT_S) as connection:
-        data = json.dumps(question).encode()
+        data = encode_message(question)
         connection.sendall(_add_length(_encrypt_message(cipher, data, _QUESTION)))
         with connection.makefile("rb") as stream:
             size = int.from_bytes(stream.read(_LENGTH_BYTES), "big")
             data = stream.read(size)
     if not data:
         raise ConnectionError("the worker of this command did not answer")
-    reply = json.loads(_decrypt_message(cipher, data, _ANSWER))
-    if "refused" in reply:
-        raise TicketRefused(Failure(**reply["refused"]))
-    return reply["answer"]
+    reply = decode_message(_decrypt_message(cipher, data, _ANSWER), TicketReply)
+    if reply.refused is not None:
+        raise TicketRefused(reply.refused)
+    return reply.answer
 
 
 # ---- both ------------------------------------------------------------------------------------------------------------------

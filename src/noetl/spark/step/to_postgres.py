@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from noetl.model.errors import Failure
 from noetl.results.formats.rowsets import list_column_values
-from noetl.spark.messages import FrameManifest, OutputSpec, SparkAnswer
+from noetl.spark.messages import FrameManifest, SparkAnswer
 from noetl.spark.step.outputs import remove_frame
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres.bulk import extract_server_message
@@ -59,13 +59,13 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
 
 async def store_in_postgres(
     call: Call,
-    output: OutputSpec,
+    output: dict[str, Any],
     answer: SparkAnswer,
     facts: dict[str, Any],
 ) -> Outcome:
     """Store the frame of an answer in the table of the output."""
-    frame = answer.get("frames", {}).get("")
-    if frame is None or not frame["columns"]:
+    frame = (answer.frames or {}).get("")
+    if frame is None or not frame.columns:
         return Failed(_make_store_failure("the step gives no single DataFrame to store"), facts)
     auth = output.get("auth")
     try:
@@ -83,7 +83,7 @@ async def store_in_postgres(
     value = {
         "table": output["table"],
         "row_count": count or 0,
-        "columns": frame["columns"],
+        "columns": frame.columns,
     }
     if count is None:
         value["skipped"] = True
@@ -134,7 +134,7 @@ class SparkToPostgres:
         conninfo: str,
         call: Call,
         frame: FrameManifest,
-        output: OutputSpec,
+        output: dict[str, Any],
     ) -> None:
         self._conninfo = conninfo
         self._call = call
@@ -168,7 +168,7 @@ class SparkToPostgres:
 
     def _store_frame_rows(self, cursor: Any) -> int | None:
         self._check_key_columns()
-        rows: int = sum(file["rows"] for file in self._frame["files"])
+        rows: int = sum(file.rows for file in self._frame.files)
         if self._is_call_done(cursor):
             return rows
         if self._mode in ("error", "ignore") and self._has_rows(cursor):
@@ -188,14 +188,14 @@ class SparkToPostgres:
         return rows
 
     def _check_key_columns(self) -> None:
-        missing = [name for name in self._key if name not in self._frame["columns"]]
+        missing = [name for name in self._key if name not in self._frame.columns]
         if missing:
             message = f"the rows have no column {missing[0]!r}, which is part of the key"
             raise SqlError("SINK_KEY_MISSING", message, "data")
 
     def _load_staging_table(self, cursor: Any) -> set[str]:
         """Load the files into the temporary table. Returns its columns of JSON text."""
-        files = [pq.ParquetFile(file["path"]) for file in self._frame["files"]]
+        files = [pq.ParquetFile(file.path) for file in self._frame.files]
         schema = files[0].schema_arrow.remove_metadata()
         texts = self._find_json_columns(schema, self._read_column_types(cursor))
         for position, name in enumerate(schema.names):
@@ -287,7 +287,7 @@ class SparkToPostgres:
         """The statement that deletes the rows of the partitions to write. Null is a value like any
         other."""
         types = self._read_column_types(cursor)
-        unknown = [name for name in self._partition_by if name not in self._frame["columns"]]
+        unknown = [name for name in self._partition_by if name not in self._frame.columns]
         if unknown:
             raise SqlError("SINK_COLUMN", f"partition_by: the rows have no column {unknown[0]!r}")
         names = [(quote_sql_name(name), types[name].declared) for name in self._partition_by]
@@ -344,7 +344,7 @@ class SparkToPostgres:
     def _make_target_table(self, cursor: Any, texts: set[str]) -> None:
         """Make the table if it does not exist."""
         columns = []
-        for name in self._frame["columns"]:
+        for name in self._frame.columns:
             column = quote_sql_name(name)
             columns.append(f"{column}::jsonb" if name in texts else column)
         empty = f"SELECT {', '.join(columns)} FROM {STAGING_TABLE} WITH NO DATA"  # noqa: S608 - quoted names
@@ -355,7 +355,7 @@ class SparkToPostgres:
     def _make_insert_statement(self, cursor: Any) -> str:
         """The statement that moves the rows from the temporary table to the table."""
         types = self._read_column_types(cursor)
-        columns = self._frame["columns"]
+        columns = self._frame.columns
         unknown = [name for name in columns if name not in types]
         if unknown:
             raise SqlError("SINK_COLUMN", f"{self._table} has no column {unknown[0]!r}")

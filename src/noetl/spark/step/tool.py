@@ -12,7 +12,6 @@ harm the worker.
 """
 
 import asyncio
-import json
 import os
 import re
 import shutil
@@ -25,13 +24,26 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from noetl.model.errors import Failure, InvalidInput, Unavailable
 from noetl.model.ids import derive_id
 from noetl.playbook.validation.code import ALLOWED_CONF
 from noetl.playbook.validation.spark import ON_FAIL_CHOICES, find_output_problem
 from noetl.results.formats.rowsets import RowSetReader
 from noetl.spark import commits
-from noetl.spark.messages import CheckSpec, FailureFields, OutputSpec, SparkAnswer, SparkRequest
+from noetl.spark.messages import (
+    CheckSpec,
+    ConnectServer,
+    FrameManifest,
+    OutputSpec,
+    ReleaseRequest,
+    RunRequest,
+    SparkAnswer,
+    SparkStatement,
+    SparkWork,
+    decode_message,
+)
 from noetl.spark.paths import (
     check_output_path,
     choose_format,
@@ -44,9 +56,9 @@ from noetl.spark.server.process import SparkServerSettings
 from noetl.spark.server.server_start import current_base_period, ensure_spark_server
 from noetl.spark.server.server_state import SparkServerState
 from noetl.spark.step import folders, loops, outputs, tickets, to_postgres
-from noetl.spark.step.client_process import SparkClientCrashed, SparkClients
+from noetl.spark.step.client_process import MAX_VALUE_BYTES, SparkClientCrashed, SparkClients
 from noetl.spark.step.inputs import NOETL, InputError, SparkInputs
-from noetl.spark.step.statements import SparkStatement, parse_spark_expressions, parse_spark_sql
+from noetl.spark.step.statements import parse_spark_expressions, parse_spark_sql
 from noetl.spark.tasks.secrets import make_secret_answerer
 from noetl.template.model import MarkedValue
 from noetl.tools.port import Call, Failed, ItemBatches, Looped, Outcome, PartListener, Success
@@ -101,17 +113,16 @@ class SparkTool:
 
     async def _run_step(self, call: Call) -> Outcome:
         own_folders = self._list_own_folders(call)
-        work = await _make_step_request(call, self._read_profile(call), own_folders)
+        work = await _make_step_work(call, self._read_profile(call), own_folders)
         with ExitStack() as held_folders:
             with folders.make_temporary_folder(_find_parent_folder(call)) as folder:
                 async with (
                     self._open_step_inputs(call, folder) as inputs,
                     self._open_ticket(call, inputs.answer_question) as ticket,
                 ):
-                    formats = {spec.get("format") for spec in inputs.specs.values()}
-                    if NOETL in formats:
-                        work["brings"] = True
-                    work = {**work, "inputs": inputs.specs, "ticket": ticket}
+                    formats = {spec.format for spec in inputs.specs.values()}
+                    brings = work.brings or NOETL in formats
+                    work = replace(work, brings=brings, inputs=inputs.specs, ticket=ticket)
                     answer = await self._run_on_server(call, work, held_folders)
             return await self._make_step_outcome(call, answer)
 
@@ -128,26 +139,24 @@ class SparkTool:
                     loops.describe_loop(call, items, folder, here=is_local) as loop,
                     self._open_ticket(call, make_secret_answerer(call)) as ticket,
                 ):
-                    work = {
-                        "conf": {},
-                        "brings": call.config["secret"],
-                        "loop": {**loop, "ticket": ticket},
-                    }
-                    watch = loops.watch_reports(Path(loop["told"]), listener)
+                    work = SparkWork(
+                        brings=call.config["secret"], loop=replace(loop, ticket=ticket)
+                    )
+                    watch = loops.watch_reports(Path(loop.reports), listener)
                     watching = asyncio.ensure_future(watch)
                     try:
                         answer = await self._run_on_server(call, work, held_folders)
                     finally:
                         watching.cancel()
                         await asyncio.gather(watching, return_exceptions=True)
-            if "error" in answer:
-                return Failed(Failure(**answer["error"]))
-            frame = answer["frames"][""]
-            shards = [loops.decode_items(shard) for shard in frame["shards"]]
-            for number, shard in enumerate(shards):
+            if answer.error is not None:
+                return Failed(answer.error)
+            assert answer.frames is not None, "a loop gives a frame"
+            frame = answer.frames[""]
+            for number, shard in enumerate(frame.shards):
                 await listener(number, shard)
             value = await asyncio.to_thread(outputs.make_value, call, answer)
-            return Looped(value, shards, frame["provenance"])
+            return Looped(value, frame.shards, frame.provenance)
 
     def _list_own_folders(self, call: Call) -> list[Path]:
         """The folders of this machine in which NoETL keeps its data. Results are beside staging."""
@@ -175,7 +184,7 @@ class SparkTool:
             yield ticket
 
     async def _run_on_server(
-        self, call: Call, work: SparkRequest, held_folders: ExitStack
+        self, call: Call, work: SparkWork, held_folders: ExitStack
     ) -> SparkAnswer:
         """The answer to a request, from a server that is kept running meanwhile.
 
@@ -195,16 +204,15 @@ class SparkTool:
                     profile,
                     self._settings.serving,
                 )
-                base = None if work["brings"] else _make_session_id("base", current_base_period())
-                server = {"url": url, "base": base, "ours": is_ours}
-                answer = await self._run_attempt(call, {**work, **server}, held_folders)
-                error_code = answer.get("error", {}).get("code")
-                if error_code != LOST or not restarts_left:
+                server = ConnectServer(url, is_ours)
+                answer = await self._run_attempt(call, server, work, held_folders)
+                is_lost = answer.error is not None and answer.error.code == LOST
+                if not is_lost or not restarts_left:
                     break
                 is_second_loss = restarts_left < MAX_RESTARTS
                 if is_second_loss and is_ours and _ran_out_of_memory(place):
                     # Lost twice: this command uses the memory, not one beside it.
-                    return {"error": _make_memory_failure(place)}
+                    return SparkAnswer(error=_make_memory_failure(place))
                 call.log("stderr", "spark: the server was lost; once more")
             return answer
         finally:
@@ -212,13 +220,13 @@ class SparkTool:
                 place.end_use(used)
 
     async def _run_attempt(
-        self, call: Call, work: SparkRequest, held_folders: ExitStack
+        self, call: Call, server: ConnectServer, work: SparkWork, held_folders: ExitStack
     ) -> SparkAnswer:
         """Run the request in a new session, after the sessions of earlier leases are ended."""
         earlier = list(_list_earlier_sessions(call))
         if earlier:
-            released = await self._release_sessions(work, earlier)
-            if "error" in released:
+            released = await self._release_sessions(server, earlier)
+            if released.error is not None:
                 return released
         for earlier_session in earlier:
             earlier_folder = _find_session_folder(call, earlier_session)
@@ -226,9 +234,9 @@ class SparkTool:
             found = _read_finished(earlier_folder)
             if found is None:
                 continue
-            if not work.get("output", {}).get("path"):
-                return found
-            work = {**work, "staged": found["frames"][""]}
+            if not work.output.path:
+                return SparkAnswer(frames={"": found}, single=True)
+            work = replace(work, staged=found)
         name = _name_session(call, call.identity.lease, call.identity.attempt)
         self._session_counts[name] += 1
         session = _make_session_id(name, self._session_counts[name])
@@ -236,46 +244,45 @@ class SparkTool:
         if not self._has_swept:
             self._has_swept = True
             await asyncio.to_thread(folders.sweep_folders, folder.parent)
-        request = {
-            **work,
-            "op": "run",
-            "session": session,
-            "key": call.key,
-            "folder": str(folder),
-            "copying": str(_find_copy_record(call)),
-            "tags": [f"{call.identity.execution_id}.{call.identity.step}", call.key],
-        }
+        base = None if work.brings else _make_session_id("base", current_base_period())
+        request = RunRequest(
+            server=server,
+            work=work,
+            session=session,
+            base=base,
+            key=call.key,
+            folder=str(folder),
+            copy_record=str(_find_copy_record(call)),
+            tags=[f"{call.identity.execution_id}.{call.identity.step}", call.key],
+            max_value_bytes=MAX_VALUE_BYTES,
+        )
         held_folders.enter_context(folders.hold_folder(folder))
         try:
             answer = await self._processes.run_client(request, call.log, call.progress)
         except (asyncio.CancelledError, SparkClientCrashed):
-            await self._end_session(work, session)
+            await self._end_session(server, session)
             await asyncio.to_thread(_finish_commit_of, work)
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        if "error" in answer:
+        if answer.error is not None:
             shutil.rmtree(folder, ignore_errors=True)
         return answer
 
     async def _release_sessions(
         self,
-        work: SparkRequest,
+        server: ConnectServer,
         sessions: list[str],
         *,
         quick: bool = False,
     ) -> SparkAnswer:
-        request = {
-            "op": "release",
-            "url": work["url"],
-            "ours": work["ours"] or quick,
-            "sessions": sessions,
-        }
-        return await self._processes.run_client(request)
+        if quick:
+            server = replace(server, ours=True)
+        return await self._processes.run_client(ReleaseRequest(server, sessions))
 
-    async def _end_session(self, work: SparkRequest, session: str) -> None:
+    async def _end_session(self, server: ConnectServer, session: str) -> None:
         """End a session, even if this is cancelled: an operation in Spark must not outlive its
         command. If the server does not answer, nothing runs there."""
-        release = self._release_sessions(work, [session], quick=True)
+        release = self._release_sessions(server, [session], quick=True)
         ending = asyncio.ensure_future(release)
         while not ending.done():
             try:
@@ -286,9 +293,8 @@ class SparkTool:
                 break
 
     async def _make_step_outcome(self, call: Call, answer: SparkAnswer) -> Outcome:
-        if "error" in answer:
-            failure = Failure(**answer["error"])
-            return Failed(failure, sample=answer.get("sample"))
+        if answer.error is not None:
+            return Failed(answer.error, sample=answer.sample)
         facts = {"spark": outputs.collect_facts(answer)}
         failed_rows = facts["spark"].get("expect", {})
         for check, failed in failed_rows.items():
@@ -322,26 +328,24 @@ async def _catch_failures(work: Coroutine[Any, Any, T]) -> T | Failed:
 # ---- requests --------------------------------------------------------------------------------------------------------------
 
 
-async def _make_step_request(
-    call: Call, profile: SparkProfile, own_folders: list[Path]
-) -> SparkRequest:
-    """The part of the request that follows from the step's configuration."""
+async def _make_step_work(call: Call, profile: SparkProfile, own_folders: list[Path]) -> SparkWork:
+    """The work that follows from the step's configuration."""
     config = call.config
-    work: SparkRequest = {
-        "conf": _read_conf(config),
-        "expect": await _parse_checks(call),
-        "output": _prepare_output(config, profile, own_folders),
-    }
+    work = SparkWork(
+        brings=True,
+        conf=_read_conf(config),
+        expect=await _parse_checks(call),
+        output=_prepare_output(config, profile, own_folders),
+    )
     if config.get("code") is not None:
-        return {**work, "brings": True, "code": config["code"], "given": call.input}
+        return replace(work, code=config["code"], given=call.input)
     if config.get("sql") is None:
         raise InvalidInput("spark runs sql or code; pipeline and app are not there yet")
     found = await _parse_step_sql(call, config["sql"])
     if not found:
         raise SqlError("SQL_EMPTY", "there is no statement to run")
     brings = any(ADDS_FILES.search(statement.text) for statement in found)
-    sql = [{"text": statement.text, "values": statement.values} for statement in found]
-    return {**work, "brings": brings, "sql": sql}
+    return replace(work, brings=brings, sql=found)
 
 
 def _prepare_output(
@@ -349,17 +353,22 @@ def _prepare_output(
     profile: SparkProfile,
     own_folders: list[Path],
 ) -> OutputSpec:
-    output = dict(config.get("output") or {})
+    output = config.get("output") or {}
     problem = find_output_problem(output)
     if problem is not None:
         raise InvalidInput(f"output: {problem.message}", hint=problem.hint)
+    spec = OutputSpec(
+        mode=output.get("mode"),
+        partition_by=output.get("partition_by") or [],
+        kind=output.get("kind"),
+    )
     if not output.get("path"):
-        return output
+        return spec
     path = resolve_path(str(output["path"]), profile)
     check_output_path(path, own_folders)
     format = choose_format(path, output.get("format"))
     options = make_writer_options(format, output.get("options"))
-    return {**output, "path": path, "format": format, "options": options}
+    return replace(spec, path=path, format=format, options=options)
 
 
 def _read_conf(config: dict[str, Any]) -> dict[str, str]:
@@ -403,14 +412,7 @@ async def _parse_checks(call: Call) -> list[CheckSpec]:
                 f"expect {name}: it needs one sql expression, and on_fail is one of {', '.join(ON_FAIL_CHOICES)}"
             )
         (expression,) = parsed
-        checks.append(
-            {
-                "name": name,
-                "sql": expression.text,
-                "values": expression.values,
-                "on_fail": on_fail,
-            }
-        )
+        checks.append(CheckSpec(name, expression.text, expression.values, on_fail))
     return checks
 
 
@@ -451,27 +453,23 @@ def _find_copy_record(call: Call) -> Path:
     return _find_parent_folder(call).parent / "spark-copies" / call.key[:16]
 
 
-def _finish_commit_of(work: SparkRequest) -> None:
+def _finish_commit_of(work: SparkWork) -> None:
     """Finish a commit that the killed process has left pending: no later process may come to do it."""
-    path = work.get("output", {}).get("path")
-    folder = find_local_folder(path or "")
+    folder = find_local_folder(work.output.path)
     if folder is not None:
         commits.finish_pending_commits(folder)
 
 
-def _read_finished(folder: Path) -> SparkAnswer | None:
-    """The answer of an earlier lease that has completed its files but not reported them.
+def _read_finished(folder: Path) -> FrameManifest | None:
+    """The frame of an earlier lease that has completed its files but not reported them.
 
     An incomplete folder is removed.
     """
     try:
-        manifest = json.loads((folder / "result" / "manifest.json").read_bytes())
-        if all(os.path.exists(file["path"]) for file in manifest["files"]):
-            return {
-                "frames": {"": manifest},
-                "single": True,
-                "spark": {},
-            }
+        text = (folder / "result" / "manifest.json").read_bytes()
+        manifest = decode_message(text, FrameManifest)
+        if all(os.path.exists(file.path) for file in manifest.files):
+            return manifest
     except (OSError, ValueError):
         pass
     shutil.rmtree(folder, ignore_errors=True)
@@ -489,12 +487,12 @@ def _ran_out_of_memory(place: SparkServerState) -> bool:
         return False
 
 
-def _make_memory_failure(place: SparkServerState) -> FailureFields:
+def _make_memory_failure(place: SparkServerState) -> Failure:
     message = (
         "Spark ran out of memory and ended; use more and smaller partitions, or give it more memory "
         f"(NOETL_SPARK_JAVA_OPTIONS=-Xmx…); {place.log} has more"
     )
-    return {"code": OUT_OF_MEMORY, "kind": "resource", "message": message}
+    return Failure(code=OUT_OF_MEMORY, kind="resource", message=message)
 
 
 def _describe_with_hint(error: InvalidInput | Unavailable) -> str:

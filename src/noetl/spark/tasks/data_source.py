@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import datasource as d
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from noetl.results.formats.rowsets import ParquetReader
 from noetl.spark.arrow import convert_batch, convert_schema
+from noetl.spark.messages import FileLocation, InputFacts, TicketQuestion
 from noetl.spark.step.tickets import ask_ticket
 from noetl.spark.tasks.clauses import Clause, Comparison, list_row_ranges, make_clause
 from noetl.spark.tasks.remote_file import open_task_file
@@ -51,8 +53,8 @@ class _Source(d.DataSource):
         return SOURCE_NAME
 
     def schema(self) -> StructType:
-        answer = ask_ticket(self.ticket, of=self.options["path"])
-        serialized = bytes.fromhex(answer["schema"])
+        facts = _ask_input_facts(self.ticket, self.options["path"])
+        serialized = bytes.fromhex(facts.schema)
         schema = pa.ipc.read_schema(pa.BufferReader(serialized))
         return from_arrow_schema(convert_schema(schema))
 
@@ -79,7 +81,7 @@ class _SliceReader(d.DataSourceReader):
         yield from filters  # Spark applies all of them again
 
     def partitions(self) -> Sequence[d.InputPartition]:
-        count: int = ask_ticket(self._ticket, of=self._name)["count"]
+        count = _ask_input_facts(self._ticket, self._name).count
         with ThreadPoolExecutor(_PARALLEL_FOOTERS) as threads:
             slices_by_file = threads.map(self._list_slices, range(count))
             return list(chain.from_iterable(slices_by_file))
@@ -120,7 +122,12 @@ class _SliceReader(d.DataSourceReader):
             yield convert_batch(batch.select(schema.names), schema)
 
     def _open_slice_file(self, file: int) -> ParquetReader:
-        return open_task_file(ask_ticket(self._ticket, of=self._name, file=file), self._name)
+        answer = ask_ticket(self._ticket, TicketQuestion(of=self._name, file=file))
+        return open_task_file(msgspec.convert(answer, FileLocation), self._name)
+
+
+def _ask_input_facts(ticket: str, name: str) -> InputFacts:
+    return msgspec.convert(ask_ticket(ticket, TicketQuestion(of=name)), InputFacts)
 
 
 def _make_clauses(filters: list[d.Filter], schema: pa.Schema) -> list[Clause]:

@@ -27,7 +27,7 @@ TASK_GC_THRESHOLDS = (50_000, 20, 20)  # thresholds of the garbage collector
 
 def choose_row_schema(work: LoopWork) -> pa.Schema:
     """The schema of the rows that a loop writes, one row per item."""
-    return ITEM_ROWS_WITH_PROVENANCE if work["provenance"] else ITEM_ROWS
+    return ITEM_ROWS_WITH_PROVENANCE if work.provenance else ITEM_ROWS
 
 
 def run_task(work: LoopWork, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,36 +28,36 @@ class TicketKeychain(Keychain):
     def __init__(self, ticket: str, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._ticket = ticket
-        self._cached_answers: dict[str, tuple[float, Any]] = {}
+        self._cached_answers: dict[TicketQuestion, tuple[float, Any]] = {}
         self._ask_lock = asyncio.Lock()
 
     async def _resolve_by_kind(self, entry: KeychainEntry) -> dict[str, Any]:
         if entry.kind == "static":
             return await super()._resolve_by_kind(entry)
-        found: dict[str, Any] = await self._ask_cached(entry.name, entry=entry.name)
+        found: dict[str, Any] = await self._ask_cached(entry.name, TicketQuestion(entry=entry.name))
         return found
 
     async def _read_credential(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = await self._ask_cached(name, secret=name)
+        found: dict[str, Any] = await self._ask_cached(name, TicketQuestion(secret=name))
         return found
 
     async def resolve_secret(self, name: str, provider: str | None) -> Any:
-        return await self._ask_cached(name, secret=name, provider=provider)
+        return await self._ask_cached(name, TicketQuestion(secret=name, provider=provider))
 
-    async def _ask_cached(self, name: str, **question: Any) -> Any:
-        key, now = repr(question), asyncio.get_running_loop().time
+    async def _ask_cached(self, name: str, question: TicketQuestion) -> Any:
+        now = asyncio.get_running_loop().time
         async with self._ask_lock:  # one of several concurrent items asks
-            expires_at, answer = self._cached_answers.get(key, (0.0, None))
+            expires_at, answer = self._cached_answers.get(question, (0.0, None))
             if now() >= expires_at:
                 answer = await asyncio.to_thread(_ask_worker, self._ticket, question)
-                self._cached_answers[key] = now() + SECRET_CACHE_S, answer
+                self._cached_answers[question] = now() + SECRET_CACHE_S, answer
         self.redactor.register_credential(name, answer)
         return answer
 
 
 def _ask_worker(ticket: str, question: TicketQuestion) -> Any:
     try:
-        return ask_ticket(ticket, **question)
+        return ask_ticket(ticket, question)
     except TicketRefused as refused:
         raise TaskFailed(refused.failure) from refused
     except OSError as error:
@@ -90,10 +90,10 @@ def make_secret_answerer(call: Call) -> TicketAnswerer:
 
     async def answer_question(question: TicketQuestion) -> Any:
         try:
-            if "entry" in question and call.credential is not None:
-                return await call.credential(question["entry"])
-            if "secret" in question and call.secret is not None:
-                return await call.secret(question["secret"], question.get("provider"))
+            if question.entry is not None and call.credential is not None:
+                return await call.credential(question.entry)
+            if question.secret is not None and call.secret is not None:
+                return await call.secret(question.secret, question.provider)
         except TaskFailed as failing:
             raise TicketRefused(failing.failure) from failing
         raise TicketRefused(

@@ -8,7 +8,6 @@ process of the task, and its inputs and results pass as JSON as they do on a wor
 
 import asyncio
 import base64
-import json
 import os
 import pickle
 import sys
@@ -43,7 +42,7 @@ from noetl.results.formats.rowsets import JoinedReader, RowSetReader, list_rows,
 from noetl.results.formats.tables import ValueHead
 from noetl.results.sources import FileSource
 from noetl.results.tiers.memory import ResultsMemory
-from noetl.spark.messages import FileFacts, LoopWork, ShardReport
+from noetl.spark.messages import FileFacts, LoopWork, ShardReport, encode_message
 from noetl.spark.tasks.entry import choose_row_schema
 from noetl.spark.tasks.inline_python import InlinePython
 from noetl.spark.tasks.secrets import RedactedStdout, TicketKeychain
@@ -62,7 +61,7 @@ def run_numbered_shards(
     """Run the shards with the numbers in the batches. Yields their reports."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            report = json.dumps(Shard(work, number).run())
+            report = encode_message(Shard(work, number).run()).decode()
             yield pa.RecordBatch.from_pydict({"shard": [number], "told": [report]})
 
 
@@ -72,20 +71,19 @@ class Shard:
     def __init__(self, work: LoopWork, number: int) -> None:
         self._work = work
         self._number = number
-        self._first = number * work["chunk"]
-        self._stop = min(self._first + work["chunk"], work["size"])
-        self._path = Path(work["folder"], f"part-{number:05}-{uuid4().hex}.parquet")
+        self._first = number * work.chunk
+        self._stop = min(self._first + work.chunk, work.size)
+        self._path = Path(work.folder, f"part-{number:05}-{uuid4().hex}.parquet")
 
     def run(self) -> ShardReport:
         with _restore_process_state(), asyncio.Runner() as runner:
-            ended = runner.run(self._run_items())
-        item_count = self._stop - self._first
-        report = {"file": _describe_shard_file(self._path, item_count), **ended}
-        report_path = Path(self._work["told"], str(self._number))
-        _write_report(report_path, json.dumps(report["items"]))
-        return report
+            items, provenance = runner.run(self._run_items())
+        file = _describe_shard_file(self._path, self._stop - self._first)
+        report_path = Path(self._work.reports, str(self._number))
+        _write_report(report_path, encode_message(items))
+        return ShardReport(file, items, provenance)
 
-    async def _run_items(self) -> dict[str, Any]:
+    async def _run_items(self) -> tuple[e.Items, dict[str, Any]]:
         """Run all items. Returns how they ended, and the provenance that they share."""
         context = await _make_task_context(self._work)
         loop = context.step.loop
@@ -123,13 +121,13 @@ class Shard:
         finally:
             await context.env.registry.close()
         report = {"items": msgspec.to_builtins(totals), "provenance": provenance}
-        redacted: dict[str, Any] = redactor.redact_value(report, payload=True)
-        return redacted
+        redacted = redactor.redact_value(report, payload=True)
+        return msgspec.convert(redacted["items"], e.Items), redacted["provenance"]
 
     def _read_items(self) -> Iterator[list[IndexedItem]]:
         """The items with their indexes, in lists that may run together."""
-        source = self._work["source"]
-        reader = JoinedReader(ValueHead(), [_open_reader(path) for path in source["paths"]])
+        source = self._work.source
+        reader = JoinedReader(ValueHead(), [_open_reader(path) for path in source.paths])
         try:
             position = self._first
             for batch in reader.batches(self._first, self._stop):
@@ -137,7 +135,7 @@ class Shard:
                 count = max(1, min(MAX_ITEMS_AT_ONCE, items_in_memory))
                 for low in range(0, batch.num_rows, count):
                     rows = list_rows(batch.slice(low, count))
-                    if source["indexed"]:
+                    if source.indexed:
                         yield [(row["index"], row["item"]) for row in rows]
                     else:
                         yield list(enumerate(rows, position))
@@ -277,19 +275,19 @@ async def _drop_event(sent: OutgoingEvent) -> None:
 
 async def _make_task_context(work: LoopWork) -> CommandContext:
     """The pipeline context of the loop, with the results that its templates read."""
-    plan = pickle.loads(base64.b64decode(work["plan"]))  # noqa: S301 - our own worker made it
-    command = decode_command(base64.b64decode(work["command"]))
+    plan = pickle.loads(base64.b64decode(work.plan))  # noqa: S301 - our own worker made it
+    command = decode_command(base64.b64decode(work.command))
     store = ResultsMemory()
     results = dict(command.scope.results)
-    known = msgspec.json.decode(base64.b64decode(work["known"]))
+    known = msgspec.json.decode(base64.b64decode(work.known))
     for step, value in known.items():
         where = make_address(command.execution_id, "result", step, "known")
         reference = await store.put(where, value)
         results[step] = replace(results[step], reference=reference)
     scope = replace(command.scope, results=results)
-    command = replace(command, scope=scope, together=work["together"])
+    command = replace(command, scope=scope, together=work.together)
     registry = Registry((InlinePython(),), make_factories())
-    keychain = partial(TicketKeychain, work["ticket"])
+    keychain = partial(TicketKeychain, work.ticket)
     env = Environment(
         store=store,
         registry=registry,
@@ -355,16 +353,11 @@ def _describe_shard_file(path: Path, rows: int) -> FileFacts:
     with path.open("rb") as file:
         while data := file.read(1 << 20):
             digest.update(data)
-    return {
-        "path": str(path),
-        "rows": rows,
-        "bytes": path.stat().st_size,
-        "sha256": digest.hexdigest(),
-    }
+    return FileFacts(str(path), path.stat().st_size, rows, digest.hexdigest())
 
 
-def _write_report(path: Path, text: str) -> None:
+def _write_report(path: Path, data: bytes) -> None:
     """Write the file atomically: the worker reads it while other shards run."""
     part = path.with_name(f".{uuid4().hex}")
-    part.write_text(text)
+    part.write_bytes(data)
     part.rename(path)
