@@ -18,7 +18,8 @@ from noetl.template.limits import WORKER_LIMITS, Meter
 from noetl.template.model import MarkedValue
 from noetl.template.writing import format_as_text
 from noetl.tools.port import Call, Failed, Outcome, Success
-from noetl.tools.processes.fork_server import ForkServer, MessageTooLarge, Process, ProcessLimits
+from noetl.tools.processes.fork_server import ForkServer, MessageTooLarge, Process
+from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.pool import StreamLines
 from noetl.tools.python.tool import find_signal_name
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from noetl.tools.port import Outcome
-from noetl.tools.processes.fork_server import ProcessLimits
+from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.pool import PoolSettings, Program
 from noetl.tools.python.tool import Python
 from tests.unit.tools.calls import call, failure, run, value

@@ -15,7 +15,8 @@ from noetl.spark.messages import (
     encode_message,
 )
 from noetl.tools.port import Log, Progress, discard_log, discard_progress
-from noetl.tools.processes.fork_server import ForkServer, ProcessLimits
+from noetl.tools.processes.fork_server import ForkServer
+from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.pool import StreamLines
 
 CLIENT_ENV = {

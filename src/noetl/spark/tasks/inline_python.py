@@ -19,7 +19,8 @@ from noetl.model.errors import Failure
 from noetl.spark.tasks.interrupts import run_interruptible
 from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
 from noetl.tools.python import child as python_child
-from noetl.tools.python.tool import PYTHON_FACTS, decode_outcome, encode_input, read_code
+from noetl.tools.python.messages import PythonAnswer
+from noetl.tools.python.tool import PYTHON_FACTS, encode_input, make_python_outcome, read_code
 
 MAX_RESULT_BYTES = 64 << 20
 
@@ -86,7 +87,7 @@ class InlinePython:
         )
         if type(answer) is msgspec.Raw:
             return Success(answer, PYTHON_FACTS)
-        outcome = decode_outcome(_decode(answer), MAX_RESULT_BYTES)
+        outcome = make_python_outcome(_decode_answer(answer), MAX_RESULT_BYTES)
         if isinstance(outcome, Failed):
             return outcome
         return Success(msgspec.Raw(msgspec.json.encode(outcome.value)), PYTHON_FACTS)
@@ -106,6 +107,7 @@ def _copy_inputs(inputs: Sequence[dict[str, Any]]) -> list[dict[str, Any] | Fail
 
 
 _decode = msgspec.json.Decoder().decode
+_decode_answer = msgspec.json.Decoder(PythonAnswer).decode
 
 
 def _encode_result(value: Any) -> msgspec.Raw | bytes:

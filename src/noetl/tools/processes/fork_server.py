@@ -7,7 +7,6 @@ the worker, even if the worker is killed. Linux only.
 """
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -17,24 +16,24 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
+
+from noetl.tools.processes.messages import (
+    ExitMessage,
+    KillMessage,
+    ProcessLimits,
+    SpawnMessage,
+    encode_control_message,
+)
 
 FORK_SERVER_PROGRAM = str(Path(__file__).with_name("fork_server_process.py"))
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 STOP_GRACE_S = 1.0  # seconds between SIGTERM and SIGKILL
 MAX_SENT_MESSAGE_BYTES = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessLimits:
-    """Limits of one process; None sets no limit. `cpu_seconds` is per call of the python tool."""
-
-    address_space: int | None = None
-    file_size: int | None = None
-    open_files: int | None = 1024
-    cpu_seconds: int | None = None
 
 
 class MessageTooLarge(Exception):
@@ -55,7 +54,7 @@ class Process:
 
     def kill(self, number: int) -> None:
         if not self.ended.done():
-            self.fork_server.send_message({"op": "kill", "id": self.id, "signal": number})
+            self.fork_server.send_kill(KillMessage(self.id, number))
 
     async def stop(self, grace: float = STOP_GRACE_S) -> int:
         """Send SIGTERM, wait for `grace` seconds, then send SIGKILL. Returns the exit status.
@@ -118,7 +117,10 @@ class ForkServer:
         descriptors: Sequence[int],
         env: Mapping[str, str],
         limits: ProcessLimits,
-        **more: Any,
+        *,
+        memory: int = 0,
+        argv: Sequence[str] = (),
+        cwd: str | None = None,
     ) -> Process:
         """Start a process.
 
@@ -129,16 +131,17 @@ class ForkServer:
             started = self._ensure_running()
             self._count += 1
             folder = os.path.join(started.root, f"p{self._count}")
-            message = {
-                "op": "spawn",
-                "id": self._count,
-                "kind": kind,
-                "folder": folder,
-                "limits": asdict(limits),
-                "env": {**inherited_environment(), **self._env, "TMPDIR": folder, **env},
-                **more,
-            }
-            data = json.dumps(message).encode()
+            message = SpawnMessage(
+                id=self._count,
+                kind=kind,
+                folder=folder,
+                env={**inherited_environment(), **self._env, "TMPDIR": folder, **env},
+                limits=limits,
+                memory=memory,
+                argv=list(argv),
+                cwd=cwd,
+            )
+            data = encode_control_message(message)
             if len(data) > MAX_SENT_MESSAGE_BYTES:
                 raise MessageTooLarge
             process = Process(self._count, folder, started.loop.create_future(), self)
@@ -151,9 +154,9 @@ class ForkServer:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def send_message(self, message: dict[str, Any]) -> None:
+    def send_kill(self, message: KillMessage) -> None:
         if self._running_server is not None:
-            data = json.dumps(message).encode()
+            data = encode_control_message(message)
             self._running_server.backlog.append((data, []))
             self._flush_backlog()
 
@@ -211,10 +214,10 @@ class ForkServer:
             if not data:
                 self._on_server_death()
                 return
-            message = json.loads(data)
-            process = self._processes.pop(message["id"], None)
+            message = msgspec.json.decode(data, type=ExitMessage)
+            process = self._processes.pop(message.id, None)
             if process is not None and not process.ended.done():
-                process.ended.set_result(message["status"])
+                process.ended.set_result(message.status)
 
     def _on_server_death(self) -> None:
         """Handle the death of the fork server. The kernel has killed all its processes with it."""

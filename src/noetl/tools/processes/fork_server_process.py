@@ -10,9 +10,8 @@ that left its process group. The fork server kills them before it reports the de
 The processes serve the python tool, or run the function `serve` of the module that the command line
 names. They are forked after that module is imported, so they do not import it again.
 
-Messages are JSON, one per packet. The worker sends `{op: spawn, id, kind, folder, env, limits, …}`
-with descriptors, and `{op: kill, id, signal}`. It receives `{id, status}` when a process and every
-process that it started are gone.
+Messages are JSON, one per packet; `messages.py` has them for the worker. A message that spawns a
+process has its descriptors beside it.
 """
 
 import ctypes
@@ -26,7 +25,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypedDict
 
 CONTROL_DESCRIPTOR = 3
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 38, 36  # linux/prctl.h
@@ -45,6 +44,22 @@ def prctl(option: int, value: int) -> None:
     _prctl(option, value, 0, 0, 0)
 
 
+class SpawnFields(TypedDict):
+    id: int
+    kind: str
+    folder: str
+    env: dict[str, str]
+    limits: dict[str, int | None]
+    memory: int
+    argv: list[str]
+    cwd: str | None
+
+
+class ExitFields(TypedDict):
+    id: int
+    status: int
+
+
 class ForkServerProcess:
     def __init__(self, control: socket.socket, root: str, serve: Any) -> None:
         self.control = control
@@ -52,9 +67,7 @@ class ForkServerProcess:
         self.serve = serve
         self.live: dict[int, int | None] = {}  # id by pid; None for a process that removes files
         self.folders: dict[int, str] = {}
-        self.unreported_exits: list[
-            dict[str, int]
-        ] = []  # to be reported when their orphans are gone
+        self.unreported_exits: list[ExitFields] = []  # reported when their orphans are gone
 
     def run(self) -> None:
         wakeup, wakeup_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -91,7 +104,7 @@ class ForkServerProcess:
 
     # ---- starting processes ----------------------------------------------------------------------
 
-    def spawn(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def spawn(self, message: SpawnFields, descriptors: list[int]) -> None:
         try:
             os.mkdir(message["folder"], 0o700)
             pid = os.fork()
@@ -105,7 +118,7 @@ class ForkServerProcess:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def run_child(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    def run_child(self, message: SpawnFields, descriptors: list[int]) -> None:
         """Run the forked process. Never returns."""
         code = 127
         try:
@@ -120,7 +133,7 @@ class ForkServerProcess:
             prctl(PR_SET_NO_NEW_PRIVS, 1)
             prctl(PR_SET_CHILD_SUBREAPER, 1)
             install_descriptors(descriptors)
-            os.chdir(message.get("cwd") or message["folder"])
+            os.chdir(message["cwd"] or message["folder"])
             set_limits(message["limits"])
             if message["kind"] == "exec":
                 argv = message["argv"]
@@ -182,7 +195,7 @@ class ForkServerProcess:
                     os._exit(0)
             self.live[pid] = None
 
-    def send_exit(self, message: dict[str, int]) -> None:
+    def send_exit(self, message: ExitFields) -> None:
         with suppress(OSError):  # the worker is gone: the next read finds out
             self.control.send(json.dumps(message).encode())
 

@@ -3,8 +3,8 @@
 It sends back values and prints. It imports no other module of noetl and nothing heavy, since every
 idle child has it in memory. orjson takes 1.5 MB, which all children share.
 
-A request is one frame of JSON: `{code, env, inputs, limit, stop}`. With `stop`, the first input
-that fails ends the request. If there are several inputs, the child takes one byte from the token
+A request is one frame of JSON (`PythonRequestFields`). With `stop`, the first input that fails ends the
+request. If there are several inputs, the child takes one byte from the token
 pipe before each of them. The worker may take the bytes back, so it always knows which inputs were
 started. Answers are frames too: a kind, a length and a payload.
 
@@ -27,7 +27,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 
@@ -48,6 +48,21 @@ MAX_LEAKED_DESCRIPTORS = 64  # descriptors that code may leave open before its p
 MAX_COMPILED_PROGRAMS = 64
 ERROR_PREFIX = b'{"error"'  # how the answer of a failed call begins
 MISSING = object()
+
+
+class PythonRequestFields(TypedDict):
+    code: str
+    env: dict[str, str] | None
+    inputs: list[Any]
+    limit: int
+    stop: bool
+
+
+class PythonFailureFields(TypedDict):
+    error: str
+    message: str
+    line: int | None
+    trace: str
 
 
 # ---- serving -------------------------------------------------------------------------------------
@@ -104,7 +119,7 @@ class InputBatch:
     """Runs the inputs of one request, in order, while there are tokens."""
 
     def __init__(
-        self, request: dict[str, Any], state: "ProcessState", programs: "CompiledPrograms"
+        self, request: PythonRequestFields, state: "ProcessState", programs: "CompiledPrograms"
     ) -> None:
         self.code = request["code"]
         self.env = request["env"]
@@ -391,7 +406,7 @@ def answer_input(
             make_python_failure(type(error).__name__, _format_exception_text(error), error)
         )
     if len(encoded) > limit:
-        return _encode_failure({"error": "RESULT_TOO_LARGE", "message": ""})
+        return _encode_failure(make_python_failure("RESULT_TOO_LARGE", ""))
     return encoded
 
 
@@ -402,7 +417,7 @@ def _format_exception_text(error: BaseException) -> str:
         return ""
 
 
-def _encode_failure(facts: dict[str, Any]) -> bytes:
+def _encode_failure(facts: PythonFailureFields) -> bytes:
     return json.dumps(facts).encode()  # the text is ASCII, also if the message has lone surrogates
 
 
@@ -430,7 +445,7 @@ def find_line(error: BaseException) -> int | None:
 
 def make_python_failure(
     name: str, message: str, error: BaseException | None = None
-) -> dict[str, Any]:
+) -> PythonFailureFields:
     import traceback
 
     line = None
@@ -474,7 +489,7 @@ def encode_rest(value: Any, *, keys_are_text: bool = False) -> bytes:
         return b'{"value":%b}' % STRICT_ENCODER.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         message = f"the result is not JSON: {explain_not_json(value, error)}"
-        return _encode_failure({"error": "RESULT_NOT_JSON", "message": message[:2000]})
+        return _encode_failure(make_python_failure("RESULT_NOT_JSON", message))
 
 
 def refuse_equal_keys(value: Any, name: str = "result") -> None:

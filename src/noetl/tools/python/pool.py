@@ -26,14 +26,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from noetl.caches import LruCache
 from noetl.tools.port import Log
-from noetl.tools.processes.fork_server import ForkServer, Process, ProcessLimits
+from noetl.tools.processes.fork_server import ForkServer, Process
+from noetl.tools.processes.messages import ProcessLimits
+from noetl.tools.python.messages import BatchEnd, PythonAnswer, PythonRequest
 
 HEADER = struct.Struct(">BI")
 LOG_HEADER = struct.Struct(">IB")
@@ -51,6 +52,8 @@ MAX_LOST_CHILDREN = 3  # how often a call may lose its child
 MAX_STREAM_BYTES = 1024 * 1024  # bytes of one stream
 MAX_LINE_BYTES = 64 * 1024
 MAX_KNOWN_PROGRAMS = 1024
+_decode_answers = msgspec.json.Decoder(list[PythonAnswer]).decode
+_decode_batch_end = msgspec.json.Decoder(BatchEnd).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ class PoolCall:
         self.encoded_input = encoded_input
         self.nth = nth
         self.together = together
-        self.answer: Any = None
+        self.answer: PythonAnswer | PythonProcessCrashed | None = None
         self.is_over = False  # it has its answer, or the caller was cancelled
         self.was_started = False  # a child started it, and died before it sent the answer
         self.child: PoolProcess | None = None
@@ -217,7 +220,7 @@ class PoolCall:
             self.lines[stream] = StreamLines(STREAM_NAMES[stream], log)
         self.lines[stream].add(data)
 
-    def end_with(self, answer: Any) -> None:
+    def end_with(self, answer: PythonAnswer | PythonProcessCrashed | None) -> None:
         if self.lines is not None:
             for lines in self.lines.values():
                 lines.end()
@@ -228,7 +231,7 @@ class PoolCall:
         if isinstance(answer, PythonProcessCrashed):
             failed = True
         else:
-            failed = answer is not None and "error" in answer
+            failed = answer is not None and answer.error is not None
         self.together.count_ended(failed)
 
 
@@ -249,7 +252,7 @@ class PoolProcess:
         self.progress = self._begun = 0.0
         self._buffer = bytearray()
         self._unsent = memoryview(b"")
-        self._last: dict[str, Any] | None = None
+        self._last: BatchEnd | None = None
         ours, theirs = socket.socketpair()
         take, self._give = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         out, out_end = os.pipe2(os.O_CLOEXEC)
@@ -290,12 +293,12 @@ class PoolProcess:
             work.child = self
         program = batch[0].program
         strand = batch[0].strand
-        request = {
-            "code": program.code,
-            "env": dict(program.env) or None,
-            "limit": self._pool.settings.result_limit,
-            "stop": strand is not None and strand.strict,
-        }
+        request = PythonRequest(
+            code=program.code,
+            env=dict(program.env) or None,
+            limit=self._pool.settings.result_limit,
+            stop=strand is not None and strand.strict,
+        )
         head = msgspec.json.encode(request)
         inputs = b",".join(work.encoded_input for work in batch)
         body = b'%b,"inputs":[%b]}' % (head[:-1], inputs)
@@ -390,13 +393,13 @@ class PoolProcess:
             number, stream = LOG_HEADER.unpack_from(payload)
             self.batch[number].log_data(stream, payload[LOG_HEADER.size :])
         elif kind == ANSWERS_FRAME:
-            answers = msgspec.json.decode(payload)
+            answers = _decode_answers(payload)
             self._estimate_duration(len(answers))
             self._record_answers(answers)
         else:
-            self._end_batch(msgspec.json.decode(payload))
+            self._end_batch(_decode_batch_end(payload))
 
-    def _record_answers(self, answers: list[Any]) -> None:
+    def _record_answers(self, answers: list[PythonAnswer]) -> None:
         self._drain_streams()
         for answer in answers:
             self.batch[self.answered].end_with(answer)
@@ -414,20 +417,20 @@ class PoolProcess:
             answers = max(1, self.answered + more)  # code may have sent an empty list itself
             self._pool.record_duration(program, max(1.0, micros / answers))
 
-    def _end_batch(self, last: dict[str, Any]) -> None:
+    def _end_batch(self, last: BatchEnd) -> None:
         """Handle the last frame of a batch."""
-        done = self.answered + len(last["answers"])
+        done = self.answered + len(last.answers)
         if done:
-            self._pool.record_duration(self.batch[0].program, last["micros"] / done)
+            self._pool.record_duration(self.batch[0].program, last.micros / done)
         self.calls += done
-        self.batch[0].together.stopped |= last["stopped"]
+        self.batch[0].together.stopped |= last.stopped
         if done < len(self.batch):
             self._pool.requeue_calls(self.steal_unstarted())
-        if last["spoiled"] is not None:
+        if last.spoiled is not None:
             self.stop_using()
             self._last = last  # answered when the child and its processes are gone
             return
-        self._record_answers(last["answers"])
+        self._record_answers(last.answers)
         self.batch = []
         self._pool.return_child(self)
 
@@ -465,7 +468,7 @@ class PoolProcess:
         self._loop.remove_writer(self._socket)
         self._drain_streams()
         if self._last is not None:
-            self._record_answers(self._last["answers"])
+            self._record_answers(self._last.answers)
         unstarted = self.steal_unstarted()
         owed = self.batch[self.answered :]
         self.batch, self.answered = [], 0
@@ -548,7 +551,7 @@ class PythonPool:
         log: Callable[[int], Log],
         at_once: int,
         stop: bool,
-    ) -> list[Any]:
+    ) -> list[PythonAnswer | PythonProcessCrashed | None]:
         """Run the calls. Returns the answers in order, a `PythonProcessCrashed` for a crash.
 
         A call is its input and the number by which its log is asked for. At most `at_once` calls

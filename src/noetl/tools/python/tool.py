@@ -19,6 +19,7 @@ import msgspec
 from noetl.model.errors import Failure
 from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
 from noetl.tools.processes.fork_server import ForkServer
+from noetl.tools.python.messages import PythonAnswer
 from noetl.tools.python.pool import PoolSettings, Program, PythonPool, PythonProcessCrashed
 
 PYTHON_FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that got an answer
@@ -78,13 +79,13 @@ class Python:
         return BatchOutcome(outcomes, pool.mean_call_micros(program) * len(calls) / 1_000_000)
 
     def _make_python_outcome(
-        self, answer: dict[str, Any] | PythonProcessCrashed | None
+        self, answer: PythonAnswer | PythonProcessCrashed | None
     ) -> Success | Failed | None:
         if answer is None:
             return None
         if isinstance(answer, PythonProcessCrashed):
             return crash_failure("python", answer.status)
-        return decode_outcome(answer, self._settings.result_limit)
+        return make_python_outcome(answer, self._settings.result_limit)
 
     def _ensure_pool(self) -> PythonPool:
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
@@ -157,25 +158,25 @@ def _to_text(value: Any) -> str:
     return json.dumps(value)
 
 
-def decode_outcome(answer: dict[str, Any], limit: int) -> Success | Failed:
+def make_python_outcome(answer: PythonAnswer, limit: int) -> Success | Failed:
     """The outcome that an answer of `python_child` stands for."""
-    if "error" not in answer:
-        return Success(answer["value"], PYTHON_FACTS)
-    name = answer["error"]
+    name = answer.error
+    if name is None:
+        return Success(answer.value, PYTHON_FACTS)
     if name == "RESULT_TOO_LARGE":
         message = f"the result is larger than {limit} bytes; write it to a table or a file and return where it is"
         failure = Failure(code=name, kind="python", message=message)
         return Failed(failure, PYTHON_FACTS)
     if name == "RESULT_NOT_JSON":
-        failure = Failure(code=name, kind="python", message=answer["message"])
+        failure = Failure(code=name, kind="python", message=answer.message)
         return Failed(failure, PYTHON_FACTS)
-    message = f"{name}: {answer['message']}"
-    if answer.get("line"):
-        message += f" (line {answer['line']})"
+    message = f"{name}: {answer.message}"
+    if answer.line:
+        message += f" (line {answer.line})"
     detail = {
         "exception": name,
-        "line": answer.get("line"),
-        "trace": answer.get("trace", ""),
+        "line": answer.line,
+        "trace": answer.trace,
     }
     failure = Failure(code="PYTHON_ERROR", kind="python", message=message, detail=detail)
     return Failed(failure, PYTHON_FACTS)

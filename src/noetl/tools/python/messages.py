@@ -1,0 +1,40 @@
+"""The messages of the worker and the children of the python tool, on the worker's side.
+
+`child.py` has the same messages as typed dicts, because a child loads nothing but the standard library and
+orjson.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class PythonRequest(Struct, frozen=True):
+    """Runs code on several inputs. The pool adds the `inputs`, which are encoded already."""
+
+    code: str
+    env: dict[str, str] | None
+    limit: int  # bytes of a value
+    stop: bool  # the first input that fails ends the request
+
+
+class PythonAnswer(Struct, frozen=True):
+    """The value of a call. If `error` is set, the call failed: the name of the exception."""
+
+    value: Any = None
+    error: str | None = None
+    message: str = ""
+    line: int | None = None
+    trace: str = ""
+
+
+class BatchEnd(Struct, frozen=True):
+    """The end of a request: its last answers, and its duration.
+
+    `spoiled` says why the process cannot be used again, `stopped` that a failure ended the request.
+    """
+
+    answers: list[PythonAnswer]
+    micros: int
+    spoiled: str | None
+    stopped: bool
