@@ -79,7 +79,7 @@ class DatabaseSettings(_SettingsGroup):
         32,
         ge=2,
         le=1000,
-        description="connections of a server for what somebody waits for",
+        description="connections of a server for requests",
         json_schema_extra=_with_unit("connections"),
     )
     bg_pool_max_size: int = Field(
@@ -128,26 +128,26 @@ class StorageSettings(_SettingsGroup):
     )
     storage_local_cache_dir: Path | None = Field(
         None,
-        description="where what was read from the cloud is kept for the next reader; without it, `cache` below NOETL_HOME. "
+        description="the cache of what was read from the cloud; without it, `cache` below NOETL_HOME. "
         "A directory store (`file://`) is cached only when this is set",
         json_schema_extra=_with_unit("path"),
     )
     storage_local_cache_bytes: int = Field(
         10 << 30,
         ge=1 << 20,
-        description="data kept there; what was not used for longest goes first",
+        description="size of the cache for data; the least recently used data are removed first",
         json_schema_extra=_with_unit("bytes"),
     )
     storage_local_cache_meta_bytes: int = Field(
         256 << 20,
         ge=1 << 20,
-        description="indexes and footers kept there, apart from the data",
+        description="size of the cache for indexes and footers",
         json_schema_extra=_with_unit("bytes"),
     )
     storage_local_cache_rate: int = Field(
         64 << 20,
         ge=1,
-        description="bytes a second that are written there at most; what is read beyond that is not kept",
+        description="limit of what is written to the cache in a second; what is read beyond that is not cached",
         json_schema_extra=_with_unit("bytes/s"),
     )
     storage_patience_sec: float = Field(
@@ -202,7 +202,7 @@ class StorageSettings(_SettingsGroup):
 
 
 class ShardSettings(_SettingsGroup):
-    """Who may write which executions."""
+    """Shards of executions, and the leases of their owners."""
 
     model_config = SettingsConfigDict(env_prefix="NOETL_SHARD_")
 
@@ -217,20 +217,20 @@ class ShardSettings(_SettingsGroup):
         6.0,
         ge=1,
         le=300,
-        description="after this long without a sign of its owner, a shard or command is free again",
+        description="how long a shard or a command stays with an owner that does not renew it",
         json_schema_extra=_with_unit("seconds"),
     )
     heartbeat_sec: float = Field(
         2.0,
         ge=0.1,
         le=100,
-        description="how often a server renews its lease; well below the lease",
+        description="how often a server renews its lease; much less than the lease",
         json_schema_extra=_with_unit("seconds"),
     )
 
 
 class ListenSettings(_SettingsGroup):
-    """Where a server answers."""
+    """The address of a server."""
 
     host: str = Field(
         "127.0.0.1",
@@ -243,7 +243,7 @@ class ListenSettings(_SettingsGroup):
 
 
 class DutySettings(_SettingsGroup):
-    """How often a server looks after things by itself."""
+    """Intervals of background work of a server."""
 
     projection_poll_ms: int = Field(
         100,

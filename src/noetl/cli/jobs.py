@@ -207,13 +207,13 @@ def _parse_time(text: str | None, otherwise: int) -> int:
 
 def verify(
     execution: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="one execution; without it, all there are")
+        str | None, typer.Argument(metavar="[ID]", help="one execution; default: all")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one difference per line")] = False,
 ) -> None:
-    """Fold executions from their events and compare with what is stored; say every difference.
+    """Fold executions from their events, compare them with the stored rows, and print every difference.
 
-    Exit code: 0 there is none, 1 there are some. `noetl job rebuild` mends them.
+    Exit code: 0 no difference, 1 some. `noetl job rebuild` corrects them.
 
     \b
     Examples:
@@ -280,9 +280,9 @@ def sql(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one row per line")] = False,
 ) -> None:
-    """Ask the log by Spark SQL: tables `events`, `executions`, `results`, and rows of results by name.
+    """Query the log with Spark SQL: the tables `events`, `executions` and `results`, and rows of results by name.
 
-    Events that `noetl job compact` has moved to files are among the others.
+    The table `events` includes those that `noetl job compact` has moved to files.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ def validate(
     as_json: Annotated[
         bool, typer.Option("--json", help="print one JSON array of findings")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="warnings fail too")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="warnings count as errors")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="print errors and warnings, no notes")
     ] = False,

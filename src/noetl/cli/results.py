@@ -417,7 +417,7 @@ def trace(
     ] = 16,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the result of a step was made from, and that from what, across executions.
+    """Show what the result of a step was made from, step by step, across executions.
 
     Example: noetl trace @latest report --depth 3
     """

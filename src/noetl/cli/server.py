@@ -41,7 +41,10 @@ Port = Annotated[
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        name="server", help="A server of its own.", no_args_is_help=True, rich_markup_mode=None
+        name="server",
+        help="A server as a process of its own.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     group.callback()(lambda: None)  # a group, though it has one command
     group.command()(start)

@@ -28,9 +28,9 @@ def register(app: typer.Typer) -> None:
 
 
 def status(as_json: AsJson = False) -> None:
-    """Say which profile is in force, whether the Spark server of this machine runs, and where.
+    """Show which profile is used, and whether and where the Spark server of this machine runs.
 
-    Exit code: 0 it does, 1 it does not. A step of kind spark starts it, unless NOETL_SPARK_PROFILE names a server of others:
+    Exit code: 0 it runs, 1 it does not. A step of kind spark starts it, unless NOETL_SPARK_PROFILE names another server:
     `noetl spark doctor` asks that one.
     """
     from noetl.spark.server.server_start import find_answering_server
@@ -68,9 +68,9 @@ def _describe_server(served: "ServerRecord | None") -> str:
 
 
 def start() -> None:
-    """Start the Spark server of this machine, unless it runs; return when it answers.
+    """Start the Spark server of this machine if it does not run, and wait until it answers.
 
-    The profile of NOETL_SPARK_PROFILE says where its executors are. It stops by itself when nobody used it for
+    The profile of NOETL_SPARK_PROFILE says where its executors are. It stops by itself if it is not used for
     NOETL_SPARK_IDLE_SEC.
     """
     from noetl.cli.tools import start_spark
@@ -83,16 +83,16 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Stop the Spark server of this machine. Steps that use it fail, and start another when they are tried again."""
+    """Stop the Spark server of this machine. Steps that use it fail; when they are retried, they start another."""
     from noetl.spark.server.server_start import stop_spark_server as end
 
     say("stopped" if end(_find_spark_place()) else "no Spark server runs")
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Look at what Spark needs here: Java, PySpark, memory, and say what to do about what is missing.
+    """Check what Spark needs on this machine (Java, PySpark, memory), and say what to do if something is missing.
 
-    Where NOETL_SPARK_PROFILE names a server of others (sc://…): PySpark, and whether that server answers within 5 seconds.
+    If NOETL_SPARK_PROFILE names another server (sc://…), check PySpark, and whether that server answers within 5 seconds.
 
     Exit code: 0 Spark can run, 1 it cannot.
     """
@@ -114,12 +114,10 @@ def doctor(as_json: AsJson = False) -> None:
 def serve(
     master: Annotated[
         str | None,
-        typer.Option(
-            "--master", help="spark://… where the executors are; without it, this machine"
-        ),
+        typer.Option("--master", help="spark://… where the executors are; default: this machine"),
     ] = None,
 ) -> None:
-    """Be the Spark server of this machine until it is stopped or idle. `noetl spark start` runs this in the background."""
+    """Run the Spark server of this machine until it is stopped or idle. `noetl spark start` runs this in the background."""
     from noetl.settings import HomeSettings, SparkSettings, read_settings
     from noetl.spark.server.process import SparkServerSettings
     from noetl.spark.server.process import run_spark_server as run

@@ -14,17 +14,19 @@ ABOUT = """Values that a playbook keeps between its executions: watermarks, curs
   noetl state get etl/orders watermark
   noetl state history etl/orders watermark
 
-Playbooks read {{ state.watermark }} and write it with `set: {state.watermark: …}`. An execution that has read a value fails with
-STATE_CONFLICT when it writes it after somebody else has.
+Playbooks read {{ state.watermark }} and write it with `set: {state.watermark: …}`. An execution fails with STATE_CONFLICT
+if it writes a value that somebody else has written since it read it.
 """
 BookPath = Annotated[
-    str, typer.Argument(metavar="PATH", help="of the playbook, as the catalog has it")
+    str, typer.Argument(metavar="PATH", help="the path of the playbook in the catalog")
 ]
 StateName = Annotated[str, typer.Argument(metavar="NAME", help="as in state.NAME")]
 IfVersion = Annotated[
     int | None,
     typer.Option(
-        "--if-version", metavar="N", help="only if this version is there; 0: only if none ever was"
+        "--if-version",
+        metavar="N",
+        help="only if this is the current version; 0: only if it was never set",
     ),
 ]
 
@@ -41,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 def list_state(
     path: Annotated[
-        str | None, typer.Argument(metavar="[PATH]", help="of one playbook; else of all")
+        str | None, typer.Argument(metavar="[PATH]", help="the path of one playbook; default: all")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -75,7 +77,7 @@ def set_value(
     if_version: IfVersion = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set a value. Executions under way that have read it fail when they write it.
+    """Set a value. Running executions that have read it fail when they write it.
 
     \b
     Examples:
@@ -93,7 +95,7 @@ def set_value(
 def unset(
     path: BookPath, name: StateName, if_version: IfVersion = None, as_json: AsJson = False
 ) -> None:
-    """Take a value away: the next execution finds it undefined."""
+    """Remove a value: the next execution finds it undefined."""
     row = run_with_client(lambda client: client.unset_state(path, name, if_version))
     say_row(row, f"{path} {name} is unset, version {row['version']}", as_json=as_json)
 

@@ -44,7 +44,7 @@ def run_tests(
         Path | None, typer.Option("--junit", metavar="FILE", help="write a JUnit report too")
     ] = None,
 ) -> None:
-    """Run tests of playbooks: no server, no database, nothing outside is called.
+    """Run tests of playbooks, without a server, a database or calls to other systems.
 
     A test says what the workload is and what tools give (stubs); then which path was taken, which values came out and how it
     ended. `python` runs as it is; any other tool needs a stub. Delays and waits take no time.

@@ -17,7 +17,10 @@ DEFAULT_SERVER = "http://127.0.0.1:8082"
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        name="worker", help="A worker of its own.", no_args_is_help=True, rich_markup_mode=None
+        name="worker",
+        help="A worker as a process of its own.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     group.callback()(lambda: None)  # a group, though it has one command
     group.command()(start)
@@ -43,8 +46,8 @@ def start(
 ) -> None:
     """Start a worker for the server of NOETL_SERVER_URL (http://127.0.0.1:8082).
 
-    Ctrl-C or SIGTERM: it claims nothing more, finishes what it runs (at most NOETL_WORKER_DRAIN_SEC) and ends. It waits for a
-    server that is not there; told to stop, it keeps its reports for the next worker of its name and waits no longer.
+    On Ctrl-C or SIGTERM it claims nothing more, finishes what it runs (for at most NOETL_WORKER_DRAIN_SEC) and ends. If no server
+    answers, it waits; if it is told to stop meanwhile, it keeps its reports for the next worker of its name and ends.
 
     Example: NOETL_SERVER_URL=http://127.0.0.1:8082 noetl worker start --pool cpu --pool gpu --slots 4
     """
