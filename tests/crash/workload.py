@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import psycopg
 
+from noetl.cli.following import follow_execution
 from noetl.cli.remote import RemoteClient
-from noetl.cli.run import follow_execution
 from noetl.cli.story import SilentDisplay, Story
 from noetl.model.ids import ExecutionId
 from tests.play import workflow

@@ -8,7 +8,7 @@ import pytest
 import typer
 import yaml
 
-from noetl.cli.run import finish_command
+from noetl.cli.following import finish_command
 from noetl.cli.story import Story
 from noetl.engine.state import make_empty_execution
 from noetl.model.ids import ExecutionId

@@ -6,7 +6,9 @@ A user's mistake is answered with one line and a hint. `NOETL_DEBUG=1` shows the
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Collection, Iterable
+from importlib import import_module
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -35,12 +37,105 @@ Without NOETL_SERVER_URL commands work on the database of this machine, below NO
 """
 
 
+class CommandEntry(NamedTuple):
+    """The module of a command or of a group of commands, and its line in the help."""
+
+    module: str
+    summary: str
+
+
+# A call loads the module of its command only, so that modules import at the top what they need.
+# The other commands are shown by name and summary. A test compares both with the modules.
+COMMANDS = {
+    "run": CommandEntry("run", "Run a playbook and wait for its end."),
+    "test": CommandEntry(
+        "testing", "Run tests of playbooks: no server, no database, nothing outside is called."
+    ),
+    "validate": CommandEntry("playbooks", "Check playbooks without running them."),
+    "schema": CommandEntry(
+        "playbooks", "Print the JSON Schema of the playbook language, for editors."
+    ),
+    "convert": CommandEntry("playbooks", "Rewrite a playbook in the current spelling."),
+    "graph": CommandEntry(
+        "playbooks", "Draw the steps and arcs of a playbook as a tree, or as Mermaid for documents."
+    ),
+    "signal": CommandEntry("executions", "Send a signal to an execution."),
+    "trace": CommandEntry(
+        "results",
+        "Show what the result of a step was made from, and that from what, across executions.",
+    ),
+    "dev": CommandEntry(
+        "server",
+        "Start a server and a worker in one process, and register the playbooks of a folder whenever they are saved.",
+    ),
+    "openapi": CommandEntry("server", "Print the OpenAPI document of the server."),
+    "verify": CommandEntry(
+        "jobs",
+        "Fold executions from their events and compare with what is stored; say every difference.",
+    ),
+    "sql": CommandEntry(
+        "jobs",
+        "Ask the log by Spark SQL: tables `events`, `executions`, `results`, and rows of results by name.",
+    ),
+    "doctor": CommandEntry(
+        "doctor", "Look for what is stuck, lost or behind, and say what to do about it."
+    ),
+}
+GROUPS = {
+    "exec": CommandEntry(
+        "executions", "Executions: list them, look into one, change it, run it again."
+    ),
+    "result": CommandEntry("results", "Show and save the data that steps have made."),
+    "catalog": CommandEntry(
+        "catalog", "Playbooks as they are registered: by path, each text with a version of its own."
+    ),
+    "credential": CommandEntry(
+        "credentials",
+        "Credentials that playbooks use by name: stored encrypted, shown to nobody, opened by workers alone.",
+    ),
+    "state": CommandEntry(
+        "state", "Values that a playbook keeps between its executions: watermarks, cursors, counts."
+    ),
+    "schedule": CommandEntry(
+        "schedules",
+        "Playbooks that start by the clock: at times (cron, in a time zone) or at an interval.",
+    ),
+    "hook": CommandEntry(
+        "hooks",
+        "Playbooks that start by a call from outside: POST /api/hooks/NAME, with a JSON body.",
+    ),
+    "server": CommandEntry("server", "A server of its own."),
+    "worker": CommandEntry("worker", "A worker of its own."),
+    "spark": CommandEntry("spark", "The Spark server of this machine."),
+    "job": CommandEntry("jobs", "Run one of NoETL's own pipelines over its log."),
+}
+ENTRIES = {**COMMANDS, **GROUPS}
+ALL_MODULES = (
+    "run",
+    "testing",
+    "playbooks",
+    "executions",
+    "results",
+    "catalog",
+    "credentials",
+    "state",
+    "schedules",
+    "hooks",
+    "server",
+    "worker",
+    "spark",
+    "jobs",
+    "doctor",
+)
+
+
 def main() -> None:
     """The entry point of `noetl`."""
     reduce_garbage_collection()
     try:
         log_to_stderr("ERROR")
-        make_application()()
+        application = make_application(choose_modules(_read_arguments()))
+        application()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:  # `noetl exec list | head`: the reader has closed the pipe
@@ -53,26 +148,8 @@ def main() -> None:
         sys.exit(print_error(error))
 
 
-def make_application() -> typer.Typer:
-    """The Typer application with the commands of all modules."""
-    from noetl.cli import (
-        catalog,
-        credentials,
-        doctor,
-        executions,
-        hooks,
-        jobs,
-        playbooks,
-        results,
-        run,
-        schedules,
-        server,
-        spark,
-        state,
-        testing,
-        worker,
-    )
-
+def make_application(modules: Collection[str] = ALL_MODULES) -> typer.Typer:
+    """The Typer application with the commands of the given modules, and placeholders for others."""
     app = typer.Typer(
         name="noetl",
         help=ABOUT,
@@ -83,25 +160,37 @@ def make_application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(root)
-    for module in (
-        run,
-        testing,
-        playbooks,
-        executions,
-        results,
-        catalog,
-        credentials,
-        state,
-        schedules,
-        hooks,
-        server,
-        worker,
-        spark,
-        jobs,
-        doctor,
-    ):
-        module.register(app)
+    for module in modules:
+        import_module(f"noetl.cli.{module}").register(app)
+    for name, command in COMMANDS.items():
+        if command.module not in modules:
+            app.command(name, help=command.summary)(_run_placeholder)
+    for name, group in GROUPS.items():
+        if group.module not in modules:
+            app.add_typer(typer.Typer(name=name, help=group.summary))
     return app
+
+
+def _run_placeholder() -> None:
+    raise NotImplementedError("the module of this command is not loaded")
+
+
+def choose_modules(arguments: Iterable[str]) -> tuple[str, ...]:
+    """The module of the command that the arguments call, if they call one."""
+    for argument in arguments:
+        if argument.startswith("-"):
+            continue
+        entry = ENTRIES.get(argument)
+        return () if entry is None else (entry.module,)
+    return ()
+
+
+def _read_arguments() -> list[str]:
+    """The arguments of this process, or those that the user types while the shell completes them."""
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS")
+    if typed and "_NOETL_COMPLETE" in os.environ:
+        return typed.split()[1:]
+    return sys.argv[1:]
 
 
 def root(
@@ -121,7 +210,7 @@ def root(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        from importlib.metadata import version as installed
+        from importlib import metadata  # loads dozens of modules for one number
 
-        print(f"noetl {installed('noetl')}")
+        print(f"noetl {metadata.version('noetl')}")
         raise typer.Exit

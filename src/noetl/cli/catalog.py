@@ -5,8 +5,11 @@ from typing import Annotated
 
 import typer
 
-from noetl.cli.client import Client, Row
-from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.arguments import read_text_file
+from noetl.cli.client import Client, Row, run_with_client
+from noetl.cli.language import check_playbook_or_raise
+from noetl.cli.launch import suggest_playbook
+from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row, warn
 from noetl.model.errors import InvalidInput, NotFound
 
@@ -45,9 +48,6 @@ def register_files(
 
     Example: noetl catalog register playbooks/
     """
-    from noetl.cli.language import check_playbook_or_raise
-    from noetl.cli.run import read_text_file
-
     paths: list[Path] = []
     for argument in files:
         paths += find_playbook_files(argument)
@@ -144,8 +144,6 @@ def get(path: CatalogPath, version: Version = None, as_json: AsJson = False) -> 
 
 
 async def _get_playbook_or_hint(client: Client, path: str, version: int | None = None) -> Row:
-    from noetl.cli.run import suggest_playbook
-
     try:
         return await client.get_playbook(path, version)
     except NotFound as error:

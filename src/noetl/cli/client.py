@@ -3,19 +3,20 @@
 Both implementations answer with the rows of the HTTP API.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct, to_builtins
 
+from noetl.log.events.port import RecordedEvent
 from noetl.model.errors import NotFound
+from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId
-
-if TYPE_CHECKING:  # only the command that runs loads them, so that `--help` is fast
-    from noetl.log.events.port import RecordedEvent
-    from noetl.model.reference import Reference
-    from noetl.server.logs.service import LogService
+from noetl.model.reference import Reference
+from noetl.server.logs.service import LogService, decode_lines
+from noetl.settings import HomeSettings, read_settings
 
 ClientNeed = Literal["read", "change", "run"]  # what a command is going to do
 ExecutionChange = Literal["cancel", "pause", "resume", "release"]  # of an execution
@@ -101,8 +102,8 @@ class Client(Protocol):
     async def explain_step(self, execution_id: ExecutionId, step: str) -> Row: ...
     async def list_events(
         self, execution_id: ExecutionId, after: int = 0
-    ) -> "list[RecordedEvent]": ...
-    async def wait_for_events(self, execution_id: ExecutionId, after: int) -> "list[RecordedEvent]":
+    ) -> list[RecordedEvent]: ...
+    async def wait_for_events(self, execution_id: ExecutionId, after: int) -> list[RecordedEvent]:
         """The events after number `after`. Waits a moment if there are none."""
         ...
 
@@ -112,7 +113,7 @@ class Client(Protocol):
         """The lines that steps printed, in order of arrival. `follow`: until the execution ends."""
         ...
 
-    async def resolve(self, reference: "Reference") -> Any: ...
+    async def resolve(self, reference: Reference) -> Any: ...
     async def preview_result(self, execution_id: ExecutionId, step: str, rows: int) -> Row: ...
     def download_result(
         self,
@@ -153,8 +154,6 @@ async def open_client(
 
     A worker that runs in this process also serves `pools`.
     """
-    from noetl.settings import HomeSettings, read_settings
-
     place = read_settings(HomeSettings)
     if place.server_urls:
         from noetl.cli.remote import RemoteClient
@@ -168,13 +167,23 @@ async def open_client(
         yield client
 
 
+ClientWork = Callable[[Client], Awaitable[Any]]
+
+
+def run_with_client(work: ClientWork, need: ClientNeed = "read") -> Any:
+    """Connect a client, run `work` with it, and return its result."""
+
+    async def run_work() -> Any:
+        async with open_client(need) as client:
+            return await work(client)
+
+    return asyncio.run(run_work())
+
+
 async def read_printed_lines(
-    service: "LogService", execution_id: ExecutionId, step: str | None, *, follow: bool
+    service: LogService, execution_id: ExecutionId, step: str | None, *, follow: bool
 ) -> AsyncGenerator[list[Row], None]:
     """The lines that steps printed, for clients that read the log in this process."""
-    from noetl.model.identity import LOCAL_IDENTITY
-    from noetl.server.logs.service import decode_lines
-
     if follow:
         async with aclosing(service.follow(LOCAL_IDENTITY, execution_id, step)) as pages:
             async for page in pages:

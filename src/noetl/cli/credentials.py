@@ -7,8 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.arguments import read_text_file
+from noetl.cli.client import run_with_client
+from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row
+from noetl.model.duplicate_keys import find_duplicate_key
+from noetl.model.errors import InvalidInput
 
 ABOUT = """Credentials that playbooks use by name: stored encrypted, shown to nobody, opened by workers alone.
 
@@ -94,10 +98,6 @@ def delete(name: Name, as_json: AsJson = False) -> None:
 
 def read_fields(data: str | None, file: Path | None) -> dict[str, Any]:
     """The fields of a credential, read from JSON. Errors name the place, never the content."""
-    from noetl.cli.run import read_text_file
-    from noetl.model.duplicate_keys import find_duplicate_key
-    from noetl.model.errors import InvalidInput
-
     if (data is None) == (file is None):
         raise InvalidInput(
             "the fields come from --data or from --file", hint="--file fields.json, or --file -"

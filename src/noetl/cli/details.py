@@ -1,5 +1,6 @@
 """Prints details of an execution: durations, loops, workload, children, the cause of a failure."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,8 +84,6 @@ def print_workload(workload: Row | None) -> None:
 
 
 def _to_one_line_json(value: Any) -> str:
-    import json
-
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

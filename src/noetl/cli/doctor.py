@@ -4,17 +4,17 @@ import asyncio
 import shutil
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import typer
 
 from noetl.cli.client import Client, Row, open_client
-from noetl.cli.executions import AsJson
+from noetl.cli.options import AsJson
 from noetl.cli.output import adapt_commands, add_colour, say, say_json
+from noetl.model.errors import NoetlError
 from noetl.model.ids import ExecutionId
-
-if TYPE_CHECKING:
-    from noetl.settings import HomeSettings
+from noetl.settings import DatabaseSettings, HomeSettings, StorageSettings, read_settings
+from noetl.worker.stores import open_tier
 
 STUCK_AFTER = timedelta(
     minutes=1
@@ -63,8 +63,6 @@ def _print_check_results(findings: list[CheckResult]) -> None:
 
 
 async def _run_checks() -> list[CheckResult]:
-    from noetl.settings import HomeSettings, read_settings
-
     place = read_settings(HomeSettings)
     async with open_client("read") as client:
         findings = [CheckResult("reach", "ok", f"{_describe_source(place)} answers")]
@@ -77,10 +75,8 @@ async def _run_checks() -> list[CheckResult]:
     return findings
 
 
-def _describe_source(place: "HomeSettings") -> str:
+def _describe_source(place: HomeSettings) -> str:
     """The server or database that the checks ask."""
-    from noetl.settings import DatabaseSettings, read_settings
-
     if place.server_urls:
         return place.server_urls[0]
     if read_settings(DatabaseSettings).db_url is not None:
@@ -88,7 +84,7 @@ def _describe_source(place: "HomeSettings") -> str:
     return f"the database of {place.home_path}"
 
 
-def _check_disk(place: "HomeSettings") -> list[CheckResult]:
+def _check_disk(place: HomeSettings) -> list[CheckResult]:
     if not place.home_path.exists():
         return []
     free = shutil.disk_usage(place.home_path).free
@@ -100,12 +96,8 @@ def _check_disk(place: "HomeSettings") -> list[CheckResult]:
     ]
 
 
-async def _check_storage(place: "HomeSettings") -> list[CheckResult]:
+async def _check_storage(place: HomeSettings) -> list[CheckResult]:
     """Check that this machine reaches the store of large results that its settings name."""
-    from noetl.model.errors import NoetlError
-    from noetl.settings import StorageSettings, read_settings
-    from noetl.worker.stores import open_tier
-
     storage = read_settings(StorageSettings)
     if storage.storage_cloud_tier is None:
         return []

@@ -5,8 +5,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from noetl.cli.client import Client
-from noetl.cli.output import say
+from noetl.cli.arguments import PlaybookSource
+from noetl.cli.client import Client, open_client
+from noetl.cli.event_loop import run_in_loop
+from noetl.cli.language import check_playbook_or_raise
+from noetl.cli.output import say, say_json
+from noetl.cli.tools import make_extra_tools
+from noetl.embedded.cluster import PostgresCluster
 from noetl.model.commands import DEFAULT_POOL
 from noetl.playbook import graph
 from noetl.playbook.assignments import is_state
@@ -26,6 +31,8 @@ from noetl.playbook.plan import compile_plan
 from noetl.playbook.workload import WorkloadContext, merge_workload, readable_environment
 from noetl.template.errors import TemplateError
 from noetl.template.rendering import Renderer
+from noetl.settings import DatabaseSettings, HomeSettings, read_settings
+from noetl.tools.registry import make_registry
 
 Shape = dict[str, Any]
 MISSING_HINTS = {
@@ -404,3 +411,38 @@ def _list_spark_lines(spark: Shape) -> Iterator[str]:
     yield f"             writes {output['to']}{mode}"
     if spark["profile"]:
         yield f"             on the Spark of profile {spark['profile']}"
+
+
+def dry_run(source: "PlaybookSource", workload: dict[str, Any], as_json: bool) -> None:
+    text = source.text
+    if text is None:
+        text = run_in_loop(_read_stored_text(source.name))
+    playbook = check_playbook_or_raise(text, source.name)
+    plan = plan_dry_run(playbook, workload)
+    run_in_loop(_add_current_facts(plan))
+    here = (
+        *make_registry().kinds,
+        *make_extra_tools(read_settings(HomeSettings).home_path),
+    )
+    if as_json:
+        say_json(plan)
+    else:
+        print_plan(plan, playbook, here)
+
+
+async def _add_current_facts(plan: dict[str, Any]) -> None:
+    """Add missing names and current state to the plan, if a server or a database can tell them."""
+    place = read_settings(HomeSettings)
+    if not place.server_urls and read_settings(DatabaseSettings).db_url is None:
+        has_database = PostgresCluster(place.home_path).read_major() is not None
+        if not has_database:
+            return
+    async with open_client("read") as client:
+        plan["missing"] = await find_missing(plan["uses"], client)
+        plan["state"]["now"] = await read_current_state(plan["state"], plan["path"], client)
+
+
+async def _read_stored_text(path: str) -> str:
+    async with open_client("read") as client:
+        row = await client.get_playbook(path)
+    return str(row["content"])

@@ -33,6 +33,7 @@ from noetl.cli.client import (
     to_rows,
 )
 from noetl.cli.lake import open_lake
+from noetl.cli.language import find_known_kinds
 from noetl.cli.output import warn
 from noetl.cli.tools import add_usual_pools, make_extra_tools
 from noetl.embedded import ensure, stop
@@ -49,9 +50,22 @@ from noetl.pipeline.output.reading import StoredResults
 from noetl.playbook.workload import readable_environment
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import Database, connect
+from noetl.server.catalog.service import CatalogService
 from noetl.server.dispatch.requests import RepeatWish
+from noetl.server.executions.access import Access
+from noetl.server.executions.service import ExecutionService, make_execution_filter
+from noetl.server.hooks.service import HookService
+from noetl.server.logs.service import LogService
 from noetl.server.node import Server
+from noetl.server.queue.service import QueueService
+from noetl.server.results.lineage import LineageService
+from noetl.server.results.service import ResultService
+from noetl.server.results.usage import UsageService
+from noetl.server.schedules.service import ScheduleService
 from noetl.server.settings import ServerSettings
+from noetl.server.signals.service import OutsideSignal, SignalService
+from noetl.server.state.service import PlaybookStateService
+from noetl.server.streams.live import LiveUpdates
 from noetl.triggers.port import HookDefinition
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 from noetl.worker.app import (
@@ -63,17 +77,8 @@ from noetl.worker.app import (
     open_store,
 )
 
-if TYPE_CHECKING:  # each command loads only the services that it uses: `noetl run` needs few
-    from noetl.server.catalog.service import CatalogService
+if TYPE_CHECKING:
     from noetl.server.credentials.service import CredentialService
-    from noetl.server.executions.service import ExecutionService
-    from noetl.server.hooks.service import HookService
-    from noetl.server.queue.service import QueueService
-    from noetl.server.results.service import ResultService
-    from noetl.server.results.usage import UsageService
-    from noetl.server.schedules.service import ScheduleService
-    from noetl.server.signals.service import SignalService
-    from noetl.server.state.service import PlaybookStateService
 
 MIN_LOG_POLL_S = 0.01  # shortest and longest seconds between two reads of the log
 MAX_LOG_POLL_S = 0.1
@@ -258,10 +263,9 @@ def _make_server(ports: HomePorts) -> Server:
 
 def make_credential_service(ports: HomePorts) -> "CredentialService":
     """Made when it is needed, because the encryption library takes time to load."""
-    from noetl.server.credentials.keys import KeyFile
-    from noetl.server.credentials.service import CredentialService
+    from noetl.server.credentials import keys, service
 
-    return CredentialService(ports.vault, KeyFile(ports.home))
+    return service.CredentialService(ports.vault, keys.KeyFile(ports.home))
 
 
 def _make_worker_options(ports: HomePorts, more: tuple[str, ...]) -> WorkerOptions:
@@ -456,16 +460,12 @@ class LocalClient:
         return to_row(answer)
 
     async def send_signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
-        from noetl.server.signals.service import OutsideSignal
-
         signal = OutsideSignal(name, payload)
         return to_row(await self._signal_service.send(LOCAL_IDENTITY, execution_id, signal))
 
     async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
-        from noetl.server.executions.service import make_execution_filter
-
         older = None if before is None else ExecutionId(before)
         wanted = make_execution_filter(SystemClock().now(), **filters)
         page = await self._execution_service.list_page(LOCAL_IDENTITY, wanted, older, limit)
@@ -515,10 +515,6 @@ class LocalClient:
     def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
-        from noetl.server.executions.access import Access
-        from noetl.server.logs.service import LogService
-        from noetl.server.streams.live import LiveUpdates
-
         stores = self._ports.stores
         service = LogService(
             stores.log, stores.step_logs, LiveUpdates(), Access(stores.log), MAX_LOG_POLL_S
@@ -551,8 +547,6 @@ class LocalClient:
                 yield part
 
     async def trace_result(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
-        from noetl.server.results.lineage import LineageService
-
         service = LineageService(
             self._ports.stores.log, self._ports.stores.lineage, self._execution_service
         )
@@ -585,6 +579,7 @@ class LocalClient:
         return to_rows(page.commands)
 
     async def check_history_readable(self) -> str:
+        # Loads the library of metrics, which only `noetl doctor` needs.
         from noetl.server.health.service import check_history
 
         return await check_history(self._ports.stores.log)
@@ -610,18 +605,11 @@ class LocalClient:
             return await self._execution_service.get_row(LOCAL_IDENTITY, execution_id, min_seq)
 
     @cached_property
-    def _catalog_service(self) -> "CatalogService":
-        from noetl.cli.language import find_known_kinds
-        from noetl.server.catalog.service import CatalogService
-
+    def _catalog_service(self) -> CatalogService:
         return CatalogService(self._ports.catalog, find_known_kinds(), self._ports.vault)
 
     @cached_property
-    def _execution_service(self) -> "ExecutionService":
-        from noetl.server.executions.access import Access
-        from noetl.server.executions.service import ExecutionService
-        from noetl.server.streams.live import LiveUpdates
-
+    def _execution_service(self) -> ExecutionService:
         server, stores = self._server, self._ports.stores
         return ExecutionService(
             stores,
@@ -636,10 +624,7 @@ class LocalClient:
         )
 
     @cached_property
-    def _result_service(self) -> "ResultService":
-        from noetl.server.executions.access import Access
-        from noetl.server.results.service import ResultService
-
+    def _result_service(self) -> ResultService:
         stores = self._ports.stores
         return ResultService(
             stores.log,
@@ -650,34 +635,24 @@ class LocalClient:
         )
 
     @cached_property
-    def _usage_service(self) -> "UsageService":
-        from noetl.server.results.usage import UsageService
-
+    def _usage_service(self) -> UsageService:
         return UsageService(self._ports.stores.lifetimes, self._execution_service)
 
     @cached_property
-    def _queue_service(self) -> "QueueService":
-        from noetl.server.queue.service import QueueService
-
+    def _queue_service(self) -> QueueService:
         return QueueService(self._ports.stores.queue, self._ports.stores.presence)
 
     @cached_property
-    def _schedule_service(self) -> "ScheduleService":
-        from noetl.server.schedules.service import ScheduleService
-
+    def _schedule_service(self) -> ScheduleService:
         server = self._server
         return ScheduleService(self._ports.schedules, server.playbooks, server.clock)
 
     @cached_property
-    def _state_service(self) -> "PlaybookStateService":
-        from noetl.server.state.service import PlaybookStateService
-
+    def _state_service(self) -> PlaybookStateService:
         return PlaybookStateService(self._ports.stores.state, self._catalog_service)
 
     @cached_property
-    def _hook_service(self) -> "HookService":
-        from noetl.server.hooks.service import HookService
-
+    def _hook_service(self) -> HookService:
         server = self._server
         return HookService(
             self._ports.hooks,
@@ -687,10 +662,7 @@ class LocalClient:
         )
 
     @cached_property
-    def _signal_service(self) -> "SignalService":
-        from noetl.server.executions.access import Access
-        from noetl.server.signals.service import SignalService
-
+    def _signal_service(self) -> SignalService:
         stores = self._ports.stores
         return SignalService(stores.inbox, self._server.requests, Access(stores.log))
 

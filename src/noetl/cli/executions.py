@@ -3,20 +3,32 @@
 import asyncio
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import UTC, datetime
+from getpass import getuser
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from noetl.cli.arguments import parse_plain_yaml
 from noetl.cli.client import (
     Client,
-    ClientNeed,
     ExecutionChange,
     Row,
     find_execution_id,
-    open_client,
+    run_with_client,
 )
+from noetl.cli.details import (
+    format_loop_progress,
+    format_seconds,
+    print_cause,
+    print_children,
+    print_state,
+    print_workload,
+)
+from noetl.cli.options import ID, AsJson, Step
 from noetl.cli.output import (
     adapt_commands,
     add_colour,
@@ -29,17 +41,18 @@ from noetl.cli.output import (
     say_json,
     say_row,
 )
+from noetl.cli.repeats import rerun, retry
+from noetl.cli.results import show_sample
+from noetl.cli.story import Story, describe_event
+from noetl.log.events.port import RecordedEvent
 from noetl.model.approvals import approval_name
 from noetl.model.errors import SAMPLE_KEY, Conflict, Expired, InvalidInput, NotFound, Unavailable
-
-if TYPE_CHECKING:
-    from noetl.cli.story import Story
-    from noetl.log.events.port import RecordedEvent
-    from noetl.model.ids import ExecutionId
-
-ID = Annotated[str, typer.Argument(metavar="ID", help="an execution's id, or @latest")]
-Step = Annotated[str, typer.Argument(metavar="STEP", help="a step of its playbook")]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+from noetl.model.events import Terminal
+from noetl.model.ids import ExecutionId
+from noetl.server.dispatch.states import Unfoldable
+from noetl.server.executions.service import make_execution_filter
+from noetl.server.executions.views import make_event_view
+from noetl.worker.app import SystemClock
 
 STATUS_POLL_S = 0.2  # seconds between two looks at an execution that is about to stop
 CANCEL_TIMEOUT_S = 10.0  # seconds to wait until a cancelled execution of this machine has stopped
@@ -49,8 +62,6 @@ MAX_SAMPLE_ROWS = 20
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(name="exec", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
-    from noetl.cli.repeats import rerun, retry
-
     for command in (
         get,
         events,
@@ -80,19 +91,6 @@ ABOUT = """Executions: list them, look into one, change it, run it again.
   noetl exec explain @latest STEP    why a step ran, did not run, or waits
   noetl exec retry @latest           run again what did not finish
 """
-
-Work = Callable[[Client], Awaitable[Any]]
-
-
-def run_with_client(work: Work, need: ClientNeed = "read") -> Any:
-    """Connect a client, run `work` with it, and return its result."""
-
-    async def run_work() -> Any:
-        async with open_client(need) as client:
-            return await work(client)
-
-    return asyncio.run(run_work())
-
 
 # ---- reading -----------------------------------------------------------------------------------------------------------
 
@@ -142,9 +140,6 @@ def list_executions(
       noetl exec list --status running --path 'etl/*'
       noetl exec list --parent @latest
     """
-    from noetl.server.executions.service import make_execution_filter
-    from noetl.worker.app import SystemClock
-
     if failed and status not in (None, "failed"):
         raise InvalidInput(
             f"--failed and --status {status} exclude each other", hint="give one of them"
@@ -197,8 +192,6 @@ def _format_second(at: str | None) -> str:
 
 
 def _format_duration(row: Row) -> str:
-    from datetime import datetime
-
     if not row["started_at"] or not row["ended_at"]:
         return ""
     began = datetime.fromisoformat(row["started_at"])
@@ -227,8 +220,6 @@ def get(execution: ID, as_json: AsJson = False) -> None:
 
 
 def _print_execution(row: Row) -> None:
-    from noetl.cli.details import print_children, print_state, print_workload
-
     _print_summary(row)
     print_workload(row["workload"])
     print_state(row["state"])
@@ -265,8 +256,6 @@ def _print_summary(row: Row) -> None:
 
 
 def _print_failure(row: Row) -> None:
-    from noetl.cli.details import print_cause
-
     execution_id, failure = row["execution_id"], row["failure"]
     error = add_colour("failed", "error")
     say(f"\n{error}: step {failure['step']}: {failure['code']}: {failure['message']}")
@@ -283,10 +272,6 @@ def _describe_origin(row: Row) -> str:
 
 
 def _make_step_row(name: str, step: Row) -> tuple[Any, ...]:
-    from datetime import UTC, datetime
-
-    from noetl.cli.details import format_loop_progress, format_seconds
-
     seconds = step["seconds"]
     if step["status"] == "running" and step["started_at"]:
         age = datetime.now(UTC) - datetime.fromisoformat(step["started_at"])
@@ -324,19 +309,17 @@ def events(
     run_with_client(work)
 
 
-PrintEvents = Callable[["list[RecordedEvent]"], None]
+PrintEvents = Callable[[list[RecordedEvent]], None]
 
 
 async def _print_events(
     client: Client,
-    execution_id: "ExecutionId",
+    execution_id: ExecutionId,
     print_page: PrintEvents,
     kinds: frozenset[str],
     follow: bool,
 ) -> None:
     """Print the events of an execution. An empty set of kinds means every kind."""
-    from noetl.model.events import Terminal
-
     read_page = client.wait_for_events if follow else client.list_events
     page, after = await client.list_events(execution_id), 0
     while page or follow:
@@ -349,11 +332,7 @@ async def _print_events(
         page = await read_page(execution_id, after)
 
 
-def _print_events_as_json(page: "list[RecordedEvent]") -> None:
-    import msgspec
-
-    from noetl.server.executions.views import make_event_view
-
+def _print_events_as_json(page: list[RecordedEvent]) -> None:
     for row in page:
         line = msgspec.json.encode(make_event_view(row))
         sys.stdout.write(line.decode() + "\n")
@@ -366,9 +345,7 @@ class _EventPrinter:
     def __init__(self) -> None:
         self._began: int | None = None
 
-    def __call__(self, page: "list[RecordedEvent]") -> None:
-        from noetl.cli.story import describe_event
-
+    def __call__(self, page: list[RecordedEvent]) -> None:
         for row in page:
             event = row.event
             if self._began is None:
@@ -413,13 +390,11 @@ def logs(
     run_with_client(work)
 
 
-async def _check_step(client: Client, execution_id: "ExecutionId", step: str) -> None:
+async def _check_step(client: Client, execution_id: ExecutionId, step: str) -> None:
     """Raise NotFound if the playbook has no such step.
 
     A quarantined execution cannot be explained, so its steps are not checked: its logs exist.
     """
-    from noetl.server.dispatch.states import Unfoldable
-
     with suppress(Unfoldable, Conflict):
         await client.explain_step(execution_id, step)
 
@@ -448,12 +423,10 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
     for reason in row["because"]:
         say(f"  {adapt_commands(reason)}")
     if row.get("sample") is not None:
-        from noetl.cli.results import show_sample  # at the top it would be a circular import
-
         show_sample(row["sample"])
 
 
-async def _read_sample(client: Client, execution_id: "ExecutionId", step: str) -> Row | None:
+async def _read_sample(client: Client, execution_id: ExecutionId, step: str) -> Row | None:
     """The rows that a failed step kept to show what is wrong, or None if there are none now."""
     try:
         result = await client.preview_result(execution_id, step, MAX_SAMPLE_ROWS)
@@ -517,7 +490,7 @@ def _change_and_report(execution: str, how: ExecutionChange, as_json: bool) -> N
 
 
 async def _read_changed_status(
-    client: Client, execution_id: "ExecutionId", answer: Row
+    client: Client, execution_id: ExecutionId, answer: Row
 ) -> str | None:
     """The status of the execution after the change, or None if the change does not show yet."""
     if answer["status"] == "accepted":
@@ -531,7 +504,7 @@ async def _read_changed_status(
     return str(row["status"])
 
 
-async def _wait_until_ended(client: Client, execution_id: "ExecutionId") -> None:
+async def _wait_until_ended(client: Client, execution_id: ExecutionId) -> None:
     """Wait until the execution has ended: without a server only this process can stop it."""
     for _ in range(round(CANCEL_TIMEOUT_S / STATUS_POLL_S)):
         row = await client.get_execution(execution_id)
@@ -552,8 +525,6 @@ def signal(
 
     Example: noetl signal @latest approved --payload '{by: ada}'
     """
-    from noetl.cli.run import parse_plain_yaml
-
     value = parse_plain_yaml(payload, "--payload") if payload is not None else None
 
     async def work(client: Client) -> Row:
@@ -566,7 +537,7 @@ def signal(
     say_row(row, sentence, as_json=as_json)
 
 
-async def _warn_of_unknown_signal(client: Client, execution_id: "ExecutionId", name: str) -> None:
+async def _warn_of_unknown_signal(client: Client, execution_id: ExecutionId, name: str) -> None:
     """Warn of a signal that no step waits for and the playbook does not contain: likely a typo."""
     row = await client.get_execution(execution_id)
     with suppress(NotFound):
@@ -627,8 +598,6 @@ def _send_approval(
     comment: str | None,
     as_json: bool,
 ) -> None:
-    from getpass import getuser
-
     who = by or getuser()
 
     async def work(client: Client) -> Row:
@@ -644,10 +613,8 @@ def _send_approval(
     say_row(row, sentence, as_json=as_json)
 
 
-async def _read_story(client: Client, execution_id: "ExecutionId") -> "Story":
+async def _read_story(client: Client, execution_id: ExecutionId) -> Story:
     """The execution, folded from its events: the projection may lag behind them."""
-    from noetl.cli.story import Story
-
     story = Story(execution_id)
     while page := await client.list_events(execution_id, story.last_seq):
         story.add_events(page)

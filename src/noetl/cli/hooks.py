@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.client import run_with_client
+from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row
 
 ABOUT = """Playbooks that start by a call from outside: POST /api/hooks/NAME, with a JSON body.

@@ -4,31 +4,29 @@ They work directly on the database of NOETL_DB_URL or of this machine. Servers m
 """
 
 import asyncio
-import logging
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.executions import AsJson
+from noetl.cli import log_jobs
+from noetl.cli.client import Client, find_execution_id, run_with_client
+from noetl.cli.embedded import HomePorts, open_home
+from noetl.cli.options import AsJson
 from noetl.cli.output import print_json_lines, print_table, say, say_row
+from noetl.cli.results import to_table_cell, write_file
+from noetl.model.errors import InvalidInput, NotFound
+from noetl.settings import HomeSettings, SparkSettings, read_settings
+from noetl.spark.jobs import query
 from noetl.spark.profiles import NONE
 
-if TYPE_CHECKING:
-    from noetl.cli.embedded import HomePorts
-    from noetl.server.duties.jobs import Run
-    from noetl.spark.jobs.execution_map import ExecutionMap
-    from noetl.spark.jobs.lake import LakeStore
-    from noetl.spark.jobs.rebuild import RebuildJob
-
-log = logging.getLogger(__name__)
-
 # microseconds
-DAY_MICROS = 86_400_000_000
-WEEK_MICROS = 7 * DAY_MICROS
+WEEK_MICROS = 7 * 86_400_000_000
 
 STATS_HEADER = (
     "PLAYBOOK",
@@ -80,14 +78,7 @@ def export(to: LakeOption = None, as_json: AsJson = False) -> None:
     Example: noetl job export --to /data/lake
     """
 
-    async def work(ports: "HomePorts") -> Any:
-        from noetl.spark.jobs.export import export_log as run
-
-        history = _open_configured_lake(ports.home)
-        lake = history if to is None else _open_configured_lake(ports.home, to)
-        return await asyncio.to_thread(run, ports.control, lake, history)
-
-    counts = _run_with_home(work)
+    counts = _run_with_home(partial(log_jobs.run_export, to=to))
     _print_counts({"events": counts.events, "files": counts.files}, as_json)
 
 
@@ -111,17 +102,7 @@ def compact(
     Example: noetl job compact --days 90
     """
 
-    async def work(ports: "HomePorts") -> Any:
-        from noetl.settings import RetentionSettings, read_settings
-        from noetl.spark.jobs.compact import compact_log as run
-
-        retention = read_settings(RetentionSettings, retention_days=days)
-        before = ports.clock.now() - round(retention.retention_days * DAY_MICROS)
-        return await asyncio.to_thread(
-            run, ports.control, _open_configured_lake(ports.home), before
-        )
-
-    counts = _run_with_home(work)
+    counts = _run_with_home(partial(log_jobs.run_compact, days=days))
     row = {
         "executions": counts.executions,
         "events": counts.events,
@@ -137,14 +118,7 @@ def rebuild(as_json: AsJson = False) -> None:
     Rows are what lists and `exec get` read. A server that runs goes on: what it writes is newer.
     """
 
-    async def work(ports: "HomePorts") -> Any:
-        from noetl.spark.jobs.rebuild import rebuild_rows as run
-
-        with _open_job_place(ports.home) as runs:
-            job = await _make_rebuild_job(ports, runs)
-            return await asyncio.to_thread(run, job)
-
-    counts = _run_with_home(work)
+    counts = _run_with_home(log_jobs.run_rebuild)
     _print_counts({"executions": counts.executions, "written": counts.written}, as_json)
 
 
@@ -164,14 +138,10 @@ def stats(
     Example: noetl job stats --since 2026-01-01 --until 2026-02-01T12:00
     """
 
-    async def work(ports: "HomePorts") -> Any:
-        from noetl.spark.jobs.stats import compute_stats as run
-
+    async def work(ports: HomePorts) -> Any:
         now = ports.clock.now()
         period = _parse_time(since, now - WEEK_MICROS), _parse_time(until, now)
-        lake = _open_configured_lake(ports.home)
-        with _open_job_place(ports.home) as runs:
-            return await asyncio.to_thread(run, ports.control, lake, runs, *period)
+        return await log_jobs.run_stats(ports, *period)
 
     rows = _run_with_home(work)
     if as_json:
@@ -188,10 +158,6 @@ def _format_stats_cell(value: Any) -> Any:
 
 def _parse_time(text: str | None, otherwise: int) -> int:
     """A time of the command line in microseconds. Times without a zone are UTC."""
-    from datetime import UTC, datetime
-
-    from noetl.model.errors import InvalidInput
-
     if text is None:
         return otherwise
     try:
@@ -220,32 +186,12 @@ def verify(
       noetl verify
       noetl verify 724551830122291200
     """
-    from dataclasses import asdict
-
-    from noetl.model.errors import NotFound
-    from noetl.model.ids import ExecutionId
-
     if execution is not None and not (execution.isascii() and execution.isdigit()):
         raise NotFound(
             f"{execution!r} is not an execution id", hint="a number; noetl exec list shows them"
         )
 
-    async def work(ports: "HomePorts") -> list[Any]:
-        from noetl.spark.jobs.execution_map import LocalExecutionMap
-        from noetl.spark.jobs.rebuild import verify_rows as run
-
-        if execution is not None:
-            if await ports.stores.log.find_tenant(ExecutionId(execution)) is None:
-                raise NotFound(
-                    f"no execution {execution}", hint="noetl exec list shows those there are"
-                )
-            job = await _make_rebuild_job(ports, LocalExecutionMap())
-            return await asyncio.to_thread(lambda: list(run(job, int(execution))))
-        with _open_job_place(ports.home) as runs:
-            job = await _make_rebuild_job(ports, runs)
-            return await asyncio.to_thread(lambda: list(run(job)))
-
-    differences = _run_with_home(work)
+    differences = _run_with_home(partial(log_jobs.run_verify, execution=execution))
     if as_json:
         print_json_lines(map(asdict, differences))
     elif differences:
@@ -290,54 +236,30 @@ def sql(
       noetl sql "select step, count(*) from events where event_type = 'command.failed' group by step"
       noetl sql "select sum(amount) from orders" --with orders=@latest/load
     """
-    import tempfile
-
-    from noetl.cli.results import to_table_cell
-    from noetl.model.errors import InvalidInput
-    from noetl.settings import SparkSettings, read_settings
-    from noetl.spark.jobs.query import list_answer_records, list_answer_rows, parse_question
-
     if read_settings(SparkSettings).profile == NONE:
         raise InvalidInput(
             "noetl sql needs Spark", hint="NOETL_SPARK_PROFILE is none; local starts one here"
         )
-    statement, tables = parse_question(text), _parse_tables(rows or [])
+    statement = query.parse_question(text)
+    tables = _parse_tables(rows or [], query.TABLE_NAMES)
     with tempfile.TemporaryDirectory(prefix="noetl-rows-") as folder:
         files = _save_results(tables, Path(folder))
 
-        async def work(ports: "HomePorts") -> Any:
-            return await asyncio.to_thread(_run_query, ports, statement, files)
+        async def work(ports: HomePorts) -> Any:
+            return await asyncio.to_thread(log_jobs.run_query, ports, statement, files)
 
         answer = _run_with_home(work)
     if as_json:
-        print_json_lines(list_answer_records(answer))
+        print_json_lines(query.list_answer_records(answer))
     else:
         print_table(
-            answer.column_names, [list(map(to_table_cell, row)) for row in list_answer_rows(answer)]
+            answer.column_names,
+            [list(map(to_table_cell, row)) for row in query.list_answer_rows(answer)],
         )
 
 
-def _run_query(ports: "HomePorts", text: str, files: dict[str, Path]) -> Any:
-    from noetl.spark.jobs.query import find_mentioned_tables, open_query
-
-    with (
-        _hold_spark_server(ports.home) as url,
-        open_query(
-            ports.control,
-            _open_configured_lake(ports.home),
-            url,
-            find_mentioned_tables(text),
-            files,
-        ) as ask,
-    ):
-        return ask(text)
-
-
-def _parse_tables(options: list[str]) -> dict[str, tuple[str, str]]:
-    """The execution and step of each table of `--with`, by the table's name."""
-    from noetl.model.errors import InvalidInput
-    from noetl.spark.jobs.query import TABLE_NAMES
-
+def _parse_tables(options: list[str], known: Collection[str]) -> dict[str, tuple[str, str]]:
+    """The execution and step of each table of `--with`, by its name, which no known table has."""
     tables: dict[str, tuple[str, str]] = {}
     for option in options:
         name, _, result = option.partition("=")
@@ -346,7 +268,7 @@ def _parse_tables(options: list[str]) -> dict[str, tuple[str, str]]:
             raise InvalidInput(
                 f"--with {option!r}", hint="NAME=ID/STEP, as in --with orders=@latest/load"
             )
-        if name.lower() in (*TABLE_NAMES, *map(str.lower, tables)):
+        if name.lower() in (*known, *map(str.lower, tables)):
             raise InvalidInput(
                 f"--with {option!r}: there is a table {name} already",
                 hint="give the rows another name, and ask for that",
@@ -357,9 +279,6 @@ def _parse_tables(options: list[str]) -> dict[str, tuple[str, str]]:
 
 def _save_results(tables: dict[str, tuple[str, str]], folder: Path) -> dict[str, Path]:
     """Save the rows of the named results in files. Returns the files by table name."""
-    from noetl.cli.client import Client, find_execution_id
-    from noetl.cli.executions import run_with_client
-    from noetl.cli.results import write_file
 
     async def work(client: Client) -> dict[str, Path]:
         files = {}
@@ -375,45 +294,6 @@ def _save_results(tables: dict[str, tuple[str, str]], folder: Path) -> dict[str,
     return files
 
 
-# ---- by the clock --------------------------------------------------------------------------------------------------------
-
-
-def make_scheduled_jobs() -> "dict[str, Run]":
-    """The jobs that a server runs by the clock. Each runs in a process of its own."""
-    from functools import partial
-
-    from noetl.settings import RetentionSettings, read_settings
-
-    retention = read_settings(RetentionSettings)
-    jobs = {"export": retention.export_enabled, "compact": retention.compactor_enabled}
-    return {name: partial(_run_job_process, name) for name, enabled in jobs.items() if enabled}
-
-
-async def _run_job_process(name: str) -> None:
-    """Run a job in a process of its own. A cancelled job is killed; the next run repeats its work."""
-    from noetl.model.errors import NoetlError
-
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "noetl",
-        "job",
-        name,
-        "--json",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    if process.returncode:
-        raise NoetlError(f"job {name}: {err.decode(errors='replace').strip()}")
-    log.info("job done", extra={"job": name, "found": out.decode().strip()})
-
-
 # ---- what jobs need --------------------------------------------------------------------------------------------------------
 
 
@@ -422,79 +302,11 @@ def _print_counts(counts: dict[str, Any], as_json: bool) -> None:
     say_row(counts, sentence, as_json=as_json)
 
 
-def _run_with_home(work: "Callable[[HomePorts], Awaitable[Any]]") -> Any:
+def _run_with_home(work: Callable[[HomePorts], Awaitable[Any]]) -> Any:
     """Open the ports of the home, run `work` with them, and return its result."""
 
     async def run_work() -> Any:
-        from noetl.cli.embedded import open_home
-        from noetl.settings import HomeSettings, read_settings
-
         async with open_home(read_settings(HomeSettings).home_path) as ports:
             return await work(ports)
 
     return asyncio.run(run_work())
-
-
-def _open_configured_lake(home: Path, place: str | None = None) -> "LakeStore":
-    from noetl.cli.lake import open_lake
-    from noetl.settings import StorageSettings, read_settings
-
-    return open_lake(home, read_settings(StorageSettings), place)
-
-
-@contextmanager
-def _open_job_place(home: Path) -> "Iterator[ExecutionMap]":
-    """The place where the function of a job runs for each execution: Spark, or this process."""
-    from noetl.settings import SparkSettings, read_settings
-    from noetl.spark.jobs.execution_map import LocalExecutionMap, SparkExecutionMap
-
-    if read_settings(SparkSettings).profile == NONE:
-        yield LocalExecutionMap()
-        return
-    with _hold_spark_server(home) as url:
-        yield SparkExecutionMap(url)
-
-
-@contextmanager
-def _hold_spark_server(home: Path) -> Iterator[str]:
-    """The address of a Spark server. It does not stop while the context is open."""
-    from noetl.settings import SparkSettings, read_settings
-    from noetl.spark.profiles import parse_profile
-    from noetl.spark.server.process import SparkServerSettings
-    from noetl.spark.server.server_start import ensure_spark_server
-    from noetl.spark.server.server_state import SparkServerState
-
-    spark = read_settings(SparkSettings)
-    chosen_profile, place = parse_profile(spark.profile), SparkServerState.from_home(home)
-    use = place.begin_use() if chosen_profile.url is None else None
-    try:
-        yield ensure_spark_server(
-            home, chosen_profile, SparkServerSettings(spark.idle_sec, spark.java_options)
-        )
-    finally:
-        if use is not None:
-            place.end_use(use)
-
-
-async def _make_rebuild_job(ports: "HomePorts", runs: "ExecutionMap") -> "RebuildJob":
-    from noetl.spark.jobs.rebuild import RebuildJob
-
-    return RebuildJob(
-        ports.control,
-        _open_configured_lake(ports.home),
-        runs,
-        await _find_unreadable_playbooks(ports),
-    )
-
-
-async def _find_unreadable_playbooks(ports: "HomePorts") -> dict[str, str]:
-    """Pinned playbooks that cannot be read any more, with the error of each."""
-    from noetl.server.dispatch.playbooks import Playbooks
-
-    playbooks, errors = Playbooks(ports.catalog, limit=1), {}
-    for content in await ports.stores.log.list_pinned_playbooks():
-        try:
-            await playbooks.get_plan(content)
-        except Exception as error:  # the projector writes the same words
-            errors[content] = f"{type(error).__name__}: {error}"
-    return errors

@@ -7,12 +7,11 @@ from noetl.playbook import validation
 from noetl.playbook.findings import Code
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import Kinds, LoadedPlaybook, PlaybookInvalid
+from noetl.tools import registry
 
 
 @cache
 def find_known_kinds() -> Kinds:
-    from noetl.tools import registry
-
     return registry.list_config_models(registry.load_entry_point_tools())
 
 

@@ -13,7 +13,7 @@ from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
 from noetl.cli.client import Row, read_printed_lines, to_row
 from noetl.cli.language import check_playbook_or_raise
-from noetl.cli.tools import make_extra_tools as outside
+from noetl.cli.tools import make_extra_tools
 from noetl.engine.state import Execution
 from noetl.leases.memory import LeasesMemory
 from noetl.log.events.port import RecordedEvent
@@ -30,8 +30,12 @@ from noetl.playbook.workload import readable_environment
 from noetl.results.router import ResultRouter
 from noetl.results.tiers.large import LargeStore
 from noetl.results.tiers.memory import TierMemory
+from noetl.server.executions.access import Access
+from noetl.server.executions.details import find_first_cause, strip_workload
+from noetl.server.logs.service import LogService
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
+from noetl.server.streams.live import LiveUpdates
 from noetl.settings import HomeSettings, read_settings
 from noetl.shard_rows import make_shard_rows
 from noetl.tools import registry
@@ -71,7 +75,8 @@ class MemoryCluster:
         self._worker = Worker(
             self.server,
             store,
-            tools or registry.make_registry(outside(read_settings(HomeSettings).home_path)),
+            tools
+            or registry.make_registry(make_extra_tools(read_settings(HomeSettings).home_path)),
             clock,
             MemorySpool(),
             worker,
@@ -134,10 +139,6 @@ class MemoryCluster:
     def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
-        from noetl.server.executions.access import Access
-        from noetl.server.logs.service import LogService
-        from noetl.server.streams.live import LiveUpdates
-
         service = LogService(
             self._stores.log,
             self._stores.step_logs,
@@ -156,16 +157,12 @@ class MemoryCluster:
         return [{"step": row.step, "progress": row.progress} for row in rows]
 
     async def get_workload(self, execution_id: ExecutionId) -> Row:
-        from noetl.server.executions.details import strip_workload
-
         pinned = await self._stores.log.read_pinned(execution_id)
         if pinned is None:
             return {}
         return strip_workload(pinned.workload)
 
     async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
-        from noetl.server.executions.details import find_first_cause
-
         state = await self._read_state(execution_id)
         cause = await find_first_cause(state, self._read_state)
         return None if cause is None else to_row(cause)

@@ -1,18 +1,14 @@
 """Finds children and credentials that playbook files name and a server does not have."""
 
-from typing import TYPE_CHECKING
-
 from noetl.cli.client import Client
 from noetl.model.errors import NotFound
 from noetl.playbook.children import literal_children
 from noetl.playbook.credential_names import literal_credentials
 from noetl.playbook.findings import Finding
 from noetl.playbook.missing_warnings import warn_unknown_credential, warn_unknown_playbook
+from noetl.playbook.model import Playbook
 
-if TYPE_CHECKING:
-    from noetl.playbook.model import Playbook
-
-CheckedPlaybook = tuple[str, str, "Playbook"]  # file, its text, the playbook in it
+CheckedPlaybook = tuple[str, str, Playbook]  # file, its text, the playbook in it
 
 
 async def find_missing_on_server(client: Client, checked: list[CheckedPlaybook]) -> list[Finding]:

@@ -5,17 +5,19 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from noetl.cli.catalog import TEST_FILE_ENDINGS
+from noetl.cli.language import check_playbook
+from noetl.cli.missing import CheckedPlaybook, find_missing_on_server
 from noetl.cli.output import format_count
-
-if TYPE_CHECKING:  # only the command that runs loads the language, so that `--help` is fast
-    from noetl.cli.missing import CheckedPlaybook
-    from noetl.playbook.findings import Finding
-    from noetl.playbook.validation import LoadedPlaybook
+from noetl.playbook import graph as graphs
+from noetl.playbook.findings import Finding
+from noetl.playbook.schema import build_schema
+from noetl.playbook.validation import LoadedPlaybook, PlaybookInvalid
+from noetl.settings import HomeSettings, read_settings
 
 EXIT_UNREADABLE = 2  # exit code
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -101,9 +103,7 @@ def schema(
 
     Example: noetl schema -o noetl-schema.json
     """
-    from noetl.playbook.schema import build_schema as make_schema
-
-    text = json.dumps(make_schema(), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         sys.stdout.write(text)
     else:
@@ -121,8 +121,8 @@ def convert(
 
     Example: noetl convert old.yaml --write
     """
+    # Other commands do not need the YAML library that keeps comments.
     from noetl.playbook.convert import convert as convert_text
-    from noetl.playbook.validation import PlaybookInvalid
 
     source = _read_file(path)
     try:
@@ -146,9 +146,6 @@ def graph(
 
     Example: noetl graph invoices.yaml --mermaid > invoices.mmd
     """
-    from noetl.cli.language import check_playbook
-    from noetl.playbook import graph as graphs
-
     loaded = check_playbook(_read_file(path), str(path))
     if loaded.playbook is None:
         _print_findings(loaded.errors)
@@ -182,12 +179,10 @@ def _find_playbooks_below(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _ask_for_missing(server: str, checked: "list[CheckedPlaybook]") -> "list[Finding]":
-    from noetl.cli.missing import find_missing_on_server
-    from noetl.cli.remote import RemoteClient
-    from noetl.settings import HomeSettings, read_settings
+def _ask_for_missing(server: str, checked: list[CheckedPlaybook]) -> list[Finding]:
+    from noetl.cli.remote import RemoteClient  # only `--server` needs it
 
-    async def ask() -> "list[Finding]":
+    async def ask() -> list[Finding]:
         async with RemoteClient(
             server.rstrip("/"), read_settings(HomeSettings).home_path
         ) as client:
@@ -196,9 +191,7 @@ def _ask_for_missing(server: str, checked: "list[CheckedPlaybook]") -> "list[Fin
     return asyncio.run(ask())
 
 
-def _load_file(file: Path) -> "LoadedPlaybook | None":
-    from noetl.cli.language import check_playbook
-
+def _load_file(file: Path) -> LoadedPlaybook | None:
     try:
         return check_playbook(file.read_bytes(), str(file))
     except OSError as exc:
@@ -216,7 +209,8 @@ def _read_file(path: Path) -> str:
     raise typer.Exit(EXIT_UNREADABLE)
 
 
-def _print_findings(findings: "list[Finding]") -> None:
+def _print_findings(findings: list[Finding]) -> None:
+    # A playbook without findings is checked before this would be loaded.
     from rich.console import Console
     from rich.text import Text
 
@@ -233,7 +227,7 @@ def _print_findings(findings: "list[Finding]") -> None:
             console.print(Text(f"    {finding.hint}", style="dim"))
 
 
-def _print_finding_counts(files: int, findings: "list[Finding]") -> None:
+def _print_finding_counts(files: int, findings: list[Finding]) -> None:
     counts: list[str] = []
     for severity in _COLOURS:
         count = sum(finding.severity == severity for finding in findings)

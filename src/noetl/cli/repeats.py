@@ -1,17 +1,17 @@
 """`noetl exec retry` and `rerun`: repeat executions that have ended. Both print their plan first."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.client import Client, RepeatKind, Row, find_execution_id
+from noetl.cli.arguments import merge_assignments
+from noetl.cli.client import Client, RepeatKind, Row, find_execution_id, run_with_client
+from noetl.cli.following import catch_interrupts, finish_command, follow_execution, make_display
 from noetl.cli.output import adapt_commands, print_table, say, say_json, say_row, warn
+from noetl.cli.story import Story
 from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.ids import ExecutionId
-
-if TYPE_CHECKING:
-    from noetl.cli.story import Story
 
 RETRY_PAGE_EXECUTIONS = 500
 MAX_REPEATED = 10_000  # executions that one command repeats
@@ -112,8 +112,6 @@ def rerun(
 
 
 def _make_wish(version: str | None, assigned: list[str] | None) -> Row:
-    from noetl.cli.run import merge_assignments
-
     wish: Row = {"payload": merge_assignments({}, assigned or [])}
     if version == "latest":
         wish["version"] = version
@@ -132,10 +130,7 @@ def _repeat_one(
     watch: bool,
     as_json: bool,
 ) -> None:
-    from noetl.cli.executions import run_with_client
-    from noetl.cli.run import catch_interrupts, finish_command, follow_execution, make_display
-
-    async def work(client: Client) -> "Row | str | Story":
+    async def work(client: Client) -> Row | str | Story:
         execution_id = await find_execution_id(client, execution)
         try:
             plan = await client.preview_repeat(execution_id, how, **wish)
@@ -237,8 +232,6 @@ def _retry_many(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from noetl.cli.executions import run_with_client
-
     async def work(client: Client) -> list[Row]:
         chosen, complete = await _list_executions_to_retry(client, filters)
         if not complete:
@@ -315,7 +308,6 @@ async def _start_retry(client: Client, row: Row, wish: Row) -> Row:
     new_id = await client.repeat_execution(ExecutionId(row["execution_id"]), "retry", **wish)
     if client.has_server:
         return {"retried_by": new_id}
-    from noetl.cli.run import catch_interrupts, follow_execution, make_display
 
     async with catch_interrupts() as stop:
         story = await follow_execution(client, new_id, make_display(True, False), stop)

@@ -1,5 +1,6 @@
 """`noetl result`: the data that steps produced. `noetl trace`: where that data comes from."""
 
+import json
 import os
 import re
 import sys
@@ -10,8 +11,8 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from noetl.cli.client import Client, PinChange, Row, RowSpan, find_execution_id
-from noetl.cli.executions import ID, AsJson, Step, run_with_client
+from noetl.cli.client import Client, PinChange, Row, RowSpan, find_execution_id, run_with_client
+from noetl.cli.options import ID, AsJson, Step
 from noetl.cli.output import dim_text, print_table, say, say_json, say_row
 from noetl.model.errors import InvalidInput, NoetlError
 
@@ -519,6 +520,4 @@ def _format_bytes(size: int | None) -> str:
 
 
 def _to_pretty_json(value: Any, indent: int | None = 2) -> str:
-    import json
-
     return json.dumps(value, ensure_ascii=False, indent=indent)

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.client import Client, Row, ScheduleChange
-from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.arguments import merge_assignments, read_payload
+from noetl.cli.client import Client, Row, ScheduleChange, run_with_client
+from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row
 from noetl.model.errors import InvalidInput
 
@@ -105,8 +106,6 @@ def add(
       noetl schedule add backfill loads/hour --cron @hourly --catch-up all --overlap queue
       noetl schedule add poll queues/drain --every 15m --overlap skip --set limit=500
     """
-    from noetl.cli.run import merge_assignments, read_payload
-
     _check_policy("catch-up", catch_up, CATCH_UP_POLICIES)
     _check_policy("overlap", overlap, OVERLAP_POLICIES)
     schedule: dict[str, Any] = {

@@ -4,15 +4,23 @@ Steps start the server by themselves; users need these commands only to look at 
 """
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
 
-from noetl.cli.executions import AsJson
+from noetl.cli.options import AsJson
 from noetl.cli.output import add_colour, say, say_json
-
-if TYPE_CHECKING:
-    from noetl.spark.server.server_state import ServerRecord, SparkServerState
+from noetl.cli.tools import start_spark
+from noetl.model.errors import NoetlError
+from noetl.settings import HomeSettings, SparkSettings, read_settings
+from noetl.spark.profiles import NONE, hide_token, parse_profile
+from noetl.spark.server.java import NoJava, find_java
+from noetl.spark.server.jvm import GB, measure_machine
+from noetl.spark.server.process import SparkServerSettings, run_spark_server
+from noetl.spark.server.server_start import find_answering_server, stop_spark_server
+from noetl.spark.server.server_state import ServerRecord, SparkServerState
 
 
 def register(app: typer.Typer) -> None:
@@ -33,8 +41,6 @@ def status(as_json: AsJson = False) -> None:
     Exit code: 0 it runs, 1 it does not. A step of kind spark starts it, unless NOETL_SPARK_PROFILE names another server:
     `noetl spark doctor` asks that one.
     """
-    from noetl.spark.server.server_start import find_answering_server
-
     named, meaning, _ = _describe_profile()
     place = _find_spark_place()
     served = find_answering_server(place)
@@ -58,7 +64,7 @@ def status(as_json: AsJson = False) -> None:
     raise typer.Exit(int(served is None))
 
 
-def _describe_server(served: "ServerRecord | None") -> str:
+def _describe_server(served: ServerRecord | None) -> str:
     if served is None:
         return "no Spark server of this machine runs"
     details = f"Java {served.java}, process {served.pid}"
@@ -73,8 +79,6 @@ def start() -> None:
     The profile of NOETL_SPARK_PROFILE says where its executors are. It stops by itself if it is not used for
     NOETL_SPARK_IDLE_SEC.
     """
-    from noetl.cli.tools import start_spark
-
     is_started = start_spark()
     if is_started:
         say("Spark answers")
@@ -84,9 +88,7 @@ def start() -> None:
 
 def stop() -> None:
     """Stop the Spark server of this machine. Steps that use it fail; when they are retried, they start another."""
-    from noetl.spark.server.server_start import stop_spark_server as end
-
-    say("stopped" if end(_find_spark_place()) else "no Spark server runs")
+    say("stopped" if stop_spark_server(_find_spark_place()) else "no Spark server runs")
 
 
 def doctor(as_json: AsJson = False) -> None:
@@ -118,28 +120,18 @@ def serve(
     ] = None,
 ) -> None:
     """Run the Spark server of this machine until it is stopped or idle. `noetl spark start` runs this in the background."""
-    from noetl.settings import HomeSettings, SparkSettings, read_settings
-    from noetl.spark.server.process import SparkServerSettings
-    from noetl.spark.server.process import run_spark_server as run
-
     spark = read_settings(SparkSettings)
     serving = SparkServerSettings(spark.idle_sec, spark.java_options)
-    code = run(read_settings(HomeSettings).home_path, serving, master)
+    code = run_spark_server(read_settings(HomeSettings).home_path, serving, master)
     raise typer.Exit(code)
 
 
-def _find_spark_place() -> "SparkServerState":
-    from noetl.settings import HomeSettings, read_settings
-    from noetl.spark.server.server_state import SparkServerState
-
+def _find_spark_place() -> SparkServerState:
     return SparkServerState.from_home(read_settings(HomeSettings).home_path)
 
 
 def _describe_profile() -> tuple[str, str, str | None]:
     """The profile in force: its name without secrets, its meaning, and its URL if it has one."""
-    from noetl.settings import SparkSettings, read_settings
-    from noetl.spark.profiles import NONE, hide_token, parse_profile
-
     text = read_settings(SparkSettings).profile
     if text == NONE:
         return text, "steps have no Spark", None
@@ -154,12 +146,9 @@ def _describe_profile() -> tuple[str, str, str | None]:
 
 
 def _check_spark_server(named: str, url: str) -> dict[str, str]:
-    from noetl.model.errors import NoetlError
-
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the library reads it when it is loaded
     try:
-        from uuid import uuid4
-
+        # PySpark takes seconds to load, and reads the variable above meanwhile.
         from noetl.spark.client.server_version import read_server_version
 
         return {
@@ -178,8 +167,6 @@ def _check_spark_server(named: str, url: str) -> dict[str, str]:
 
 
 def _check_java() -> dict[str, str]:
-    from noetl.spark.server.java import NoJava, find_java
-
     try:
         java = find_java()
     except NoJava as error:
@@ -192,8 +179,6 @@ def _check_java() -> dict[str, str]:
 
 
 def _check_pyspark() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return {"check": "pyspark", "status": "ok", "message": f"PySpark {version('pyspark')}"}
     except PackageNotFoundError:
@@ -205,8 +190,6 @@ def _check_pyspark() -> dict[str, str]:
 
 
 def _check_machine() -> dict[str, str]:
-    from noetl.spark.server.jvm import GB, measure_machine
-
     size = measure_machine()
     status = "ok" if size.memory >= 2 * GB else "warn"
     message = f"{size.cores} cores, {size.memory / GB:.1f} GB of memory, of which Spark takes up to {size.heap_bytes / GB:.1f}"

@@ -1,10 +1,13 @@
 """`noetl state`: shows and changes the values that a playbook keeps between its executions."""
 
+import json
 from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.executions import AsJson, run_with_client
+from noetl.cli.arguments import parse_plain_yaml
+from noetl.cli.client import run_with_client
+from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row, shorten_text
 
 ABOUT = """Values that a playbook keeps between its executions: watermarks, cursors, counts.
@@ -84,8 +87,6 @@ def set_value(
       noetl state set etl/orders watermark 5000
       noetl state set etl/orders watermark 5000 --if-version 7
     """
-    from noetl.cli.run import parse_plain_yaml
-
     data = parse_plain_yaml(value, "VALUE")
     row = run_with_client(lambda client: client.set_state(path, name, data, if_version))
     sentence = f"{path} {name} is {_format_state_value(row['value'])}, version {row['version']}"
@@ -122,7 +123,5 @@ def _describe_writer(row: dict[str, Any]) -> str:
 
 
 def _format_state_value(value: Any) -> str:
-    import json
-
     text = json.dumps(value, ensure_ascii=False)
     return shorten_text(text, 60)

@@ -9,21 +9,36 @@ from dataclasses import dataclass, field
 from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 import typer
 
+from noetl.cli.arguments import read_text_file
+from noetl.cli.cases import (
+    Case,
+    CaseDifference,
+    CaseOutcome,
+    Suite,
+    find_differences,
+    find_suites,
+    load_suite,
+)
+from noetl.cli.client import Row
 from noetl.cli.event_loop import run_in_loop
+from noetl.cli.following import follow_execution
+from noetl.cli.language import check_playbook, check_playbook_or_raise
+from noetl.cli.memory import MemoryCluster
 from noetl.cli.output import EXIT_FAILED, add_colour, dim_text, format_count, say, say_json
+from noetl.cli.story import Story
+from noetl.cli.stubs import StubCredentials, Stubs, load_without_delays
 from noetl.model.approvals import approval_name
+from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import InvalidInput, NoetlError
-
-if TYPE_CHECKING:  # only the command that runs loads them, so that `--help` is fast
-    from noetl.cli.cases import Case, CaseDifference, CaseOutcome, Suite
-    from noetl.cli.client import Row
-    from noetl.cli.story import Story
-    from noetl.cli.stubs import Stubs
-    from noetl.tools.registry import Registry
+from noetl.model.events import StepEnter
+from noetl.playbook import durations
+from noetl.tools import registry
+from noetl.tools.registry import Registry
 
 MAX_ONE_LINE_CHARS = 60  # characters of a value that is shown beside its name
 
@@ -66,8 +81,6 @@ def run_tests(
       noetl test playbooks/ --junit report.xml
       noetl test weather.test.yaml --json | jq '.tests[] | select(.passed | not)'
     """
-    from noetl.cli.cases import find_suites, load_suite
-
     suites = [(file, load_suite(file)) for file in find_suites(paths)]
     show = None if as_json else _print_verdict
     outcomes = run_in_loop(_run_suites(suites, show))
@@ -90,7 +103,7 @@ class CaseVerdict:
     file: str
     name: str
     seconds: float
-    differences: "list[CaseDifference]" = field(default_factory=list)
+    differences: list[CaseDifference] = field(default_factory=list)
     problem: str | None = None
 
     @property
@@ -118,10 +131,8 @@ class CaseVerdict:
 # ---- running -----------------------------------------------------------------------------------------------------------
 
 
-async def _run_suites(suites: "list[tuple[Path, Suite]]", show: Any) -> list[CaseVerdict]:
+async def _run_suites(suites: list[tuple[Path, Suite]], show: Any) -> list[CaseVerdict]:
     """Run the tests one after another, because tests expect calls in their order."""
-    from noetl.tools import registry
-
     tools, outcomes = registry.make_registry(), list[CaseVerdict]()
     try:
         for file, suite in suites:
@@ -142,11 +153,8 @@ class TestedPlaybook:
     text: str
 
 
-def _load_sources(file: Path, suite: "Suite") -> list[TestedPlaybook]:
+def _load_sources(file: Path, suite: Suite) -> list[TestedPlaybook]:
     """The tested playbook, then its children. Raises if the tests name a step that none has."""
-    from noetl.cli.language import check_playbook_or_raise
-    from noetl.cli.run import read_text_file
-
     files = [file.parent / name for name in (suite.playbook, *suite.with_)]
     sources = [TestedPlaybook(str(path), read_text_file(path)) for path in files]
     steps: set[str] = set()
@@ -163,7 +171,7 @@ def _load_sources(file: Path, suite: "Suite") -> list[TestedPlaybook]:
     return sources
 
 
-def _list_places(case: "Case") -> Iterator[str]:
+def _list_places(case: Case) -> Iterator[str]:
     """The steps and tasks that a test names: `step` or `step.task`."""
     yield from case.stubs
     yield from case.expect.calls
@@ -172,11 +180,8 @@ def _list_places(case: "Case") -> Iterator[str]:
 
 
 async def _judge_case(
-    file: Path, sources: list[TestedPlaybook], case: "Case", tools: "Registry"
+    file: Path, sources: list[TestedPlaybook], case: Case, tools: Registry
 ) -> CaseVerdict:
-    from noetl.cli.cases import CaseDifference, find_differences
-    from noetl.cli.stubs import Stubs
-
     began = time.monotonic()
     problem: str | None = None
     differences_found: list[CaseDifference] = []
@@ -202,14 +207,7 @@ class MissingStub(Exception):
     """A stub or signal is missing, so the test cannot go on."""
 
 
-async def _execute_case(
-    sources: list[TestedPlaybook], case: "Case", stubs: "Stubs"
-) -> "CaseOutcome":
-    from noetl.cli.memory import MemoryCluster
-    from noetl.cli.run import follow_execution
-    from noetl.cli.stubs import StubCredentials, load_without_delays
-    from noetl.playbook import durations
-
+async def _execute_case(sources: list[TestedPlaybook], case: Case, stubs: Stubs) -> CaseOutcome:
     playbook, *children = sources
     recorder = StepRecorder()
     async with (
@@ -236,9 +234,7 @@ async def _execute_case(
     return _make_case_outcome(story, recorder.path, values, stubs.calls)
 
 
-async def _follow_unless_stub_missing(
-    following: "Coroutine[Any, Any, Story]", stubs: "Stubs"
-) -> "Story":
+async def _follow_unless_stub_missing(following: Coroutine[Any, Any, Story], stubs: Stubs) -> Story:
     """Follow the execution to its end, but stop when a stub is missing: the rest means nothing."""
     task = asyncio.ensure_future(following)
     try:
@@ -251,9 +247,6 @@ async def _follow_unless_stub_missing(
 
 
 def _find_test_pools(sources: list[TestedPlaybook]) -> tuple[str, ...]:
-    from noetl.cli.language import check_playbook
-    from noetl.model.commands import USUAL_POOLS
-
     pools: set[str] = set()
     for source in sources:
         playbook = check_playbook(source.text, source.file).playbook
@@ -265,7 +258,7 @@ def _find_test_pools(sources: list[TestedPlaybook]) -> tuple[str, ...]:
     return (*USUAL_POOLS, *pools)
 
 
-def _list_signals(case: "Case") -> "Iterator[tuple[str, Any]]":
+def _list_signals(case: Case) -> "Iterator[tuple[str, Any]]":
     for sent in case.signals:
         yield sent.name, sent.payload
     for step, payload in case.approvals.items():
@@ -273,13 +266,11 @@ def _list_signals(case: "Case") -> "Iterator[tuple[str, Any]]":
 
 
 def _make_case_outcome(
-    story: "Story",
+    story: Story,
     path: list[str],
     values: dict[str, Any],
     calls: dict[str, list[dict[str, Any]]],
-) -> "CaseOutcome":
-    from noetl.cli.cases import CaseOutcome
-
+) -> CaseOutcome:
     report = story.to_dict()
     steps = {name: step["status"] for name, step in report["steps"].items()}
     state: dict[str, Any] = {}
@@ -308,12 +299,10 @@ class StepRecorder:
     def __init__(self) -> None:
         self.path: list[str] = []
 
-    def __call__(self, story: "Story") -> None:
-        from noetl.model.events import StepEnter
-
+    def __call__(self, story: Story) -> None:
         self.path += [event.step for event in story.new_events if isinstance(event, StepEnter)]
 
-    def show_log_lines(self, rows: "list[Row]") -> None: ...
+    def show_log_lines(self, rows: list[Row]) -> None: ...
 
     def list_last_lines(self) -> tuple[str, ...]:
         return ()
@@ -357,8 +346,6 @@ def _to_json_text(value: Any) -> str:
 
 
 def _write_junit(file: Path, outcomes: list[CaseVerdict]) -> None:
-    from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
-
     root = Element("testsuites", name="noetl", tests=str(len(outcomes)))
     root.set("failures", _count_failed(outcomes))
     for name in dict.fromkeys(outcome.file for outcome in outcomes):

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from noetl.cli.language import check_playbook_or_raise
 from noetl.model.commands import USUAL_POOLS
+from noetl.settings import HomeSettings, SparkSettings, read_settings
+from noetl.spark.profiles import parse_profile
+from noetl.spark.server.process import SparkServerSettings
+from noetl.spark.server.server_start import ensure_spark_server
 from noetl.tools.port import Tool
 from noetl.tools.registry import ToolFactory
 
@@ -18,9 +23,8 @@ def make_extra_tools(home: Path) -> Mapping[str, ToolFactory]:
 
 
 def _make_spark_tool(home: Path) -> Tool:
-    """The Spark tool. Its libraries are loaded when the first step needs them."""
-    from noetl.settings import SparkSettings, read_settings
-    from noetl.spark.server.process import SparkServerSettings
+    """The Spark tool."""
+    # Its libraries are loaded when the first step needs them.
     from noetl.spark.step import tool
 
     spark = read_settings(SparkSettings)
@@ -28,16 +32,17 @@ def _make_spark_tool(home: Path) -> Tool:
     return tool.SparkTool(tool.SparkToolSettings(home, spark.profile, serving, spark.copy_bytes))
 
 
+def start_spark_for(text: str, file: str) -> None:
+    """Start the Spark server of this machine for a playbook. Raises if the playbook is not valid."""
+    check_playbook_or_raise(text, file)
+    start_spark()
+
+
 def start_spark() -> bool:
     """Start the Spark server of this machine and wait until it answers.
 
     False if the profile names another server: then nothing is started.
     """
-    from noetl.settings import HomeSettings, SparkSettings, read_settings
-    from noetl.spark.profiles import parse_profile
-    from noetl.spark.server.process import SparkServerSettings
-    from noetl.spark.server.server_start import ensure_spark_server
-
     spark = read_settings(SparkSettings)
     chosen_profile = parse_profile(spark.profile)
     ensure_spark_server(

@@ -11,6 +11,18 @@ import typer
 
 from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import log_to_stderr, say, warn_of_unknown_settings
+from noetl.cli.tools import make_extra_tools
+from noetl.embedded.postgres import find_data_address
+from noetl.settings import (
+    DatabaseSettings,
+    HomeSettings,
+    ShardSettings,
+    StorageSettings,
+    WorkerProcessSettings,
+    read_settings,
+)
+from noetl.worker.app import find_no_database, make_options, serve_worker
+from noetl.worker.http import HttpChannel
 
 DEFAULT_SERVER = "http://127.0.0.1:8082"
 
@@ -57,19 +69,6 @@ def start(
 
 
 async def _run_worker(pools: list[str] | None, slots: int | None, name: str | None) -> None:
-    from noetl.cli.tools import make_extra_tools
-    from noetl.embedded.postgres import find_data_address
-    from noetl.settings import (
-        DatabaseSettings,
-        HomeSettings,
-        ShardSettings,
-        StorageSettings,
-        WorkerProcessSettings,
-        read_settings,
-    )
-    from noetl.worker.app import find_no_database, make_options, serve_worker
-    from noetl.worker.http import HttpChannel
-
     place = read_settings(HomeSettings)
     servers = place.server_urls or [DEFAULT_SERVER]
     pool_names = ",".join(pools) if pools else None

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from noetl.cli import make_application, run
+from noetl.cli import arguments, make_application
+from noetl.cli.following import follow_execution
 from noetl.cli.memory import MemoryCluster
 from noetl.cli.output import format_error
 from noetl.cli.story import (
@@ -53,7 +54,7 @@ ID, A = ExecutionId("42"), ActivationId("a")
 def test_values_given_win_over_the_payload(
     assignments: list[str], expected: dict[str, Any]
 ) -> None:
-    assert run.merge_assignments({"limit": 1, "db": {"host": "h"}}, assignments) == expected
+    assert arguments.merge_assignments({"limit": 1, "db": {"host": "h"}}, assignments) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,23 +62,23 @@ def test_values_given_win_over_the_payload(
 )
 def test_what_is_no_assignment_is_refused(assignment: str) -> None:
     with pytest.raises(InvalidInput):
-        run.merge_assignments({}, [assignment])
+        arguments.merge_assignments({}, [assignment])
 
 
 def test_a_payload_is_yaml_or_json(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1}')
     (tmp_path / "b.yaml").write_text("a: [1]\n")
     (tmp_path / "c.yaml").write_text("- 1\n")
-    assert run.read_payload(tmp_path / "a.json") == {"a": 1}
-    assert run.read_payload(tmp_path / "b.yaml") == {"a": [1]}
+    assert arguments.read_payload(tmp_path / "a.json") == {"a": 1}
+    assert arguments.read_payload(tmp_path / "b.yaml") == {"a": [1]}
     with pytest.raises(InvalidInput, match="mapping"):
-        run.read_payload(tmp_path / "c.yaml")
+        arguments.read_payload(tmp_path / "c.yaml")
 
 
 def test_a_missing_file_is_a_sentence_with_a_guess(tmp_path: Path) -> None:
     (tmp_path / "hello.yaml").touch()
     with pytest.raises(InvalidInput) as refused:
-        run.read_text_file(tmp_path / "helo.yaml")
+        arguments.read_text_file(tmp_path / "helo.yaml")
     assert "hello.yaml" in format_error(refused.value)
     assert format_error(NotFound("no such thing")) == "error: no such thing"
 
@@ -111,9 +112,9 @@ workflow:
 def test_a_value_that_the_playbook_does_not_know_is_warned_of(
     assignment: str, warning: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.warn_of_unknown_names(WORKLOAD, [assignment])
+    arguments.warn_of_unknown_names(WORKLOAD, [assignment])
     assert capsys.readouterr() == ("", warning)
-    run.warn_of_unknown_names("no: playbook", [assignment])
+    arguments.warn_of_unknown_names("no: playbook", [assignment])
     assert capsys.readouterr() == ("", "")
 
 
@@ -380,7 +381,7 @@ def test_how_far_a_tool_is_stands_beside_its_step_while_it_runs() -> None:
         async with MemoryCluster(Registry([Scripted(slow)])) as cluster:
             text = HEADER + "workflow:\n- step: totals\n  tool: {kind: python, code: x}\n"
             execution_id = await cluster.start(text, "a.yaml", {})
-            return await run.follow_execution(cluster, execution_id, watching, asyncio.Event())
+            return await follow_execution(cluster, execution_id, watching, asyncio.Event())
 
     story = virtually(followed())
     assert story.status == "completed"

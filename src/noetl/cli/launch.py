@@ -1,0 +1,135 @@
+"""Registers a playbook, starts an execution of it, and follows it to its end."""
+
+import asyncio
+import re
+import sys
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any
+
+from noetl.cli.arguments import PlaybookSource, warn_of_unknown_names
+from noetl.cli.client import Client, Row, open_client
+from noetl.cli.following import ExecutionDisplay, catch_interrupts, follow_execution
+from noetl.cli.language import check_playbook_or_raise
+from noetl.cli.output import adapt_commands
+from noetl.cli.story import Story
+from noetl.model.commands import USUAL_POOLS
+from noetl.model.errors import NotFound, Unavailable
+from noetl.model.ids import ExecutionId
+
+NOTICE_DELAY_S = (
+    3.0  # seconds before the user is told that the execution runs or that no worker does
+)
+
+
+async def run_playbook(
+    memory: bool,
+    source: PlaybookSource,
+    others: list[PlaybookSource],
+    workload: dict[str, Any],
+    assigned: list[str],
+    show: ExecutionDisplay,
+) -> Story:
+    async with catch_interrupts() as stop:
+        if memory:
+            warn_of_unknown_names(source.text or "", assigned)
+            return await _run_in_memory(source, others, workload, show, stop)
+        async with open_client("run", find_pools(source, *others)) as client:
+            if assigned:
+                with suppress(NotFound):  # the start reports it
+                    text = await _read_playbook_text(client, source)
+                    warn_of_unknown_names(text, assigned)
+            execution_id = await register_and_start(client, source, others, workload)
+            notice = asyncio.ensure_future(_notify_user(client, execution_id, show))
+            try:
+                return await follow_execution(client, execution_id, show, stop)
+            finally:
+                notice.cancel()
+
+
+async def _read_playbook_text(client: Client, source: PlaybookSource) -> str:
+    """The text of a file, or of the playbook in the catalog."""
+    if source.text:
+        return source.text
+    row = await client.get_playbook(source.name)
+    return str(row["content"])
+
+
+async def _notify_user(client: Client, execution_id: ExecutionId, show: ExecutionDisplay) -> None:
+    """Tell the user after a while that the execution runs, and if no worker does.
+
+    Without it, a long execution outside a terminal, or a server without a worker, looks stuck.
+    """
+    await asyncio.sleep(NOTICE_DELAY_S)
+    if not show.live:
+        where = f"execution {execution_id} is under way: noetl exec get {execution_id} says how far"
+        print(adapt_commands(where), file=sys.stderr)
+    with suppress(Unavailable):
+        if client.has_server and not await client.list_workers():
+            warning = adapt_commands("no worker is there yet: noetl worker start; Ctrl-C cancels")
+            print(warning, file=sys.stderr)
+
+
+async def _run_in_memory(
+    source: PlaybookSource,
+    others: list[PlaybookSource],
+    workload: dict[str, Any],
+    show: ExecutionDisplay,
+    stop: asyncio.Event,
+) -> Story:
+    # Only `--memory` needs the twins of the stores.
+    from noetl.cli.memory import MemoryCluster
+
+    pools = (*USUAL_POOLS, *find_pools(source, *others))
+    async with MemoryCluster(pools=pools) as cluster:
+        for other in others:
+            await cluster.register(other.text or "", other.name)
+        execution_id = await cluster.start(source.text or "", source.name, workload)
+        return await follow_execution(cluster, execution_id, show, stop)
+
+
+def find_pools(*sources: PlaybookSource) -> tuple[str, ...]:
+    """Names that may be pools of the playbooks. They are searched in the text: extra ones are harmless."""
+    names: list[str] = []
+    for source in sources:
+        names += re.findall(r"""\bpool:\s*["']?([\w.-]+)""", source.text or "")
+    return tuple(dict.fromkeys(names))
+
+
+async def register_and_start(
+    client: Client,
+    source: PlaybookSource,
+    others: list[PlaybookSource],
+    workload: dict[str, Any],
+) -> ExecutionId:
+    """Register the files and start an execution."""
+    for other in others:
+        await _register_source(client, other)
+    if source.text is not None:
+        row = await _register_source(client, source)
+        # By version: another process may register a newer text meanwhile.
+        return await client.start(row["path"], row["version"], workload)
+    path = source.name
+    try:
+        return await client.start(path, None, workload)
+    except NotFound as error:
+        raise NotFound(
+            f"no file and no playbook of the catalog is called {path!r}",
+            hint=await suggest_playbook(client, path),
+        ) from error
+
+
+async def _register_source(client: Client, source: PlaybookSource) -> Row:
+    check_playbook_or_raise(
+        source.text or "", source.name
+    )  # checked here, so that findings name the file
+    return await client.register(source.text or "")
+
+
+async def suggest_playbook(client: Client, path: str) -> str:
+    """A hint for a playbook that does not exist: the most similar path, or how to list them."""
+    names = [row["path"] for row in await client.list_playbooks()]
+    close = get_close_matches(path, names, 1)
+    if not close:
+        return "noetl catalog list shows what there is"
+    return f"did you mean {close[0]}?"
