@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from noetl.cli.event_loop import reduce_garbage_collection
+from noetl.cli.garbage import reduce_garbage_collection
 from noetl.cli.output import EXIT_INTERRUPTED, log_to_stderr, print_error
 
 ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops, branches and retries.

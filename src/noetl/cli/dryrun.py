@@ -8,7 +8,7 @@ from typing import Any
 from noetl.cli.arguments import PlaybookSource
 from noetl.cli.client import Client, open_client
 from noetl.cli.event_loop import run_in_loop
-from noetl.cli.language import check_playbook_or_raise
+from noetl.cli.language import check_playbook_or_raise, warn_of_unknown_names
 from noetl.cli.output import say, say_json
 from noetl.cli.tools import make_extra_tools
 from noetl.embedded.cluster import PostgresCluster
@@ -413,7 +413,10 @@ def _list_spark_lines(spark: Shape) -> Iterator[str]:
         yield f"             on the Spark of profile {spark['profile']}"
 
 
-def dry_run(source: "PlaybookSource", workload: dict[str, Any], as_json: bool) -> None:
+def dry_run(
+    source: PlaybookSource, workload: dict[str, Any], assignments: list[str], as_json: bool
+) -> None:
+    warn_of_unknown_names(source.text or "", assignments)
     text = source.text
     if text is None:
         text = run_in_loop(_read_stored_text(source.name))

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from noetl.cli.arguments import parse_plain_yaml
 from noetl.cli.client import (
     Client,
     ExecutionChange,
@@ -41,6 +40,7 @@ from noetl.cli.output import (
     say_json,
     say_row,
 )
+from noetl.cli.payloads import parse_plain_yaml
 from noetl.cli.repeats import rerun, retry
 from noetl.cli.results import show_sample
 from noetl.cli.story import Story, describe_event

@@ -7,10 +7,10 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
-from noetl.cli.arguments import PlaybookSource, warn_of_unknown_names
+from noetl.cli.arguments import PlaybookSource
 from noetl.cli.client import Client, Row, open_client
 from noetl.cli.following import ExecutionDisplay, catch_interrupts, follow_execution
-from noetl.cli.language import check_playbook_or_raise
+from noetl.cli.language import check_playbook_or_raise, warn_of_unknown_names
 from noetl.cli.output import adapt_commands
 from noetl.cli.story import Story
 from noetl.model.commands import USUAL_POOLS

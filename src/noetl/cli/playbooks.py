@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from noetl.cli.catalog import TEST_FILE_ENDINGS
 from noetl.cli.language import check_playbook
@@ -210,10 +212,6 @@ def _read_file(path: Path) -> str:
 
 
 def _print_findings(findings: list[Finding]) -> None:
-    # A playbook without findings is checked before this would be loaded.
-    from rich.console import Console
-    from rich.text import Text
-
     console = Console(soft_wrap=True, highlight=False)
     for finding in findings:
         line = Text(f"{finding.file}:{finding.line}:{finding.column}: ")

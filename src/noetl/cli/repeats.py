@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.arguments import merge_assignments
 from noetl.cli.client import Client, RepeatKind, Row, find_execution_id, run_with_client
 from noetl.cli.following import catch_interrupts, finish_command, follow_execution, make_display
 from noetl.cli.output import adapt_commands, print_table, say, say_json, say_row, warn
+from noetl.cli.payloads import merge_assignments
 from noetl.cli.story import Story
 from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.ids import ExecutionId

@@ -9,17 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.arguments import (
-    PlaybookSource,
-    merge_assignments,
-    read_payload,
-    suggest_file,
-    warn_of_unknown_names,
-)
+from noetl.cli.arguments import PlaybookSource, suggest_file
 from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import (
     find_first_error,
@@ -96,12 +90,16 @@ def run(
     with _print_refusal_as_json(as_json):
         source = PlaybookSource.from_argument(file)
         others = [PlaybookSource.from_argument(str(path)) for path in also or []]
-        workload = merge_assignments(read_payload(payload), assignments or [])
+        workload: dict[str, Any] = {}
+        if payload or assignments:
+            from noetl.cli import payloads  # the language takes time to load
+
+            given = payloads.read_payload(payload)
+            workload = payloads.merge_assignments(given, assignments or [])
         if dry:
-            warn_of_unknown_names(source.text or "", assignments or [])
             from noetl.cli.dryrun import dry_run  # only a dry run needs it
 
-            return dry_run(source, workload, as_json)
+            return dry_run(source, workload, assignments or [], as_json)
         if memory and source.text is None:
             raise InvalidInput(
                 f"{file}: no such file",
@@ -110,13 +108,12 @@ def run(
         if not memory:
             _start_services_early(source)
         # Loaded while the database starts.
-        from noetl.cli.following import finish_command, make_display
-        from noetl.cli.launch import run_playbook
+        from noetl.cli import following, launch
 
-        show = make_display(as_json, watch, logs)
-        running = run_playbook(memory, source, others, workload, assignments or [], show)
+        show = following.make_display(as_json, watch, logs)
+        running = launch.run_playbook(memory, source, others, workload, assignments or [], show)
         story = run_in_loop(running)
-    finish_command(story, as_json, durable=not memory, lines=show.list_last_lines())
+    following.finish_command(story, as_json, durable=not memory, lines=show.list_last_lines())
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.arguments import merge_assignments, read_payload
 from noetl.cli.client import Client, Row, ScheduleChange, run_with_client
 from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row
+from noetl.cli.payloads import merge_assignments, read_payload
 from noetl.model.errors import InvalidInput
 
 ABOUT = """Playbooks that start by the clock: at times (cron, in a time zone) or at an interval.

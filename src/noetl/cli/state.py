@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.arguments import parse_plain_yaml
 from noetl.cli.client import run_with_client
 from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row, shorten_text
+from noetl.cli.payloads import parse_plain_yaml
 
 ABOUT = """Values that a playbook keeps between its executions: watermarks, cursors, counts.
 

@@ -284,9 +284,10 @@ class StepDisplay:
         self._screen: Any = None
         if sys.stdout.isatty():
             # It takes as long to load as a short playbook takes to run.
-            from rich.live import Live as Screen
+            from rich import live, text
 
-            self._screen = Screen(transient=True, refresh_per_second=8)
+            self._screen = live.Live(transient=True, refresh_per_second=8)
+            self._make_text = text.Text.from_ansi
         self._lines: deque[str] = deque(maxlen=MAX_KEPT_LINES)
         self._omitted_line_count = 0
         self._story: Story | None = None
@@ -324,11 +325,9 @@ class StepDisplay:
     def _draw_screen(self) -> None:
         if self._screen is None or self._story is None:
             return
-        from rich.text import Text
-
         last = list(self._lines)[-MAX_LINES_BELOW_STEPS:]
         lines = [*list_step_lines(self._story), *map(dim_text, last)]
-        text = Text.from_ansi("\n".join(lines), no_wrap=True, overflow="ellipsis")
+        text = self._make_text("\n".join(lines), no_wrap=True, overflow="ellipsis")
         self._screen.update(text)
 
 

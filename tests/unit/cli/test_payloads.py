@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from noetl.cli.arguments import merge_assignments, read_payload
 from noetl.cli.credentials import read_fields
+from noetl.cli.payloads import merge_assignments, read_payload
 from noetl.model.errors import InvalidInput
 
 

@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from noetl.cli import arguments, make_application
+from noetl.cli import arguments, make_application, payloads
 from noetl.cli.following import follow_execution
+from noetl.cli.language import warn_of_unknown_names
 from noetl.cli.memory import MemoryCluster
 from noetl.cli.output import format_error
 from noetl.cli.story import (
@@ -54,7 +55,7 @@ ID, A = ExecutionId("42"), ActivationId("a")
 def test_values_given_win_over_the_payload(
     assignments: list[str], expected: dict[str, Any]
 ) -> None:
-    assert arguments.merge_assignments({"limit": 1, "db": {"host": "h"}}, assignments) == expected
+    assert payloads.merge_assignments({"limit": 1, "db": {"host": "h"}}, assignments) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,17 +63,17 @@ def test_values_given_win_over_the_payload(
 )
 def test_what_is_no_assignment_is_refused(assignment: str) -> None:
     with pytest.raises(InvalidInput):
-        arguments.merge_assignments({}, [assignment])
+        payloads.merge_assignments({}, [assignment])
 
 
 def test_a_payload_is_yaml_or_json(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1}')
     (tmp_path / "b.yaml").write_text("a: [1]\n")
     (tmp_path / "c.yaml").write_text("- 1\n")
-    assert arguments.read_payload(tmp_path / "a.json") == {"a": 1}
-    assert arguments.read_payload(tmp_path / "b.yaml") == {"a": [1]}
+    assert payloads.read_payload(tmp_path / "a.json") == {"a": 1}
+    assert payloads.read_payload(tmp_path / "b.yaml") == {"a": [1]}
     with pytest.raises(InvalidInput, match="mapping"):
-        arguments.read_payload(tmp_path / "c.yaml")
+        payloads.read_payload(tmp_path / "c.yaml")
 
 
 def test_a_missing_file_is_a_sentence_with_a_guess(tmp_path: Path) -> None:
@@ -112,9 +113,9 @@ workflow:
 def test_a_value_that_the_playbook_does_not_know_is_warned_of(
     assignment: str, warning: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments.warn_of_unknown_names(WORKLOAD, [assignment])
+    warn_of_unknown_names(WORKLOAD, [assignment])
     assert capsys.readouterr() == ("", warning)
-    arguments.warn_of_unknown_names("no: playbook", [assignment])
+    warn_of_unknown_names("no: playbook", [assignment])
     assert capsys.readouterr() == ("", "")
 
 

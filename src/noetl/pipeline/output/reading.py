@@ -319,18 +319,8 @@ class _FormattedRows:
         assert self._reference is not None
         with translate_failures():
             reader = await self._payloads.open_rowset(self._reference)
-
-        def write_batches() -> None:
-            from noetl.results.formats.exported import (
-                ParquetWriter,  # needs Arrow, which is loaded by now
-            )
-
-            with closing(ParquetWriter(file, reader.schema)) as out:
-                for batch in reader.batches(self._start, self._stop):
-                    out.add(batch)
-
         try:
-            await asyncio.to_thread(write_batches)
+            await asyncio.to_thread(_write_batches, reader, self._start, self._stop, file)
         finally:
             await asyncio.to_thread(reader.close)
 
@@ -369,6 +359,14 @@ class _FormattedRows:
                 yield part
         finally:
             await asyncio.to_thread(reader.close)
+
+
+def _write_batches(reader: Any, start: int, stop: int | None, file: Any) -> None:
+    from noetl.results.formats.exported import ParquetWriter  # needs Arrow, which is loaded by now
+
+    with closing(ParquetWriter(file, reader.schema)) as out:
+        for batch in reader.batches(start, stop):
+            out.add(batch)
 
 
 def _read_row_batches(

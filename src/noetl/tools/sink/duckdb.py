@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 
 from noetl.tools.duckdb.casts import explain_misfit, find_column_types, may_change
-from noetl.tools.duckdb.tool import CONNECTION_SETTINGS
-from noetl.tools.port import Call
+from noetl.tools.duckdb.tool import CONNECTION_SETTINGS, make_duckdb_failure
+from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.sink import keys
 from noetl.tools.sink.records import (
     Record,
@@ -35,6 +35,13 @@ from noetl.tools.sql.threads import run_in_thread
 INSERT_KEY = keys.make_key_insert("?", "?", "?")
 REGISTERED_ROWS_NAME = "noetl_rows"
 ROW_NUMBER_COLUMN = "noetl_row"
+
+
+async def write_to_duckdb(target: SinkTarget, call: Call, value: Any) -> Outcome:
+    try:
+        return Success(await write_duckdb_table(target, call, value))
+    except duckdb.Error as error:
+        return Failed(make_duckdb_failure(error))
 
 
 async def write_duckdb_table(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:

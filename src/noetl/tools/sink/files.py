@@ -18,13 +18,12 @@ from typing import IO, Any
 
 import orjson
 
-from noetl.results.formats.values import UnfitValue, list_columns
+from noetl.results.formats.values import UnfitValue
 from noetl.tools.port import Call, Columnar
 from noetl.tools.sink.records import (
     Record,
     SinkError,
     SinkTarget,
-    find_record,
     read_record_batches,
     unwrap_result,
 )
@@ -83,21 +82,10 @@ async def copy_rows(path: Path, format: str, reader: Any) -> int:
 
 async def _write_records(draft: "FileDraft", rows: Any) -> None:
     if draft.form.typed:
-        await asyncio.to_thread(draft.form.begin, await _infer_schema(rows))
+        schema = await draft.form.infer_schema(rows)
+        await asyncio.to_thread(draft.form.begin, schema)
     async for batch in read_record_batches(rows):
         await asyncio.to_thread(draft.add_records, batch)
-
-
-async def _infer_schema(rows: Any) -> Any:
-    """The schema of all rows. Rows that are not in memory are read twice."""
-    from noetl.results.formats.exported import ColumnTypes  # here, because it loads Arrow
-
-    kinds = ColumnTypes()
-    async for batch in read_record_batches(rows):
-        await asyncio.to_thread(kinds.observe_records, batch)
-    if not kinds.schema.names:
-        raise SinkError("SINK_DATA", "no rows: a Parquet file has the columns of its rows")
-    return kinds.schema
 
 
 async def _write_draft(
@@ -158,8 +146,7 @@ class FileDraft:
         os.fchmod(descriptor, 0o644 & ~_read_umask())
         self._path = Path(name)
         self._file = os.fdopen(descriptor, "wb")
-        make_form = FORMS_BY_SUFFIX[SUFFIXES_BY_FORMAT[format]]
-        self.form = make_form(self._file)
+        self.form = _make_form(format, self._file)
 
     def add_records(self, batch: list[Record]) -> None:
         self.form.add_records(batch, self.rows)
@@ -205,6 +192,10 @@ class FileForm(ABC):
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
+    async def infer_schema(self, rows: Any) -> Any:
+        """The schema of plain records. Only a typed form has one."""
+        raise NotImplementedError
+
     def begin(self, schema: Any) -> None:
         """Called before the first batch, if the rows have a schema."""
         return
@@ -241,78 +232,14 @@ class JsonListForm(FileForm):
         self._file.write(b"[]\n" if is_empty else b"\n]\n")
 
 
-class CsvForm(FileForm):
-    """CSV with the columns of the schema, or else of the first batch."""
+def _make_form(format: str, file: IO[bytes]) -> FileForm:
+    match format:
+        case "jsonl":
+            return LinesForm(file)
+        case "json":
+            return JsonListForm(file)
+    from noetl.tools.sink import arrow_forms  # here, because it loads Arrow
 
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(file)
-        self._columns: list[str] = []
-
-    def begin(self, schema: Any) -> None:
-        self._write_header(schema.names)
-
-    def _write_header(self, columns: list[str]) -> None:
-        from noetl.results.formats.exported import encode_csv_header  # here, because it loads Arrow
-
-        self._columns = columns
-        self._file.write(encode_csv_header(columns))
-
-    def add_records(self, batch: list[Record], first: int) -> None:
-        from noetl.results.formats.exported import encode_csv_records
-
-        if not first:
-            self._write_header(list_columns(batch))
-        _refuse_new_columns(batch, self._columns, first)
-        self._file.write(encode_csv_records(batch, self._columns))
-
-    def add_columns(self, batch: Any, first: int) -> None:
-        from noetl.results.formats.exported import encode_csv_batch
-
-        self._file.write(encode_csv_batch(batch))
-
-
-class ParquetForm(FileForm):
-    typed = True
-
-    def __init__(self, file: IO[bytes]) -> None:
-        super().__init__(file)
-        self._parquet_writer: Any = None
-
-    def begin(self, schema: Any) -> None:
-        from noetl.results.formats.exported import ParquetWriter
-
-        self._schema = schema
-        self._parquet_writer = ParquetWriter(self._file, schema)
-
-    def add_records(self, batch: list[Record], first: int) -> None:
-        from noetl.results.formats.exported import make_batch
-
-        self._parquet_writer.add(make_batch(batch, self._schema, first))
-
-    def add_columns(self, batch: Any, first: int) -> None:
-        self._parquet_writer.add(batch)
-
-    def end(self) -> None:
-        self._parquet_writer.close()
-
-    def close(self) -> None:
-        if self._parquet_writer is not None:
-            with suppress(OSError):
-                self._parquet_writer.close()
-
-
-def _refuse_new_columns(batch: list[Record], columns: list[str], first: int) -> None:
-    """Refuse a column that the first batch does not have."""
-    for name in list_columns(batch):
-        if name not in columns:
-            row = first + find_record(batch, name)
-            message = f"rows[{row}] has a column {name!r}, which the rows before it have not ({', '.join(columns)})"
-            raise SinkError("SINK_COLUMN", message, column=name, row=row)
-
-
-FORMS_BY_SUFFIX: dict[str, Callable[[IO[bytes]], FileForm]] = {
-    ".jsonl": LinesForm,
-    ".json": JsonListForm,
-    ".csv": CsvForm,
-    ".parquet": ParquetForm,
-}
+    if format == "csv":
+        return arrow_forms.CsvForm(file)
+    return arrow_forms.ParquetForm(file)

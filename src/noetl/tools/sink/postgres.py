@@ -20,7 +20,8 @@ import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.errors import DataError, InsufficientPrivilege, InvalidColumnReference
 
-from noetl.tools.port import Call
+from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tools.postgres.tool import make_sql_failure
 from noetl.tools.sink import keys
 from noetl.tools.sink.records import (
     Record,
@@ -56,6 +57,15 @@ ROW_NUMBER_COLUMN = "noetl_row"  # an extra column of the temporary table: the o
 _COPY_ERROR_PATTERN = re.compile(r"COPY \S+, line (\d+), column (.+?)(?:: |, null|$)", re.DOTALL)
 
 Connection = AsyncConnection[Any]
+
+
+async def write_to_postgres(tool: Any, target: SinkTarget, call: Call, value: Any) -> Outcome:
+    """Write to the target over a connection of the tool `postgres`."""
+    try:
+        async with tool.open_connection(call.auth, target.database) as connection:
+            return Success(await write_postgres_table(connection, target, call, value))
+    except psycopg.Error as error:
+        return Failed(make_sql_failure(error), {"pg": {"sqlstate": error.sqlstate}})
 
 
 async def write_postgres_table(

@@ -14,6 +14,7 @@ import msgspec
 
 from noetl.model.errors import Failure
 from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
+from noetl.tools.sink import files, http
 from noetl.tools.sink.records import SinkError, SinkTarget, unwrap_result
 from noetl.tools.sql.statements import SqlError
 
@@ -56,47 +57,24 @@ class SinkTool:
             await asyncio.to_thread(import_module, module)
         match target.kind:
             case "postgres":
-                return await self._to_postgres(target, call, value)
-            case "duckdb":
-                return await self._to_duckdb(target, call, value)
-            case "file":
-                from noetl.tools.sink import files
+                from noetl.tools.sink import postgres
 
+                return await postgres.write_to_postgres(self._postgres(), target, call, value)
+            case "duckdb":
+                from noetl.tools.sink import duckdb
+
+                return await duckdb.write_to_duckdb(target, call, value)
+            case "file":
                 return Success(await files.write_sink_file(target, call, value))
             case "object":
                 from noetl.tools.sink import objects
 
                 return Success(await objects.write_object(target, call, value))
             case "http":
-                from noetl.tools.sink import http
-
                 return await http.send_rows(self._http(), target, call, value)
             case other:
                 message = f"this worker has no sink for {other!r}; it has {', '.join(SINK_MODULES)}"
                 return Failed(Failure(code="SINK_KIND", kind="config", message=message))
-
-    async def _to_postgres(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
-        import psycopg
-
-        from noetl.tools.postgres.tool import make_sql_failure
-        from noetl.tools.sink import postgres
-
-        try:
-            async with self._postgres().open_connection(call.auth, target.database) as connection:
-                return Success(await postgres.write_postgres_table(connection, target, call, value))
-        except psycopg.Error as error:
-            return Failed(make_sql_failure(error), {"pg": {"sqlstate": error.sqlstate}})
-
-    async def _to_duckdb(self, target: SinkTarget, call: Call, value: Any) -> Outcome:
-        import duckdb
-
-        from noetl.tools.duckdb.tool import make_duckdb_failure
-        from noetl.tools.sink import duckdb as table
-
-        try:
-            return Success(await table.write_duckdb_table(target, call, value))
-        except duckdb.Error as error:
-            return Failed(make_duckdb_failure(error))
 
 
 async def _render_data(call: Call) -> Any:
