@@ -47,6 +47,10 @@ def test_caches_and_backoffs_are_written_once() -> None:
     assert figures.backoffs <= AIMS.backoffs
 
 
+def test_imports_stay_at_the_top_of_modules() -> None:
+    assert measure_package().local_imports <= AIMS.local_imports
+
+
 def test_figures_count_names_lines_and_words(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(ONE)
     (tmp_path / "two.py").write_text(TWO)
