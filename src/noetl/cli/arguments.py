@@ -1,10 +1,13 @@
-"""What the user gives to commands: playbooks, text files, payloads and `--set` assignments."""
+"""What the user gives to commands: playbooks, and text files."""
 
 import os
 from difflib import get_close_matches
 from pathlib import Path
 
 from noetl.model.errors import InvalidInput
+
+# Endings of test files. They are in the folders of playbooks, and are no playbooks.
+TEST_FILE_ENDINGS = (".test.yaml", ".test.yml")
 
 
 class PlaybookSource:
@@ -22,6 +25,16 @@ class PlaybookSource:
         if is_file or file.exists():
             return cls(argument, read_text_file(file.expanduser()))
         return cls(argument, None)
+
+
+def find_playbook_files(place: Path) -> list[Path]:
+    """The file itself, or the playbooks below a folder."""
+    if not place.is_dir():
+        return [place]
+    paths = [*place.rglob("*.yaml"), *place.rglob("*.yml")]
+    return sorted(
+        path for path in paths if path.is_file() and not path.name.endswith(TEST_FILE_ENDINGS)
+    )
 
 
 def read_text_file(file: Path) -> str:

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from noetl.cli.arguments import read_text_file
-from noetl.cli.catalog import TEST_FILE_ENDINGS
+from noetl.cli.arguments import TEST_FILE_ENDINGS, read_text_file
 from noetl.cli.payloads import parse_plain_yaml
 from noetl.model.approvals import problem_with_approval
 from noetl.model.errors import InvalidInput

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from noetl.cli.arguments import read_text_file
+from noetl.cli.arguments import TEST_FILE_ENDINGS, find_playbook_files, read_text_file
 from noetl.cli.client import Client, Row, run_with_client
 from noetl.cli.language import check_playbook_or_raise
 from noetl.cli.launch import suggest_playbook
@@ -19,8 +19,6 @@ ABOUT = """Playbooks as they are registered: by path, each text with a version o
   noetl catalog register playbooks/*.yaml
   noetl catalog diff examples/hello
 """
-# Endings of test files. They are in the folders of playbooks, and are no playbooks.
-TEST_FILE_ENDINGS = (".test.yaml", ".test.yml")
 CatalogPath = Annotated[str, typer.Argument(metavar="PATH", help="a path of the catalog")]
 
 
@@ -98,16 +96,6 @@ def _warn_of_missing_names(rows: list[Row]) -> None:
                 continue
             if not any(words in finding["message"] for words in registered):
                 warn(f"{row['file']}:{finding['line']}: {finding['message']}", finding["hint"])
-
-
-def find_playbook_files(place: Path) -> list[Path]:
-    """The file itself, or the playbooks below a folder."""
-    if not place.is_dir():
-        return [place]
-    paths = [*place.rglob("*.yaml"), *place.rglob("*.yml")]
-    return sorted(
-        path for path in paths if path.is_file() and not path.name.endswith(TEST_FILE_ENDINGS)
-    )
 
 
 def list_playbooks(

@@ -13,6 +13,8 @@ from noetl.playbook.model import Playbook
 from noetl.playbook.validation import Kinds, LoadedPlaybook, PlaybookInvalid
 from noetl.tools import registry
 
+CheckedPlaybook = tuple[str, str, Playbook]  # file, its text, the playbook in it
+
 
 @cache
 def find_known_kinds() -> Kinds:

@@ -1,14 +1,27 @@
 """Finds children and credentials that playbook files name and a server does not have."""
 
+import asyncio
+
 from noetl.cli.client import Client
+from noetl.cli.language import CheckedPlaybook
+from noetl.cli.remote import RemoteClient
 from noetl.model.errors import NotFound
 from noetl.playbook.children import literal_children
 from noetl.playbook.credential_names import literal_credentials
 from noetl.playbook.findings import Finding
 from noetl.playbook.missing_warnings import warn_unknown_credential, warn_unknown_playbook
-from noetl.playbook.model import Playbook
+from noetl.settings import HomeSettings, read_settings
 
-CheckedPlaybook = tuple[str, str, Playbook]  # file, its text, the playbook in it
+
+def ask_for_missing(server: str, checked: list[CheckedPlaybook]) -> list[Finding]:
+    """Connect to the server at this address, and find what it does not have."""
+
+    async def ask() -> list[Finding]:
+        home = read_settings(HomeSettings).home_path
+        async with RemoteClient(server.rstrip("/"), home) as client:
+            return await find_missing_on_server(client, checked)
+
+    return asyncio.run(ask())
 
 
 async def find_missing_on_server(client: Client, checked: list[CheckedPlaybook]) -> list[Finding]:

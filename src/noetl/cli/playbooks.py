@@ -1,9 +1,7 @@
 """Commands on playbook files that need no server: validate, schema, convert, graph."""
 
-import asyncio
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,15 +9,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from noetl.cli.catalog import TEST_FILE_ENDINGS
-from noetl.cli.language import check_playbook
-from noetl.cli.missing import CheckedPlaybook, find_missing_on_server
+from noetl.cli.arguments import find_playbook_files
+from noetl.cli.language import CheckedPlaybook, check_playbook
 from noetl.cli.output import format_count
 from noetl.playbook import graph as graphs
 from noetl.playbook.findings import Finding
 from noetl.playbook.schema import build_schema
 from noetl.playbook.validation import LoadedPlaybook, PlaybookInvalid
-from noetl.settings import HomeSettings, read_settings
 
 EXIT_UNREADABLE = 2  # exit code
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -78,7 +74,9 @@ def validate(
         if server is not None and loaded.playbook is not None:
             checked.append((str(file), _read_file(file), loaded.playbook))
     if server is not None:
-        findings.extend(_ask_for_missing(server, checked))
+        from noetl.cli.missing import ask_for_missing  # needs the client
+
+        findings.extend(ask_for_missing(server, checked))
     printed = [finding for finding in findings if not (quiet and finding.severity == "note")]
     if as_json:
         rows = [finding.to_dict() for finding in printed]
@@ -164,33 +162,12 @@ def _find_files(paths: list[Path]) -> tuple[list[Path], bool]:
     files: list[Path] = []
     missing = False
     for path in paths:
-        if path.is_dir():
-            files.extend(sorted(_find_playbooks_below(path)))
-        elif path.exists():
-            files.append(path)
+        if path.exists():
+            files.extend(find_playbook_files(path))
         else:
             typer.echo(f"{path}: no such file", err=True)
             missing = True
     return list(dict.fromkeys(files)), missing
-
-
-def _find_playbooks_below(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        is_playbook = path.suffix in (".yaml", ".yml") and not path.name.endswith(TEST_FILE_ENDINGS)
-        if is_playbook and path.is_file():
-            yield path
-
-
-def _ask_for_missing(server: str, checked: list[CheckedPlaybook]) -> list[Finding]:
-    from noetl.cli.remote import RemoteClient  # only `--server` needs it
-
-    async def ask() -> list[Finding]:
-        async with RemoteClient(
-            server.rstrip("/"), read_settings(HomeSettings).home_path
-        ) as client:
-            return await find_missing_on_server(client, checked)
-
-    return asyncio.run(ask())
 
 
 def _load_file(file: Path) -> LoadedPlaybook | None:

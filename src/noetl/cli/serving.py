@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from noetl.cli.arguments import read_text_file
-from noetl.cli.catalog import find_playbook_files
+from noetl.cli.arguments import find_playbook_files, read_text_file
 from noetl.cli.embedded import make_server_settings, open_home, open_result_reading
 from noetl.cli.language import check_playbook_or_raise, find_known_kinds
 from noetl.cli.output import format_error, say

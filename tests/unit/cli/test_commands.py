@@ -103,6 +103,12 @@ def test_run_starts_the_database_before_it_loads_the_engine() -> None:
     assert not loaded & {"noetl.engine", "noetl.playbook", "noetl.cli.launch", "asyncpg"}
 
 
+def test_validate_loads_no_client() -> None:
+    loaded = list_loaded_modules("validate", "--help")
+    assert "noetl.playbook.validation" in loaded
+    assert not loaded & {"noetl.cli.client", "noetl.settings", "noetl.engine", "httpx"}
+
+
 def test_completion_loads_the_command_that_is_typed() -> None:
     typed = {"_NOETL_COMPLETE": "complete_bash", "COMP_WORDS": "noetl hook a", "COMP_CWORD": "2"}
     loaded = list_loaded_modules(**typed)
