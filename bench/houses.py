@@ -23,12 +23,12 @@ import msgspec
 from gauges import below
 from noetl.cli.client import Row
 from noetl.cli.embedded import open_local_client
-from noetl.cli.event_loop import run_in_loop
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.scope.results import ResultReader
+from noetl.runtime.event_loop import run_in_loop
+from noetl.runtime.stores import open_store
 from noetl.settings import StorageSettings, read_settings
-from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
 from noetl.worker.wire import NotConnected, ServerConnections
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import noetl.cli.embedded
-import noetl.server.app
+import noetl.runtime.server
 import noetl.worker.http  # noqa: F401 - loaded, as the two above, before this process has begun
 from noetl import faults
 from noetl.cli import main

@@ -28,8 +28,6 @@ from typing import Any
 import msgspec
 import yaml
 
-from noetl.cli.embedded import make_server_settings, open_home
-from noetl.cli.language import find_known_kinds
 from noetl.cli.story import Story
 from noetl.model import codec
 from noetl.model import events as e
@@ -37,13 +35,16 @@ from noetl.model.commands import USUAL_POOLS
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId, call_id
 from noetl.pipeline.scope.results import ResultReader
+from noetl.runtime.home import make_server_settings, open_home
+from noetl.runtime.kinds import find_known_kinds
+from noetl.runtime.stores import open_store
+from noetl.runtime.worker import make_options
+from noetl.runtime.worker import serve_worker as work
 from noetl.server.app import Node, ServerPorts, assemble_node, open_listener
 from noetl.server.app import serve as answer
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.signals.service import OutsideSignal
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings, read_settings
-from noetl.worker.app import make_options, open_store
-from noetl.worker.app import serve_worker as work
 
 PLAYBOOKS = Path(__file__).parent / "playbooks"
 TOGETHER = 12  # executions under way at once

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, make_empty_execution
 from noetl.model.ids import ExecutionId
 from noetl.playbook.assignments import is_reference, read_link
+from noetl.runtime.memory import MemoryCluster
 from tests.play import workflow
 
 WAIT = 30.0

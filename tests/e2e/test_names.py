@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from noetl.cli.memory import MemoryCluster
 from noetl.model.errors import InvalidInput
 from noetl.model.ids import get_creation_time
+from noetl.runtime.memory import MemoryCluster
 from tests.e2e.test_constructs import ended, run, value_of
 from tests.play import workflow
 

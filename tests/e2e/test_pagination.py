@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import make_empty_execution
 from noetl.model import events as e
 from noetl.playbook.validation import load_or_raise
+from noetl.runtime.memory import MemoryCluster
 from tests.api.process import Api
 from tests.play import workflow
 from tests.postgres import server

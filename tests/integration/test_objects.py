@@ -18,8 +18,8 @@ from noetl.results.formats.tables import TableOptions
 from noetl.results.staging import StagedPayload
 from noetl.results.tiers.large import LargeStore
 from noetl.results.tiers.objects import MAX_REQUEST_BYTES, ObjectTier, open_object_store
+from noetl.runtime.stores import open_large_results
 from noetl.settings import StorageSettings
-from noetl.worker.stores import open_large_results
 from tests import s3
 from tests.stores import cached, in_tier
 

@@ -63,8 +63,9 @@ FORBIDDEN = {
     "catalog": ["noetl.log", "noetl.playbook"],
     "tools": ["noetl.engine", "noetl.log", "noetl.pipeline", "noetl.worker", "noetl.server"],
     "pipeline": ["noetl.engine", "noetl.log", "noetl.worker", "noetl.server"],
-    "worker": ["noetl.engine", "noetl.log", "noetl.leases", "noetl.server", "noetl.cli"],
-    "server": ["noetl.worker", "noetl.tools", "noetl.pipeline", "noetl.results", "noetl.cli"],
+    "worker": ["noetl.engine", "noetl.log", "noetl.leases", "noetl.server", "noetl.runtime", "noetl.cli"],
+    "server": ["noetl.worker", "noetl.tools", "noetl.pipeline", "noetl.results", "noetl.runtime", "noetl.cli"],
+    "runtime": ["noetl.cli"],
 }  # fmt: skip
 
 
@@ -129,7 +130,7 @@ ADAPTERS = (
     "spark/tasks/shard.py",  # a task of Spark wires its pipeline here
     "spark/step/tickets.py",  # keys and nonces
     "time_slice.py",  # measures how long somebody computes
-    "worker/app.py",  # a worker process is wired here
+    "runtime/",  # processes are wired here
 )
 
 

@@ -12,8 +12,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from noetl.cli.garbage import reduce_garbage_collection
-from noetl.cli.output import EXIT_INTERRUPTED, log_to_stderr, print_error
+from noetl.cli.output import EXIT_INTERRUPTED, log_to_stderr, print_error, show_own_warnings
+from noetl.runtime.garbage import reduce_garbage_collection
 
 ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops, branches and retries.
 
@@ -134,6 +134,7 @@ def main() -> None:
     reduce_garbage_collection()
     try:
         log_to_stderr("ERROR")
+        show_own_warnings()
         application = make_application(choose_modules(_read_arguments()))
         application()
     except KeyboardInterrupt:

@@ -5,20 +5,18 @@ Both implementations answer with the rows of the HTTP API.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, to_builtins
 
 from noetl.log.events.port import RecordedEvent
 from noetl.model.errors import NotFound
-from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
-from noetl.server.logs.service import LogService, decode_lines
+from noetl.runtime import LocalNeed
 from noetl.settings import HomeSettings, read_settings
 
-ClientNeed = Literal["read", "change", "run"]  # what a command is going to do
 ExecutionChange = Literal["cancel", "pause", "resume", "release"]  # of an execution
 RepeatKind = Literal["retry", "rerun"]
 ScheduleChange = Literal["pause", "resume"]  # changes of a schedule
@@ -148,7 +146,7 @@ class Client(Protocol):
 
 @asynccontextmanager
 async def open_client(
-    need: ClientNeed = "read", pools: tuple[str, ...] = ()
+    need: LocalNeed = "read", pools: tuple[str, ...] = ()
 ) -> AsyncIterator[Client]:
     """Connect to the server, or open the home of this machine.
 
@@ -170,7 +168,7 @@ async def open_client(
 ClientWork = Callable[[Client], Awaitable[Any]]
 
 
-def run_with_client(work: ClientWork, need: ClientNeed = "read") -> Any:
+def run_with_client(work: ClientWork, need: LocalNeed = "read") -> Any:
     """Connect a client, run `work` with it, and return its result."""
 
     async def run_work() -> Any:
@@ -178,22 +176,6 @@ def run_with_client(work: ClientWork, need: ClientNeed = "read") -> Any:
             return await work(client)
 
     return asyncio.run(run_work())
-
-
-async def read_printed_lines(
-    service: LogService, execution_id: ExecutionId, step: str | None, *, follow: bool
-) -> AsyncGenerator[list[Row], None]:
-    """The lines that steps printed, for clients that read the log in this process."""
-    if follow:
-        async with aclosing(service.follow(LOCAL_IDENTITY, execution_id, step)) as pages:
-            async for page in pages:
-                if isinstance(page, list):
-                    yield [line for part in page for line in decode_lines(part)]
-        return
-    after = 0
-    while parts := await service.list_page(LOCAL_IDENTITY, execution_id, step, after):
-        after = parts[-1].number
-        yield [line for part in parts for line in decode_lines(part)]
 
 
 async def join_trace_pages(read_page: Callable[[str | None], Awaitable[Row]]) -> Row:

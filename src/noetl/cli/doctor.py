@@ -13,8 +13,8 @@ from noetl.cli.options import AsJson
 from noetl.cli.output import adapt_commands, add_colour, say, say_json
 from noetl.model.errors import NoetlError
 from noetl.model.ids import ExecutionId
+from noetl.runtime.stores import open_tier
 from noetl.settings import DatabaseSettings, HomeSettings, StorageSettings, read_settings
-from noetl.worker.stores import open_tier
 
 STUCK_AFTER = timedelta(
     minutes=1

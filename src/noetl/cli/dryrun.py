@@ -7,10 +7,8 @@ from typing import Any
 
 from noetl.cli.arguments import PlaybookSource
 from noetl.cli.client import Client, open_client
-from noetl.cli.event_loop import run_in_loop
 from noetl.cli.language import check_playbook_or_raise, warn_of_unknown_names
 from noetl.cli.output import say, say_json
-from noetl.cli.tools import make_extra_tools
 from noetl.embedded.cluster import PostgresCluster
 from noetl.model.commands import DEFAULT_POOL
 from noetl.playbook import graph
@@ -31,6 +29,8 @@ from noetl.playbook.plan import compile_plan
 from noetl.playbook.workload import WorkloadContext, merge_workload, readable_environment
 from noetl.template.errors import TemplateError
 from noetl.template.rendering import Renderer
+from noetl.runtime.event_loop import run_in_loop
+from noetl.runtime.tools import make_extra_tools
 from noetl.settings import DatabaseSettings, HomeSettings, read_settings
 from noetl.tools.registry import make_registry
 

@@ -1,26 +1,14 @@
-"""The home of this machine: opens its database and runs a server and a worker in this process.
-
-A command gets only the parts that it needs. Any number of processes may use one home at once. Each
-is a server among others: they share shards and commands, and another process continues the work
-that one leaves unfinished.
-"""
+"""The client of the home of this machine. It calls the services in this process."""
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from noetl import settings
 from noetl.backoff import Backoff
-from noetl.bus.postgres import BusPostgres
-from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.cli.client import (
-    ClientNeed,
     ExecutionChange,
     PinChange,
     RepeatKind,
@@ -28,313 +16,61 @@ from noetl.cli.client import (
     RowSpan,
     ScheduleChange,
     join_trace_pages,
-    read_printed_lines,
     to_row,
     to_rows,
 )
-from noetl.cli.lake import open_lake
-from noetl.cli.language import find_known_kinds
-from noetl.cli.output import warn
-from noetl.cli.tools import add_usual_pools, make_extra_tools
-from noetl.embedded import ensure, stop
-from noetl.leases.postgres import LeasesPostgres
 from noetl.log.events.port import RecordedEvent
-from noetl.log.postgres import make_postgres_stores
 from noetl.log.projections.port import Projection
-from noetl.log.stores import Stores
-from noetl.model.errors import NotFound, Unavailable
-from noetl.model.identity import LOCAL_IDENTITY, Identity
-from noetl.model.ids import ExecutionId, Micros
+from noetl.model.errors import NotFound
+from noetl.model.identity import LOCAL_IDENTITY
+from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
-from noetl.pipeline.output.reading import StoredResults
-from noetl.playbook.workload import readable_environment
-from noetl.postgres.migrations import migrate
-from noetl.postgres.pool import Database, connect
+from noetl.runtime import LocalNeed
+from noetl.runtime.home import open_result_reading
+from noetl.runtime.kinds import find_known_kinds
+from noetl.runtime.local import LocalSite, make_credential_service, open_local_site
 from noetl.server.catalog.service import CatalogService
 from noetl.server.dispatch.requests import RepeatWish
 from noetl.server.executions.access import Access
 from noetl.server.executions.service import ExecutionService, make_execution_filter
 from noetl.server.hooks.service import HookService
+from noetl.server.logs.lines import read_printed_lines
 from noetl.server.logs.service import LogService
-from noetl.server.node import Server
 from noetl.server.queue.service import QueueService
 from noetl.server.results.lineage import LineageService
 from noetl.server.results.service import ResultService
 from noetl.server.results.usage import UsageService
 from noetl.server.schedules.service import ScheduleService
-from noetl.server.settings import ServerSettings
 from noetl.server.signals.service import OutsideSignal, SignalService
 from noetl.server.state.service import PlaybookStateService
 from noetl.server.streams.live import LiveUpdates
 from noetl.triggers.port import HookDefinition
-from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
-from noetl.worker.app import (
-    SystemClock,
-    WiredWorker,
-    WorkerOptions,
-    make_embedded_worker,
-    make_options,
-    open_store,
-)
-
-if TYPE_CHECKING:
-    from noetl.server.credentials.service import CredentialService
 
 MIN_LOG_POLL_S = 0.01  # shortest and longest seconds between two reads of the log
 MAX_LOG_POLL_S = 0.1
 MAX_PAGE_EVENTS = 5_000  # events
-DATABASE_CHECK_INTERVAL_S = 0.05  # seconds between checks that the database runs
-MAX_SWEEP_INTERVAL_S = 60.0  # seconds between a server's searches for expired results
-COMMAND_DRAIN_S = (
-    3.0  # seconds that commands of other executions may still run when this command has ended
-)
 MAX_LISTED_ROWS = 100_000  # rows of a list that is not paged
 MAX_LISTED_COMMANDS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class HomePorts:
-    """The open ports of one home."""
-
-    home: Path
-    stores: Stores
-    leases: LeasesPostgres
-    bus: BusPostgres
-    catalog: CatalogPostgres
-    vault: VaultPostgres
-    schedules: SchedulesPostgres
-    hooks: HooksPostgres
-    clock: SystemClock
-    shards: int
-    control: str = field(repr=False)  # address of this database
-    data: str | None = field(repr=False)  # database for users' tables; None for a foreign Postgres
-
-
-@asynccontextmanager
-async def open_home(home: Path, time_slice_s: float | None = None) -> AsyncIterator[HomePorts]:
-    """Start or find the database of a home, and open its ports.
-
-    `time_slice_s` is the time in seconds that the log may compute before it yields to others.
-    """
-    store = settings.read_settings(settings.DatabaseSettings)
-    shards = settings.read_settings(settings.ShardSettings)
-    try:
-        dsns = await ensure(home)
-        count = await _migrate_database(dsns.control, shards)
-        pools = Database(
-            dsns.control,
-            main_size=store.postgres_pool_max_size,
-            background_size=store.bg_pool_max_size,
-        )
-        async with pools as database, BusPostgres(database) as bus:
-            leases = LeasesPostgres(database, to_micros(shards.lease_sec))
-            watching = asyncio.ensure_future(_keep_database_running(home, bus, store))
-            try:
-                lake = open_lake(home, settings.read_settings(settings.StorageSettings))
-                yield HomePorts(
-                    home=home,
-                    stores=make_postgres_stores(
-                        database, count, lake=lake, time_slice_s=time_slice_s
-                    ),
-                    leases=leases,
-                    bus=bus,
-                    catalog=CatalogPostgres(database),
-                    vault=VaultPostgres(database),
-                    schedules=SchedulesPostgres(database, count),
-                    hooks=HooksPostgres(database),
-                    clock=SystemClock(),
-                    shards=count,
-                    control=dsns.control,
-                    data=dsns.data,
-                )
-            finally:
-                watching.cancel()
-                await leases.close()
-    finally:
-        await stop()
-
-
-async def _migrate_database(dsn: str, shards: settings.ShardSettings) -> int:
-    """Bring the schema up to date. Returns the number of shards of the database."""
-    connection = await connect(dsn)
-    try:
-        count = await migrate(connection, shards=shards.count)
-    finally:
-        await connection.close()
-    if "count" in shards.model_fields_set and shards.count != count:
-        warn(
-            f"NOETL_SHARD_COUNT is {shards.count}, and the database was made with {count} shards, which stay",
-            "the number is fixed when the database is made: remove the variable, or use another database",
-        )
-    return count
-
-
-async def _keep_database_running(
-    home: Path, bus: BusPostgres, store: settings.DatabaseSettings
-) -> None:
-    """Start the embedded database again, at the same address, if its process has ended.
-
-    The process that started it may end before this one.
-    """
-    if store.db_url is not None:
-        return
-    while True:
-        await asyncio.sleep(DATABASE_CHECK_INTERVAL_S)
-        if not bus.connected.is_set():
-            with suppress(Unavailable):
-                await ensure(home)
-
-
-def make_server_settings(
-    count: int, address: str | None = None, time_slice_s: float | None = None
-) -> ServerSettings:
-    shards = settings.read_settings(settings.ShardSettings)
-    duties = settings.read_settings(settings.DutySettings)
-    storage = settings.read_settings(settings.StorageSettings)
-    retention = None
-    if storage.storage_retention_sec is not None:
-        retention = to_micros(storage.storage_retention_sec)
-    return ServerSettings(
-        name=f"{socket.gethostname()}-{os.getpid()}",
-        address=address,
-        time_slice_s=time_slice_s,
-        shards=count,
-        lease=to_micros(shards.lease_sec),
-        renew_every=shards.heartbeat_sec,
-        projector_interval=duties.projection_poll_ms / 1000,
-        sweep_interval=min(MAX_SWEEP_INTERVAL_S, storage.storage_sweep_sec),
-        grace=to_micros(storage.storage_orphan_age_sec),
-        retention=retention,
-        env=readable_environment(os.environ),
-    )
-
-
-def open_result_reading(server: Server, home: Path) -> StoredResults:
-    """The results that this process may read.
-
-    Callers are interactive, so an unavailable store fails at once instead of being retried.
-    """
-    storage = settings.read_settings(settings.StorageSettings)
-    impatient = storage.model_copy(update={"storage_patience_sec": 0.0})
-    return StoredResults(open_store(server, home, impatient), server.list_manifest_parts)
-
-
-def to_micros(seconds: float) -> Micros:
-    return round(seconds * 1e6)
-
-
-# ---- a server and a worker for one command -----------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def open_local_client(
-    home: Path, need: ClientNeed, pools: tuple[str, ...] = ()
+    home: Path, need: LocalNeed, pools: tuple[str, ...] = ()
 ) -> AsyncIterator["LocalClient"]:
-    """A client on a home, with the parts of a server and a worker that the command needs.
-
-    Reading needs neither. A change needs a server only if no other process runs one.
-    """
-    async with open_home(home) as ports:
-        server = _make_server(ports)
-        if need == "read" or (need == "change" and await ports.leases.count_servers()):
-            yield LocalClient(ports, server, runs=need == "change")
-            return
-        worker = None
-        if need == "run":
-            worker = make_embedded_worker(server, _make_worker_options(ports, pools))
-        async with _run_server_and_worker(server, worker, ports) as tasks:
-            yield LocalClient(ports, server, tasks)
-
-
-def _make_server(ports: HomePorts) -> Server:
-    async def reveal(identity: Identity, name: str) -> dict[str, Any]:
-        return await make_credential_service(ports).reveal(identity, name)
-
-    return Server(
-        ports.stores,
-        ports.leases,
-        ports.bus,
-        ports.catalog,
-        ports.clock,
-        make_server_settings(ports.shards),
-        reveal=reveal,
-    )
-
-
-def make_credential_service(ports: HomePorts) -> "CredentialService":
-    """Made when it is needed, because the encryption library takes time to load."""
-    from noetl.server.credentials import keys, service
-
-    return service.CredentialService(ports.vault, keys.KeyFile(ports.home))
-
-
-def _make_worker_options(ports: HomePorts, more: tuple[str, ...]) -> WorkerOptions:
-    """Options of a worker that lives as long as one command. It also serves the pools in `more`."""
-    usual_options = make_options(
-        ports.home,
-        settings.read_settings(settings.WorkerProcessSettings),
-        settings.read_settings(settings.ShardSettings),
-        settings.read_settings(settings.StorageSettings),
-    )
-    pools = dict.fromkeys((*add_usual_pools(usual_options.pools), *more))
-    return replace(
-        usual_options,
-        pools=tuple(pools),
-        drain=COMMAND_DRAIN_S,
-        find_data=lambda: ports.data,
-        tools=make_extra_tools(ports.home),
-    )
-
-
-@asynccontextmanager
-async def _run_server_and_worker(
-    server: Server, worker: WiredWorker | None, ports: HomePorts
-) -> AsyncIterator[tuple["asyncio.Future[None]", ...]]:
-    """Run a server, and a worker if there is one. Yields their tasks."""
-    await server.keeper.run_once()  # gets a node number and shards before the first request
-    leaving = asyncio.Event()
-    serving = asyncio.ensure_future(server.run())
-    tasks = [serving]
-    if worker is not None:
-        tasks.append(asyncio.ensure_future(worker.run(leaving)))
-    try:
-        yield tuple(tasks)
-    finally:
-        leaving.set()
-        if worker is not None:
-            await asyncio.wait(tasks[1:])
-            await _release_commands(worker, ports)
-        with suppress(Unavailable):  # the next list of executions should show how this one ended
-            server.projector.mark_changed(server.shards.list_owned())
-            await server.projector.run_once()
-        serving.cancel()
-        await asyncio.wait((serving,))
-
-
-async def _release_commands(worker: WiredWorker, ports: HomePorts) -> None:
-    """Give the worker's commands back, so that others need not wait until its lease runs out."""
-    if worker.held_count:
-        with suppress(Unavailable):
-            await ports.stores.queue.end_leases(worker.holder)
+    async with open_local_site(home, need, pools) as site:
+        yield LocalClient(site)
 
 
 class LocalClient:
     """A client that calls the services in this process."""
 
-    def __init__(
-        self,
-        ports: HomePorts,
-        server: Server,
-        tasks: tuple["asyncio.Future[None]", ...] = (),
-        *,
-        runs: bool = False,
-    ) -> None:
-        self.has_server = runs
-        self._ports = ports
-        self._server = server
-        self._tasks = tasks
+    def __init__(self, site: LocalSite) -> None:
+        self.has_server = site.has_other_server
+        self._ports = site.ports
+        self._server = site.server
+        self._tasks = site.tasks
         self._poll_backoff = Backoff(MIN_LOG_POLL_S, MAX_LOG_POLL_S, factor=1.5)
-        self._results = open_result_reading(server, ports.home)
+        self._results = open_result_reading(site.server, site.ports.home)
 
     # -- playbooks --
 
@@ -467,7 +203,7 @@ class LocalClient:
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
         older = None if before is None else ExecutionId(before)
-        wanted = make_execution_filter(SystemClock().now(), **filters)
+        wanted = make_execution_filter(self._ports.clock.now(), **filters)
         page = await self._execution_service.list_page(LOCAL_IDENTITY, wanted, older, limit)
         return to_rows(page.executions)
 

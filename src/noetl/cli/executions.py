@@ -49,10 +49,10 @@ from noetl.model.approvals import approval_name
 from noetl.model.errors import SAMPLE_KEY, Conflict, Expired, InvalidInput, NotFound, Unavailable
 from noetl.model.events import Terminal
 from noetl.model.ids import ExecutionId
+from noetl.runtime.clock import SystemClock
 from noetl.server.dispatch.states import Unfoldable
 from noetl.server.executions.service import make_execution_filter
 from noetl.server.executions.views import make_event_view
-from noetl.worker.app import SystemClock
 
 STATUS_POLL_S = 0.2  # seconds between two looks at an execution that is about to stop
 CANCEL_TIMEOUT_S = 10.0  # seconds to wait until a cancelled execution of this machine has stopped

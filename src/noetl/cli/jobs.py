@@ -14,13 +14,13 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli import log_jobs
 from noetl.cli.client import Client, find_execution_id, run_with_client
-from noetl.cli.embedded import HomePorts, open_home
 from noetl.cli.options import AsJson
 from noetl.cli.output import print_json_lines, print_table, say, say_row
 from noetl.cli.results import to_table_cell, write_file
 from noetl.model.errors import InvalidInput, NotFound
+from noetl.runtime import log_jobs
+from noetl.runtime.home import HomePorts, open_home
 from noetl.settings import HomeSettings, SparkSettings, read_settings
 from noetl.spark.jobs import query
 from noetl.spark.profiles import NONE

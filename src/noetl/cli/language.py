@@ -1,28 +1,17 @@
-"""Loads playbooks with the tools of this machine: tools of installed packages are checked too."""
+"""Checks playbooks that the user gives, and warns of likely typos."""
 
 import re
 import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
-from functools import cache
 from typing import Any
 
-from noetl.playbook import validation
 from noetl.playbook.findings import Code
 from noetl.playbook.model import Playbook
-from noetl.playbook.validation import Kinds, LoadedPlaybook, PlaybookInvalid
-from noetl.tools import registry
+from noetl.playbook.validation import PlaybookInvalid
+from noetl.runtime.kinds import check_playbook
 
 CheckedPlaybook = tuple[str, str, Playbook]  # file, its text, the playbook in it
-
-
-@cache
-def find_known_kinds() -> Kinds:
-    return registry.list_config_models(registry.load_entry_point_tools())
-
-
-def check_playbook(source: str | bytes, file: str) -> LoadedPlaybook:
-    return validation.load(source, file=file, kinds=find_known_kinds())
 
 
 def check_playbook_or_raise(source: str | bytes, file: str) -> Playbook:

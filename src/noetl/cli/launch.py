@@ -78,10 +78,10 @@ async def _run_in_memory(
     stop: asyncio.Event,
 ) -> Story:
     # Only `--memory` needs the twins of the stores.
-    from noetl.cli.memory import MemoryCluster
+    from noetl.runtime.memory import MemoryCluster
 
     pools = (*USUAL_POOLS, *find_pools(source, *others))
-    async with MemoryCluster(pools=pools) as cluster:
+    async with MemoryCluster(pools=pools, check=check_playbook_or_raise) as cluster:
         for other in others:
             await cluster.register(other.text or "", other.name)
         execution_id = await cluster.start(source.text or "", source.name, workload)

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -251,6 +252,27 @@ def warn(message: str, hint: str | None = None) -> None:
     if hint:
         text += f"\n    {hint}"
     print(text, file=sys.stderr)
+
+
+def show_own_warnings() -> None:
+    """Print warnings of this package as `warn` does; those of libraries as Python does."""
+    show_others = warnings.showwarning
+
+    def show_warning(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if category.__module__.startswith("noetl."):
+            text, _, hint = str(message).partition("\n")
+            warn(text, hint)
+        else:
+            show_others(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show_warning
 
 
 def warn_of_unknown_settings() -> None:

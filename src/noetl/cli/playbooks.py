@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from noetl.cli.arguments import find_playbook_files
-from noetl.cli.language import CheckedPlaybook, check_playbook
+from noetl.cli.language import CheckedPlaybook
 from noetl.cli.output import format_count
 from noetl.playbook import graph as graphs
 from noetl.playbook.findings import Finding
 from noetl.playbook.schema import build_schema
 from noetl.playbook.validation import LoadedPlaybook, PlaybookInvalid
+from noetl.runtime.kinds import check_playbook
 
 EXIT_UNREADABLE = 2  # exit code
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}

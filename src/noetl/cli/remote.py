@@ -26,8 +26,8 @@ from noetl.model.errors import Conflict, Expired, InvalidInput, NoetlError, NotF
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.output.reading import StoredResults
+from noetl.runtime.stores import open_store
 from noetl.settings import StorageSettings, read_settings
-from noetl.worker.app import open_store
 from noetl.worker.http import HttpChannel
 
 ANSWER_TIMEOUT_S = 15.0  # seconds to wait for an answer

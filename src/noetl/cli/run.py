@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from noetl.cli.arguments import PlaybookSource, suggest_file
-from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import (
     find_first_error,
     make_refusal_row,
@@ -22,6 +21,7 @@ from noetl.cli.output import (
     warn_of_unknown_settings,
 )
 from noetl.model.errors import InvalidInput, NoetlError
+from noetl.runtime.event_loop import run_in_loop
 
 _ON_SPARK = re.compile(r"""\b(kind|exec):\s*["']?spark\b""")
 
@@ -153,7 +153,7 @@ def _start_services_early(source: PlaybookSource) -> None:
 
 
 def _start_spark_early(source: PlaybookSource) -> None:
-    from noetl.cli.tools import start_spark_for  # few playbooks need it
+    from noetl.runtime.tools import start_spark_for  # few playbooks need it
 
     with suppress(Exception):
         start_spark_for(source.text or "", source.name)

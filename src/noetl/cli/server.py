@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import log_to_stderr, warn_of_unknown_settings
-from noetl.cli.serving import run_dev_server, run_server
+from noetl.cli.serving import serve_api, serve_folder
 from noetl.model.errors import InvalidInput
+from noetl.runtime.event_loop import run_in_loop
 from noetl.server.app import make_openapi
 
 Host = Annotated[
@@ -56,7 +56,7 @@ def start(host: Host = None, port: Port = None) -> None:
     """
     log_to_stderr("INFO")
     warn_of_unknown_settings()
-    run_in_loop(run_server(host, port))
+    run_in_loop(serve_api(host, port))
 
 
 def dev(
@@ -81,7 +81,7 @@ def dev(
 
     log_to_stderr("INFO")
     warn_of_unknown_settings()
-    run_in_loop(run_dev_server(folder, host, port))
+    run_in_loop(serve_folder(folder, host, port))
 
 
 def openapi() -> None:

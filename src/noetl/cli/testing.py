@@ -25,10 +25,8 @@ from noetl.cli.cases import (
     load_suite,
 )
 from noetl.cli.client import Row
-from noetl.cli.event_loop import run_in_loop
 from noetl.cli.following import follow_execution
-from noetl.cli.language import check_playbook, check_playbook_or_raise
-from noetl.cli.memory import MemoryCluster
+from noetl.cli.language import check_playbook_or_raise
 from noetl.cli.output import EXIT_FAILED, add_colour, dim_text, format_count, say, say_json
 from noetl.cli.story import Story
 from noetl.cli.stubs import StubCredentials, Stubs, load_without_delays
@@ -37,6 +35,9 @@ from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import InvalidInput, NoetlError
 from noetl.model.events import StepEnter
 from noetl.playbook import durations
+from noetl.runtime.event_loop import run_in_loop
+from noetl.runtime.kinds import check_playbook
+from noetl.runtime.memory import MemoryCluster
 from noetl.tools import registry
 from noetl.tools.registry import Registry
 
@@ -213,7 +214,11 @@ async def _execute_case(sources: list[TestedPlaybook], case: Case, stubs: Stubs)
     async with (
         asyncio.timeout(durations.parse_micros(case.timeout) / 1e6),
         MemoryCluster(
-            stubs, StubCredentials(case.credentials), load_without_delays, _find_test_pools(sources)
+            stubs,
+            StubCredentials(case.credentials),
+            load_without_delays,
+            _find_test_pools(sources),
+            check_playbook_or_raise,
         ) as cluster,
     ):
         for child in children:

@@ -2,27 +2,14 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
 import typer
 
-from noetl.cli.event_loop import run_in_loop
 from noetl.cli.output import log_to_stderr, say, warn_of_unknown_settings
-from noetl.cli.tools import make_extra_tools
-from noetl.embedded.postgres import find_data_address
-from noetl.settings import (
-    DatabaseSettings,
-    HomeSettings,
-    ShardSettings,
-    StorageSettings,
-    WorkerProcessSettings,
-    read_settings,
-)
-from noetl.worker.app import find_no_database, make_options, serve_worker
-from noetl.worker.http import HttpChannel
+from noetl.runtime.event_loop import run_in_loop
+from noetl.runtime.worker_process import run_worker
+from noetl.settings import HomeSettings, WorkerProcessSettings, read_settings
 
 DEFAULT_SERVER = "http://127.0.0.1:8082"
 
@@ -69,27 +56,13 @@ def start(
 
 
 async def _run_worker(pools: list[str] | None, slots: int | None, name: str | None) -> None:
-    place = read_settings(HomeSettings)
-    servers = place.server_urls or [DEFAULT_SERVER]
     pool_names = ",".join(pools) if pools else None
     worker = read_settings(
         WorkerProcessSettings, worker_pools=pool_names, worker_slots=slots, worker_id=name
     )
-    channel = HttpChannel(servers)
+    servers = read_settings(HomeSettings).server_urls or [DEFAULT_SERVER]
     say(f"worker of {', '.join(worker.worker_pools)} for {', '.join(servers)}")
-    try:
-        find_data: Callable[[], str | None] = find_no_database
-        if read_settings(DatabaseSettings).db_url is None:
-            find_data = partial(find_data_address, place.home_path)
-        worker_options = make_options(
-            place.home_path, worker, read_settings(ShardSettings), read_settings(StorageSettings)
-        )
-        worker_options = replace(
-            worker_options, find_data=find_data, tools=make_extra_tools(place.home_path)
-        )
-        await serve_worker(channel, worker_options, _make_stop_event())
-    finally:
-        await channel.close()
+    await run_worker(servers, worker, _make_stop_event())
 
 
 def _make_stop_event() -> asyncio.Event:

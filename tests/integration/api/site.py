@@ -14,13 +14,13 @@ import pytest
 
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory, VaultMemory
-from noetl.cli.embedded import open_home
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import make_memory_stores
 from noetl.log.tables import MemoryDatabase
 from noetl.pipeline.output.reading import StoredResults
 from noetl.results.port import ResultStore
 from noetl.results.tiers.memory import ResultsMemory
+from noetl.runtime.home import open_home
 from noetl.server.app import Node, ServerPorts, assemble_node, format_address, open_listener, serve
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.node import Server

@@ -6,12 +6,12 @@ from noetl.bus.memory import BusMemory
 from noetl.catalog.postgres import CatalogPostgres
 from noetl.model.ids import DEFAULT_TENANT
 from noetl.postgres.queries import Query
+from noetl.runtime.clock import SystemClock
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.triggers.port import Every, ScheduleDefinition
 from noetl.triggers.postgres import SchedulesPostgres
 from noetl.triggers.turns import MAX_TURN_SLOTS
-from noetl.worker.app import SystemClock
 from tests.integration.log.conftest import SHARDS, store
 
 MINUTE = 60_000_000

@@ -6,9 +6,9 @@ import json
 import msgspec
 import pytest
 
-from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, make_empty_execution
+from noetl.runtime.memory import MemoryCluster
 from tests.play import workflow
 
 WAIT = 60.0

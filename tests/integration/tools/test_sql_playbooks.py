@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from noetl.cli.memory import MemoryCluster
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, make_empty_execution
+from noetl.runtime.memory import MemoryCluster
 
 PLAYBOOKS = Path(__file__).with_name("playbooks")
 WAIT = 60.0

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from noetl.cli import arguments, make_application, payloads
 from noetl.cli.following import follow_execution
 from noetl.cli.language import warn_of_unknown_names
-from noetl.cli.memory import MemoryCluster
 from noetl.cli.output import format_error
 from noetl.cli.story import (
     MAX_INLINE_BYTES,
@@ -30,6 +29,7 @@ from noetl.model.errors import Failure, InvalidInput, NotFound
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.reference import Reference
 from noetl.playbook import text as playbook_text
+from noetl.runtime.memory import MemoryCluster
 from noetl.tools.port import Call
 from noetl.tools.registry import Registry, make_registry
 from tests.unit.pipeline.bench import HEADER, Scripted

@@ -62,7 +62,7 @@ DYING = """
 import os, signal, sys, time
 from pathlib import Path
 from noetl import faults
-from noetl.cli.lake import open_lake
+from noetl.runtime.lake import open_lake
 from noetl.settings import StorageSettings, read_settings
 from noetl.spark.jobs.compact import compact_log
 from noetl.spark.jobs.export import export_log

@@ -9,11 +9,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any, Self
 
+from msgspec import to_builtins
+
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory
-from noetl.cli.client import Row, read_printed_lines, to_row
-from noetl.cli.language import check_playbook_or_raise
-from noetl.cli.tools import make_extra_tools
 from noetl.engine.state import Execution
 from noetl.leases.memory import LeasesMemory
 from noetl.log.events.port import RecordedEvent
@@ -30,8 +29,12 @@ from noetl.playbook.workload import readable_environment
 from noetl.results.router import ResultRouter
 from noetl.results.tiers.large import LargeStore
 from noetl.results.tiers.memory import TierMemory
+from noetl.runtime.clock import SystemClock
+from noetl.runtime.kinds import load_playbook
+from noetl.runtime.tools import make_extra_tools
 from noetl.server.executions.access import Access
 from noetl.server.executions.details import find_first_cause, strip_workload
+from noetl.server.logs.lines import read_printed_lines
 from noetl.server.logs.service import LogService
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
@@ -41,15 +44,19 @@ from noetl.shard_rows import make_shard_rows
 from noetl.tools import registry
 from noetl.tools.credentials.port import Credentials
 from noetl.worker import MemorySpool, Worker, WorkerSettings
-from noetl.worker.app import SystemClock
 from noetl.worker.plans import PlanCache
 
 MEMORY_LOG_POLL_S = 0.02  # seconds between two reads of the log
 MEMORY_WORKER_SLOTS = 4
 
+Row = dict[str, Any]  # a JSON object of the API
+
 
 class MemoryCluster:
-    """A server and its worker. `load` parses a playbook for the worker."""
+    """A server and its worker.
+
+    `check` loads a playbook that is registered. `load` parses it for the worker.
+    """
 
     def __init__(
         self,
@@ -57,7 +64,9 @@ class MemoryCluster:
         credentials: Credentials | None = None,
         load: Callable[[str], Playbook] = load_registered,
         pools: tuple[str, ...] = USUAL_POOLS,
+        check: Callable[[str, str], Playbook] = load_playbook,
     ) -> None:
+        self._check = check
         clock = SystemClock()
         settings = ServerSettings(name="memory", env=readable_environment(os.environ))
         rows = make_shard_rows(settings.shards)
@@ -105,7 +114,7 @@ class MemoryCluster:
 
     async def register(self, text: str, file: str) -> str:
         """Register a playbook. Returns its path in the catalog."""
-        playbook = check_playbook_or_raise(text, file)
+        playbook = self._check(text, file)
         path = playbook.metadata.path or playbook.metadata.name
         await self._catalog.register(path, text)
         return path
@@ -165,7 +174,10 @@ class MemoryCluster:
     async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
         state = await self._read_state(execution_id)
         cause = await find_first_cause(state, self._read_state)
-        return None if cause is None else to_row(cause)
+        if cause is None:
+            return None
+        row: Row = to_builtins(cause)
+        return row
 
     async def _read_state(self, execution_id: ExecutionId) -> Execution | None:
         loaded = await self.server.states.read(execution_id)

@@ -1,4 +1,4 @@
-"""Runs the coroutines of commands on uvloop, which halves the cost of a connection."""
+"""Runs the coroutines of processes on uvloop, which halves the cost of a connection."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from noetl.cli.garbage import reduce_garbage_collection
+from noetl.runtime.garbage import reduce_garbage_collection
 
 T = TypeVar("T")
 

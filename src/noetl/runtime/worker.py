@@ -22,10 +22,9 @@ from uuid import uuid4
 from noetl.model.commands import DEFAULT_POOL
 from noetl.model.errors import Conflict
 from noetl.model.exchange import make_holder_name
-from noetl.model.ids import Micros
 from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
-from noetl.results.router import ResultRouter
-from noetl.results.tiers.kv import BlobServers, PayloadCache
+from noetl.runtime.clock import SystemClock
+from noetl.runtime.stores import connect_shared_cache, open_store
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings
 from noetl.tools import registry
 from noetl.tools.credentials.port import (
@@ -38,7 +37,6 @@ from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import FileSpool, MemorySpool, Spool
-from noetl.worker.stores import connect_shared_cache, open_large_results
 from noetl.worker.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -55,11 +53,6 @@ FindDatabase = Callable[
 
 def find_no_database() -> None:
     """Find no database for users' tables."""
-
-
-class SystemClock:
-    def now(self) -> Micros:
-        return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +234,6 @@ def _redact_logs(clean: RedactingFilter) -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.removeFilter(clean)
-
-
-def open_store(
-    blobs: BlobServers,
-    home: Path,
-    storage: StorageSettings,
-    near: PayloadCache | None = None,
-) -> ResultRouter:
-    """Small payloads are kept by the servers, large ones where the settings say."""
-    large_results = open_large_results(home, storage, time.monotonic)
-    return ResultRouter(blobs, large_results, tier=storage.default_store_tier, near=near)
 
 
 async def serve_worker(

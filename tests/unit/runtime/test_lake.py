@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from noetl.cli.lake import find_lake, open_lake
+from noetl.runtime.lake import find_lake, open_lake
 from noetl.settings import StorageSettings
 
 

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
+from noetl.runtime.stores import connect_object_store, directory_from_url
 from noetl.settings import StorageSettings
 from noetl.spark.jobs.lake import OWNER_FILE, LakeStore
 from noetl.spark.jobs.lake_directory import DirectoryLake
-from noetl.worker.stores import connect_object_store, directory_from_url
 
 LAKE_FOLDER = "lake"
 

@@ -14,8 +14,8 @@ from noetl.model.reference import make_address
 from noetl.results.formats.rowsets import RowSetWriter
 from noetl.results.formats.tables import EncodedTable, TableOptions
 from noetl.results.tiers.large import LargeStore
+from noetl.runtime.stores import open_large_results
 from noetl.settings import StorageSettings
-from noetl.worker.stores import open_large_results
 from tests.waiting import PATIENCE, look_again
 
 PLACE = make_address("7", "result", "step", "key")

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from noetl.cli.embedded import HomePorts
-from noetl.cli.lake import open_lake
 from noetl.model.errors import NotFound
 from noetl.model.ids import ExecutionId
+from noetl.runtime.home import HomePorts
+from noetl.runtime.lake import open_lake
 from noetl.server.dispatch.playbooks import Playbooks
 from noetl.settings import RetentionSettings, SparkSettings, StorageSettings, read_settings
 from noetl.spark.jobs.compact import CompactionCounts, compact_log

@@ -1,10 +1,10 @@
-"""The pools and the extra tools of workers that commands start: Spark is not part of the worker."""
+"""The pools and the extra tools of workers: Spark is not part of the worker itself."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from noetl.cli.language import check_playbook_or_raise
 from noetl.model.commands import USUAL_POOLS
+from noetl.runtime.kinds import load_playbook
 from noetl.settings import HomeSettings, SparkSettings, read_settings
 from noetl.spark.profiles import parse_profile
 from noetl.spark.server.process import SparkServerSettings
@@ -34,7 +34,7 @@ def _make_spark_tool(home: Path) -> Tool:
 
 def start_spark_for(text: str, file: str) -> None:
     """Start the Spark server of this machine for a playbook. Raises if the playbook is not valid."""
-    check_playbook_or_raise(text, file)
+    load_playbook(text, file)
     start_spark()
 
 

@@ -1,5 +1,6 @@
-"""Opens the store of large results that the settings of a process name."""
+"""Opens the stores of results that the settings of a process name."""
 
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -8,16 +9,28 @@ from urllib.parse import unquote, urlsplit
 
 from noetl.model.errors import InvalidInput
 from noetl.results.port import Tier
+from noetl.results.router import ResultRouter
 from noetl.results.staging import Staging
 from noetl.results.tiers.cached import CachedTier
 from noetl.results.tiers.file_pool import FilePool, WriteAllowance
 from noetl.results.tiers.files import FileTier
-from noetl.results.tiers.kv import PayloadCache
+from noetl.results.tiers.kv import BlobServers, PayloadCache
 from noetl.results.tiers.large import LargeStore
 from noetl.settings import StorageSettings
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+
+def open_store(
+    blobs: BlobServers,
+    home: Path,
+    storage: StorageSettings,
+    near: PayloadCache | None = None,
+) -> ResultRouter:
+    """Small payloads are kept by the servers, large ones where the settings say."""
+    large_results = open_large_results(home, storage, time.monotonic)
+    return ResultRouter(blobs, large_results, tier=storage.default_store_tier, near=near)
 
 
 def open_large_results(

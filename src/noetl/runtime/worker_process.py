@@ -1,0 +1,37 @@
+"""Runs a worker that calls servers over HTTP, in a process of its own."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+from noetl.embedded.postgres import find_data_address
+from noetl.runtime.tools import make_extra_tools
+from noetl.runtime.worker import FindDatabase, find_no_database, make_options, serve_worker
+from noetl.settings import (
+    DatabaseSettings,
+    HomeSettings,
+    ShardSettings,
+    StorageSettings,
+    WorkerProcessSettings,
+    read_settings,
+)
+from noetl.worker.http import HttpChannel
+
+
+async def run_worker(
+    servers: list[str], worker: WorkerProcessSettings, stop: asyncio.Event
+) -> None:
+    """Run a worker for these servers until `stop` is set and it has drained."""
+    home = read_settings(HomeSettings).home_path
+    find_data: FindDatabase = find_no_database
+    if read_settings(DatabaseSettings).db_url is None:
+        find_data = partial(find_data_address, home)
+    options = make_options(
+        home, worker, read_settings(ShardSettings), read_settings(StorageSettings)
+    )
+    channel = HttpChannel(servers)
+    try:
+        options = replace(options, find_data=find_data, tools=make_extra_tools(home))
+        await serve_worker(channel, options, stop)
+    finally:
+        await channel.close()
