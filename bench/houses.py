@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import msgspec
 
 from gauges import below
-from noetl.cli.client import Row
-from noetl.cli.embedded import open_local_client
+from noetl.client.local import open_local_client
+from noetl.client.rows import Row
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.scope.results import ResultReader

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import psycopg
 
-from noetl.cli.remote import RemoteClient
+from noetl.client.http import HttpClient
 from noetl.log.events.port import RecordedEvent
 from noetl.model import events as e
 from noetl.model.ids import ExecutionId
@@ -35,7 +35,7 @@ NOTHING = {
 }
 
 
-async def check(dsn: str, client: RemoteClient, executions: Collection[ExecutionId]) -> None:
+async def check(dsn: str, client: HttpClient, executions: Collection[ExecutionId]) -> None:
     """`executions` are looked at event by event, and so are their children; the tables as a whole."""
     await assert_projection_equals_fold(dsn)
     with psycopg.connect(dsn) as connection:
@@ -56,7 +56,7 @@ async def check(dsn: str, client: RemoteClient, executions: Collection[Execution
         assert (await client.get_execution(execution_id))["status"] == "completed"
 
 
-async def all_events(client: RemoteClient, execution_id: ExecutionId) -> list[RecordedEvent]:
+async def all_events(client: HttpClient, execution_id: ExecutionId) -> list[RecordedEvent]:
     found: list[RecordedEvent] = []
     while page := await client.list_events(execution_id, found[-1].seq if found else 0):
         found += page

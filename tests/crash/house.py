@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from noetl.cli.remote import RemoteClient
+from noetl.client.http import HttpClient
 from tests.postgres import scratch
 from tests.processes import environment, free_port
 from tests.waiting import look_again
@@ -148,8 +148,8 @@ class House:
         return dead
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[RemoteClient]:
-        async with RemoteClient(self.url, self.home) as remote:
+    async def client(self) -> AsyncIterator[HttpClient]:
+        async with HttpClient(self.url, self.home) as remote:
             yield remote
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-import noetl.cli.embedded
+import noetl.client.local
 import noetl.runtime.server
 import noetl.worker.http  # noqa: F401 - loaded, as the two above, before this process has begun
 from noetl import faults

@@ -7,7 +7,7 @@ from textwrap import indent
 import psycopg
 import pytest
 
-from noetl.cli.remote import RemoteClient
+from noetl.client.http import HttpClient
 from noetl.model import events as e
 from noetl.model.ids import ExecutionId
 from tests.crash.checks import all_events
@@ -50,7 +50,7 @@ def here() -> Iterator[House]:
             yield made
 
 
-async def begin(client: RemoteClient, *names: str) -> dict[str, ExecutionId]:
+async def begin(client: HttpClient, *names: str) -> dict[str, ExecutionId]:
     for text in (
         *PLAYBOOKS,
         document("calls_itself", CALLS_ITSELF),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.cli.remote import RemoteClient
+from noetl.client.http import HttpClient
 from noetl.model.ids import ExecutionId
 from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
@@ -178,7 +178,7 @@ async def _dying(here: House, phase: str, playbook: str = PLAYBOOK, *, slow: boo
         await _ends(here, client, execution_id, runs=2 if phase == "running" else 1)
 
 
-async def _begin(here: House, client: RemoteClient, playbook: str, **workload: bool) -> ExecutionId:
+async def _begin(here: House, client: HttpClient, playbook: str, **workload: bool) -> ExecutionId:
     await client.register(playbook)
     return await client.start(
         "crash/numbers", None, {"begun": str(here.home / "begun"), **workload}
@@ -191,7 +191,7 @@ async def _runs(here: House) -> None:
         await comes(lambda: asyncio.to_thread((here.home / "begun.1").exists))
 
 
-async def _ends(here: House, client: RemoteClient, execution_id: ExecutionId, runs: int) -> None:
+async def _ends(here: House, client: HttpClient, execution_id: ExecutionId, runs: int) -> None:
     """As it must: every row once, every command ended once, and no file but those of the result."""
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
     assert story.failure is None

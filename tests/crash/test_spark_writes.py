@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from noetl.cli.remote import RemoteClient
+from noetl.client.http import HttpClient
 from noetl.model.ids import ExecutionId
 from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
@@ -142,7 +142,7 @@ async def _spark_dies(here: House, cell: Cell, folder: Path) -> None:
         await _ends(here, client, execution_id, cell, folder)
 
 
-async def _begin(here: House, client: RemoteClient, cell: Cell, folder: Path) -> ExecutionId:
+async def _begin(here: House, client: HttpClient, cell: Cell, folder: Path) -> ExecutionId:
     for number, day in OLD:
         part = folder / "lake" / f"day={day}"
         part.mkdir(parents=True)
@@ -173,7 +173,7 @@ async def _runs(folder: Path) -> None:
 
 
 async def _ends(
-    here: House, client: RemoteClient, execution_id: ExecutionId, cell: Cell, folder: Path
+    here: House, client: HttpClient, execution_id: ExecutionId, cell: Cell, folder: Path
 ) -> None:
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
     assert story.failure is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from noetl.cli.remote import RemoteClient
+from noetl.client.http import HttpClient
 from noetl.engine.outcome import hash_outcome
 from noetl.engine.state import decode_execution
 from noetl.model.ids import ExecutionId
@@ -92,14 +92,14 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
 
 
 @asynccontextmanager
-async def begun(here: House) -> AsyncIterator[tuple[RemoteClient, ExecutionId]]:
+async def begun(here: House) -> AsyncIterator[tuple[HttpClient, ExecutionId]]:
     await here.ready()
     async with here.client() as client:
         await client.register(PLAYBOOK)
         yield client, await client.start("crash/large", None, {"begun": str(here.home / "begun")})
 
 
-async def ended(here: House, client: RemoteClient, execution_id: ExecutionId) -> None:
+async def ended(here: House, client: HttpClient, execution_id: ExecutionId) -> None:
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
     assert (story.failure, story.result) == (None, RESULT)
     assert here.dsn is not None

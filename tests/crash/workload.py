@@ -7,8 +7,8 @@ import httpx
 import psycopg
 
 from noetl.cli.following import follow_execution
-from noetl.cli.remote import RemoteClient
 from noetl.cli.story import SilentDisplay, Story
+from noetl.client.http import HttpClient
 from noetl.model.ids import ExecutionId
 from tests.play import workflow
 from tests.waiting import look_again
@@ -120,7 +120,7 @@ async def start(http: httpx.AsyncClient, name: str, key: str, **payload: Any) ->
         await look_again()
 
 
-async def outcomes(client: RemoteClient, executions: dict[str, ExecutionId]) -> dict[str, Story]:
+async def outcomes(client: HttpClient, executions: dict[str, ExecutionId]) -> dict[str, Story]:
     """Each one followed to its end over HTTP, and its result resolved."""
     forever = asyncio.Event()
     told = [

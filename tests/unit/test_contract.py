@@ -63,9 +63,10 @@ FORBIDDEN = {
     "catalog": ["noetl.log", "noetl.playbook"],
     "tools": ["noetl.engine", "noetl.log", "noetl.pipeline", "noetl.worker", "noetl.server"],
     "pipeline": ["noetl.engine", "noetl.log", "noetl.worker", "noetl.server"],
-    "worker": ["noetl.engine", "noetl.log", "noetl.leases", "noetl.server", "noetl.runtime", "noetl.cli"],
-    "server": ["noetl.worker", "noetl.tools", "noetl.pipeline", "noetl.results", "noetl.runtime", "noetl.cli"],
-    "runtime": ["noetl.cli"],
+    "worker": ["noetl.engine", "noetl.log", "noetl.leases", "noetl.server", "noetl.runtime", "noetl.client", "noetl.cli"],
+    "server": ["noetl.worker", "noetl.tools", "noetl.pipeline", "noetl.results", "noetl.runtime", "noetl.client", "noetl.cli"],
+    "runtime": ["noetl.client", "noetl.cli"],
+    "client": ["noetl.cli"],
 }  # fmt: skip
 
 

@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from noetl.cli.arguments import TEST_FILE_ENDINGS, find_playbook_files, read_text_file
-from noetl.cli.client import Client, Row, run_with_client
+from noetl.cli.client import run_with_client
 from noetl.cli.language import check_playbook_or_raise
 from noetl.cli.launch import suggest_playbook
 from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row, warn
+from noetl.client.rows import Row, RowClient
 from noetl.model.errors import InvalidInput, NotFound
 
 ABOUT = """Playbooks as they are registered: by path, each text with a version of its own.
@@ -64,7 +65,7 @@ def register_files(
             text, str(file)
         )  # checks all of them before the first is registered
 
-    async def work(client: Client) -> list[Row]:
+    async def work(client: RowClient) -> list[Row]:
         rows: list[Row] = []
         for file, text in texts:
             registered = await client.register(text, path)
@@ -131,7 +132,7 @@ def get(path: CatalogPath, version: Version = None, as_json: AsJson = False) -> 
     say_row(row, row["content"].rstrip("\n"), as_json=as_json)
 
 
-async def _get_playbook_or_hint(client: Client, path: str, version: int | None = None) -> Row:
+async def _get_playbook_or_hint(client: RowClient, path: str, version: int | None = None) -> Row:
     try:
         return await client.get_playbook(path, version)
     except NotFound as error:
@@ -151,7 +152,7 @@ def diff(
     Example: noetl catalog diff examples/hello --from 1 --to 3
     """
 
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         latest = await _get_playbook_or_hint(client, path)
         before = (newer or latest["version"]) - 1
         return await client.diff_versions(path, older or max(1, before), newer)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from noetl.cli.client import Row
 from noetl.cli.output import (
     add_colour,
     dim_text,
@@ -14,6 +13,7 @@ from noetl.cli.output import (
     shorten_text,
     to_json,
 )
+from noetl.client.rows import Row
 
 MAX_WORKLOAD_CHARS = 1_000  # characters
 MAX_CHILDREN = 10

@@ -8,9 +8,10 @@ from typing import Literal
 
 import typer
 
-from noetl.cli.client import Client, Row, open_client
+from noetl.cli.client import open_client
 from noetl.cli.options import AsJson
 from noetl.cli.output import adapt_commands, add_colour, say, say_json
+from noetl.client.rows import Row, RowClient
 from noetl.model.errors import NoetlError
 from noetl.model.ids import ExecutionId
 from noetl.runtime.stores import open_tier
@@ -113,7 +114,7 @@ async def _check_storage(place: HomeSettings) -> list[CheckResult]:
     return [CheckResult("storage", "ok", f"{storage.storage_cloud_tier} answers")]
 
 
-async def _check_lake_history(client: Client) -> list[CheckResult]:
+async def _check_lake_history(client: RowClient) -> list[CheckResult]:
     """Check that the events which compaction moved to the lake can be read."""
     problem = await client.check_history_readable()
     if problem == "ok":
@@ -122,7 +123,7 @@ async def _check_lake_history(client: Client) -> list[CheckResult]:
     return [CheckResult("history", "error", problem, do)]
 
 
-async def _check_executions(client: Client) -> list[CheckResult]:
+async def _check_executions(client: RowClient) -> list[CheckResult]:
     """Check for executions that are stuck or quarantined."""
     alive: list[Row] = []
     for status in UNFINISHED_STATUSES:
@@ -151,7 +152,7 @@ async def _check_executions(client: Client) -> list[CheckResult]:
     ]
 
 
-async def _list_all_executions(client: Client, status: str) -> list[Row]:
+async def _list_all_executions(client: RowClient, status: str) -> list[Row]:
     rows: list[Row] = []
     page = await client.list_executions(status=status, limit=DOCTOR_PAGE_EXECUTIONS)
     while page:
@@ -162,7 +163,7 @@ async def _list_all_executions(client: Client, status: str) -> list[Row]:
     return rows
 
 
-async def _check_commands(client: Client) -> list[CheckResult]:
+async def _check_commands(client: RowClient) -> list[CheckResult]:
     """Check for commands that no worker can take, expired leases, and dead commands."""
     leased = await client.list_queue("leased")
     expired = [row for row in leased if _measure_age(row["lease_until"]) > LEASE_GRACE]
@@ -184,7 +185,7 @@ async def _check_commands(client: Client) -> list[CheckResult]:
     ]
 
 
-async def _check_queue(client: Client) -> CheckResult:
+async def _check_queue(client: RowClient) -> CheckResult:
     """Check that every queued command has a worker that serves its pool."""
     workers = await client.list_workers()
     served: set[str] = set()
@@ -201,7 +202,7 @@ async def _check_queue(client: Client) -> CheckResult:
     )
 
 
-async def _list_dead_commands(client: Client) -> list[Row]:
+async def _list_dead_commands(client: RowClient) -> list[Row]:
     """Dead commands of executions that have not ended. One that has ended reports its failure."""
     rows = await client.list_queue("dead")
     ids = dict.fromkeys(ExecutionId(row["execution_id"]) for row in rows)
@@ -213,7 +214,7 @@ async def _list_dead_commands(client: Client) -> list[Row]:
     return [row for row in rows if row["execution_id"] in alive]
 
 
-async def _check_projection_lag(client: Client) -> list[CheckResult]:
+async def _check_projection_lag(client: RowClient) -> list[CheckResult]:
     """Check that projections are up to date."""
     lag_ms = await client.read_projection_lag()
     behind = [ms for ms in lag_ms.values() if ms > MAX_LAG_MS]

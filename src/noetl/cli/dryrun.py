@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from noetl.cli.arguments import PlaybookSource
-from noetl.cli.client import Client, open_client
+from noetl.cli.client import open_client
 from noetl.cli.language import check_playbook_or_raise, warn_of_unknown_names
 from noetl.cli.output import say, say_json
+from noetl.client.rows import RowClient
 from noetl.embedded.cluster import PostgresCluster
 from noetl.model.commands import DEFAULT_POOL
 from noetl.playbook import graph
@@ -270,7 +271,7 @@ def _list_auths(task: Task) -> Iterator[Any]:
             yield given.get("auth")
 
 
-async def find_missing(uses: Shape, client: Client) -> Shape:
+async def find_missing(uses: Shape, client: RowClient) -> Shape:
     """The names in `uses` that do not exist now. Names with templates are unknown until it runs."""
     stored = {"local"}
     stored.update(row["name"] for row in await client.list_credentials())
@@ -291,7 +292,7 @@ async def find_missing(uses: Shape, client: Client) -> Shape:
     }
 
 
-async def read_current_state(state: Shape, path: str, client: Client) -> Shape:
+async def read_current_state(state: Shape, path: str, client: RowClient) -> Shape:
     """The current values of the state that the execution reads, by name, without unset names."""
     names = state["reads"]
     if names == []:

@@ -12,13 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from noetl.cli.client import (
-    Client,
-    ExecutionChange,
-    Row,
-    find_execution_id,
-    run_with_client,
-)
+from noetl.cli.client import find_execution_id, run_with_client
 from noetl.cli.details import (
     format_loop_progress,
     format_seconds,
@@ -44,6 +38,7 @@ from noetl.cli.payloads import parse_plain_yaml
 from noetl.cli.repeats import rerun, retry
 from noetl.cli.results import show_sample
 from noetl.cli.story import Story, describe_event
+from noetl.client.rows import ExecutionChange, Row, RowClient
 from noetl.log.events.port import RecordedEvent
 from noetl.model.approvals import approval_name
 from noetl.model.errors import SAMPLE_KEY, Conflict, Expired, InvalidInput, NotFound, Unavailable
@@ -154,7 +149,7 @@ def list_executions(
             hint="the id of the last one on the page before",
         )
 
-    async def work(client: Client) -> list[Row]:
+    async def work(client: RowClient) -> list[Row]:
         parent_id = None
         if parent is not None:
             parent_id = await find_execution_id(client, parent)
@@ -205,7 +200,7 @@ def get(execution: ID, as_json: AsJson = False) -> None:
     Example: noetl exec get @latest
     """
 
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         execution_id = await find_execution_id(client, execution)
         row = await client.get_execution(execution_id)
         if as_json and row["workload"] is None:
@@ -302,7 +297,7 @@ def events(
     """
     print_page: PrintEvents = _print_events_as_json if as_json else _EventPrinter()
 
-    async def work(client: Client) -> None:
+    async def work(client: RowClient) -> None:
         execution_id = await find_execution_id(client, execution)
         await _print_events(client, execution_id, print_page, frozenset(kinds or ()), follow)
 
@@ -313,7 +308,7 @@ PrintEvents = Callable[[list[RecordedEvent]], None]
 
 
 async def _print_events(
-    client: Client,
+    client: RowClient,
     execution_id: ExecutionId,
     print_page: PrintEvents,
     kinds: frozenset[str],
@@ -375,7 +370,7 @@ def logs(
 
     print_lines = print_json_lines if as_json else print_log_lines
 
-    async def work(client: Client) -> None:
+    async def work(client: RowClient) -> None:
         execution_id = await find_execution_id(client, execution)
         if step is not None:
             await _check_step(client, execution_id, step)
@@ -390,7 +385,7 @@ def logs(
     run_with_client(work)
 
 
-async def _check_step(client: Client, execution_id: ExecutionId, step: str) -> None:
+async def _check_step(client: RowClient, execution_id: ExecutionId, step: str) -> None:
     """Raise NotFound if the playbook has no such step.
 
     A quarantined execution cannot be explained, so its steps are not checked: its logs exist.
@@ -405,7 +400,7 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
     Example: noetl exec explain @latest shout
     """
 
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         execution_id = await find_execution_id(client, execution)
         row = await client.explain_step(execution_id, step)
         if row["verdict"] != "failed":
@@ -426,7 +421,7 @@ def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
         show_sample(row["sample"])
 
 
-async def _read_sample(client: Client, execution_id: ExecutionId, step: str) -> Row | None:
+async def _read_sample(client: RowClient, execution_id: ExecutionId, step: str) -> Row | None:
     """The rows that a failed step kept to show what is wrong, or None if there are none now."""
     try:
         result = await client.preview_result(execution_id, step, MAX_SAMPLE_ROWS)
@@ -469,7 +464,7 @@ def release(execution: ID, as_json: AsJson = False) -> None:
 
 
 def _change_and_report(execution: str, how: ExecutionChange, as_json: bool) -> None:
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         execution_id = await find_execution_id(client, execution)
         answer = await client.change_execution(execution_id, how)
         if how == "cancel" and not client.has_server:
@@ -490,7 +485,7 @@ def _change_and_report(execution: str, how: ExecutionChange, as_json: bool) -> N
 
 
 async def _read_changed_status(
-    client: Client, execution_id: ExecutionId, answer: Row
+    client: RowClient, execution_id: ExecutionId, answer: Row
 ) -> str | None:
     """The status of the execution after the change, or None if the change does not show yet."""
     if answer["status"] == "accepted":
@@ -504,7 +499,7 @@ async def _read_changed_status(
     return str(row["status"])
 
 
-async def _wait_until_ended(client: Client, execution_id: ExecutionId) -> None:
+async def _wait_until_ended(client: RowClient, execution_id: ExecutionId) -> None:
     """Wait until the execution has ended: without a server only this process can stop it."""
     for _ in range(round(CANCEL_TIMEOUT_S / STATUS_POLL_S)):
         row = await client.get_execution(execution_id)
@@ -527,7 +522,7 @@ def signal(
     """
     value = parse_plain_yaml(payload, "--payload") if payload is not None else None
 
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         execution_id = await find_execution_id(client, execution)
         await _warn_of_unknown_signal(client, execution_id, name)
         return await client.send_signal(execution_id, name, value)
@@ -537,7 +532,7 @@ def signal(
     say_row(row, sentence, as_json=as_json)
 
 
-async def _warn_of_unknown_signal(client: Client, execution_id: ExecutionId, name: str) -> None:
+async def _warn_of_unknown_signal(client: RowClient, execution_id: ExecutionId, name: str) -> None:
     """Warn of a signal that no step waits for and the playbook does not contain: likely a typo."""
     row = await client.get_execution(execution_id)
     with suppress(NotFound):
@@ -600,7 +595,7 @@ def _send_approval(
 ) -> None:
     who = by or getuser()
 
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         execution_id = await find_execution_id(client, execution)
         # Raises if there is no such step: the signal would be kept and never taken.
         await client.explain_step(execution_id, step)
@@ -613,7 +608,7 @@ def _send_approval(
     say_row(row, sentence, as_json=as_json)
 
 
-async def _read_story(client: Client, execution_id: ExecutionId) -> Story:
+async def _read_story(client: RowClient, execution_id: ExecutionId) -> Story:
     """The execution, folded from its events: the projection may lag behind them."""
     story = Story(execution_id)
     while page := await client.list_events(execution_id, story.last_seq):

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import typer
 
-from noetl.cli.client import Row
 from noetl.cli.output import EXIT_FAILED, EXIT_INTERRUPTED
 from noetl.cli.story import EventDisplay, SilentDisplay, StepDisplay, Story, print_end
+from noetl.client.rows import Row
 from noetl.log.events.port import RecordedEvent
 from noetl.model.errors import Conflict, Unavailable
 from noetl.model.ids import ExecutionId

@@ -14,10 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.client import Client, find_execution_id, run_with_client
+from noetl.cli.client import find_execution_id, run_with_client
 from noetl.cli.options import AsJson
 from noetl.cli.output import print_json_lines, print_table, say, say_row
 from noetl.cli.results import to_table_cell, write_file
+from noetl.client.rows import RowClient
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.runtime import log_jobs
 from noetl.runtime.home import HomePorts, open_home
@@ -280,7 +281,7 @@ def _parse_tables(options: list[str], known: Collection[str]) -> dict[str, tuple
 def _save_results(tables: dict[str, tuple[str, str]], folder: Path) -> dict[str, Path]:
     """Save the rows of the named results in files. Returns the files by table name."""
 
-    async def work(client: Client) -> dict[str, Path]:
+    async def work(client: RowClient) -> dict[str, Path]:
         files = {}
         for name, (execution, step) in tables.items():
             files[name] = folder / f"{name}.parquet"

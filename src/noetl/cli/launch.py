@@ -8,11 +8,12 @@ from difflib import get_close_matches
 from typing import Any
 
 from noetl.cli.arguments import PlaybookSource
-from noetl.cli.client import Client, Row, open_client
+from noetl.cli.client import open_client
 from noetl.cli.following import ExecutionDisplay, catch_interrupts, follow_execution
 from noetl.cli.language import check_playbook_or_raise, warn_of_unknown_names
 from noetl.cli.output import adapt_commands
 from noetl.cli.story import Story
+from noetl.client.rows import Row, RowClient
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.ids import ExecutionId
@@ -47,7 +48,7 @@ async def run_playbook(
                 notice.cancel()
 
 
-async def _read_playbook_text(client: Client, source: PlaybookSource) -> str:
+async def _read_playbook_text(client: RowClient, source: PlaybookSource) -> str:
     """The text of a file, or of the playbook in the catalog."""
     if source.text:
         return source.text
@@ -55,7 +56,9 @@ async def _read_playbook_text(client: Client, source: PlaybookSource) -> str:
     return str(row["content"])
 
 
-async def _notify_user(client: Client, execution_id: ExecutionId, show: ExecutionDisplay) -> None:
+async def _notify_user(
+    client: RowClient, execution_id: ExecutionId, show: ExecutionDisplay
+) -> None:
     """Tell the user after a while that the execution runs, and if no worker does.
 
     Without it, a long execution outside a terminal, or a server without a worker, looks stuck.
@@ -97,7 +100,7 @@ def find_pools(*sources: PlaybookSource) -> tuple[str, ...]:
 
 
 async def register_and_start(
-    client: Client,
+    client: RowClient,
     source: PlaybookSource,
     others: list[PlaybookSource],
     workload: dict[str, Any],
@@ -119,14 +122,14 @@ async def register_and_start(
         ) from error
 
 
-async def _register_source(client: Client, source: PlaybookSource) -> Row:
+async def _register_source(client: RowClient, source: PlaybookSource) -> Row:
     check_playbook_or_raise(
         source.text or "", source.name
     )  # checked here, so that findings name the file
     return await client.register(source.text or "")
 
 
-async def suggest_playbook(client: Client, path: str) -> str:
+async def suggest_playbook(client: RowClient, path: str) -> str:
     """A hint for a playbook that does not exist: the most similar path, or how to list them."""
     names = [row["path"] for row in await client.list_playbooks()]
     close = get_close_matches(path, names, 1)

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from noetl.cli.client import Client
 from noetl.cli.language import CheckedPlaybook
-from noetl.cli.remote import RemoteClient
+from noetl.client.http import HttpClient
+from noetl.client.rows import RowClient
 from noetl.model.errors import NotFound
 from noetl.playbook.children import literal_children
 from noetl.playbook.credential_names import literal_credentials
@@ -18,13 +18,15 @@ def ask_for_missing(server: str, checked: list[CheckedPlaybook]) -> list[Finding
 
     async def ask() -> list[Finding]:
         home = read_settings(HomeSettings).home_path
-        async with RemoteClient(server.rstrip("/"), home) as client:
+        async with HttpClient(server.rstrip("/"), home) as client:
             return await find_missing_on_server(client, checked)
 
     return asyncio.run(ask())
 
 
-async def find_missing_on_server(client: Client, checked: list[CheckedPlaybook]) -> list[Finding]:
+async def find_missing_on_server(
+    client: RowClient, checked: list[CheckedPlaybook]
+) -> list[Finding]:
     """A finding for each missing child and credential. A child may be among the checked files."""
     checked_paths = {playbook.metadata.path or playbook.metadata.name for _, _, playbook in checked}
     credentials = {row["name"] for row in await client.list_credentials()}
@@ -40,7 +42,7 @@ async def find_missing_on_server(client: Client, checked: list[CheckedPlaybook])
     return findings
 
 
-async def _is_registered(client: Client, path: str, version: str | None) -> bool:
+async def _is_registered(client: RowClient, path: str, version: str | None) -> bool:
     number = None
     if version is not None and version.isdigit():
         number = int(version)

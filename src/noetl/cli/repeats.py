@@ -5,11 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.client import Client, RepeatKind, Row, find_execution_id, run_with_client
+from noetl.cli.client import find_execution_id, run_with_client
 from noetl.cli.following import catch_interrupts, finish_command, follow_execution, make_display
 from noetl.cli.output import adapt_commands, print_table, say, say_json, say_row, warn
 from noetl.cli.payloads import merge_assignments
 from noetl.cli.story import Story
+from noetl.client.rows import RepeatKind, Row, RowClient
 from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.ids import ExecutionId
 
@@ -130,7 +131,7 @@ def _repeat_one(
     watch: bool,
     as_json: bool,
 ) -> None:
-    async def work(client: Client) -> Row | str | Story:
+    async def work(client: RowClient) -> Row | str | Story:
         execution_id = await find_execution_id(client, execution)
         try:
             plan = await client.preview_repeat(execution_id, how, **wish)
@@ -161,7 +162,7 @@ def _repeat_one(
 
 
 async def _find_repeat_hint(
-    client: Client, execution_id: ExecutionId, how: RepeatKind, error: Conflict
+    client: RowClient, execution_id: ExecutionId, how: RepeatKind, error: Conflict
 ) -> str | None:
     """A hint for an execution that cannot be repeated.
 
@@ -232,7 +233,7 @@ def _retry_many(
     yes: bool,
     as_json: bool,
 ) -> None:
-    async def work(client: Client) -> list[Row]:
+    async def work(client: RowClient) -> list[Row]:
         chosen, complete = await _list_executions_to_retry(client, filters)
         if not complete:
             warn(
@@ -259,7 +260,7 @@ def _retry_many(
     raise typer.Exit(int(bad))
 
 
-async def _list_executions_to_retry(client: Client, filters: Row) -> tuple[list[Row], bool]:
+async def _list_executions_to_retry(client: RowClient, filters: Row) -> tuple[list[Row], bool]:
     """Failed executions that no later execution retries, oldest first, without children.
 
     A child is retried with its parent. The second value is False if there are too many executions:
@@ -283,7 +284,7 @@ async def _list_executions_to_retry(client: Client, filters: Row) -> tuple[list[
     return chosen, complete
 
 
-async def _plan_retry(client: Client, row: Row, wish: Row) -> Row:
+async def _plan_retry(client: RowClient, row: Row, wish: Row) -> Row:
     """The plan of a retry, or why it is refused."""
     execution_id = ExecutionId(row["execution_id"])
     planned: Row = {
@@ -301,7 +302,7 @@ async def _plan_retry(client: Client, row: Row, wish: Row) -> Row:
     return planned
 
 
-async def _start_retry(client: Client, row: Row, wish: Row) -> Row:
+async def _start_retry(client: RowClient, row: Row, wish: Row) -> Row:
     """Start a retry. On this machine it is followed to its end: no other process would run it."""
     if row["refused"] is not None:
         return {}

@@ -11,9 +11,10 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from noetl.cli.client import Client, PinChange, Row, RowSpan, find_execution_id, run_with_client
+from noetl.cli.client import find_execution_id, run_with_client
 from noetl.cli.options import ID, AsJson, Step
 from noetl.cli.output import dim_text, print_table, say, say_json, say_row
+from noetl.client.rows import PinChange, Row, RowClient, RowSpan
 from noetl.model.errors import InvalidInput, NoetlError
 
 MAX_VALUE_CHARS = 4_000  # characters of a value that are shown
@@ -76,7 +77,7 @@ def show(
       noetl result show @latest fetch --json | jq '.[0]'
     """
 
-    async def work(client: Client) -> None:
+    async def work(client: RowClient) -> None:
         execution_id = await find_execution_id(client, execution)
         result = await client.preview_result(execution_id, step, SHOWN_ROWS)
         error, sample = result["error"], result["preview"]
@@ -232,7 +233,7 @@ def _save_result(
     rows: RowSpan,
     into: Path | None,
 ) -> None:
-    async def work(client: Client) -> int:
+    async def work(client: RowClient) -> int:
         execution_id = await find_execution_id(client, execution)
         parts = client.download_result(execution_id, step, format, rows)
         if into is None:
@@ -303,7 +304,7 @@ def _change_pin_and_report(
     done: str,
     as_json: bool,
 ) -> None:
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         return await client.change_pin(await find_execution_id(client, execution), step, how)
 
     row = run_with_client(work)
@@ -340,7 +341,7 @@ def usage(
       noetl result usage @latest --json | jq .tiers
     """
 
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         if execution is None:
             return await client.list_usage(path, before, limit)
         usage = await client.get_execution_usage(await find_execution_id(client, execution))
@@ -423,7 +424,7 @@ def trace(
     Example: noetl trace @latest report --depth 3
     """
 
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         return await client.trace_result(await find_execution_id(client, execution), step, depth)
 
     graph = run_with_client(work)

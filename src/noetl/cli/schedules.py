@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from noetl.cli.client import Client, Row, ScheduleChange, run_with_client
+from noetl.cli.client import run_with_client
 from noetl.cli.options import AsJson
 from noetl.cli.output import print_table, say, say_json, say_row
 from noetl.cli.payloads import merge_assignments, read_payload
+from noetl.client.rows import Row, RowClient, ScheduleChange
 from noetl.model.errors import InvalidInput
 
 ABOUT = """Playbooks that start by the clock: at times (cron, in a time zone) or at an interval.
@@ -229,7 +230,7 @@ def next_slots(
     Example: noetl schedule next nightly -n 10
     """
 
-    async def work(client: Client) -> Row:
+    async def work(client: RowClient) -> Row:
         return await client.list_next_slots(name, count)
 
     row = run_with_client(work)

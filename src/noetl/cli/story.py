@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from noetl.cli.client import Row
 from noetl.cli.details import (
     format_loop_progress,
     format_seconds,
@@ -27,6 +26,7 @@ from noetl.cli.output import (
     print_table,
     shorten_text,
 )
+from noetl.client.rows import Row
 from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, LoopState, make_empty_execution

@@ -24,12 +24,12 @@ from noetl.cli.cases import (
     find_suites,
     load_suite,
 )
-from noetl.cli.client import Row
 from noetl.cli.following import follow_execution
 from noetl.cli.language import check_playbook_or_raise
 from noetl.cli.output import EXIT_FAILED, add_colour, dim_text, format_count, say, say_json
 from noetl.cli.story import Story
 from noetl.cli.stubs import StubCredentials, Stubs, load_without_delays
+from noetl.client.rows import Row
 from noetl.model.approvals import approval_name
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import InvalidInput, NoetlError

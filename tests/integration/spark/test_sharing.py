@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from noetl.cli.remote import RemoteClient
+from noetl.client.http import HttpClient
 from noetl.model.ids import ExecutionId
 from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
@@ -94,7 +94,7 @@ async def _shared(here: House, events: Path) -> None:
         await _asked(client)  # it goes on
 
 
-async def _asked(client: RemoteClient) -> float:
+async def _asked(client: HttpClient) -> float:
     """Seconds until the short one was answered, rightly."""
     began = time.monotonic()
     execution_id = await client.start("short", None, {})
@@ -103,7 +103,7 @@ async def _asked(client: RemoteClient) -> float:
     return time.monotonic() - began
 
 
-async def _status(client: RemoteClient, execution_id: ExecutionId) -> Any:
+async def _status(client: HttpClient, execution_id: ExecutionId) -> Any:
     return (await client.get_execution(execution_id))["status"]
 
 

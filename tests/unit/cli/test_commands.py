@@ -95,7 +95,7 @@ def test_command_loads_neither_other_commands_nor_their_libraries() -> None:
     others = {"run", "testing", "playbooks", "server", "worker", "spark", "jobs", "doctor"}
     assert "noetl.cli.executions" in loaded
     assert not loaded & {f"noetl.cli.{module}" for module in others}
-    assert not loaded & {"pyspark", "pyarrow", "fastapi", "duckdb", "noetl.cli.embedded"}
+    assert not loaded & {"pyspark", "pyarrow", "fastapi", "duckdb", "noetl.client.local"}
 
 
 def test_run_starts_the_database_before_it_loads_the_engine() -> None:

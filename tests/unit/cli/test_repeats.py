@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any, cast
 
-from noetl.cli.client import Client
 from noetl.cli.repeats import MAX_REPEATED, _list_executions_to_retry
+from noetl.client.rows import RowClient
 
 
 class Listing:
@@ -29,7 +29,7 @@ class Listing:
 
 
 def chosen(count: int) -> tuple[list[str], bool]:
-    rows, complete = asyncio.run(_list_executions_to_retry(cast(Client, Listing(count)), {}))
+    rows, complete = asyncio.run(_list_executions_to_retry(cast(RowClient, Listing(count)), {}))
     return [row["execution_id"] for row in rows], complete
 
 

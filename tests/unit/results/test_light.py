@@ -8,7 +8,7 @@ import asyncio, sys
 from noetl.results.formats import records
 from noetl.results.tiers.memory import ResultsMemory
 from noetl.model.reference import make_address
-import noetl.cli.embedded, noetl.runtime.worker, noetl.pipeline, noetl.tools.python.tool
+import noetl.client.local, noetl.runtime.worker, noetl.pipeline, noetl.tools.python.tool
 
 async def test():
     store = ResultsMemory()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from noetl.cli.client import (
+from noetl.client.rows import (
     ExecutionChange,
     PinChange,
     RepeatKind,
@@ -39,7 +39,7 @@ MAX_ROWS_PER_REQUEST = 500  # rows of a list in one request
 _LAG_METRIC = re.compile(r'noetl_projection_lag_ms\{.*?shard="(\d+)".* (\S+)$')
 
 
-class RemoteClient:
+class HttpClient:
     """A client that calls the HTTP API."""
 
     has_server = True

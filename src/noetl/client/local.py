@@ -1,14 +1,16 @@
 """The client of the home of this machine. It calls the services in this process."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, to_builtins
+
 from noetl.backoff import Backoff
-from noetl.cli.client import (
+from noetl.client.rows import (
     ExecutionChange,
     PinChange,
     RepeatKind,
@@ -16,8 +18,6 @@ from noetl.cli.client import (
     RowSpan,
     ScheduleChange,
     join_trace_pages,
-    to_row,
-    to_rows,
 )
 from noetl.log.events.port import RecordedEvent
 from noetl.log.projections.port import Projection
@@ -401,6 +401,16 @@ class LocalClient:
     def _signal_service(self) -> SignalService:
         stores = self._ports.stores
         return SignalService(stores.inbox, self._server.requests, Access(stores.log))
+
+
+def to_row(view: Struct) -> Row:
+    """The struct of an answer as the JSON object that the HTTP API has for it."""
+    row: Row = to_builtins(view)
+    return row
+
+
+def to_rows(views: Sequence[Struct]) -> list[Row]:
+    return [to_row(view) for view in views]
 
 
 @contextmanager
