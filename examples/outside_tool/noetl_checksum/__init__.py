@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from noetl.model.errors import Failure
-from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tool import Call, Failed, Failure, Outcome, Success
 
 PIECE = 1 << 20
 

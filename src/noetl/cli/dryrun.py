@@ -28,11 +28,11 @@ from noetl.playbook.model import (
 )
 from noetl.playbook.plan import compile_plan
 from noetl.playbook.workload import WorkloadContext, merge_workload, readable_environment
-from noetl.template.errors import TemplateError
-from noetl.template.rendering import Renderer
 from noetl.runtime.event_loop import run_in_loop
 from noetl.runtime.tools import make_extra_tools
 from noetl.settings import DatabaseSettings, HomeSettings, read_settings
+from noetl.template.errors import TemplateError
+from noetl.template.rendering import Renderer
 from noetl.tools.registry import make_registry
 
 Shape = dict[str, Any]

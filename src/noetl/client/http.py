@@ -162,9 +162,16 @@ class HttpClient:
 
     # -- executions --
 
-    async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
+    async def start(
+        self,
+        path: str,
+        version: int | None,
+        payload: dict[str, Any],
+        key: str | None = None,
+    ) -> ExecutionId:
         body = {"path": path, "version": version, "payload": payload}
-        started = await self._post_json("/api/execute", body)
+        headers = {} if key is None else {"Idempotency-Key": key}
+        started = await self._post_json("/api/execute", body, headers)
         return ExecutionId(started["execution_id"])
 
     async def repeat_execution(
@@ -193,6 +200,9 @@ class HttpClient:
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         return await self._get_json(f"/api/executions/{execution_id}", min_seq=min_seq)
+
+    async def get_status(self, execution_id: ExecutionId) -> Row:
+        return await self._get_json(f"/api/executions/{execution_id}/status")
 
     async def get_workload(self, execution_id: ExecutionId) -> Row:
         return await self._get_json(f"/api/executions/{execution_id}/workload")
@@ -376,9 +386,11 @@ class HttpClient:
         answer: Row = response.json()
         return answer
 
-    async def _post_json(self, path: str, body: Row | None = None) -> Row:
+    async def _post_json(
+        self, path: str, body: Row | None = None, headers: dict[str, str] | None = None
+    ) -> Row:
         payload = None if body is None else _drop_none(**body)
-        response = await self._send_request("POST", path, json=payload)
+        response = await self._send_request("POST", path, json=payload, headers=headers)
         answer: Row = response.json()
         return answer
 

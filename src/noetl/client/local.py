@@ -167,10 +167,21 @@ class LocalClient:
 
     # -- executions --
 
-    async def start(self, path: str, version: int | None, payload: dict[str, Any]) -> ExecutionId:
-        return await self._server.requests.start(
-            path, version=version, payload=payload, by=LOCAL_IDENTITY.name
+    async def start(
+        self,
+        path: str,
+        version: int | None,
+        payload: dict[str, Any],
+        key: str | None = None,
+    ) -> ExecutionId:
+        if key is None:
+            return await self._server.requests.start(
+                path, version=version, payload=payload, by=LOCAL_IDENTITY.name
+            )
+        started = await self._execution_service.start(
+            LOCAL_IDENTITY, path=path, version=version, payload=payload, key=key
         )
+        return started.execution_id
 
     async def repeat_execution(
         self, execution_id: ExecutionId, how: RepeatKind, **wish: Any
@@ -212,6 +223,13 @@ class LocalClient:
             detail = await self._execution_service.get_detail(LOCAL_IDENTITY, execution_id, min_seq)
             return to_row(detail)
 
+    async def get_status(self, execution_id: ExecutionId) -> Row:
+        self._raise_task_errors()
+        self._raise_write_error()
+        with _hint_at_execution_list(execution_id):
+            status = await self._execution_service.get_status(LOCAL_IDENTITY, execution_id)
+            return to_row(status)
+
     async def get_workload(self, execution_id: ExecutionId) -> Row:
         return await self._execution_service.read_workload(LOCAL_IDENTITY, execution_id)
 
@@ -234,19 +252,26 @@ class LocalClient:
 
         Raises the last write error of the server: without it a caller would wait for ever.
         """
-        for task in self._tasks:
-            if task.done():
-                task.result()  # raises the error of a server or worker that has failed
+        self._raise_task_errors()
         await asyncio.sleep(self._poll_backoff.delay)
         events = await self._ports.stores.log.read_events(execution_id, after, MAX_PAGE_EVENTS)
         if events:
             self._poll_backoff.reset()
             return events
+        self._raise_write_error()
+        self._poll_backoff.count_failure()
+        return events
+
+    def _raise_task_errors(self) -> None:
+        """Raise the error of a server or worker in this process that has failed."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    def _raise_write_error(self) -> None:
         trouble = self._server.dispatcher.get_write_error()
         if trouble is not None:
             raise trouble
-        self._poll_backoff.count_failure()
-        return events
 
     def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False

@@ -53,8 +53,15 @@ class RowClient(Protocol):
     async def list_state_history(self, path: str, name: str) -> list[Row]: ...  # newest first
 
     async def start(
-        self, path: str, version: int | None, payload: dict[str, Any]
-    ) -> ExecutionId: ...
+        self,
+        path: str,
+        version: int | None,
+        payload: dict[str, Any],
+        key: str | None = None,
+    ) -> ExecutionId:
+        """Start an execution. A known `key` returns the execution that it started before."""
+        ...
+
     async def repeat_execution(
         self, execution_id: ExecutionId, how: RepeatKind, **wish: Any
     ) -> ExecutionId:
@@ -74,6 +81,10 @@ class RowClient(Protocol):
         ...
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row: ...
+    async def get_status(self, execution_id: ExecutionId) -> Row:
+        """Status, `ended` and `last_seq`. Raises the error of a server that has failed here."""
+        ...
+
     async def get_workload(self, execution_id: ExecutionId) -> Row: ...
     async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
         """The first failure that caused an execution to fail. `min_seq`: number of its last event."""

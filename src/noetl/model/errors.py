@@ -23,6 +23,9 @@ NoetlError
 ├── Stale                   another attempt has taken the command
 ├── NotSigned               a call of a hook without the signature it needs
 │                           (server.services.hooks)
+├── ExecutionFailed         an execution that a client waits for did not complete (client.errors)
+├── WaitTimeout             an execution has not ended in the time that a client waits
+│                           (client.errors)
 └── CorruptLog              an event cannot be decoded or folded: the execution is quarantined
 """
 

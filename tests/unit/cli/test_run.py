@@ -404,9 +404,7 @@ def test_all_parts_of_one_process_read_a_playbook_once(monkeypatch: pytest.Monke
         async with MemoryCluster(make_registry()) as cluster:
             for _ in range(2):
                 execution_id = await cluster.start(text, "a.yaml", {})
-                story = await run.follow_execution(
-                    cluster, execution_id, Watching(), asyncio.Event()
-                )
+                story = await follow_execution(cluster, execution_id, Watching(), asyncio.Event())
                 assert story.status == "completed"
 
     virtually(run_twice())

@@ -6,6 +6,7 @@ start it by `python -m noetl.spark.server.process HOME`.
 """
 
 import argparse
+import ctypes
 import fcntl
 import os
 import secrets
@@ -140,8 +141,6 @@ def _start_jvm(
 def _die_with_parent() -> None:
     """Called in the child process: let the system kill it when this process ends."""
     if sys.platform == "linux":
-        import ctypes
-
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
