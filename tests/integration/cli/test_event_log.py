@@ -97,7 +97,7 @@ def test_the_log_has_the_printed_names_once(
     execution_id = noetl.json("run", playbook(tmp_path, "once", STEPS))["execution_id"]
     query = """
         select event_type, node_name, node_type, "timestamp" from noetl.event_log where execution_id = %s
-        order by seq, "timestamp"
+        order by seq, "timestamp", event_type desc
     """
     rows = database.execute(query, [execution_id]).fetchall()
     assert (rows[0][:3], rows[-1][:3]) == (
@@ -109,6 +109,8 @@ def test_the_log_has_the_printed_names_once(
         ("step.enter", "step"), ("command.issued", "step"), ("action_started", "task"), ("action_completed", "task"),
         ("call.done", "step"), ("result", "step"), ("next.evaluated", "step"),
     ]  # fmt: skip
+    times = {name: at for name, node, _, at in rows if node == "last"}
+    assert times["action_started"] <= times["action_completed"]
     loop = Counter(name for name, node, _, _ in rows if node == "each")
     assert (loop["loop_started"], loop["loop_completed"], loop["result"]) == (1, 1, 1)
     assert loop["action_started"] == loop["action_completed"] == loop["command.issued"]
@@ -118,7 +120,7 @@ def test_an_execution_is_stuck_until_it_ends_in_whatever_way(
     noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path
 ) -> None:
     failed = noetl.json("run", playbook(tmp_path, "broken", BROKEN), code=1)["execution_id"]
-    query = "select event_type from noetl.event_log where execution_id = %s and node_type = 'task' order by \"timestamp\""
+    query = "select event_type from noetl.event_log where execution_id = %s and node_type = 'task' order by \"timestamp\", event_type desc"
     assert database.execute(query, [failed]).fetchall() == [("action_started",), ("action_error",)]
     waiting = noetl.start("run", playbook(tmp_path, "waiting", WAITING), "--json")
     until(lambda: len(database.execute(STUCK).fetchall()) == 1)
