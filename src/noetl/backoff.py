@@ -32,7 +32,12 @@ class Backoff:
         self.failures = 0
 
 
-def compute_delay(first: float, longest: float, failures: int, factor: float = 2.0) -> float:
+def compute_delay(
+    first: float,
+    longest: float,
+    failures: int,
+    factor: float = 2.0,
+) -> float:
     """The delay after `failures` earlier ones: `factor` times the one before, at most `longest`."""
     growth = min(factor ** min(failures, MAX_EXPONENT), MAX_GROWTH)
     return min(first * growth, longest)

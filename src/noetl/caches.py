@@ -169,7 +169,14 @@ class ExpiringCache(Generic[K, V]):
         self._entries.pop(key)
         return None
 
-    def put(self, key: K, value: V, *, until: float, now: float) -> None:
+    def put(
+        self,
+        key: K,
+        value: V,
+        *,
+        until: float,
+        now: float,
+    ) -> None:
         """Add or replace an entry, and drop the oldest ones as far as they have expired."""
         self._entries.put(key, (value, until))
         oldest = self._entries.peek_oldest()

@@ -51,6 +51,13 @@ def test_imports_stay_at_the_top_of_modules() -> None:
     assert measure_package().local_imports <= AIMS.local_imports
 
 
+def test_lines_stay_easy_to_read() -> None:
+    figures = measure_package()
+    assert figures.tokens_per_line <= AIMS.tokens_per_line
+    assert figures.conditionals_per_1000_lines <= AIMS.conditionals_per_1000_lines
+    assert figures.riddles_per_1000_words <= AIMS.riddles_per_1000_words
+
+
 def test_figures_count_names_lines_and_words(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(ONE)
     (tmp_path / "two.py").write_text(TWO)

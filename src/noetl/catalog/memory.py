@@ -70,7 +70,13 @@ class VaultMemory:
         self._clock = clock
         self._rows: dict[tuple[Tenant, str], SealedCredential] = {}
 
-    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> SealedCredential:
+    async def put(
+        self,
+        tenant: Tenant,
+        name: str,
+        kind: str,
+        data: bytes,
+    ) -> SealedCredential:
         now = created_at = self._clock.now()
         before = self._rows.get((tenant, name))
         if before is not None:

@@ -73,7 +73,13 @@ class SealedCredential(Struct, frozen=True):
 class Vault(Protocol):
     """Stored credentials."""
 
-    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> SealedCredential:
+    async def put(
+        self,
+        tenant: Tenant,
+        name: str,
+        kind: str,
+        data: bytes,
+    ) -> SealedCredential:
         """Store a credential, and replace one of the same name."""
         ...
 

@@ -105,7 +105,13 @@ class VaultPostgres:
     def __init__(self, database: Database) -> None:
         self._pool = database.main
 
-    async def put(self, tenant: Tenant, name: str, kind: str, data: bytes) -> SealedCredential:
+    async def put(
+        self,
+        tenant: Tenant,
+        name: str,
+        kind: str,
+        data: bytes,
+    ) -> SealedCredential:
         (row,) = await self._pool.write(
             _VAULT["put"],
             tenant=tenant,

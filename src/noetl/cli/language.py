@@ -41,7 +41,11 @@ def warn_of_unknown_names(text: str, assignments: list[str]) -> None:
             print(f"warning: --set {name}: {warning}", file=sys.stderr)
 
 
-def _list_unknown_names(name: str, workload: dict[str, Any], text: str) -> Iterator[str]:
+def _list_unknown_names(
+    name: str,
+    workload: dict[str, Any],
+    text: str,
+) -> Iterator[str]:
     declared: Any = workload
     parts = name.split(".")
     for depth, part in enumerate(parts):

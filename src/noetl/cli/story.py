@@ -437,7 +437,12 @@ def _measure_step(story: Story, name: str, step: StepView) -> float | None:
     return step.seconds
 
 
-def print_end(story: Story, *, durable: bool, lines: Sequence[str] = ()) -> None:
+def print_end(
+    story: Story,
+    *,
+    durable: bool,
+    lines: Sequence[str] = (),
+) -> None:
     """Print how an execution ended. `durable`: it is recorded, so later commands can show it."""
     for line in list_step_lines(story):
         print(line)

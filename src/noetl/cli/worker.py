@@ -55,7 +55,11 @@ def start(
     run_in_loop(_run_worker(pools, slots, name))
 
 
-async def _run_worker(pools: list[str] | None, slots: int | None, name: str | None) -> None:
+async def _run_worker(
+    pools: list[str] | None,
+    slots: int | None,
+    name: str | None,
+) -> None:
     pool_names = ",".join(pools) if pools else None
     worker = read_settings(
         WorkerProcessSettings, worker_pools=pool_names, worker_slots=slots, worker_id=name

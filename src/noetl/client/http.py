@@ -75,12 +75,22 @@ class HttpClient:
     async def get_playbook(self, path: str, version: int | None = None) -> Row:
         return await self._get_json(f"/api/catalog/playbooks/{quote(path)}", version=version)
 
-    async def diff_versions(self, path: str, older: int, newer: int | None = None) -> Row:
+    async def diff_versions(
+        self,
+        path: str,
+        older: int,
+        newer: int | None = None,
+    ) -> Row:
         return await self._get_json(f"/api/catalog/diff/{quote(path)}", older=older, newer=newer)
 
     # -- credentials --
 
-    async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
+    async def add_credential(
+        self,
+        name: str,
+        kind: str,
+        data: dict[str, Any],
+    ) -> Row:
         return await self._post_json(
             "/api/credentials",
             {
@@ -251,7 +261,12 @@ class HttpClient:
             after = rows[-1]["part"]
             yield rows
 
-    async def _get_log_lines(self, place: str, step: str | None, after: int) -> list[Row]:
+    async def _get_log_lines(
+        self,
+        place: str,
+        step: str | None,
+        after: int,
+    ) -> list[Row]:
         answer = await self._send_request("GET", place, params=_drop_none(step=step, after=after))
         return [msgspec.json.decode(line) for line in answer.content.splitlines()]
 
@@ -327,7 +342,12 @@ class HttpClient:
     async def get_execution_usage(self, execution_id: ExecutionId) -> Row:
         return await self._get_json(f"/api/executions/{execution_id}/usage")
 
-    async def list_usage(self, path: str | None, before: str | None, limit: int) -> Row:
+    async def list_usage(
+        self,
+        path: str | None,
+        before: str | None,
+        limit: int,
+    ) -> Row:
         return await self._get_json("/api/usage", path=path, before=before, limit=limit)
 
     # -- the queue --

@@ -86,13 +86,23 @@ class LocalClient:
     async def get_playbook(self, path: str, version: int | None = None) -> Row:
         return to_row(await self._catalog_service.get(LOCAL_IDENTITY, path, version))
 
-    async def diff_versions(self, path: str, older: int, newer: int | None = None) -> Row:
+    async def diff_versions(
+        self,
+        path: str,
+        older: int,
+        newer: int | None = None,
+    ) -> Row:
         difference = await self._catalog_service.diff_versions(LOCAL_IDENTITY, path, older, newer)
         return to_row(difference)
 
     # -- credentials --
 
-    async def add_credential(self, name: str, kind: str, data: dict[str, Any]) -> Row:
+    async def add_credential(
+        self,
+        name: str,
+        kind: str,
+        data: dict[str, Any],
+    ) -> Row:
         service = make_credential_service(self._ports)
         return to_row(await service.add(LOCAL_IDENTITY, name, kind, data))
 
@@ -325,7 +335,12 @@ class LocalClient:
     async def get_execution_usage(self, execution_id: ExecutionId) -> Row:
         return to_row(await self._usage_service.get_usage(LOCAL_IDENTITY, execution_id))
 
-    async def list_usage(self, path: str | None, before: str | None, limit: int) -> Row:
+    async def list_usage(
+        self,
+        path: str | None,
+        before: str | None,
+        limit: int,
+    ) -> Row:
         older = None if before is None else ExecutionId(before)
         return to_row(await self._usage_service.list_page(LOCAL_IDENTITY, path, older, limit))
 

@@ -86,7 +86,13 @@ class PostgresCluster:
         if port != self.read_last_port():
             write_private(self.directory / "port", f"{port}\n")
 
-    def create(self, runtime: PostgresBinaries, account: Account | None, *, synced: bool) -> None:
+    def create(
+        self,
+        runtime: PostgresBinaries,
+        account: Account | None,
+        *,
+        synced: bool,
+    ) -> None:
         """Create the data directory. The caller holds the lock of home."""
         for leftover in self.home.glob(f"{STAGING_PREFIX}*"):  # of a process that was killed
             shutil.rmtree(leftover, ignore_errors=True)

@@ -220,7 +220,12 @@ def _evaluate_server_guard(value: Any, scope: dict[str, Value], renderer: Render
         return make_template_failure(error)
 
 
-def convert_selected(value: Selected, as_guard: bool = False, *, for_state: bool = False) -> Any:
+def convert_selected(
+    value: Selected,
+    as_guard: bool = False,
+    *,
+    for_state: bool = False,
+) -> Any:
     """Convert a value that a worker evaluated into the answer of a server-side expression."""
     if value.error is not None:
         return Failure(code="EXPRESSION", kind="template", message=value.error)

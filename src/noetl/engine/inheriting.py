@@ -221,7 +221,12 @@ def list_inherited(plan: Plan, retried: Execution, at: Micros) -> list[e.Event]:
     return events
 
 
-def _inherit_step(step: str, record: Record, again: bool, at: Micros) -> e.StepInherited | None:
+def _inherit_step(
+    step: str,
+    record: Record,
+    again: bool,
+    at: Micros,
+) -> e.StepInherited | None:
     if again:
         loop = record.loop
         if loop is None:

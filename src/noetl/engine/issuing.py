@@ -148,7 +148,11 @@ def _render_pool(
     return Failure(code="POOL_INVALID", kind="config", message=message)
 
 
-def get_step_pool(step: Step, kind: e.CommandKind, activation: Activation | None = None) -> str:
+def get_step_pool(
+    step: Step,
+    kind: e.CommandKind,
+    activation: Activation | None = None,
+) -> str:
     """The pool of the step's commands. A rendered pool is known only to an activation that issued
     a command."""
     if is_template(step.spec.pool) and activation is not None:

@@ -27,7 +27,12 @@ def count_issued(loop: LoopState, event: e.CommandIssued) -> LoopState:
     return replace(loop, next=event.first + event.count)
 
 
-def count_progress(loop: LoopState, command: OpenCommand, done: int, items: e.Items) -> LoopState:
+def count_progress(
+    loop: LoopState,
+    command: OpenCommand,
+    done: int,
+    items: e.Items,
+) -> LoopState:
     low = max(command.journal.done, command.first)
     return _add_item_counts(loop, items, low + command.shift, done + command.shift)
 
@@ -110,7 +115,12 @@ def _release_command(loop: LoopState, command: OpenCommand) -> LoopState:
     return replace(loop, live=loop.live - 1, running=loop.running - command.together, ahead=0)
 
 
-def _add_item_counts(loop: LoopState, items: e.Items, low: int, high: int) -> LoopState:
+def _add_item_counts(
+    loop: LoopState,
+    items: e.Items,
+    low: int,
+    high: int,
+) -> LoopState:
     """Add the counts and reductions of the items [low, high)."""
     failed = loop.failed + items.failed
     segments, broken = loop.segments, loop.broken

@@ -305,7 +305,12 @@ def add_conflicts(
 # ---- decisions --------------------------------------------------------------------------
 
 
-def decide(pinned: PinnedPlaybook, state: Execution, event: e.Event, moment: Moment) -> Decision:
+def decide(
+    pinned: PinnedPlaybook,
+    state: Execution,
+    event: e.Event,
+    moment: Moment,
+) -> Decision:
     """The events and effects that follow from an event. The state contains the event already."""
     rule = RULES.get(type(event))
     if rule is None:

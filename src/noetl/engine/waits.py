@@ -103,7 +103,12 @@ def fold_signal_received(state: Execution, event: e.SignalReceived) -> Execution
     return _consume_signal(state, event.name, payloads, event.key)
 
 
-def _consume_signal(state: Execution, name: str, payloads: tuple[Any, ...], by: str) -> Execution:
+def _consume_signal(
+    state: Execution,
+    name: str,
+    payloads: tuple[Any, ...],
+    by: str,
+) -> Execution:
     """Give the oldest signal of this name to the command that has waited longest for it."""
     waiting = [
         command

@@ -33,7 +33,12 @@ def command_id(activation: str, purpose: str, number: int = 0) -> CommandId:
     return CommandId(derive_id("command", activation, purpose, number))
 
 
-def call_id(command: str, task: str, run: int, tries: int = 0) -> str:
+def call_id(
+    command: str,
+    task: str,
+    run: int,
+    tries: int = 0,
+) -> str:
     """The id of one run of one task of a command: the start key of a child, or the manifest of the
     pages of a call. A call after `tries` failed tries starts another child."""
     if tries:

@@ -105,7 +105,12 @@ def parse_uri(uri: str) -> Address:
     return make_address(*parts[1:])
 
 
-def make_result_key(command: str, attempt: int, task: str, index: int | None = None) -> str:
+def make_result_key(
+    command: str,
+    attempt: int,
+    task: str,
+    index: int | None = None,
+) -> str:
     """The key of a result. It contains the attempt, so a retry never overwrites a result; it leaves
     an orphan that is swept later."""
     key = f"{command}-{attempt}-{task}"

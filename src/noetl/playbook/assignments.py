@@ -44,7 +44,11 @@ def split_full_name(name: str) -> tuple[str, tuple[str, ...]]:
     return root, tuple(path)
 
 
-def place_value(where: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def place_value(
+    where: dict[str, Any],
+    path: tuple[str, ...],
+    value: Any,
+) -> dict[str, Any]:
     """Return a copy of `where` with the value at the path.
 
     Anything on the way that is no map becomes one.

@@ -177,7 +177,13 @@ class RoundTrip(Editor):
         self._set_position(node, origin, key)
         return node
 
-    def append(self, target: Nodes, value: Any, source: Any, key: str | int | None = None) -> None:
+    def append(
+        self,
+        target: Nodes,
+        value: Any,
+        source: Any,
+        key: str | int | None = None,
+    ) -> None:
         target.append(value)
 
     def insert(
@@ -212,7 +218,13 @@ class RoundTrip(Editor):
         node.lc.line = mark.line - 1
         node.lc.col = mark.column - 1
 
-    def _carry_mark(self, source: Any, key: str | int, target: Node, name: str) -> None:
+    def _carry_mark(
+        self,
+        source: Any,
+        key: str | int,
+        target: Node,
+        name: str,
+    ) -> None:
         """Give the key in `target` the position that it had in `source`."""
         if not isinstance(target, CommentedMap):
             return
@@ -221,7 +233,13 @@ class RoundTrip(Editor):
             target.lc.data = {}
         target.lc.data[name] = [mark.line - 1, mark.column - 1] * 2
 
-    def move(self, source: Node, key: str, target: Node, name: str | None = None) -> None:
+    def move(
+        self,
+        source: Node,
+        key: str,
+        target: Node,
+        name: str | None = None,
+    ) -> None:
         comment = _take_comment(source, key)
         super().move(source, key, target, name)
         if comment is not None and isinstance(target, CommentedMap):

@@ -26,7 +26,14 @@ def warn_unknown_credential(text: str, name: str, file: str = "playbook") -> Fin
     return _make_warning(file, text, name, Code.UNKNOWN_CREDENTIAL, message, hint)
 
 
-def _make_warning(file: str, text: str, named: str, code: Code, message: str, hint: str) -> Finding:
+def _make_warning(
+    file: str,
+    text: str,
+    named: str,
+    code: Code,
+    message: str,
+    hint: str,
+) -> Finding:
     """Make a warning at the first place that has the name."""
     before = text[: max(text.find(named), 0)]
     line = before.count("\n") + 1

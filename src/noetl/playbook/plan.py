@@ -240,7 +240,11 @@ def _compile_sites(
     if _has_input(step):
         payload = OWN_PAYLOAD | OWN_INPUT
 
-    def add_site(name: str, own: str | None, entries: dict[str, Any]) -> None:
+    def add_site(
+        name: str,
+        own: str | None,
+        entries: dict[str, Any],
+    ) -> None:
         if entries:
             sites[name] = _compile_site(name, own, entries, steps, loops, stable, payload)
 

@@ -73,7 +73,11 @@ def marker_pattern(private: str) -> re.Pattern[str]:
     return re.compile(f"{re.escape(private)}\\d+{re.escape(private)}")
 
 
-def tokenize_sql(source: str, private: str = "", dialect: Dialect = "postgres") -> Iterator[Token]:
+def tokenize_sql(
+    source: str,
+    private: str = "",
+    dialect: Dialect = "postgres",
+) -> Iterator[Token]:
     """Yield every token except white space. `private` is the character of the markers."""
     mark = marker_pattern(private).pattern if private else _NO_MARK
     quotes = _SPARK if dialect == "spark" else _POSTGRES
@@ -117,7 +121,11 @@ def unquote_token(token: Token) -> str:
             return token.text[start:-1]
 
 
-def _find_token_end(source: str, found: re.Match[str], dialect: Dialect) -> tuple[Kind, int]:
+def _find_token_end(
+    source: str,
+    found: re.Match[str],
+    dialect: Dialect,
+) -> tuple[Kind, int]:
     start, position = found.start(), found.end()
     match found.lastgroup:
         case "line":

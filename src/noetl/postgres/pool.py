@@ -171,7 +171,12 @@ class ConnectionPool:
     is nothing to reset.
     """
 
-    def __init__(self, dsn: str, size: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        size: int,
+        settings: Mapping[str, str],
+    ) -> None:
         self._dsn = dsn
         self._settings = settings
         self._permits = asyncio.Semaphore(size)

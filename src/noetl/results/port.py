@@ -42,7 +42,12 @@ class ResultStore(Protocol):
         """
         ...
 
-    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def read_rows(
+        self,
+        reference: Reference,
+        start: int,
+        stop: int,
+    ) -> list[Any]:
         """Return the items [start, stop) of a list payload or a row set, without reading the rest."""
         ...
 

@@ -160,7 +160,12 @@ class ResultRouter(Carrier):
             return decode_payload(data, reference.uri)
         return await self._explain_missing(reference, self._large.resolve(reference))
 
-    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def read_rows(
+        self,
+        reference: Reference,
+        start: int,
+        stop: int,
+    ) -> list[Any]:
         data = await self._read_small(reference)
         if data is not None:
             return decode_slice(data, reference.uri, start, stop)

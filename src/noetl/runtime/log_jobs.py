@@ -55,7 +55,11 @@ async def run_rebuild(ports: HomePorts) -> RebuildCounts:
         return await asyncio.to_thread(rebuild_rows, job)
 
 
-async def run_stats(ports: HomePorts, since: int, until: int) -> list[dict[str, Any]]:
+async def run_stats(
+    ports: HomePorts,
+    since: int,
+    until: int,
+) -> list[dict[str, Any]]:
     """Statistics of executions that began in [since, until), both in microseconds."""
     lake = _open_configured_lake(ports.home)
     with _open_job_place(ports.home) as runs:

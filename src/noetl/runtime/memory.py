@@ -126,7 +126,12 @@ class MemoryCluster:
                 DEFAULT_TENANT, path, name, StateValue(0, value), None, "test"
             )
 
-    async def start(self, text: str, file: str, payload: dict[str, Any]) -> ExecutionId:
+    async def start(
+        self,
+        text: str,
+        file: str,
+        payload: dict[str, Any],
+    ) -> ExecutionId:
         path = await self.register(text, file)
         return await self.server.requests.start(path, payload=payload)
 

@@ -186,7 +186,12 @@ class ExpressionCompiler:
 
         return evaluate_local
 
-    def _compile_members(self, root: Evaluate, keys: tuple[str, ...], base: str) -> Evaluate:
+    def _compile_members(
+        self,
+        root: Evaluate,
+        keys: tuple[str, ...],
+        base: str,
+    ) -> Evaluate:
         if not keys:
             return root
         expressions = [".".join((base, *keys[: index + 1])) for index in range(len(keys))]

@@ -223,7 +223,11 @@ def _render_part(value: Value, frame: RenderingFrame, depth: int) -> Value:
     return to_plain(frame, value)
 
 
-def _render_list(parts: Sequence[Value], frame: RenderingFrame, depth: int) -> list[Value]:
+def _render_list(
+    parts: Sequence[Value],
+    frame: RenderingFrame,
+    depth: int,
+) -> list[Value]:
     rendered: list[Value] = []
     for entry in parts:
         try:

@@ -104,7 +104,12 @@ class _Cutter:
                     [self.find_needs(child, bound) for child in node.iter_child_nodes()]
                 )
 
-    def find_name_needs(self, root: str, fact: str | None, bound: frozenset[str]) -> _Needs:
+    def find_name_needs(
+        self,
+        root: str,
+        fact: str | None,
+        bound: frozenset[str],
+    ) -> _Needs:
         if root in bound:
             return _Needs(other=True)
         is_payload = root in self.payload or (root in OWN_OUTPUT and fact not in ENVELOPE_MEMBERS)

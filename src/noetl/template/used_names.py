@@ -66,7 +66,12 @@ class UseCollector:
                     self.walk_expression(child, bound)
                 return bound
 
-    def walk_expression(self, node: nodes.Node, bound: frozenset[str], asked: bool = False) -> None:
+    def walk_expression(
+        self,
+        node: nodes.Node,
+        bound: frozenset[str],
+        asked: bool = False,
+    ) -> None:
         path, rest = split_path(node)
         if path is not None:
             if path[0] not in bound:

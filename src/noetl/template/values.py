@@ -169,7 +169,11 @@ def _enter_level(meter: Meter, depth: int) -> int:
     return depth + 1
 
 
-def _plain_list(meter: Meter, value: list[Value], depth: int) -> list[Value]:
+def _plain_list(
+    meter: Meter,
+    value: list[Value],
+    depth: int,
+) -> list[Value]:
     depth = _enter_level(meter, depth)
     meter.spend_operations(1 + len(value))
     changed: list[Value] | None = None
@@ -184,7 +188,11 @@ def _plain_list(meter: Meter, value: list[Value], depth: int) -> list[Value]:
     return value if changed is None else changed
 
 
-def _plain_map(meter: Meter, value: dict[str, Value], depth: int) -> dict[str, Value]:
+def _plain_map(
+    meter: Meter,
+    value: dict[str, Value],
+    depth: int,
+) -> dict[str, Value]:
     depth = _enter_level(meter, depth)
     meter.spend_operations(1 + len(value))
     changed: dict[str, Value] | None = None

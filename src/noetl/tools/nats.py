@@ -207,6 +207,12 @@ def _make_config_error(code: str, message: str) -> NatsError:
     return NatsError(Failure(code=code, kind="config", message=message))
 
 
-def _make_failed(code: str, message: str, *, kind: str = "nats", retryable: bool = False) -> Failed:
+def _make_failed(
+    code: str,
+    message: str,
+    *,
+    kind: str = "nats",
+    retryable: bool = False,
+) -> Failed:
     failure = Failure(code=code, kind=kind, message=message, retryable=retryable)
     return Failed(failure)

@@ -71,7 +71,12 @@ class SchedulesMemory:
             return None
         return self._store_row(replace(row, paused=True))
 
-    async def resume(self, tenant: Tenant, name: str, next_at: Micros | None) -> Schedule | None:
+    async def resume(
+        self,
+        tenant: Tenant,
+        name: str,
+        next_at: Micros | None,
+    ) -> Schedule | None:
         row = self._rows.get((tenant, name))
         if row is None:
             return None
@@ -137,7 +142,12 @@ class HooksMemory:
     async def find_hook(self, tenant: Tenant, name: str) -> Hook | None:
         return self._rows.get((tenant, name))
 
-    async def list_hooks(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
+    async def list_hooks(
+        self,
+        tenant: Tenant,
+        after: str = "",
+        limit: int = 100,
+    ) -> list[Hook]:
         rows = [row for row in self._rows.values() if row.tenant == tenant and row.name > after]
         rows.sort(key=lambda row: row.name)
         return rows[:limit]

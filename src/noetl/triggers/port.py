@@ -133,7 +133,12 @@ class Hooks(Protocol):
         ...
 
     async def find_hook(self, tenant: Tenant, name: str) -> Hook | None: ...
-    async def list_hooks(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
+    async def list_hooks(
+        self,
+        tenant: Tenant,
+        after: str = "",
+        limit: int = 100,
+    ) -> list[Hook]:
         """The hooks with names after `after`, by name."""
         ...
 

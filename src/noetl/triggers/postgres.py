@@ -64,7 +64,12 @@ class SchedulesPostgres:
     async def pause(self, tenant: Tenant, name: str) -> Schedule | None:
         return await self._update_schedule(_SCHEDULES["pause"], tenant=tenant, name=name)
 
-    async def resume(self, tenant: Tenant, name: str, next_at: Micros | None) -> Schedule | None:
+    async def resume(
+        self,
+        tenant: Tenant,
+        name: str,
+        next_at: Micros | None,
+    ) -> Schedule | None:
         return await self._update_schedule(
             _SCHEDULES["resume"], tenant=tenant, name=name, next_at=next_at
         )
@@ -160,7 +165,12 @@ class HooksPostgres:
             return None
         return _make_hook(rows[0])
 
-    async def list_hooks(self, tenant: Tenant, after: str = "", limit: int = 100) -> list[Hook]:
+    async def list_hooks(
+        self,
+        tenant: Tenant,
+        after: str = "",
+        limit: int = 100,
+    ) -> list[Hook]:
         rows = await self._pool.read(_HOOKS["stored"], tenant=tenant, after=after, limit=limit)
         return [_make_hook(row) for row in rows]
 

@@ -120,7 +120,10 @@ def test_an_execution_is_stuck_until_it_ends_in_whatever_way(
     noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path
 ) -> None:
     failed = noetl.json("run", playbook(tmp_path, "broken", BROKEN), code=1)["execution_id"]
-    query = "select event_type from noetl.event_log where execution_id = %s and node_type = 'task' order by \"timestamp\", event_type desc"
+    query = """
+        select event_type from noetl.event_log where execution_id = %s and node_type = 'task'
+        order by "timestamp", event_type desc
+    """
     assert database.execute(query, [failed]).fetchall() == [("action_started",), ("action_error",)]
     waiting = noetl.start("run", playbook(tmp_path, "waiting", WAITING), "--json")
     until(lambda: len(database.execute(STUCK).fetchall()) == 1)

@@ -62,7 +62,11 @@ class ColdEvents:
         ]
 
 
-def _read_rows(lake: HistoryFiles, path: str, execution_id: int) -> list[dict[str, Any]]:
+def _read_rows(
+    lake: HistoryFiles,
+    path: str,
+    execution_id: int,
+) -> list[dict[str, Any]]:
     import pyarrow as pa  # slow to load, and few processes read files
     import pyarrow.parquet as pq
 

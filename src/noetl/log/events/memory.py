@@ -99,7 +99,12 @@ class LogMemory:
             )
         return [event for event in recorded if (event.execution_id, event.event.key) in wanted]
 
-    async def follow_shard(self, shard: int, after: int, limit: int) -> list[RecordedEvent]:
+    async def follow_shard(
+        self,
+        shard: int,
+        after: int,
+        limit: int,
+    ) -> list[RecordedEvent]:
         # sequence numbers have no gaps and begin at 1, so a number is a position
         rows = self._db.by_shard[shard][after : after + limit]
         return [self._decode_event_row(row) for row in rows]

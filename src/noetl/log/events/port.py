@@ -157,7 +157,12 @@ class EventLog(Protocol):
         """The events with these keys, in no order."""
         ...
 
-    async def follow_shard(self, shard: int, after: int, limit: int) -> list[RecordedEvent]: ...
+    async def follow_shard(
+        self,
+        shard: int,
+        after: int,
+        limit: int,
+    ) -> list[RecordedEvent]: ...
 
     async def read_changes(self, after: dict[int, int], limit: int) -> list[RecordedChange]:
         """The changes after a sequence number per shard, of at most `limit` events in each shard."""

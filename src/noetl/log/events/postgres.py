@@ -130,7 +130,12 @@ class LogPostgres:
         rows = await self._background.read(_SQL["cold_files"], limit=limit)
         return await self._cold.find_unreadable([row["path"] for row in rows])
 
-    async def follow_shard(self, shard: int, after: int, limit: int) -> list[RecordedEvent]:
+    async def follow_shard(
+        self,
+        shard: int,
+        after: int,
+        limit: int,
+    ) -> list[RecordedEvent]:
         rows = await self._background.read(
             _SQL["follow_shard"], shard=shard, after=after, limit=limit
         )

@@ -165,7 +165,12 @@ def _respell_texts(node: Any, spellings: Mapping[str, str], editor: Editor) -> N
             _respell_value(node, index, spellings, editor)
 
 
-def _respell_key(node: Node, key: str, spellings: Mapping[str, str], editor: Editor) -> str:
+def _respell_key(
+    node: Node,
+    key: str,
+    spellings: Mapping[str, str],
+    editor: Editor,
+) -> str:
     if "{{" not in key:
         return key
     changed = respell(key, spellings)
@@ -176,7 +181,12 @@ def _respell_key(node: Node, key: str, spellings: Mapping[str, str], editor: Edi
     return changed.text
 
 
-def _respell_value(node: Any, key: str | int, spellings: Mapping[str, str], editor: Editor) -> None:
+def _respell_value(
+    node: Any,
+    key: str | int,
+    spellings: Mapping[str, str],
+    editor: Editor,
+) -> None:
     value = node[key]
     if not isinstance(value, str):
         _respell_texts(value, spellings, editor)

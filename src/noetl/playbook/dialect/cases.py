@@ -121,7 +121,11 @@ def rewrite(step: Node, document: Node, editor: Editor) -> None:
     _insert_arcs(step, routed, inclusive, editor)
 
 
-def _find_earlier_rules(rules: list[CaseRule], index: int, inclusive: bool) -> list[CaseRule]:
+def _find_earlier_rules(
+    rules: list[CaseRule],
+    index: int,
+    inclusive: bool,
+) -> list[CaseRule]:
     """The earlier rules that keep the rule from acting when they match."""
     if inclusive:
         return []
@@ -388,7 +392,13 @@ def _add_after_success(
         retries.add_rule(own[-1:], condition, "fail", _make_failure(then, editor), editor)
 
 
-def _store_verdict(rule: CaseRule, condition: str, own: Nodes, index: int, editor: Editor) -> str:
+def _store_verdict(
+    rule: CaseRule,
+    condition: str,
+    own: Nodes,
+    index: int,
+    editor: Editor,
+) -> str:
     """Store the condition in a flag while `response` is still the answer it is about.
 
     The added tasks have answers of their own.

@@ -49,7 +49,13 @@ class Editor:
     def make_seq(self, origin: Any, key: str | int | None = None) -> Nodes:
         return Seq(self.get_mark(origin, key))
 
-    def _carry_mark(self, source: Any, key: str | int, target: Node, name: str) -> None:
+    def _carry_mark(
+        self,
+        source: Any,
+        key: str | int,
+        target: Node,
+        name: str,
+    ) -> None:
         if isinstance(target, Map):
             target.marks[name] = (self.get_mark(source, key), self.get_value_mark(source, key))
 
@@ -58,7 +64,13 @@ class Editor:
         node.clear()
         node.update(items)
 
-    def append(self, target: Nodes, value: Any, source: Any, key: str | int | None = None) -> None:
+    def append(
+        self,
+        target: Nodes,
+        value: Any,
+        source: Any,
+        key: str | int | None = None,
+    ) -> None:
         target.append(value)
         if isinstance(target, Seq):
             target.marks.append(self.get_mark(source, key))
@@ -76,12 +88,25 @@ class Editor:
 
     # ---- edits built from the methods above ----
 
-    def put(self, target: Node, name: str, value: Any, source: Any, key: str | int) -> None:
+    def put(
+        self,
+        target: Node,
+        name: str,
+        value: Any,
+        source: Any,
+        key: str | int,
+    ) -> None:
         """Set `name`. It gets the position of `source[key]`."""
         target[name] = value
         self._carry_mark(source, key, target, name)
 
-    def move(self, source: Node, key: str, target: Node, name: str | None = None) -> None:
+    def move(
+        self,
+        source: Node,
+        key: str,
+        target: Node,
+        name: str | None = None,
+    ) -> None:
         value = source[key]
         self.put(target, name or key, value, source, key)
         del source[key]

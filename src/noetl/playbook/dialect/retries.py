@@ -173,7 +173,13 @@ def list_policy_rules(task: Node) -> Nodes:
     return []
 
 
-def add_rule(listed: Nodes, expression: str, do: str, action: Node, editor: Editor) -> None:
+def add_rule(
+    listed: Nodes,
+    expression: str,
+    do: str,
+    action: Node,
+    editor: Editor,
+) -> None:
     """Add the same policy rule at the end of every task's policy."""
     first = next(iter(action), None)
     for task in list_maps(listed):

@@ -64,7 +64,12 @@ def _is_branch(item: Any) -> bool:
     return "then" in item or "else" in item
 
 
-def list_branch_targets(value: Any, origin: Node, key: str, editor: Editor) -> list[Node]:
+def list_branch_targets(
+    value: Any,
+    origin: Node,
+    key: str,
+    editor: Editor,
+) -> list[Node]:
     """The targets of a branch as arcs. A branch is a name, an arc, `{next: …}`, or a list of them."""
     if isinstance(value, str):
         arc = editor.make_map(origin, key)

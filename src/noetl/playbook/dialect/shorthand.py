@@ -205,7 +205,12 @@ def _make_list_of_one(target: Any, step: Node, editor: Editor) -> Nodes:
     return listed
 
 
-def _make_arc(target: str, origin: Any, key: str | int, editor: Editor) -> Node:
+def _make_arc(
+    target: str,
+    origin: Any,
+    key: str | int,
+    editor: Editor,
+) -> Node:
     arc = editor.make_map(origin, key)
     editor.put(arc, "step", target, origin, key)
     return arc

@@ -97,7 +97,13 @@ def _list_sinks(given: Any) -> list[Node]:
     return list_maps(given)
 
 
-def append_task(listed: Nodes, sink: Node, origin: Any, key: str | int, editor: Editor) -> Node:
+def append_task(
+    listed: Nodes,
+    sink: Node,
+    origin: Any,
+    key: str | int,
+    editor: Editor,
+) -> Node:
     """Append the sink as a named task at the end of `listed`."""
     rewrite(sink, editor)
     task = editor.make_map(origin, key)

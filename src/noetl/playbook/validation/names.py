@@ -435,7 +435,12 @@ def _known_members(root: str, place: TemplatePlace, world: DocumentFacts) -> fro
     return place.visible.members.get(root, frozenset())
 
 
-def locate_within(mark: Mark, lines: list[str], line: int, column: int) -> Mark:
+def locate_within(
+    mark: Mark,
+    lines: list[str],
+    line: int,
+    column: int,
+) -> Mark:
     """The position in the file of a position inside a text that starts at `mark`."""
     if mark.style == "|":
         return Mark(mark.line + line, _find_indent(lines, mark.line) + column)

@@ -90,7 +90,12 @@ def _check_pages(task: Node, fixed: frozenset[str], editor: Editor) -> None:
 # ---- items ----
 
 
-def _check_items(step: Node, task: Node, fixed: frozenset[str], editor: Editor) -> None:
+def _check_items(
+    step: Node,
+    task: Node,
+    fixed: frozenset[str],
+    editor: Editor,
+) -> None:
     if _may_differ(get_child(task, "spec").get("when"), fixed):
         return
     target = _find_replaced_target(task)

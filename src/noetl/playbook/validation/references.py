@@ -60,7 +60,13 @@ def _check_steps(world: DocumentFacts, editor: Editor) -> None:
     editor.step = None
 
 
-def _check_reserved(node: Node, key: str, name: str, what: str, editor: Editor) -> None:
+def _check_reserved(
+    node: Node,
+    key: str,
+    name: str,
+    what: str,
+    editor: Editor,
+) -> None:
     if name in RESERVED:
         article = "an" if what == "iterator" else "a"
         message = f"`{name}` is a name of the language and cannot name {article} {what}"
@@ -77,7 +83,12 @@ def _check_entries(world: DocumentFacts, editor: Editor) -> None:
         _check_unique(list_maps(world.document.get(group)), code, what, editor)
 
 
-def _check_unique(nodes: Iterable[Node], code: Code, what: str, editor: Editor) -> None:
+def _check_unique(
+    nodes: Iterable[Node],
+    code: Code,
+    what: str,
+    editor: Editor,
+) -> None:
     seen: set[str] = set()
     for node in nodes:
         name = get_text(node, "name")

@@ -118,7 +118,11 @@ def _choose_error(group: list[ErrorDetails]) -> ErrorDetails:
     return group[0]
 
 
-def _find_document_path(document: Any, loc: tuple[int | str, ...], kind: str) -> Path:
+def _find_document_path(
+    document: Any,
+    loc: tuple[int | str, ...],
+    kind: str,
+) -> Path:
     """The location without the names of union alternatives, which are not in the document."""
     path: list[str | int] = []
     node = document
@@ -134,7 +138,11 @@ def _find_document_path(document: Any, loc: tuple[int | str, ...], kind: str) ->
     return tuple(path)
 
 
-def _find_parent(document: Any, path: Path, missing: bool) -> tuple[Any, str | int | None]:
+def _find_parent(
+    document: Any,
+    path: Path,
+    missing: bool,
+) -> tuple[Any, str | int | None]:
     node = _get_node_at(document, path[:-1])
     if not path or (missing and isinstance(node, dict)):
         return _find_holder(document, path[:-1])
@@ -378,7 +386,12 @@ def check_outside_tasks(tasks: OutsideTasks, editor: Editor, kinds: Kinds) -> No
             _check_own_model(task, model, editor)
 
 
-def _report_unknown_kind(task: Any, kind: str, known: list[str], editor: Editor) -> None:
+def _report_unknown_kind(
+    task: Any,
+    kind: str,
+    known: list[str],
+    editor: Editor,
+) -> None:
     """A kind that resembles a known one is misspelled. Any other name may come with a package that
     is installed on the workers.
     """

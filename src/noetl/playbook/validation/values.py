@@ -350,7 +350,12 @@ def _check_count(node: Node, key: str, editor: Editor) -> None:
         editor.add_error(node, key, Code.BAD_VALUE, message)
 
 
-def _check_target(target: Node, kinds: tuple[str, ...], who: str, editor: Editor) -> None:
+def _check_target(
+    target: Node,
+    kinds: tuple[str, ...],
+    who: str,
+    editor: Editor,
+) -> None:
     """Check where a sink or a transfer writes."""
     kind = get_literal(target.get("kind"))
     if kind is not None and kind not in kinds:

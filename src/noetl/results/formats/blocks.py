@@ -136,7 +136,12 @@ class PayloadFile:
             raise self._make_corrupt_error("its index does not match its sum")
         return list(_BLOCK_FORMAT.iter_unpack(data))
 
-    def _read_blocks(self, index: list[tuple[int, int, int]], first: int, last: int) -> bytes:
+    def _read_blocks(
+        self,
+        index: list[tuple[int, int, int]],
+        first: int,
+        last: int,
+    ) -> bytes:
         """Read the blocks first to last and check each one.
 
         A block ends at the comma before the next block, the last one at the closing bracket.

@@ -40,7 +40,13 @@ def compute_payload_checksum(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def make_json_reference(uri: str, home: Home, sha: str, size: int, rows: int | None) -> Reference:
+def make_json_reference(
+    uri: str,
+    home: Home,
+    sha: str,
+    size: int,
+    rows: int | None,
+) -> Reference:
     return Reference(
         ref_id=derive_ref_id(uri),
         type=home,
@@ -94,7 +100,12 @@ def decode_payload(data: bytes, uri: str) -> Any:
         raise CorruptLog(f"{uri} is not JSON: {error}") from error
 
 
-def decode_slice(data: bytes, uri: str, start: int, stop: int) -> list[Any]:
+def decode_slice(
+    data: bytes,
+    uri: str,
+    start: int,
+    stop: int,
+) -> list[Any]:
     """Return the items [start, stop) of a list. The other items are not decoded."""
     if is_rowset(data):
         return _open_rowset(data, uri).read_rows(start, stop)

@@ -100,7 +100,11 @@ class ColumnTypes:
         return pa.schema(fields)
 
 
-def make_batch(records: list[Record], schema: pa.Schema, first: int = 0) -> pa.RecordBatch:
+def make_batch(
+    records: list[Record],
+    schema: pa.Schema,
+    first: int = 0,
+) -> pa.RecordBatch:
     """Make a batch of records that `Kinds` has seen; `first` is the number of the first record."""
     arrays: list[pa.Array] = []
     for field in schema:
@@ -109,7 +113,11 @@ def make_batch(records: list[Record], schema: pa.Schema, first: int = 0) -> pa.R
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _make_column(values: list[Any], field: pa.Field, first: int) -> pa.Array:
+def _make_column(
+    values: list[Any],
+    field: pa.Field,
+    first: int,
+) -> pa.Array:
     if isinstance(field.type, pa.JsonType):
         texts = [None if value is None else encode(value).decode() for value in values]
         return pa.ExtensionArray.from_storage(field.type, pa.array(texts, pa.string()))

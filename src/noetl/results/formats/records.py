@@ -25,7 +25,12 @@ class Records:
 
     __slots__ = ("head", "rows", "types")
 
-    def __init__(self, head: ValueHead, rows: list[dict[str, Any]], types: dict[str, str]) -> None:
+    def __init__(
+        self,
+        head: ValueHead,
+        rows: list[dict[str, Any]],
+        types: dict[str, str],
+    ) -> None:
         self.head = head
         self.rows = rows
         self.types = types

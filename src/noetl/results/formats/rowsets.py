@@ -593,7 +593,11 @@ def _read_head(metadata: dict[bytes, bytes] | None) -> ValueHead:
     return msgspec.json.decode(data, type=ValueHead)
 
 
-def _clamp_range(start: int, stop: int | None, count: int) -> tuple[int, int]:
+def _clamp_range(
+    start: int,
+    stop: int | None,
+    count: int,
+) -> tuple[int, int]:
     """The range [start, stop) cut to the rows that exist."""
     if stop is None:
         stop = count

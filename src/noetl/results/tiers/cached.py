@@ -95,7 +95,13 @@ class BlockPools:
             return None
         return data
 
-    def add_block(self, name: str, number: int, size: int, data: bytes) -> None:
+    def add_block(
+        self,
+        name: str,
+        number: int,
+        size: int,
+        data: bytes,
+    ) -> None:
         self._choose_pool(number, size).add(f"{name}-{number}", data)
 
     def _choose_pool(self, number: int, size: int) -> FilePool:

@@ -43,7 +43,13 @@ _sync: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 class FileTier:
     home: Final[Home] = "disk"
 
-    def __init__(self, root: Path, *, ours: bool = True, once: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        ours: bool = True,
+        once: Path | None = None,
+    ) -> None:
         """Open a tier below `root`.
 
         `ours`: this process may create the root. A root that is not ours may be a disk that is not

@@ -44,7 +44,13 @@ class LargeStore:
     stored waits in its staged file.
     """
 
-    def __init__(self, tier: Tier, staging: Staging, *, patience: float = 0.0) -> None:
+    def __init__(
+        self,
+        tier: Tier,
+        staging: Staging,
+        *,
+        patience: float = 0.0,
+    ) -> None:
         self._tier = tier
         self._patience = patience
         self.staging = staging
@@ -123,7 +129,12 @@ class LargeStore:
 
         return await self.retry_unavailable(lambda: self._read_source(reference, read_value))
 
-    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def read_rows(
+        self,
+        reference: Reference,
+        start: int,
+        stop: int,
+    ) -> list[Any]:
         def read_rows(source: ByteSource) -> list[Any]:
             rows: list[Any]
             if _is_rowset(reference, source):

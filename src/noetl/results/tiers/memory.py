@@ -62,7 +62,12 @@ class ResultsMemory:
     async def resolve(self, reference: Reference) -> Any:
         return decode_payload(self._read_checked(reference), reference.uri)
 
-    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+    async def read_rows(
+        self,
+        reference: Reference,
+        start: int,
+        stop: int,
+    ) -> list[Any]:
         return decode_slice(self._read_checked(reference), reference.uri, start, stop)
 
     async def open(self, reference: Reference) -> ByteSource:

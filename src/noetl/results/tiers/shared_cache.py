@@ -31,7 +31,12 @@ MAX_HEADER_BYTES = 1_024  # the most bytes that a message takes in addition to i
 
 
 class SharedCache:
-    def __init__(self, url: str, bucket: str = BUCKET_NAME, limit: int = MAX_BUCKET_BYTES) -> None:
+    def __init__(
+        self,
+        url: str,
+        bucket: str = BUCKET_NAME,
+        limit: int = MAX_BUCKET_BYTES,
+    ) -> None:
         self._servers = [server.strip() for server in url.split(",")]
         self._bucket = bucket
         self._limit = limit

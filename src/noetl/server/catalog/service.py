@@ -93,7 +93,12 @@ class CatalogService:
         following = entries[-1].path if len(entries) == limit else None
         return EntriesView([make_entry_view(entry) for entry in entries], following)
 
-    async def get(self, identity: Identity, path: str, version: int | None = None) -> PlaybookView:
+    async def get(
+        self,
+        identity: Identity,
+        path: str,
+        version: int | None = None,
+    ) -> PlaybookView:
         return make_playbook_view(await self._find_entry(identity, path, version))
 
     async def _find_entry(

@@ -31,7 +31,12 @@ class ChildPins:
     def __init__(self, playbooks: Playbooks) -> None:
         self._playbooks = playbooks
 
-    async def pin_at_start(self, plan: Plan, tenant: Tenant, known: Pins | None = None) -> Pins:
+    async def pin_at_start(
+        self,
+        plan: Plan,
+        tenant: Tenant,
+        known: Pins | None = None,
+    ) -> Pins:
         """Versions by path; empty for a playbook without children.
 
         `known` are the parent's pins, which stay as they are.

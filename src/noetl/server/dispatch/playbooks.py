@@ -19,7 +19,12 @@ Version = str | int | None
 class Playbooks:
     """Finds playbooks in the catalog and compiles them."""
 
-    def __init__(self, catalog: Catalog, limit: int, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        limit: int,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         """`env` is what `env.*` in workload defaults reads."""
         self._catalog = catalog
         self._env = env or {}

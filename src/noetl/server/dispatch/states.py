@@ -47,7 +47,13 @@ class Unfoldable(NoetlError):
 
     code = "UNFOLDABLE"
 
-    def __init__(self, state: Execution, seq: int, cause: str, error: Exception) -> None:
+    def __init__(
+        self,
+        state: Execution,
+        seq: int,
+        cause: str,
+        error: Exception,
+    ) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.state = state  # as far as it could be folded
         self.seq = seq  # of the last event in the log
@@ -66,7 +72,13 @@ class Fold:
 class States:
     """The cache of execution states, by execution id."""
 
-    def __init__(self, log: EventLog, rows: RowCache, playbooks: Playbooks, limit: int) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        rows: RowCache,
+        playbooks: Playbooks,
+        limit: int,
+    ) -> None:
         self._log = log
         self._rows = rows
         self._playbooks = playbooks

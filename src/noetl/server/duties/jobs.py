@@ -19,7 +19,13 @@ Run = Callable[[], Awaitable[None]]
 class LakeJobDuty:
     """The duty that runs one job over the log."""
 
-    def __init__(self, name: str, run: Run, leases: Leases, keeper: ShardKeeper) -> None:
+    def __init__(
+        self,
+        name: str,
+        run: Run,
+        leases: Leases,
+        keeper: ShardKeeper,
+    ) -> None:
         self.name = name
         self._run = run
         self._leases = leases

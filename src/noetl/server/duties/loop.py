@@ -86,7 +86,11 @@ class DutyLoop:
             pass
 
 
-async def listen_to_hints(bus: Bus, subjects: Sequence[str], hear: Callable[[], None]) -> None:
+async def listen_to_hints(
+    bus: Bus,
+    subjects: Sequence[str],
+    hear: Callable[[], None],
+) -> None:
     """Call `hear` for every hint, for as long as the process lives.
 
     Lost hints do no harm: duties also run at their intervals.

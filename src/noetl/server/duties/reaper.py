@@ -9,7 +9,13 @@ from noetl.server.duties.loop import Counts
 class Reaper:
     name = "reaper"
 
-    def __init__(self, queue: CommandQueue, bus: Bus, shards: int, limit: int) -> None:
+    def __init__(
+        self,
+        queue: CommandQueue,
+        bus: Bus,
+        shards: int,
+        limit: int,
+    ) -> None:
         self._queue = queue
         self._bus = bus
         self._shards = shards

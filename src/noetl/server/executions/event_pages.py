@@ -37,7 +37,11 @@ async def read_event_page(
     return EventsView(views, after)
 
 
-def _show_event(recorded: RecordedEvent, types: frozenset[str], older: bool) -> list[EventView]:
+def _show_event(
+    recorded: RecordedEvent,
+    types: frozenset[str],
+    older: bool,
+) -> list[EventView]:
     """The event if it is wanted; under `older` names it may be several, or none."""
     if older:
         names = [name for name in list_older_names(recorded.event) if not types or name in types]

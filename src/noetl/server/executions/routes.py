@@ -172,26 +172,46 @@ def _make_rerun_wish(body: RerunBody | None) -> RepeatWish:
 
 
 @routes.post("/api/executions/{execution_id}/cancel", status=202)
-async def cancel_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+async def cancel_execution(
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    key: Key = None,
+) -> AskedView:
     """Cancel an execution: it issues no more commands, and its running commands are stopped. 409 if
     it has ended."""
     return await has.executions.cancel(who, ExecutionId(execution_id), key)
 
 
 @routes.post("/api/executions/{execution_id}/pause", status=202)
-async def pause_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+async def pause_execution(
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    key: Key = None,
+) -> AskedView:
     """Pause an execution: its running commands go on, and new commands are held back."""
     return await has.executions.pause(who, ExecutionId(execution_id), key)
 
 
 @routes.post("/api/executions/{execution_id}/resume", status=202)
-async def resume_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+async def resume_execution(
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    key: Key = None,
+) -> AskedView:
     """Resume a paused execution."""
     return await has.executions.resume(who, ExecutionId(execution_id), key)
 
 
 @routes.post("/api/executions/{execution_id}/release", status=202)
-async def release_execution(execution_id: Id, has: Has, who: Who, key: Key = None) -> AskedView:
+async def release_execution(
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    key: Key = None,
+) -> AskedView:
     """Release a quarantined execution, so that it goes on."""
     return await has.executions.release(who, ExecutionId(execution_id), key)
 
@@ -244,14 +264,23 @@ async def get_execution(
 
 
 @routes.get("/api/executions/{execution_id}/workload")
-async def get_workload(execution_id: Id, has: Has, who: Who) -> dict[str, Any]:
+async def get_workload(
+    execution_id: Id,
+    has: Has,
+    who: Who,
+) -> dict[str, Any]:
     """The payload merged over the playbook's defaults, whole. Keys that name secrets (password,
     api_key …) are left out."""
     return await has.executions.read_workload(who, ExecutionId(execution_id))
 
 
 @routes.get("/api/executions/{execution_id}/status")
-async def get_status(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> StatusView:
+async def get_status(
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    min_seq: MinSeq = None,
+) -> StatusView:
     """The status of the execution, without its details."""
     return await has.executions.get_status(who, ExecutionId(execution_id), min_seq)
 

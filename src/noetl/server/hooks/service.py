@@ -70,7 +70,12 @@ class HookService:
         hook = await self._hooks.put_hook(call)
         return extend_view(HookedView, make_hook_view(hook), created=replaced is None)
 
-    async def list_page(self, identity: Identity, after: str = "", limit: int = 100) -> HooksView:
+    async def list_page(
+        self,
+        identity: Identity,
+        after: str = "",
+        limit: int = 100,
+    ) -> HooksView:
         """A page of hooks, sorted by name."""
         hooks = await self._hooks.list_hooks(identity.tenant, after, limit)
         following = hooks[-1].name if len(hooks) == limit else None

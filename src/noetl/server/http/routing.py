@@ -323,7 +323,13 @@ class HttpRouter:
         if method == "GET":
             self.add_endpoint("HEAD", path, endpoint)
 
-    def add_endpoint(self, method: str, path: str, endpoint: Endpoint, label: Any = None) -> None:
+    def add_endpoint(
+        self,
+        method: str,
+        path: str,
+        endpoint: Endpoint,
+        label: Any = None,
+    ) -> None:
         """Add a function that answers requests itself. `label` names it in the metrics."""
         target = self._targets.get(path)
         if target is None:

@@ -45,7 +45,11 @@ class UsageService:
         return usages
 
 
-def _make_used_view(row: Projection, tiers: list[StorageUsage], pinned: list[str]) -> UsedView:
+def _make_used_view(
+    row: Projection,
+    tiers: list[StorageUsage],
+    pinned: list[str],
+) -> UsedView:
     return UsedView(
         execution_id=row.execution_id,
         path=row.path,

@@ -119,7 +119,12 @@ class ScheduleService:
         return UpcomingView(name, [calendar.format_local_time(schedule.rule, at) for at in slots])
 
 
-def make_rule(cron: str | None, timezone: str | None, every: str | None, now: Micros) -> Rule:
+def make_rule(
+    cron: str | None,
+    timezone: str | None,
+    every: str | None,
+    now: Micros,
+) -> Rule:
     """The rule of a schedule, from either `cron` or `every`. Raises `InvalidInput`."""
     if (cron is None) == (every is None):
         raise InvalidInput(

@@ -37,7 +37,12 @@ class BatchBody(RequestBody, frozen=True):
 
 
 @routes.post("/api/events", status=202)
-async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> TakenView:
+async def post_event(
+    body: EventBody,
+    has: Has,
+    who: Who,
+    key: Key = None,
+) -> TakenView:
     """Send an event from outside to an execution. It becomes a signal of its name."""
     event = OutsideSignal(body.name, body.payload)
     outcome = await has.signals.send(who, ExecutionId(body.execution_id), event, key)
@@ -45,7 +50,12 @@ async def post_event(body: EventBody, has: Has, who: Who, key: Key = None) -> Ta
 
 
 @routes.post("/api/events/batch", status=202)
-async def post_events(body: BatchBody, has: Has, who: Who, key: Key = None) -> TakenView:
+async def post_events(
+    body: BatchBody,
+    has: Has,
+    who: Who,
+    key: Key = None,
+) -> TakenView:
     """Send several events, in order, to one execution. All are checked before the first is
     accepted. The log gets one `signal.received` for each event and none for the batch; `status_url`
     tells the status of the batch."""

@@ -59,7 +59,12 @@ async def get_state_of_path(path: BookPath, has: Has, who: Who) -> StateOfPathVi
 
 
 @routes.get("/api/state/value/{name}/{path:path}")
-async def get_state_value(name: StateName, path: BookPath, has: Has, who: Who) -> Reply[StateView]:
+async def get_state_value(
+    name: StateName,
+    path: BookPath,
+    has: Has,
+    who: Who,
+) -> Reply[StateView]:
     """One value; its version is the `ETag` too."""
     return _make_value_reply(await has.playbook_state.get(who, path, name))
 

@@ -34,7 +34,12 @@ class VarView(View, frozen=True):
 
 
 @routes.get("/api/vars/{execution_id}")
-async def get_vars(execution_id: Id, has: Has, who: Who, min_seq: MinSeq = None) -> VarsView:
+async def get_vars(
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    min_seq: MinSeq = None,
+) -> VarsView:
     """All variables of the execution, as they are now or were at its end."""
     variables = await has.variables.read_all(who, ExecutionId(execution_id), min_seq)
     return VarsView(execution_id=execution_id, vars=variables)
@@ -53,7 +58,11 @@ async def get_var(
     return VarView(execution_id=execution_id, name=name, value=value)
 
 
-async def _encode_var(execution_id: str, name: str, value: Download) -> AsyncGenerator[bytes, None]:
+async def _encode_var(
+    execution_id: str,
+    name: str,
+    value: Download,
+) -> AsyncGenerator[bytes, None]:
     """A `VarView` as JSON. The value is sent while it is read."""
     head = msgspec.json.encode({"execution_id": execution_id, "name": name})
     yield head[:-1] + b',"value":'

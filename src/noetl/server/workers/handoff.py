@@ -67,7 +67,12 @@ class WaitingWorkers:
         # workers that got the lease of a command after they had their reply
         self._owed: LruCache[str, bool] = LruCache(MAX_OWED_WORKERS)
 
-    def add_request(self, worker: str, pools: tuple[str, ...], free: int) -> WaitingRequest:
+    def add_request(
+        self,
+        worker: str,
+        pools: tuple[str, ...],
+        free: int,
+    ) -> WaitingRequest:
         """Register a waiting request of a worker."""
         waiter = WaitingRequest(worker, pools, free, self)
         self._present.setdefault(worker, {})[waiter] = None

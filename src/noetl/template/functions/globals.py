@@ -21,7 +21,12 @@ def _call_random(calls: CallMeter) -> float:
     return calls.require_functions("random").random(calls.next_call_number())
 
 
-def _make_range(calls: CallMeter, start: Value, stop: Value = None, step: Value = 1) -> list[Value]:
+def _make_range(
+    calls: CallMeter,
+    start: Value,
+    stop: Value = None,
+    step: Value = 1,
+) -> list[Value]:
     if stop is None:
         start, stop = 0, start
     stride = require_integer(step, "range")

@@ -18,7 +18,12 @@ from noetl.template.writing import format_as_text
 NO_DEFAULT = Undefined("default", "default")
 
 
-def sum_items(meter: Meter, value: Value, attribute: Value = None, start: Value = 0) -> Value:
+def sum_items(
+    meter: Meter,
+    value: Value,
+    attribute: Value = None,
+    start: Value = 0,
+) -> Value:
     result = start
     for entry in list_elements(meter, value):
         result = add(meter, result, read_operand(entry, attribute))
@@ -49,7 +54,12 @@ def _get_end(value: Value, index: int, function_name: str) -> Value:
     return get_item(value, index, f"{function_name} item of an empty list")
 
 
-def join_items(meter: Meter, value: Value, d: Value = "", attribute: Value = None) -> str:
+def join_items(
+    meter: Meter,
+    value: Value,
+    d: Value = "",
+    attribute: Value = None,
+) -> str:
     separator = format_as_text(meter, d)
     entries = list_elements(meter, value)
     meter.spend_text(len(separator) * max(len(entries) - 1, 0))
@@ -123,7 +133,12 @@ def list_map_items(meter: Meter, value: Value) -> list[Value]:
     return [[key, entry] for key, entry in value.items()]
 
 
-def get_or_default(meter: Meter, value: Value, key: Value, default: Value = None) -> Value:
+def get_or_default(
+    meter: Meter,
+    value: Value,
+    key: Value,
+    default: Value = None,
+) -> Value:
     """Return a member or item that may be missing. The key may be computed."""
     if not is_lazy(value):
         value = settle(value)

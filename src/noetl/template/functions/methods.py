@@ -78,7 +78,13 @@ def _join_method(meter: Meter, value: str, entries: Value) -> str:
     return join_items(meter, entries, value)
 
 
-def _replace_method(meter: Meter, value: str, old: Value, new: Value, count: Value = -1) -> str:
+def _replace_method(
+    meter: Meter,
+    value: str,
+    old: Value,
+    new: Value,
+    count: Value = -1,
+) -> str:
     old = require_text(old, "replace")
     new = require_text(new, "replace")
     return replace_text(meter, value, old, new, count)
@@ -90,7 +96,12 @@ def _pad_with_zeros(meter: Meter, value: str, width: Value) -> str:
     return value.zfill(size)
 
 
-def _get_method(meter: Meter, value: dict[str, Value], key: Value, default: Value = None) -> Value:
+def _get_method(
+    meter: Meter,
+    value: dict[str, Value],
+    key: Value,
+    default: Value = None,
+) -> Value:
     return value.get(require_text(key, "get"), default)
 
 

@@ -16,7 +16,12 @@ def compute_absolute(meter: Meter, value: Value) -> Value:
     raise FailedError(f"abs needs a number, not {kind_of(value)}")
 
 
-def convert_to_integer(meter: Meter, value: Value, default: Value = 0, base: Value = 10) -> Value:
+def convert_to_integer(
+    meter: Meter,
+    value: Value,
+    default: Value = 0,
+    base: Value = 10,
+) -> Value:
     value = settle(value)
     if isinstance(value, str) and len(value) > 400:
         raise LimitError("int: the text is too long for a number")

@@ -36,7 +36,13 @@ def trim_text(meter: Meter, value: Value, chars: Value = None) -> str:
     return str(value.strip(optional_text(chars, "trim")))
 
 
-def replace_text(meter: Meter, value: Value, old: Value, new: Value, count: Value = None) -> str:
+def replace_text(
+    meter: Meter,
+    value: Value,
+    old: Value,
+    new: Value,
+    count: Value = None,
+) -> str:
     value = format_as_text(meter, value)
     old = format_as_text(meter, old)
     new = format_as_text(meter, new)
@@ -136,7 +142,12 @@ def _quote_url_part(meter: Meter, value: Value, safe: str) -> str:
     return quote_url(value, safe=safe)
 
 
-def split_text(meter: Meter, value: Value, sep: Value = None, maxsplit: Value = -1) -> list[Value]:
+def split_text(
+    meter: Meter,
+    value: Value,
+    sep: Value = None,
+    maxsplit: Value = -1,
+) -> list[Value]:
     value = require_text(value, "split")
     limit = require_integer(maxsplit, "split")
     separator = optional_text(sep, "split")

@@ -67,7 +67,12 @@ class Duckdb:
 class _Session:
     """The connection of one call, used by its thread; only `interrupt` is called by another one."""
 
-    def __init__(self, call: Call, statements: list[Statement], inputs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        statements: list[Statement],
+        inputs: dict[str, Any],
+    ) -> None:
         self._call = call
         self._inputs = inputs
         self._statements = statements

@@ -127,7 +127,12 @@ def make_conversions(
     ]
 
 
-def _make_conversion(name: str, oid: int, modifier: int, first: Sequence[Any]) -> ColumnConversion:
+def _make_conversion(
+    name: str,
+    oid: int,
+    modifier: int,
+    first: Sequence[Any],
+) -> ColumnConversion:
     info = psycopg.adapters.types.get(oid)
     kind = "" if info is None else info.name
     if info is not None and info.array_oid == oid:

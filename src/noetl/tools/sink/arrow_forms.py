@@ -76,7 +76,11 @@ class ParquetForm(FileForm):
                 self._parquet_writer.close()
 
 
-def _refuse_new_columns(batch: list[Record], columns: list[str], first: int) -> None:
+def _refuse_new_columns(
+    batch: list[Record],
+    columns: list[str],
+    first: int,
+) -> None:
     """Refuse a column that the first batch does not have."""
     for name in list_columns(batch):
         if name not in columns:

@@ -44,7 +44,11 @@ async def write_to_duckdb(target: SinkTarget, call: Call, value: Any) -> Outcome
         return Failed(make_duckdb_failure(error))
 
 
-async def write_duckdb_table(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
+async def write_duckdb_table(
+    target: SinkTarget,
+    call: Call,
+    value: Any,
+) -> dict[str, Any]:
     if not target.database:
         message = "a duckdb target needs `database`: the file that keeps its table"
         raise SinkError("SINK_TARGET", message, kind="config")

@@ -45,7 +45,11 @@ SUFFIXES_BY_FORMAT = {
 FILE_MODES = ("insert", "append", "replace")
 
 
-async def write_sink_file(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
+async def write_sink_file(
+    target: SinkTarget,
+    call: Call,
+    value: Any,
+) -> dict[str, Any]:
     name, format = find_target_path(target, call.key)
     path = Path(name)
     if target.mode != "replace" and await asyncio.to_thread(path.exists):

@@ -31,7 +31,11 @@ from noetl.tools.sink.records import SinkError, SinkTarget
 OBJECT_SCHEMES = ("s3", "gs", "az")
 
 
-async def write_object(target: SinkTarget, call: Call, value: Any) -> dict[str, Any]:
+async def write_object(
+    target: SinkTarget,
+    call: Call,
+    value: Any,
+) -> dict[str, Any]:
     store, base, path = _open_object_bucket(target, call.auth)
     name, format = find_target_path(replace(target, path=path), call.key)
     url = f"{base}/{name}"

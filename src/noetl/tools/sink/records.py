@@ -184,7 +184,12 @@ class SinkTable:
                 message = f"{self.name} has no column {column!r}, which is part of `key`"
                 raise SinkError("SINK_COLUMN", message, kind="config")
 
-    def find_columns(self, batch: list[Record], first: int, key: Sequence[str]) -> list[SinkColumn]:
+    def find_columns(
+        self,
+        batch: list[Record],
+        first: int,
+        key: Sequence[str],
+    ) -> list[SinkColumn]:
         """The columns of the batch. Refuses unknown columns, and rows without a key.
 
         `first` is the number of the first row.

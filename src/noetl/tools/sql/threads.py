@@ -10,7 +10,11 @@ THREAD_INTERRUPT_INTERVAL_S = (
 )
 
 
-async def run_in_thread(run: Callable[[], Any], interrupt: Callable[[], None], name: str) -> Any:
+async def run_in_thread(
+    run: Callable[[], Any],
+    interrupt: Callable[[], None],
+    name: str,
+) -> Any:
     """Return the result of `run`. When cancelled, call `interrupt` until `run` has ended."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()

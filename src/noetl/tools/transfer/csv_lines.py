@@ -41,7 +41,12 @@ def _check_file(connection: duckdb.DuckDBPyConnection, file: str, options: str) 
         raise SqlError("TRANSFER_SOURCE", message, "data")
 
 
-def _find_separator(lines: Sequence[str], separator: str, skipped: int, columns: int) -> str | None:
+def _find_separator(
+    lines: Sequence[str],
+    separator: str,
+    skipped: int,
+    columns: int,
+) -> str | None:
     """The likely separator of a file that DuckDB splits wrongly; None if it splits it rightly."""
     if columns == 1 and lines:
         candidates = [
