@@ -48,7 +48,7 @@ from noetl.log.playbook_state.port import PlaybookStateStore
 from noetl.model.clock import Clock
 from noetl.model.decisions import Send
 from noetl.model.errors import Unavailable
-from noetl.model.events import CommandCancelled, StateConflict
+from noetl.model.events import CommandCancelled, CommandParked, StateConflict
 from noetl.model.exchange import LeaseKey
 from noetl.model.ids import ExecutionId, Micros, TimerId
 from noetl.model.messages import (
@@ -344,9 +344,15 @@ class Dispatcher:
         if item.fatal is not None:
             raise RuntimeError(item.fatal)
         fixed = work.loaded.fixed
-        retried = await self._read_repeated_state(item.message, fixed.plan)
-        message = await self._children.pins.pin_at_call(item.message, work.state, fixed.tenant)
-        stored = await self._read_playbook_state(work, message)
+        message = item.message
+        retried: Execution | None = None
+        stored: dict[str, StateValue] | None = None
+        if isinstance(message, Report):
+            if isinstance(message.event, CommandParked):
+                message = await self._children.pins.pin_at_call(message, work.state, fixed.tenant)
+        elif isinstance(message, Start | Admitted):
+            retried = await self._read_repeated_state(message, fixed.plan)
+            stored = await self._read_playbook_state(work, message)
         now = self._clock.now()
         events = interpret(fixed, work.state, message, now, retried=retried, stored=stored)
         if isinstance(events, Refusal):
@@ -387,10 +393,10 @@ class Dispatcher:
             )
             work.effects.append(Send(work.execution_id, lost))
 
-    async def _read_repeated_state(self, message: Message, plan: Plan) -> Execution | None:
+    async def _read_repeated_state(self, message: Start | Admitted, plan: Plan) -> Execution | None:
         """The state of the execution that a `Start` repeats; rewound if the start names a step.
 
-        That execution has ended, so its state is final. None for any other message.
+        That execution has ended, so its state is final. None if the message repeats none.
         """
         if not isinstance(message, Start) or message.retry_of is None:
             return None
@@ -401,7 +407,7 @@ class Dispatcher:
         return None if loaded is None else loaded.state
 
     async def _read_playbook_state(
-        self, work: ExecutionBatch, message: Message
+        self, work: ExecutionBatch, message: Start | Admitted
     ) -> dict[str, StateValue] | None:
         """The playbook's state values if this message admits the execution.
 
@@ -410,8 +416,6 @@ class Dispatcher:
         all values are read then.
         """
         assert work.loaded is not None
-        if not isinstance(message, Start | Admitted):
-            return None
         plan = work.loaded.fixed.plan
         names = plan.state_names
         if names is not None and not names:

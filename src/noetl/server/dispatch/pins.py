@@ -15,7 +15,7 @@ from noetl.engine.state import Execution
 from noetl.model.errors import InvalidInput
 from noetl.model.events import CommandParked
 from noetl.model.ids import Tenant
-from noetl.model.messages import Message, Report
+from noetl.model.messages import Report
 from noetl.playbook.children import asks_latest, calls_children, literal_children
 from noetl.playbook.plan import Plan
 from noetl.server.dispatch.playbooks import Playbooks
@@ -76,10 +76,10 @@ class ChildPins:
         except InvalidInput:
             return ()
 
-    async def pin_at_call(self, message: Message, state: Execution, tenant: Tenant) -> Message:
-        """The message, with the child's version if it is the first call of an unpinned child."""
-        if not isinstance(message, Report) or not isinstance(message.event, CommandParked):
-            return message
+    async def pin_at_call(self, message: Report, state: Execution, tenant: Tenant) -> Report:
+        """The report of a parked command, with the child's version if it is the first call of an
+        unpinned child."""
+        assert isinstance(message.event, CommandParked)
         child = message.event.child
         if child is None or not asks_latest(child.version) or child.path in state.pins:
             return message
