@@ -1,5 +1,6 @@
 """The keys of maps that name secrets. Their values are never shown, and recorded only in data."""
 
+from functools import lru_cache
 from typing import Any
 
 SECRET_KEYS = frozenset(
@@ -10,6 +11,11 @@ SECRET_KEYS = frozenset(
 )
 CONTAINERS = (dict, list)
 MAX_STRIPPED_DEPTH = 100  # levels of nesting that are shown
+
+
+@lru_cache(maxsize=4_096)  # the same few names come with every event
+def names_secret(name: Any) -> bool:
+    return str(name).lower() in SECRET_KEYS
 
 
 def strip_secrets(value: Any, depth: int = 0) -> Any:
@@ -23,7 +29,7 @@ def strip_secrets(value: Any, depth: int = 0) -> Any:
         return [strip_secrets(part, depth + 1) for part in value]
     kept: dict[Any, Any] = {}
     for name, part in value.items():
-        if str(name).lower() in SECRET_KEYS:
+        if names_secret(name):
             continue
         if isinstance(part, CONTAINERS):
             part = strip_secrets(part, depth + 1)

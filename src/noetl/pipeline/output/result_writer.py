@@ -64,6 +64,7 @@ from noetl.results.formats.tables import EncodedTable, PartsManifest, TableOptio
 from noetl.results.port import Carrier, ResultStore, Rider
 
 MAX_INLINE_SCALAR_BYTES = 1_024  # bytes of a value's scalars in its envelope
+TABLE_TYPES = (EncodedTable, TableParts)
 MAX_INLINE_COLUMN_BYTES = 1_024  # bytes of the names of columns in an envelope
 MAX_INLINE_TASK_REFERENCE_BYTES = (
     2_048  # bytes of the references of a pipeline's tasks in an envelope
@@ -473,7 +474,7 @@ def _parent_payload(parent: Envelope | None) -> RefId | None:
 def find_tables(value: Any) -> list[EncodedTable | TableParts]:
     """Rows that are encoded in files: the value, or members of it."""
     members = value.values() if isinstance(value, dict) else (value,)
-    return [part for part in members if isinstance(part, EncodedTable | TableParts)]
+    return [part for part in members if isinstance(part, TABLE_TYPES)]
 
 
 def _storage_failure(message: str, *, retryable: bool) -> Failure:
