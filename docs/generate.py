@@ -274,7 +274,7 @@ _MOMENT = "2026-01-02T03:04:05.678901Z"
 
 
 def http_page() -> str:
-    from noetl.server.app import make_openapi
+    from noetl.server.http.application import make_openapi
 
     document = make_openapi()
     routes = [

@@ -37,11 +37,12 @@ from noetl.model.ids import ExecutionId, call_id
 from noetl.pipeline.scope.results import ResultReader
 from noetl.runtime.home import make_server_settings, open_home
 from noetl.runtime.kinds import find_known_kinds
+from noetl.runtime.node import Node, ServerPorts, assemble_node
+from noetl.runtime.serving import open_listener
+from noetl.runtime.serving import serve as answer
 from noetl.runtime.stores import open_store
 from noetl.runtime.worker import make_options
 from noetl.runtime.worker import serve_worker as work
-from noetl.server.app import Node, ServerPorts, assemble_node, open_listener
-from noetl.server.app import serve as answer
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.signals.service import OutsideSignal
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings, read_settings

@@ -303,7 +303,7 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 class FieldFormatter(logging.Formatter):
     """A log message and its fields.
 
-    `12:00:01 INFO noetl.server.app server listens address=http://…`
+    `12:00:01 INFO noetl.runtime.serving server listens address=http://…`
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -11,7 +11,7 @@ from noetl.cli.output import log_to_stderr, warn_of_unknown_settings
 from noetl.cli.serving import serve_api, serve_folder
 from noetl.model.errors import InvalidInput
 from noetl.runtime.event_loop import run_in_loop
-from noetl.server.app import make_openapi
+from noetl.server.http.application import make_openapi
 
 Host = Annotated[
     str | None, typer.Option("--host", help="loopback only: there is no login yet (NOETL_HOST)")

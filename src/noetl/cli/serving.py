@@ -9,8 +9,8 @@ from noetl.cli.language import check_playbook_or_raise
 from noetl.cli.output import format_error, say
 from noetl.model.errors import NoetlError
 from noetl.model.identity import LOCAL_IDENTITY
+from noetl.runtime.node import Node
 from noetl.runtime.server import OpenServer, open_server, run_server, run_server_and_worker
-from noetl.server.app import Node
 
 FOLDER_POLL_S = 0.5  # seconds between two looks at a folder
 

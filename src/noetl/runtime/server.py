@@ -16,18 +16,11 @@ from noetl.runtime.home import (
     open_result_reading,
 )
 from noetl.runtime.kinds import find_known_kinds
+from noetl.runtime.node import Node, ServerPorts, assemble_node
 from noetl.runtime.scheduled_jobs import make_scheduled_jobs
+from noetl.runtime.serving import format_address, open_listener, serve, stop_on_signals
 from noetl.runtime.tools import add_usual_pools, make_extra_tools
 from noetl.runtime.worker import WorkerOptions, make_options, serve_worker
-from noetl.server.app import (
-    Node,
-    ServerPorts,
-    assemble_node,
-    format_address,
-    open_listener,
-    serve,
-    stop_on_signals,
-)
 from noetl.server.credentials.keys import KeyFile
 from noetl.settings import (
     HomeSettings,

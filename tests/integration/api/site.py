@@ -21,7 +21,8 @@ from noetl.pipeline.output.reading import StoredResults
 from noetl.results.port import ResultStore
 from noetl.results.tiers.memory import ResultsMemory
 from noetl.runtime.home import open_home
-from noetl.server.app import Node, ServerPorts, assemble_node, format_address, open_listener, serve
+from noetl.runtime.node import Node, ServerPorts, assemble_node
+from noetl.runtime.serving import format_address, open_listener, serve
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.server.app import open_listener, stop_on_signals
+from noetl.runtime.serving import open_listener, stop_on_signals
 from tests.integration.api.site import NOOP, site
 
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from noetl.server.app import make_openapi
+from noetl.server.http.application import make_openapi
 from tests.integration.api.site import NOOP, WAITS, site
 
 SIGNS = "a{}%[]\\\"'é\u2028😀 \n/.1"

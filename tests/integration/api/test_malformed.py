@@ -18,7 +18,7 @@ from noetl.model.exchange import ExchangeReply, ExchangeRequest, LeaseKey, Progr
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Address, Reference
-from noetl.server.app import make_openapi
+from noetl.server.http.application import make_openapi
 from tests.integration.api.site import NOOP, Site, on_postgres, site
 
 EXCHANGE = "/api/worker/exchange"

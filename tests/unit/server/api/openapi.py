@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from noetl.server.app import make_openapi
+from noetl.server.http.application import make_openapi
 
 DOCUMENT = Path(__file__).parents[1] / "openapi.json"
 # keys whose values map names of the API to schemas: a property may be called "title"

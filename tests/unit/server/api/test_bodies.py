@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from noetl.model import errors
 from noetl.playbook.validation import PlaybookInvalid
-from noetl.server.app import make_openapi
 from noetl.server.executions.service import parse_moment
 from noetl.server.http import problems
+from noetl.server.http.application import make_openapi
 from noetl.server.http.bodies import MAX_JSON_DEPTH, decode_strict_json, measure_depth
 from noetl.server.http.guard import is_loopback
 from noetl.server.http.hint_routes import COMMAND_ROUTES

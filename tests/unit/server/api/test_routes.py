@@ -11,13 +11,13 @@ from noetl.engine.state import Status
 from noetl.engine.summary import STATUSES
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
-from noetl.server.app import make_openapi
 from noetl.server.catalog import routes as catalog
 from noetl.server.credentials import routes as credentials
 from noetl.server.executions import routes as executions
 from noetl.server.executions.service import make_execution_filter
 from noetl.server.health import routes as health
 from noetl.server.hooks import routes as hooks
+from noetl.server.http.application import make_openapi
 from noetl.server.logs import routes as logs
 from noetl.server.queue import routes as queue
 from noetl.server.results import routes as results

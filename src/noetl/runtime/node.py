@@ -1,0 +1,194 @@
+"""Wires the parts of one server process: the server, its services and its HTTP application."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from noetl.bus.port import Bus
+from noetl.catalog.port import Catalog, Vault
+from noetl.leases.port import Leases
+from noetl.log.stores import Stores
+from noetl.metrics import Metrics
+from noetl.model.clock import Clock
+from noetl.model.errors import Unavailable
+from noetl.playbook.validation import Kinds
+from noetl.server.catalog.service import CatalogService
+from noetl.server.credentials.keys import KeyFile
+from noetl.server.credentials.service import CredentialService
+from noetl.server.duties.jobs import Run
+from noetl.server.executions.access import Access
+from noetl.server.executions.service import ExecutionService
+from noetl.server.health.service import HealthService
+from noetl.server.hooks.service import HookService
+from noetl.server.http.application import create_app
+from noetl.server.logs.service import LogService
+from noetl.server.node import Server
+from noetl.server.queue.service import QueueService
+from noetl.server.results.lineage import LineageService
+from noetl.server.results.opener import Results
+from noetl.server.results.service import ResultService
+from noetl.server.results.usage import UsageService
+from noetl.server.schedules.service import ScheduleService
+from noetl.server.services import Services
+from noetl.server.settings import ServerSettings
+from noetl.server.signals.service import SignalService
+from noetl.server.state.service import PlaybookStateService
+from noetl.server.streams.live import LiveObserver, LiveUpdates
+from noetl.server.streams.service import StreamService
+from noetl.server.templates.service import RenderService
+from noetl.server.variables.service import VariableService
+from noetl.server.workers.presence import Presence
+from noetl.server.workers.routes import WorkerRoutes
+from noetl.triggers.port import Hooks, Schedules
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPorts:
+    """The ports of one server."""
+
+    stores: Stores
+    leases: Leases
+    bus: Bus
+    catalog: Catalog
+    clock: Clock
+    vault: Vault
+    keys: KeyFile
+    schedules: Schedules
+    hooks: Hooks
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The parts of one server process that its callers use."""
+
+    ports: ServerPorts
+    server: Server
+    services: Services
+    live: LiveUpdates
+    observer: LiveObserver
+    presence: Presence
+    door: WorkerRoutes
+    metrics: Metrics
+    app: ASGIApp
+
+    def close(self) -> None:
+        """End all polls and streams. May be called again."""
+        self.live.close()
+        self.door.close()
+
+
+def assemble_node(
+    ports: ServerPorts,
+    settings: ServerSettings,
+    metrics: Metrics | None = None,
+    *,
+    kinds: Kinds | None = None,
+    open_results: Callable[[Server], Results] | None = None,
+    jobs: Mapping[str, Run] | None = None,
+) -> Node:
+    """Wire the server, its services and its HTTP application.
+
+    `kinds` are the tools of installed packages: the server runs none, but checks their fields when
+    a playbook is registered. `open_results` makes the port to stored results. `jobs` run over the
+    log, by name.
+    """
+    metrics = metrics or Metrics()
+    live = LiveUpdates()
+    observer = LiveObserver(live, metrics, settings.shards)
+    credential_service = CredentialService(ports.vault, ports.keys)
+    server = Server(
+        ports.stores,
+        ports.leases,
+        ports.bus,
+        ports.catalog,
+        ports.clock,
+        settings,
+        reveal=credential_service.reveal,
+        schedules=ports.schedules,
+        jobs=jobs,
+        observer=observer,
+    )
+    presence = Presence(
+        ports.stores.presence,
+        ports.stores.queue,
+        ports.bus,
+        settings.shards,
+        settings.name,
+        metrics,
+    )
+    door = WorkerRoutes(server, presence, metrics)
+    playbooks = CatalogService(ports.catalog, kinds, ports.vault)
+    results_ = None if open_results is None else open_results(server)
+    services = make_services(server, ports, live, metrics, playbooks, credential_service, results_)
+    app = create_app(services, metrics, door)
+    return Node(ports, server, services, live, observer, presence, door, metrics, app)
+
+
+def make_services(
+    server: Server,
+    ports: ServerPorts,
+    live: LiveUpdates,
+    metrics: Metrics,
+    playbooks: CatalogService,
+    credential_service: CredentialService,
+    results_: Results | None,
+) -> Services:
+    stores = ports.stores
+    access = Access(stores.log)
+    keeper = server.keeper
+    executions_ = ExecutionService(
+        stores,
+        server.rows,
+        server.requests,
+        server.states,
+        server.playbooks,
+        server.shards,
+        live,
+        access,
+        keeper.new_id,
+    )
+    result_service = ResultService(stores.log, stores.lifetimes, executions_, access, results_)
+    return Services(
+        catalog=playbooks,
+        credentials=credential_service,
+        executions=executions_,
+        signals=SignalService(stores.inbox, server.requests, access),
+        schedules=ScheduleService(ports.schedules, server.playbooks, server.clock),
+        hooks=HookService(
+            ports.hooks, server.playbooks, server.requests, credential_service.reveal
+        ),
+        playbook_state=PlaybookStateService(stores.state, playbooks),
+        queue=QueueService(stores.queue, stores.presence),
+        rendering=RenderService(stores.log, executions_),
+        streams=StreamService(stores.log, stores.projections, live, access),
+        logs=LogService(stores.log, stores.step_logs, live, access),
+        results=result_service,
+        variables=VariableService(executions_, result_service),
+        lineage=LineageService(stores.log, stores.lineage, executions_),
+        usage=UsageService(stores.lifetimes, executions_),
+        health=HealthService(
+            server.settings.name,
+            stores.log,
+            stores.projections,
+            stores.queue,
+            server.shards,
+            ports.clock,
+            metrics,
+            _make_availability_check(keeper.new_id),
+        ),
+    )
+
+
+def _make_availability_check(draw: Callable[[], Any]) -> Callable[[], bool]:
+    """A predicate: whether this call succeeds, or the store is unavailable for it."""
+
+    def is_available() -> bool:
+        try:
+            draw()
+        except Unavailable:
+            return False
+        return True
+
+    return is_available

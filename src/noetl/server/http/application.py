@@ -1,0 +1,78 @@
+"""The HTTP application: the routes of all subjects, those of workers, and the OpenAPI document."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from noetl.metrics import Metrics
+from noetl.model.identity import LOCAL_IDENTITY
+from noetl.server.catalog import routes as catalog
+from noetl.server.credentials import routes as credentials
+from noetl.server.executions import routes as executions
+from noetl.server.health import routes as health
+from noetl.server.hooks import routes as hooks
+from noetl.server.http.guard import Guard
+from noetl.server.http.openapi import make_document
+from noetl.server.http.routing import DocumentedRoute, HttpRouter
+from noetl.server.logs import routes as logs
+from noetl.server.queue import routes as queue
+from noetl.server.results import routes as results
+from noetl.server.schedules import routes as schedules
+from noetl.server.services import Services
+from noetl.server.signals import routes as events
+from noetl.server.state import routes as playbook_state
+from noetl.server.streams import routes as streams
+from noetl.server.templates import routes as render
+from noetl.server.variables import routes as vars
+from noetl.server.workers.routes import WorkerRoutes
+
+SUBJECTS = (
+    streams,
+    catalog,
+    credentials,
+    executions,
+    events,
+    logs,
+    results,
+    vars,
+    playbook_state,
+    queue,
+    render,
+    schedules,
+    hooks,
+    health,
+)
+
+
+def create_app(services: Services, metrics: Metrics, door: WorkerRoutes) -> ASGIApp:
+    router = HttpRouter()
+    router.state.services = services
+    router.state.identity = LOCAL_IDENTITY
+    router.state.readers = streams.StreamReaders(metrics)
+    door.add_routes(router)
+    router.add_routes(list_routes())
+    queue.add_gone_routes(router)
+    router.add_plain("GET", "/api/openapi.json", _answer_openapi)
+    return Guard(router, metrics)
+
+
+def list_routes() -> list[DocumentedRoute]:
+    return [route for subject in SUBJECTS for route in subject.routes.routes]
+
+
+def make_openapi() -> dict[str, Any]:
+    """The document that `noetl openapi` prints. The worker protocol is not part of it."""
+    return make_document(list_routes())
+
+
+async def _answer_openapi(request: Request) -> Response:
+    return Response(_encode_openapi(), media_type="application/json")
+
+
+@cache
+def _encode_openapi() -> bytes:
+    return msgspec.json.encode(make_openapi())
