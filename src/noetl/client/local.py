@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +25,12 @@ from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.runtime import LocalNeed
-from noetl.runtime.home import open_result_reading
-from noetl.runtime.kinds import find_known_kinds
-from noetl.runtime.local import LocalSite, make_credential_service, open_local_site
-from noetl.server.catalog.service import CatalogService
+from noetl.runtime.local import LocalSite, open_local_site
+from noetl.runtime.local_services import LocalServices
 from noetl.server.dispatch.requests import RepeatWish
-from noetl.server.executions.access import Access
-from noetl.server.executions.service import ExecutionService, make_execution_filter
-from noetl.server.hooks.service import HookService
+from noetl.server.executions.service import make_execution_filter
 from noetl.server.logs.lines import read_printed_lines
-from noetl.server.logs.service import LogService
-from noetl.server.queue.service import QueueService
-from noetl.server.results.lineage import LineageService
-from noetl.server.results.service import ResultService
-from noetl.server.results.usage import UsageService
-from noetl.server.schedules.service import ScheduleService
-from noetl.server.signals.service import OutsideSignal, SignalService
-from noetl.server.state.service import PlaybookStateService
-from noetl.server.streams.live import LiveUpdates
+from noetl.server.signals.service import OutsideSignal
 from noetl.triggers.port import HookDefinition
 
 MIN_LOG_POLL_S = 0.01  # shortest and longest seconds between two reads of the log
@@ -70,21 +57,21 @@ class LocalClient:
         self._server = site.server
         self._tasks = site.tasks
         self._poll_backoff = Backoff(MIN_LOG_POLL_S, MAX_LOG_POLL_S, factor=1.5)
-        self._results = open_result_reading(site.server, site.ports.home)
+        self._services = LocalServices(site.ports, site.server, MAX_LOG_POLL_S)
 
     # -- playbooks --
 
     async def register(self, text: str, path: str | None = None) -> Row:
-        return to_row(await self._catalog_service.register(LOCAL_IDENTITY, text, path))
+        return to_row(await self._services.catalog.register(LOCAL_IDENTITY, text, path))
 
     async def list_playbooks(self, prefix: str = "") -> list[Row]:
-        page = await self._catalog_service.list_latest(
+        page = await self._services.catalog.list_latest(
             LOCAL_IDENTITY, prefix, limit=MAX_LISTED_ROWS
         )
         return to_rows(page.playbooks)
 
     async def get_playbook(self, path: str, version: int | None = None) -> Row:
-        return to_row(await self._catalog_service.get(LOCAL_IDENTITY, path, version))
+        return to_row(await self._services.catalog.get(LOCAL_IDENTITY, path, version))
 
     async def diff_versions(
         self,
@@ -92,7 +79,7 @@ class LocalClient:
         older: int,
         newer: int | None = None,
     ) -> Row:
-        difference = await self._catalog_service.diff_versions(LOCAL_IDENTITY, path, older, newer)
+        difference = await self._services.catalog.diff_versions(LOCAL_IDENTITY, path, older, newer)
         return to_row(difference)
 
     # -- credentials --
@@ -103,27 +90,29 @@ class LocalClient:
         kind: str,
         data: dict[str, Any],
     ) -> Row:
-        service = make_credential_service(self._ports)
+        service = self._services.credentials
         return to_row(await service.add(LOCAL_IDENTITY, name, kind, data))
 
     async def list_credentials(self) -> list[Row]:
-        found = await make_credential_service(self._ports).list_all(LOCAL_IDENTITY)
+        found = await self._services.credentials.list_all(LOCAL_IDENTITY)
         return to_rows(found.credentials)
 
     async def delete_credential(self, name: str) -> Row:
-        return to_row(await make_credential_service(self._ports).delete(LOCAL_IDENTITY, name))
+        return to_row(await self._services.credentials.delete(LOCAL_IDENTITY, name))
 
     # -- state between executions --
 
     async def list_state_values(self, path: str | None) -> list[Row]:
         if path is None:
-            page = await self._state_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
+            page = await self._services.playbook_state.list_page(
+                LOCAL_IDENTITY, limit=MAX_LISTED_ROWS
+            )
             return to_rows(page.state)
-        found = await self._state_service.list_state_values(LOCAL_IDENTITY, path)
+        found = await self._services.playbook_state.list_state_values(LOCAL_IDENTITY, path)
         return to_rows(found.state)
 
     async def get_state_value(self, path: str, name: str) -> Row:
-        return to_row(await self._state_service.get(LOCAL_IDENTITY, path, name))
+        return to_row(await self._services.playbook_state.get(LOCAL_IDENTITY, path, name))
 
     async def set_state(
         self,
@@ -132,48 +121,52 @@ class LocalClient:
         value: Any,
         expected: int | None,
     ) -> Row:
-        return to_row(await self._state_service.put(LOCAL_IDENTITY, path, name, value, expected))
+        return to_row(
+            await self._services.playbook_state.put(LOCAL_IDENTITY, path, name, value, expected)
+        )
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
-        return to_row(await self._state_service.unset(LOCAL_IDENTITY, path, name, expected))
+        return to_row(
+            await self._services.playbook_state.unset(LOCAL_IDENTITY, path, name, expected)
+        )
 
     async def list_state_history(self, path: str, name: str) -> list[Row]:
-        history = await self._state_service.read_history(LOCAL_IDENTITY, path, name)
+        history = await self._services.playbook_state.read_history(LOCAL_IDENTITY, path, name)
         return to_rows(history.versions)
 
     # -- what starts executions --
 
     async def add_schedule(self, **wanted: Any) -> Row:
-        return to_row(await self._schedule_service.add(LOCAL_IDENTITY, **wanted))
+        return to_row(await self._services.schedules.add(LOCAL_IDENTITY, **wanted))
 
     async def list_schedules(self) -> list[Row]:
-        page = await self._schedule_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
+        page = await self._services.schedules.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
         return to_rows(page.schedules)
 
     async def get_schedule(self, name: str) -> Row:
-        return to_row(await self._schedule_service.get(LOCAL_IDENTITY, name))
+        return to_row(await self._services.schedules.get(LOCAL_IDENTITY, name))
 
     async def change_schedule(self, name: str, how: ScheduleChange) -> Row:
         if how == "pause":
-            return to_row(await self._schedule_service.pause(LOCAL_IDENTITY, name))
-        return to_row(await self._schedule_service.resume(LOCAL_IDENTITY, name))
+            return to_row(await self._services.schedules.pause(LOCAL_IDENTITY, name))
+        return to_row(await self._services.schedules.resume(LOCAL_IDENTITY, name))
 
     async def delete_schedule(self, name: str) -> Row:
-        return to_row(await self._schedule_service.delete(LOCAL_IDENTITY, name))
+        return to_row(await self._services.schedules.delete(LOCAL_IDENTITY, name))
 
     async def list_next_slots(self, name: str, count: int) -> Row:
-        return to_row(await self._schedule_service.list_upcoming(LOCAL_IDENTITY, name, count))
+        return to_row(await self._services.schedules.list_upcoming(LOCAL_IDENTITY, name, count))
 
     async def add_hook(self, **call: Any) -> Row:
         definition = HookDefinition(tenant=LOCAL_IDENTITY.tenant, **call)
-        return to_row(await self._hook_service.add(LOCAL_IDENTITY, definition))
+        return to_row(await self._services.hooks.add(LOCAL_IDENTITY, definition))
 
     async def list_hooks(self) -> list[Row]:
-        page = await self._hook_service.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
+        page = await self._services.hooks.list_page(LOCAL_IDENTITY, limit=MAX_LISTED_ROWS)
         return to_rows(page.hooks)
 
     async def delete_hook(self, name: str) -> Row:
-        return to_row(await self._hook_service.delete(LOCAL_IDENTITY, name))
+        return to_row(await self._services.hooks.delete(LOCAL_IDENTITY, name))
 
     # -- executions --
 
@@ -188,7 +181,7 @@ class LocalClient:
             return await self._server.requests.start(
                 path, version=version, payload=payload, by=LOCAL_IDENTITY.name
             )
-        started = await self._execution_service.start(
+        started = await self._services.executions.start(
             LOCAL_IDENTITY, path=path, version=version, payload=payload, key=key
         )
         return started.execution_id
@@ -197,16 +190,16 @@ class LocalClient:
         self, execution_id: ExecutionId, how: RepeatKind, **wish: Any
     ) -> ExecutionId:
         repeat = RepeatWish(how, **wish)
-        started = await self._execution_service.repeat(LOCAL_IDENTITY, execution_id, repeat)
+        started = await self._services.executions.repeat(LOCAL_IDENTITY, execution_id, repeat)
         return started.execution_id
 
     async def preview_repeat(self, execution_id: ExecutionId, how: RepeatKind, **wish: Any) -> Row:
         repeat = RepeatWish(how, **wish)
-        preview = await self._execution_service.preview(LOCAL_IDENTITY, execution_id, repeat)
+        preview = await self._services.executions.preview(LOCAL_IDENTITY, execution_id, repeat)
         return to_row(preview)
 
     async def change_execution(self, execution_id: ExecutionId, how: ExecutionChange) -> Row:
-        executions = self._execution_service
+        executions = self._services.executions
         request = {
             "cancel": executions.cancel,
             "pause": executions.pause,
@@ -218,39 +211,41 @@ class LocalClient:
 
     async def send_signal(self, execution_id: ExecutionId, name: str, payload: Any) -> Row:
         signal = OutsideSignal(name, payload)
-        return to_row(await self._signal_service.send(LOCAL_IDENTITY, execution_id, signal))
+        return to_row(await self._services.signals.send(LOCAL_IDENTITY, execution_id, signal))
 
     async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
         older = None if before is None else ExecutionId(before)
         wanted = make_execution_filter(self._ports.clock.now(), **filters)
-        page = await self._execution_service.list_page(LOCAL_IDENTITY, wanted, older, limit)
+        page = await self._services.executions.list_page(LOCAL_IDENTITY, wanted, older, limit)
         return to_rows(page.executions)
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         with _hint_at_execution_list(execution_id):
-            detail = await self._execution_service.get_detail(LOCAL_IDENTITY, execution_id, min_seq)
+            detail = await self._services.executions.get_detail(
+                LOCAL_IDENTITY, execution_id, min_seq
+            )
             return to_row(detail)
 
     async def get_status(self, execution_id: ExecutionId) -> Row:
         self._raise_task_errors()
         self._raise_write_error()
         with _hint_at_execution_list(execution_id):
-            status = await self._execution_service.get_status(LOCAL_IDENTITY, execution_id)
+            status = await self._services.executions.get_status(LOCAL_IDENTITY, execution_id)
             return to_row(status)
 
     async def get_workload(self, execution_id: ExecutionId) -> Row:
-        return await self._execution_service.read_workload(LOCAL_IDENTITY, execution_id)
+        return await self._services.executions.read_workload(LOCAL_IDENTITY, execution_id)
 
     async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None:
-        cause = await self._execution_service.find_cause(LOCAL_IDENTITY, execution_id)
+        cause = await self._services.executions.find_cause(LOCAL_IDENTITY, execution_id)
         if cause is None:
             return None
         return to_row(cause)
 
     async def explain_step(self, execution_id: ExecutionId, step: str) -> Row:
-        return to_row(await self._execution_service.explain(LOCAL_IDENTITY, execution_id, step))
+        return to_row(await self._services.executions.explain(LOCAL_IDENTITY, execution_id, step))
 
     async def list_events(self, execution_id: ExecutionId, after: int = 0) -> list[RecordedEvent]:
         if after == 0:
@@ -286,17 +281,15 @@ class LocalClient:
     def stream_logs(
         self, execution_id: ExecutionId, step: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[list[Row], None]:
-        stores = self._ports.stores
-        service = LogService(
-            stores.log, stores.step_logs, LiveUpdates(), Access(stores.log), MAX_LOG_POLL_S
-        )
-        return read_printed_lines(service, execution_id, step, follow=follow)
+        return read_printed_lines(self._services.logs, execution_id, step, follow=follow)
 
     async def resolve(self, reference: Reference) -> Any:
-        return await self._results.resolve(reference)
+        return await self._services.stored_results.resolve(reference)
 
     async def preview_result(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
-        result = await self._result_service.preview_result(LOCAL_IDENTITY, execution_id, step, rows)
+        result = await self._services.results.preview_result(
+            LOCAL_IDENTITY, execution_id, step, rows
+        )
         return to_row(result)
 
     async def download_result(
@@ -306,7 +299,7 @@ class LocalClient:
         format: str | None,
         rows: RowSpan = (0, None),
     ) -> AsyncGenerator[bytes, None]:
-        download = await self._result_service.download(
+        download = await self._services.results.download(
             LOCAL_IDENTITY,
             execution_id,
             step,
@@ -318,9 +311,7 @@ class LocalClient:
                 yield part
 
     async def trace_result(self, execution_id: ExecutionId, step: str, depth: int) -> Row:
-        service = LineageService(
-            self._ports.stores.log, self._ports.stores.lineage, self._execution_service
-        )
+        service = self._services.lineage
 
         async def read_page(after: str | None) -> Row:
             return to_row(await service.trace(LOCAL_IDENTITY, execution_id, step, depth, after))
@@ -329,11 +320,11 @@ class LocalClient:
 
     async def change_pin(self, execution_id: ExecutionId, step: str, how: PinChange) -> Row:
         if how == "pin":
-            return to_row(await self._result_service.pin(LOCAL_IDENTITY, execution_id, step))
-        return to_row(await self._result_service.unpin(LOCAL_IDENTITY, execution_id, step))
+            return to_row(await self._services.results.pin(LOCAL_IDENTITY, execution_id, step))
+        return to_row(await self._services.results.unpin(LOCAL_IDENTITY, execution_id, step))
 
     async def get_execution_usage(self, execution_id: ExecutionId) -> Row:
-        return to_row(await self._usage_service.get_usage(LOCAL_IDENTITY, execution_id))
+        return to_row(await self._services.usage.get_usage(LOCAL_IDENTITY, execution_id))
 
     async def list_usage(
         self,
@@ -342,14 +333,14 @@ class LocalClient:
         limit: int,
     ) -> Row:
         older = None if before is None else ExecutionId(before)
-        return to_row(await self._usage_service.list_page(LOCAL_IDENTITY, path, older, limit))
+        return to_row(await self._services.usage.list_page(LOCAL_IDENTITY, path, older, limit))
 
     # -- the queue --
 
     async def list_queue(
         self, status: str | None = None, execution_id: ExecutionId | None = None
     ) -> list[Row]:
-        page = await self._queue_service.list_commands(
+        page = await self._services.queue.list_commands(
             LOCAL_IDENTITY, status=status, execution_id=execution_id, limit=MAX_LISTED_COMMANDS
         )
         return to_rows(page.commands)
@@ -361,7 +352,7 @@ class LocalClient:
         return await check_history(self._ports.stores.log)
 
     async def list_workers(self) -> list[Row]:
-        return to_rows(await self._queue_service.list_workers(LOCAL_IDENTITY))
+        return to_rows(await self._services.queue.list_workers(LOCAL_IDENTITY))
 
     async def read_projection_lag(self) -> dict[int, float]:
         stores = self._ports.stores
@@ -374,73 +365,9 @@ class LocalClient:
                 lag_ms[shard] = max(0, age) / 1000
         return lag_ms
 
-    # -- services --
-
     async def _get_row(self, execution_id: ExecutionId, min_seq: int | None = None) -> Projection:
         with _hint_at_execution_list(execution_id):
-            return await self._execution_service.get_row(LOCAL_IDENTITY, execution_id, min_seq)
-
-    @cached_property
-    def _catalog_service(self) -> CatalogService:
-        return CatalogService(self._ports.catalog, find_known_kinds(), self._ports.vault)
-
-    @cached_property
-    def _execution_service(self) -> ExecutionService:
-        server, stores = self._server, self._ports.stores
-        return ExecutionService(
-            stores,
-            server.rows,
-            server.requests,
-            server.states,
-            server.playbooks,
-            server.shards,
-            LiveUpdates(),
-            Access(stores.log),
-            server.keeper.new_id,
-        )
-
-    @cached_property
-    def _result_service(self) -> ResultService:
-        stores = self._ports.stores
-        return ResultService(
-            stores.log,
-            stores.lifetimes,
-            self._execution_service,
-            Access(stores.log),
-            self._results,
-        )
-
-    @cached_property
-    def _usage_service(self) -> UsageService:
-        return UsageService(self._ports.stores.lifetimes, self._execution_service)
-
-    @cached_property
-    def _queue_service(self) -> QueueService:
-        return QueueService(self._ports.stores.queue, self._ports.stores.presence)
-
-    @cached_property
-    def _schedule_service(self) -> ScheduleService:
-        server = self._server
-        return ScheduleService(self._ports.schedules, server.playbooks, server.clock)
-
-    @cached_property
-    def _state_service(self) -> PlaybookStateService:
-        return PlaybookStateService(self._ports.stores.state, self._catalog_service)
-
-    @cached_property
-    def _hook_service(self) -> HookService:
-        server = self._server
-        return HookService(
-            self._ports.hooks,
-            server.playbooks,
-            server.requests,
-            make_credential_service(self._ports).reveal,
-        )
-
-    @cached_property
-    def _signal_service(self) -> SignalService:
-        stores = self._ports.stores
-        return SignalService(stores.inbox, self._server.requests, Access(stores.log))
+            return await self._services.executions.get_row(LOCAL_IDENTITY, execution_id, min_seq)
 
 
 def to_row(view: Struct) -> Row:

@@ -8,19 +8,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from noetl import settings
 from noetl.model.errors import Unavailable
 from noetl.model.identity import Identity
 from noetl.runtime import LocalNeed
 from noetl.runtime.home import HomePorts, make_server_settings, open_home
+from noetl.runtime.local_services import make_credential_service
 from noetl.runtime.tools import add_usual_pools, make_extra_tools
 from noetl.runtime.worker import WiredWorker, WorkerOptions, make_embedded_worker, make_options
 from noetl.server.node import Server
-
-if TYPE_CHECKING:
-    from noetl.server.credentials.service import CredentialService
 
 COMMAND_DRAIN_S = (
     3.0  # seconds that commands of other executions may still run when this process ends
@@ -74,13 +72,6 @@ def _make_server(ports: HomePorts) -> Server:
         make_server_settings(ports.shards),
         reveal=reveal,
     )
-
-
-def make_credential_service(ports: HomePorts) -> "CredentialService":
-    """Made when it is needed, because the encryption library takes time to load."""
-    from noetl.server.credentials import keys, service
-
-    return service.CredentialService(ports.vault, keys.KeyFile(ports.home))
 
 
 def _make_worker_options(ports: HomePorts, more: tuple[str, ...]) -> WorkerOptions:

@@ -1,0 +1,114 @@
+"""The services of a server in the process of a user, each made at its first use.
+
+A command uses one or two of them, and loading all would take longer than most commands do.
+"""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from noetl.pipeline.output.reading import StoredResults
+from noetl.runtime.home import HomePorts, open_result_reading
+from noetl.runtime.kinds import find_known_kinds
+from noetl.server.catalog.service import CatalogService
+from noetl.server.executions.access import Access
+from noetl.server.executions.service import ExecutionService
+from noetl.server.hooks.service import HookService
+from noetl.server.logs.service import LogService
+from noetl.server.node import Server
+from noetl.server.queue.service import QueueService
+from noetl.server.results.lineage import LineageService
+from noetl.server.results.service import ResultService
+from noetl.server.results.usage import UsageService
+from noetl.server.schedules.service import ScheduleService
+from noetl.server.signals.service import SignalService
+from noetl.server.state.service import PlaybookStateService
+from noetl.server.streams.live import LiveUpdates
+
+if TYPE_CHECKING:
+    from noetl.server.credentials.service import CredentialService
+
+
+class LocalServices:
+    """The services on an open home. `log_poll_s`: seconds between two reads of printed lines."""
+
+    def __init__(self, ports: HomePorts, server: Server, log_poll_s: float) -> None:
+        self._ports = ports
+        self._server = server
+        self._log_poll_s = log_poll_s
+        self._access = Access(ports.stores.log)
+        self.stored_results: StoredResults = open_result_reading(server, ports.home)
+
+    @cached_property
+    def catalog(self) -> CatalogService:
+        return CatalogService(self._ports.catalog, find_known_kinds(), self._ports.vault)
+
+    @property
+    def credentials(self) -> "CredentialService":
+        return make_credential_service(self._ports)
+
+    @cached_property
+    def executions(self) -> ExecutionService:
+        server = self._server
+        return ExecutionService(
+            self._ports.stores,
+            server.rows,
+            server.requests,
+            server.states,
+            server.playbooks,
+            server.shards,
+            LiveUpdates(),
+            self._access,
+            server.keeper.new_id,
+        )
+
+    @cached_property
+    def results(self) -> ResultService:
+        stores = self._ports.stores
+        return ResultService(
+            stores.log, stores.lifetimes, self.executions, self._access, self.stored_results
+        )
+
+    @cached_property
+    def lineage(self) -> LineageService:
+        stores = self._ports.stores
+        return LineageService(stores.log, stores.lineage, self.executions)
+
+    @cached_property
+    def usage(self) -> UsageService:
+        return UsageService(self._ports.stores.lifetimes, self.executions)
+
+    @cached_property
+    def logs(self) -> LogService:
+        stores = self._ports.stores
+        live = LiveUpdates()
+        return LogService(stores.log, stores.step_logs, live, self._access, self._log_poll_s)
+
+    @cached_property
+    def queue(self) -> QueueService:
+        return QueueService(self._ports.stores.queue, self._ports.stores.presence)
+
+    @cached_property
+    def schedules(self) -> ScheduleService:
+        server = self._server
+        return ScheduleService(self._ports.schedules, server.playbooks, server.clock)
+
+    @cached_property
+    def playbook_state(self) -> PlaybookStateService:
+        return PlaybookStateService(self._ports.stores.state, self.catalog)
+
+    @cached_property
+    def hooks(self) -> HookService:
+        server = self._server
+        reveal = self.credentials.reveal
+        return HookService(self._ports.hooks, server.playbooks, server.requests, reveal)
+
+    @cached_property
+    def signals(self) -> SignalService:
+        return SignalService(self._ports.stores.inbox, self._server.requests, self._access)
+
+
+def make_credential_service(ports: HomePorts) -> "CredentialService":
+    """Made when it is needed, because the encryption library takes time to load."""
+    from noetl.server.credentials import keys, service
+
+    return service.CredentialService(ports.vault, keys.KeyFile(ports.home))
