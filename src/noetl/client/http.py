@@ -460,7 +460,8 @@ async def _read_server_sent_events(answer: httpx.Response) -> AsyncIterator[tupl
 
 def _make_url_error(url: str) -> InvalidInput:
     return InvalidInput(
-        f"NOETL_SERVER_URL is not an address: {url!r}", hint="http://127.0.0.1:8082"
+        f"{url!r} is not the address of a server",
+        hint="http://127.0.0.1:8082, given to the client or in NOETL_SERVER_URL",
     )
 
 

@@ -49,6 +49,12 @@ def test_a_server_that_does_not_answer_is_unavailable() -> None:
         client.list_playbooks()
 
 
+@pytest.mark.parametrize("url", ["nowhere", "ftp://127.0.0.1", "http://[::1"])
+def test_text_that_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="not the address of a server"), Client(url) as client:
+        client.list_playbooks()
+
+
 def test_report_ignores_fields_of_newer_servers_and_fills_those_of_older_ones() -> None:
     row = {
         "execution_id": "1",
