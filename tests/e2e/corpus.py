@@ -37,13 +37,13 @@ from noetl.model.ids import ExecutionId, call_id
 from noetl.pipeline.scope.results import ResultReader
 from noetl.runtime.home import make_server_settings, open_home
 from noetl.runtime.kinds import find_known_kinds
-from noetl.runtime.node import Node, ServerPorts, assemble_node
+from noetl.runtime.node import Node, assemble_node
+from noetl.runtime.server import make_server_ports
 from noetl.runtime.serving import open_listener
 from noetl.runtime.serving import serve as answer
 from noetl.runtime.stores import open_store
 from noetl.runtime.worker import make_options
 from noetl.runtime.worker import serve_worker as work
-from noetl.server.credentials.keys import KeyFile
 from noetl.server.signals.service import OutsideSignal
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings, read_settings
 
@@ -202,11 +202,9 @@ async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
     """On the database of NOETL_DB_URL."""
     listening = open_listener("127.0.0.1", 0)
     async with open_home(home) as here:
-        keys = KeyFile(here.home)
-        ports = ServerPorts(
-            here.stores, here.leases, here.bus, here.catalog, here.clock, here.vault, keys, here.schedules, here.hooks
-        )  # fmt: skip
-        node = assemble_node(ports, make_server_settings(here.shards), kinds=find_known_kinds())
+        node = assemble_node(
+            make_server_ports(here), make_server_settings(here.shards), kinds=find_known_kinds()
+        )
         await node.server.keeper.run_once()  # a node number, and shards, before the first request
         stopped, parted = asyncio.Event(), asyncio.Event()
         told = replace(

@@ -68,8 +68,8 @@ async def open_server(host: str | None, port: int | None) -> AsyncIterator[OpenS
         listener.close()
 
 
-def _make_node(ports: HomePorts, address: str) -> Node:
-    server_ports = ServerPorts(
+def make_server_ports(ports: HomePorts) -> ServerPorts:
+    return ServerPorts(
         stores=ports.stores,
         leases=ports.leases,
         bus=ports.bus,
@@ -80,8 +80,11 @@ def _make_node(ports: HomePorts, address: str) -> Node:
         schedules=ports.schedules,
         hooks=ports.hooks,
     )
+
+
+def _make_node(ports: HomePorts, address: str) -> Node:
     return assemble_node(
-        server_ports,
+        make_server_ports(ports),
         make_server_settings(ports.shards, address, SERVER_TIME_SLICE_S),
         kinds=find_known_kinds(),
         jobs=make_scheduled_jobs(),

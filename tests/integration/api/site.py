@@ -22,6 +22,7 @@ from noetl.results.port import ResultStore
 from noetl.results.tiers.memory import ResultsMemory
 from noetl.runtime.home import open_home
 from noetl.runtime.node import Node, ServerPorts, assemble_node
+from noetl.runtime.server import make_server_ports
 from noetl.runtime.serving import format_address, open_listener, serve
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.node import Server
@@ -179,13 +180,8 @@ async def on_postgres(
     """A server with connections of its own to this database."""
     monkeypatch.setenv("NOETL_DB_URL", dsn)
     monkeypatch.setenv("NOETL_SHARD_COUNT", str(SHARDS))
-    async with open_home(home) as here:
-        ports = ServerPorts(
-            here.stores, here.leases, here.bus, here.catalog, here.clock, here.vault, KeyFile(here.home),
-            here.schedules, here.hooks
-        )  # fmt: skip
-        async with site(ports, name, several) as made:
-            yield made
+    async with open_home(home) as here, site(make_server_ports(here), name, several) as made:
+        yield made
 
 
 @asynccontextmanager
