@@ -49,7 +49,7 @@ class CommandEntry(NamedTuple):
 COMMANDS = {
     "run": CommandEntry("run", "Run a playbook and wait for its end."),
     "test": CommandEntry(
-        "testing", "Run tests of playbooks: no server, no database, nothing outside is called."
+        "testing", "Run tests of playbooks, without a server, a database or calls to other systems."
     ),
     "validate": CommandEntry("playbooks", "Check playbooks without running them."),
     "schema": CommandEntry(
@@ -62,7 +62,7 @@ COMMANDS = {
     "signal": CommandEntry("executions", "Send a signal to an execution."),
     "trace": CommandEntry(
         "results",
-        "Show what the result of a step was made from, and that from what, across executions.",
+        "Show what the result of a step was made from, step by step, across executions.",
     ),
     "dev": CommandEntry(
         "server",
@@ -71,11 +71,11 @@ COMMANDS = {
     "openapi": CommandEntry("server", "Print the OpenAPI document of the server."),
     "verify": CommandEntry(
         "jobs",
-        "Fold executions from their events and compare with what is stored; say every difference.",
+        "Fold executions from their events, compare them with the stored rows, and print every difference.",
     ),
     "sql": CommandEntry(
         "jobs",
-        "Ask the log by Spark SQL: tables `events`, `executions`, `results`, and rows of results by name.",
+        "Query the log with Spark SQL: the tables `events`, `executions` and `results`, and rows of results by name.",
     ),
     "doctor": CommandEntry(
         "doctor", "Look for what is stuck, lost or behind, and say what to do about it."
@@ -104,8 +104,8 @@ GROUPS = {
         "hooks",
         "Playbooks that start by a call from outside: POST /api/hooks/NAME, with a JSON body.",
     ),
-    "server": CommandEntry("server", "A server of its own."),
-    "worker": CommandEntry("worker", "A worker of its own."),
+    "server": CommandEntry("server", "A server as a process of its own."),
+    "worker": CommandEntry("worker", "A worker as a process of its own."),
     "spark": CommandEntry("spark", "The Spark server of this machine."),
     "job": CommandEntry("jobs", "Run one of NoETL's own pipelines over its log."),
 }
