@@ -6,7 +6,6 @@ modules behind them may move.
 
 from noetl.model.errors import Failure
 from noetl.tools.port import (
-    BatchOutcome,
     Call,
     CallIdentity,
     Columnar,
@@ -14,6 +13,7 @@ from noetl.tools.port import (
     Log,
     ManyTool,
     Outcome,
+    OutcomeListener,
     Progress,
     Rendering,
     Rows,
@@ -23,7 +23,6 @@ from noetl.tools.port import (
 )
 
 __all__ = [
-    "BatchOutcome",
     "Call",
     "CallIdentity",
     "Columnar",
@@ -32,6 +31,7 @@ __all__ = [
     "Log",
     "ManyTool",
     "Outcome",
+    "OutcomeListener",
     "Progress",
     "Rendering",
     "Rows",

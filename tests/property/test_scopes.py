@@ -45,7 +45,7 @@ from noetl.template.scopes import (
     StepNames,
     list_names_at,
 )
-from noetl.tools.port import BatchOutcome, Success
+from noetl.tools.port import OutcomeListener, Success
 from tests.play import Play
 from tests.unit.pipeline.bench import Bench, Scripted, command
 
@@ -267,9 +267,17 @@ class Many(Scripted):
     """Answers many calls at once, as Python does: items then share one rendering path."""
 
     async def run_many(
-        self, config: Any, inputs: Any, log: Any, *, at_once: int = 1, stop: bool = False
-    ) -> BatchOutcome:
-        return BatchOutcome([Success(given) for given in inputs], 0.0)
+        self,
+        config: Any,
+        inputs: Any,
+        log: Any,
+        listener: OutcomeListener,
+        *,
+        at_once: int = 1,
+        stop: bool = False,
+    ) -> None:
+        for nth, given in enumerate(inputs):
+            listener(nth, Success(given), 0.0, 1)
 
 
 def scope_fields() -> dict[str, Any]:

@@ -166,14 +166,9 @@ class Tool(Protocol):
     async def run(self, call: Call) -> Outcome: ...
 
 
-class BatchOutcome(Struct, frozen=True):
-    """Outcomes in the order of the inputs; None for a call that was not made.
-
-    `seconds` is the time that the calls took to run, without the time that they waited.
-    """
-
-    outcomes: "Sequence[Success | Failed | None]"
-    seconds: float
+# Called with the number of a call, its outcome, the seconds that it ran without the time that it
+# waited, and how many calls of the same batch ran at the same time.
+OutcomeListener = Callable[[int, "Success | Failed", float, int], None]
 
 
 @runtime_checkable
@@ -182,8 +177,9 @@ class ManyTool(Tool, Protocol):
 
     All calls share one `config`, which is fully rendered; only its raw fields have values.
     `log` returns the log of the nth call. The tool asks for it only if the call writes something.
+    The tool passes the outcome of every call to `listener` as soon as it has it.
     At most `at_once` calls run at the same time.
-    With `stop`, the calls that have not begun when one fails are not made.
+    With `stop`, the calls that have not begun when one fails are not made and have no outcome.
     When `run_many` is cancelled, it returns after all calls have ended.
     """
 
@@ -192,10 +188,11 @@ class ManyTool(Tool, Protocol):
         config: dict[str, Any],
         inputs: Sequence[dict[str, Any]],
         log: Callable[[int], Log],
+        listener: OutcomeListener,
         *,
         at_once: int = 1,
         stop: bool = False,
-    ) -> BatchOutcome: ...
+    ) -> None: ...
 
 
 class Looped(Struct, frozen=True):

@@ -20,7 +20,7 @@ from noetl.template.writing import format_as_text
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.processes.fork_server import ForkServer, MessageTooLarge, Process
 from noetl.tools.processes.messages import ProcessLimits
-from noetl.tools.python.pool import StreamLines
+from noetl.tools.python.printed_lines import StreamLines
 from noetl.tools.python.tool import find_signal_name
 
 MAX_OUTPUT_BYTES = 1024 * 1024  # bytes kept of each stream

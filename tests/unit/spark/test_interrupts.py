@@ -88,7 +88,7 @@ def test_an_error_of_the_function_reaches_its_caller() -> None:
 )
 def test_code_of_a_task_ends_with_its_caller(tmp_path: Any, code: str, file: str) -> None:
     work = InlinePython().run_many(
-        {"code": code}, [{"folder": str(tmp_path)}], lambda nth: discard_log
+        {"code": code}, [{"folder": str(tmp_path)}], lambda nth: discard_log, lambda *outcome: None
     )
     asyncio.run(_cancel_when((tmp_path / "begun").exists, work))
     assert (tmp_path / file).exists()

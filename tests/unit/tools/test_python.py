@@ -9,7 +9,7 @@ import pytest
 
 from noetl.model.ids import ExecutionId
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
-from noetl.tools.python.pool import PoolSettings
+from noetl.tools.python.process import PoolSettings
 from noetl.tools.python.tool import Python
 
 

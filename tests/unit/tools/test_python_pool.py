@@ -14,7 +14,8 @@ import pytest
 
 from noetl.tools.port import Outcome
 from noetl.tools.processes.messages import ProcessLimits
-from noetl.tools.python.pool import PoolSettings, Program
+from noetl.tools.python.calls import CallGroup, PoolCall
+from noetl.tools.python.process import MAX_MESSAGE_CALLS, PoolProcess, PoolSettings
 from noetl.tools.python.tool import Python
 from tests.unit.tools.calls import call, failure, run, value
 
@@ -49,6 +50,19 @@ def in_order(*texts: str, settings: PoolSettings | None = None) -> list[Outcome]
 
     found: list[Outcome] = play(test, settings)
     return found
+
+
+def count_calls_of_messages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of calls in every message that a child gets from now on."""
+    sizes: list[int] = []
+    start_batch = PoolProcess.start_batch
+
+    def count_calls(child: PoolProcess, groups: list[CallGroup], batch: list[PoolCall]) -> None:
+        sizes.append(len(batch))
+        start_batch(child, groups, batch)
+
+    monkeypatch.setattr(PoolProcess, "start_batch", count_calls)
+    return sizes
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -188,7 +202,6 @@ def test_of_a_batch_only_the_call_that_crashed_fails() -> None:
     text = "import os\nif i == 37:\n    os._exit(3)\nresult = i"
 
     async def test(tool: Python) -> list[Outcome]:
-        await code(tool, text, given={"i": -1})  # now it is known to be cheap, and batches are made
         return list(await asyncio.gather(*(code(tool, text, given={"i": i}) for i in range(100))))
 
     found = play(test)
@@ -203,31 +216,38 @@ def test_the_first_call_of_a_program_is_known_to_take_its_time() -> None:
     """Its answer may come a moment before the message that says how long the batch took."""
 
     async def test(tool: Python) -> list[float]:
-        taken = []
+        taken: list[float] = []
         for number in range(30):
             text = f"import time\ntime.sleep(0.01)\nresult = {number}"
-            ran = await tool.run_many({"code": text}, [{}], lambda nth: lambda *said: None)
-            taken.append(ran.seconds)
+            await tool.run_many(
+                {"code": text},
+                [{}],
+                lambda nth: lambda *said: None,
+                lambda nth, outcome, seconds, at_once: taken.append(seconds),
+            )
         return taken
 
     assert min(play(test)) > 0.005
 
 
-def test_cheap_calls_are_not_divided_among_children() -> None:
+def test_single_calls_that_wait_share_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = count_calls_of_messages(monkeypatch)
+
     async def test(tool: Python) -> list[Outcome]:
-        pool = tool._ensure_pool()
-        pool.start()
-        pool.record_duration(Program(PID), 1.0)
+        await tool.start()
         return list(await asyncio.gather(*(code(tool, PID) for _ in range(20))))
 
-    # the first finds nobody waiting and goes alone, the others share the next message
-    pids = [value(outcome) for outcome in play(test, PoolSettings(size=4, most=4))]
-    assert len(set(pids[1:])) == 1
+    play(test, PoolSettings(size=4, most=4))
+    # the first finds no other call waiting and goes alone, the others share the next message
+    assert sizes[:2] == [1, 19]
 
 
 def test_answers_to_nothing_disturb_nobody() -> None:
     """Code that writes to its worker's socket."""
-    text = "import os, struct\nos.write(3, struct.pack('>BI', 1, 2) + b'[]')\nresult = 1"
+    noise = b'{"answers":[],"micros":1}'
+    text = (
+        f"import os, struct\nos.write(3, struct.pack('>BI', 1, {len(noise)}) + {noise})\nresult = 1"
+    )
     assert [value(outcome) for outcome in in_order(text, "result = 2")] == [1, 2]
 
 
@@ -412,7 +432,6 @@ def test_endless_output_is_cut() -> None:
 
 def test_each_call_of_a_batch_has_its_own_lines() -> None:
     async def test(tool: Python) -> list[list[str]]:
-        await code(tool, "print(i)", given={"i": -1})
         heard: list[list[str]] = [[] for _ in range(50)]
 
         def one(i: int) -> Awaitable[Outcome]:
@@ -431,9 +450,17 @@ def answers(
     text: str, inputs: list[dict[str, Any]], settings: PoolSettings, **more: Any
 ) -> list[Any]:
     async def test(tool: Python) -> list[Any]:
-        await tool.run_many({"code": "result = 1"}, [{}], lambda nth: lambda *said: None)
-        ran = await tool.run_many({"code": text}, inputs, lambda nth: lambda *said: None, **more)
-        return list(ran.outcomes)
+        outcomes: list[Outcome | None] = [None] * len(inputs)
+
+        def keep_outcome(nth: int, outcome: Outcome, seconds: float, running: int) -> None:
+            assert outcomes[nth] is None
+            assert running <= more["at_once"]
+            outcomes[nth] = outcome
+
+        await tool.run_many(
+            {"code": text}, inputs, lambda nth: lambda *said: None, keep_outcome, **more
+        )
+        return outcomes
 
     found: list[Any] = play(test, settings)
     return found
@@ -454,9 +481,85 @@ def test_no_more_run_at_once_than_may(at_once: int) -> None:
     outcomes = answers(OVERLAP, [{}] * 24, PoolSettings(size=8, most=8), at_once=at_once)
     times = [value(outcome) for outcome in outcomes]
     assert len(times) == 24
-    assert len({pid for _, _, pid in times}) <= at_once
     for began, _, _ in times:
         assert sum(start <= began < end for start, end, _ in times) <= at_once
+
+
+def test_a_chunk_goes_to_a_child_as_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = count_calls_of_messages(monkeypatch)
+    outcomes = answers("result = n", [{"n": n} for n in range(3_000)], one_child(), at_once=1)
+    assert [value(outcome) for outcome in outcomes] == list(range(3_000))
+    assert sizes == [3_000]
+
+
+def test_a_crash_at_the_end_of_a_message_leaves_the_rest_of_a_large_chunk() -> None:
+    last = MAX_MESSAGE_CALLS - 1
+    text = f"import os\nif n == {last}:\n    os._exit(3)\nresult = n"
+    inputs = [{"n": n} for n in range(MAX_MESSAGE_CALLS + 100)]
+    outcomes = answers(text, inputs, one_child(), at_once=1)
+    assert failure(outcomes[last]).code == "TOOL_CRASHED"
+    del outcomes[last]
+    del inputs[last]
+    assert [value(outcome) for outcome in outcomes] == [given["n"] for given in inputs]
+
+
+def test_children_share_a_chunk_of_slow_calls() -> None:
+    text = "import os, time\ntime.sleep(0.1)\nresult = os.getpid()"
+    outcomes = answers(text, [{}] * 12, PoolSettings(size=1, most=6), at_once=6)
+    assert len({value(outcome) for outcome in outcomes}) > 1
+
+
+def test_a_call_of_another_program_does_not_wait_for_the_end_of_a_chunk() -> None:
+    text = "import time\ntime.sleep(0.002)\nresult = n"
+
+    async def test(tool: Python) -> tuple[int, list[int]]:
+        ended: list[int] = []
+        begun = asyncio.Event()
+
+        def keep_value(nth: int, outcome: Outcome, seconds: float, running: int) -> None:
+            ended.append(value(outcome))
+            begun.set()
+
+        inputs = [{"n": n} for n in range(1_000)]
+        chunk = asyncio.ensure_future(
+            tool.run_many({"code": text}, inputs, lambda nth: lambda *said: None, keep_value)
+        )
+        await begun.wait()
+        await code(tool, "result = 1")
+        before = len(ended)
+        await chunk
+        return before, ended
+
+    before, ended = play(test)
+    assert before < 1_000
+    assert ended == list(range(1_000))
+
+
+def test_nothing_of_a_chunk_begins_after_its_caller_was_cancelled(tmp_path: Path) -> None:
+    text = "import time\nopen(f'{folder}/{n}', 'w').close()\ntime.sleep(0.01)"
+
+    async def test(tool: Python) -> Any:
+        begun = asyncio.Event()
+        inputs = [{"n": n, "folder": str(tmp_path)} for n in range(1_000)]
+        chunk = asyncio.ensure_future(
+            tool.run_many(
+                {"code": text},
+                inputs,
+                lambda nth: lambda *said: None,
+                lambda *outcome: begun.set(),
+                at_once=2,
+            )
+        )
+        await begun.wait()
+        chunk.cancel()
+        await asyncio.wait([chunk])
+        made = len(os.listdir(tmp_path))
+        assert value(await code(tool, "result = 1")) == 1
+        return made
+
+    made = play(test, PoolSettings(size=2, most=2))
+    assert 0 < made < 1_000
+    assert len(list(tmp_path.iterdir())) == made
 
 
 def test_after_a_failure_nothing_begins(tmp_path: Path) -> None:

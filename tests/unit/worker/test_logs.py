@@ -15,7 +15,7 @@ from noetl.model.reference import parse_uri
 from noetl.model.steplogs import Line, decode, make_log_part_key, parse_log_part_key
 from noetl.results.formats.encoding import compute_payload_checksum, derive_ref_id
 from noetl.tools.port import Call
-from noetl.tools.python.pool import MAX_LINE_BYTES, StreamLines
+from noetl.tools.python.printed_lines import MAX_LINE_BYTES, StreamLines
 from noetl.worker import logs
 from noetl.worker.logs import StepLogs
 from tests.unit.pipeline.bench import Clock, virtually

@@ -5,7 +5,8 @@ every item ends as its pipeline would end it.
 """
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 from noetl.faults import hit_fault_point
 from noetl.model.errors import Failure
@@ -21,9 +22,13 @@ from noetl.template.errors import NeedsData, TemplateError
 from noetl.template.limits import WORKER_LIMITS
 from noetl.template.parsing import parse_texts
 from noetl.template.rendering import Renderer
-from noetl.tools.port import BatchOutcome, Failed, ManyTool, Success, raw_fields
+from noetl.tools.port import Failed, ManyTool, OutcomeListener, Success, raw_fields
 
-NOT_RUN: Final = object()
+INPUTS_PER_TURN = 256  # inputs that are rendered before other commands get a turn
+
+# Called with the position of an item, its value or failure, the seconds spent on it, and how many
+# items ran at the same time.
+ItemListener = Callable[[int, Any, float, int], None]
 
 
 class BatchedItems:
@@ -73,74 +78,100 @@ class BatchedItems:
             return None
 
     async def run_items(
-        self, items: list[LoopItem], at_once: int = 1, *, stop: bool = False
-    ) -> tuple[list[Failure | Any], float]:
-        """Run the items, `at_once` at a time.
+        self,
+        items: list[LoopItem],
+        listener: ItemListener,
+        at_once: int = 1,
+        *,
+        stop: bool = False,
+    ) -> None:
+        """Run the items in one call of the tool, `at_once` at a time.
 
-        Returns the value or the failure of each item, and the seconds spent on them. With `stop`,
-        items that had not begun when one failed are NOT_RUN; if one runs at a time, these are all
-        items after the failed one.
+        Passes the value or the failure of each item to the listener as soon as it has it. With
+        `stop`, items that had not begun when one failed do not run.
         """
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        ended = await self._make_inputs(items)
-        strict = stop and at_once == 1
-        if strict:
-            _stop_at_failure(ended)
-        seconds = clock() - began
+        inputs, seconds = await self._make_inputs(items, stop=stop)
+        rendering_s = seconds / len(items)
         ready: list[int] = []
-        for number, task_input in enumerate(ended):
-            if task_input is not NOT_RUN and not isinstance(task_input, Failure):
+        ready_inputs: list[dict[str, Any]] = []
+        for number, task_input in enumerate(inputs):
+            if isinstance(task_input, Failure):
+                listener(number, task_input, rendering_s, 1)
+            else:
                 ready.append(number)
+                ready_inputs.append(task_input)
         if not ready:
-            return ended, seconds
-        inputs = [ended[number] for number in ready]
-        indexes = [items[number].index for number in ready]
-        hit_fault_point("tool.before")
-        batch = await self._call_tool(inputs, indexes, at_once, stop)
-        hit_fault_point("tool.after")
+            return
         redact = self._shared.env.redactor.redact_outcome
-        for number, outcome in zip(ready, batch.outcomes, strict=True):
-            if outcome is None:
-                ended[number] = NOT_RUN
-                continue
+
+        def pass_outcome(nth: int, outcome: Success | Failed, ran_s: float, running: int) -> None:
             outcome = redact(outcome)
             if isinstance(outcome, Success):
-                ended[number] = outcome.value
+                value = outcome.value
             else:
-                ended[number] = self._limit_failure(outcome.failure)
-        if strict:
-            _stop_at_failure(ended)
-        return ended, seconds + batch.seconds
+                value = self._limit_failure(outcome.failure)
+            listener(ready[nth], value, rendering_s + ran_s, running)
+
+        hit_fault_point("tool.before")
+        await self._call_tool(
+            ready_inputs,
+            [items[number].index for number in ready],
+            pass_outcome,
+            at_once,
+            stop,
+        )
+        hit_fault_point("tool.after")
 
     async def _call_tool(
         self,
         inputs: list[dict[str, Any]],
         indexes: list[int],
+        listener: OutcomeListener,
         at_once: int,
         stop: bool,
-    ) -> BatchOutcome:
+    ) -> None:
         env, task = self._shared.env, self._task
         try:
-            return await self._tool.run_many(
+            await self._tool.run_many(
                 task.config,
                 inputs,
                 lambda nth: env.redactor.redact_log(env.logs(task.name, indexes[nth])),
+                listener,
                 at_once=at_once,
                 stop=stop,
             )
         except Exception as error:  # the tool has a bug, and the playbook's author must see where
             message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"
             failed = Failed(Failure(code="TOOL_BROKEN", kind="tool", message=message))
-            return BatchOutcome([failed] * len(inputs), 0.0)
+            for nth in range(len(inputs)):
+                listener(nth, failed, 0.0, 1)
 
     def _limit_failure(self, failure: Failure) -> Failure:
         return limit_failure(failure, task=self._task.name, attempt=1)
 
     # ---- the input -------------------------------------------------------------------------------
 
-    async def _make_inputs(self, items: list[LoopItem]) -> list[Any]:
-        """The input of each item, or the failure to render it."""
+    async def _make_inputs(
+        self, items: list[LoopItem], *, stop: bool
+    ) -> tuple[list[dict[str, Any] | Failure], float]:
+        """The input of each item or the failure to render it, and the seconds that this took.
+
+        With `stop`, the first failure is the last that is returned.
+        """
+        clock = asyncio.get_running_loop().time
+        inputs: list[dict[str, Any] | Failure] = []
+        seconds = 0.0
+        for start in range(0, len(items), INPUTS_PER_TURN):
+            if start:
+                await asyncio.sleep(0)
+            began = clock()
+            inputs += await self._make_some_inputs(items[start : start + INPUTS_PER_TURN])
+            seconds += clock() - began
+            if stop and _drop_after_failure(inputs):
+                break
+        return inputs, seconds
+
+    async def _make_some_inputs(self, items: list[LoopItem]) -> list[dict[str, Any] | Failure]:
         direct = self._direct
         if direct is None:
             return [await self._render_input(item) for item in items]
@@ -206,13 +237,13 @@ class BatchedItems:
         return rendered
 
 
-def _stop_at_failure(ended: list[Any]) -> None:
-    """Mark all items after the first failed one as NOT_RUN."""
-    for number, outcome in enumerate(ended):
-        if isinstance(outcome, Failure):
-            after = number + 1
-            ended[after:] = [NOT_RUN] * (len(ended) - after)
-            return
+def _drop_after_failure(inputs: list[Any]) -> bool:
+    """Drop what comes after the first failure. False if there is none."""
+    for number, task_input in enumerate(inputs):
+        if isinstance(task_input, Failure):
+            del inputs[number + 1 :]
+            return True
+    return False
 
 
 def _is_plain_task(task: Task) -> bool:

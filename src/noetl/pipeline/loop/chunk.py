@@ -15,7 +15,6 @@ failure. Items that do not run are in no count and have no row; their number is 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -31,7 +30,7 @@ from noetl.model.reference import Reference
 from noetl.pipeline.context import CommandContext
 from noetl.pipeline.environment import OutgoingEvent
 from noetl.pipeline.failures import TaskFailed
-from noetl.pipeline.loop.batched_items import NOT_RUN, BatchedItems
+from noetl.pipeline.loop.batched_items import BatchedItems
 from noetl.pipeline.loop.collections import IndexedItem, read_items
 from noetl.pipeline.output.provenance import describe_tool, merge_provenance
 from noetl.pipeline.output.result_writer import StorageWish
@@ -46,9 +45,8 @@ from noetl.tools.port import Call, CallIdentity, Failed, Success, raw_fields
 
 # Seconds between two journal entries, and seconds of work that are lost without the entry.
 PROGRESS_INTERVAL_S = 1.0
-MAX_CHEAP_BATCH_S = 0.1  # seconds; items that take longer run each in a pipeline
-MAX_SHORT_BATCH_S = 0.02  # seconds; after a shorter batch the next one is larger
-MAX_BATCH_ITEMS = 256  # items
+PROGRESS_CHECK_S = 0.25  # seconds between two looks at whether an entry is due
+MAX_ITEMS_PER_CALL = 10_000  # items in memory as inputs; no chunk has more, but a frame may
 
 
 class ItemResult(Struct, frozen=True):
@@ -156,39 +154,52 @@ class ItemBatch:
         together = min(together, len(self._items))
         with suppress(_LoopStopped):
             if self._batched_items is not None:
-                await self._run_batches(self._batched_items, positions, together)
-            if together == 1:
+                await self._run_plain_items(self._batched_items, together)
+            elif together == 1:
                 await self._run_sequence(positions)
             else:
                 await self._run_parallel(positions, together)
 
-    async def _run_batches(
-        self, plain: BatchedItems, positions: Iterator[int], together: int
-    ) -> None:
-        """Run items in batches while they are cheap.
-
-        The calls of a batch begin and end together, which delays slow items. The cheaper the items,
-        the larger the next batch.
-        """
-        size, stop = together, self._context.command.stop_on_failure
-        while batch := list(islice(positions, size)):
-            items = [self._make_loop_item(self._items[position]) for position in batch]
-            ended, worked = await plain.run_items(items, together, stop=stop)
-            share = worked / len(batch)
-            for position, value in zip(batch, ended, strict=True):
-                if value is not NOT_RUN:
-                    self._keep_result(
-                        position, self._make_plain_result(position, value, share * together, share)
-                    )
-            await self._report_progress()
+    async def _run_plain_items(self, plain: BatchedItems, together: int) -> None:
+        """Run the items in one call of their tool, and report progress while it runs."""
+        for start in range(0, len(self._items), MAX_ITEMS_PER_CALL):
+            running = asyncio.ensure_future(self._call_tool(plain, start, together))
+            try:
+                while not running.done():
+                    await asyncio.wait([running], timeout=PROGRESS_CHECK_S)
+                    await self._report_progress()
+            finally:
+                if not running.done():
+                    running.cancel()
+                    await asyncio.wait([running])
+            running.result()
             if self._stopped:
+                if together == 1:
+                    self._drop_results_after_failure()
                 raise _LoopStopped
-            if share * together > MAX_CHEAP_BATCH_S:
-                return
-            if worked < MAX_SHORT_BATCH_S:
-                size = min(2 * size, MAX_BATCH_ITEMS)
-            else:
-                size = max(together, size // 2)
+
+    async def _call_tool(self, plain: BatchedItems, start: int, together: int) -> None:
+        """Run items from this position on in one call of their tool."""
+        stop = start + MAX_ITEMS_PER_CALL
+        items = [self._make_loop_item(indexed) for indexed in self._items[start:stop]]
+
+        def keep_value(number: int, value: Any, seconds: float, running: int) -> None:
+            # The engine expects that `together` items run at once. If fewer do, each takes longer.
+            elapsed = seconds * together / running
+            position = start + number
+            self._keep_result(position, self._make_plain_result(position, value, elapsed, seconds))
+
+        await plain.run_items(
+            items, keep_value, together, stop=self._context.command.stop_on_failure
+        )
+
+    def _drop_results_after_failure(self) -> None:
+        """Drop what comes after the first failed item: items run one after the other."""
+        failed = [position for position, result in self._results.items() if result.failure]
+        first_failed = min(failed)
+        for position in list(self._results):
+            if position > first_failed:
+                del self._results[position]
 
     async def _run_parallel(self, positions: Iterator[int], together: int) -> None:
         runners = [asyncio.ensure_future(self._run_sequence(positions)) for _ in range(together)]
@@ -213,15 +224,9 @@ class ItemBatch:
             await asyncio.sleep(0)
 
     async def _run_item(self, position: int) -> ItemResult:
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        if self._batched_items is None:
-            pipeline = self.make_pipeline(self._items[position], journal=False)
-            return await self.make_result(position, pipeline, await pipeline.run(), began)
-        item = self._make_loop_item(self._items[position])
-        (value,), _ = await self._batched_items.run_items([item])
-        seconds = clock() - began
-        return self._make_plain_result(position, value, seconds, seconds)
+        began = asyncio.get_running_loop().time()
+        pipeline = self.make_pipeline(self._items[position], journal=False)
+        return await self.make_result(position, pipeline, await pipeline.run(), began)
 
     def _make_loop_item(self, indexed: IndexedItem) -> LoopItem:
         loop = self._context.step.loop
@@ -246,7 +251,7 @@ class ItemBatch:
     ) -> ItemResult:
         """The result of a plain item, from its value or its failure.
 
-        The item ended after `seconds`, and `share` of them were spent on it.
+        It ran for `share` seconds, and counts as `seconds` where the next chunk is chosen.
         """
         failure, status = None, "ok"
         if isinstance(value, Failure):

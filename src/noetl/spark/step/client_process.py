@@ -17,7 +17,7 @@ from noetl.spark.messages import (
 from noetl.tools.port import Log, Progress, discard_log, discard_progress
 from noetl.tools.processes.fork_server import ForkServer
 from noetl.tools.processes.messages import ProcessLimits
-from noetl.tools.python.pool import StreamLines
+from noetl.tools.python.printed_lines import StreamLines
 
 CLIENT_ENV = {
     "SPARK_CONNECT_MODE_ENABLED": "1",  # `from pyspark.sql import functions` imports Connect's

@@ -17,7 +17,7 @@ import orjson
 
 from noetl.model.errors import Failure
 from noetl.spark.tasks.interrupts import run_interruptible
-from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
+from noetl.tools.port import Call, Failed, Log, Outcome, OutcomeListener, Success
 from noetl.tools.python import child as python_child
 from noetl.tools.python.messages import PythonAnswer
 from noetl.tools.python.tool import PYTHON_FACTS, encode_input, make_python_outcome, read_code
@@ -33,9 +33,13 @@ class InlinePython:
         self._programs = python_child.CompiledPrograms()
 
     async def run(self, call: Call) -> Outcome:
-        batch = await self.run_many(call.config, (call.input,), lambda nth: call.log)
-        (outcome,) = batch.outcomes
-        assert outcome is not None
+        outcomes: list[Success | Failed] = []
+
+        def keep_outcome(nth: int, outcome: Success | Failed, seconds: float, at_once: int) -> None:
+            outcomes.append(outcome)
+
+        await self.run_many(call.config, (call.input,), lambda nth: call.log, keep_outcome)
+        (outcome,) = outcomes
         if isinstance(outcome, Failed):
             return outcome
         return Success(_decode(outcome.value), outcome.facts)
@@ -45,20 +49,26 @@ class InlinePython:
         config: dict[str, Any],
         inputs: Sequence[dict[str, Any]],
         log: Callable[[int], Log],
+        listener: OutcomeListener,
         *,
         at_once: int = 1,
         stop: bool = False,
-    ) -> BatchOutcome:
+    ) -> None:
         code = await read_code(config)
         if isinstance(code, Failure):
-            return BatchOutcome([Failed(code)] * len(inputs), 0.0)
+            for nth in range(len(inputs)):
+                listener(nth, Failed(code), 0.0, 1)
+            return
         variables = config.get("env") or {}
         env = {str(name): str(value) for name, value in variables.items() if value is not None}
         clock = asyncio.get_running_loop().time
         began = clock()
         # In a thread, because code that awaits starts an event loop of its own.
         outcomes = await run_interruptible(partial(self._run_inputs, code, env, inputs, stop))
-        return BatchOutcome(outcomes, clock() - began)
+        seconds = (clock() - began) / len(inputs)
+        for nth, outcome in enumerate(outcomes):
+            if outcome is not None:
+                listener(nth, outcome, seconds, 1)
 
     def _run_inputs(
         self,

@@ -174,10 +174,17 @@ async def _run_plain_items(
     loop, size = context.step.loop, context.command.size
     name = loop.iterator if loop is not None else "item"
     identity = make_loop_id(context.command)
-    values, seconds = await plain.run_items(
-        [LoopItem(index, value, name, size, identity) for index, value in items]
+    values: list[Any] = [None] * len(items)
+    micros = 0.0
+
+    def keep_value(position: int, value: Any, seconds: float, at_once: int) -> None:
+        nonlocal micros
+        values[position] = value
+        micros += seconds * 1_000_000
+
+    await plain.run_items(
+        [LoopItem(index, value, name, size, identity) for index, value in items], keep_value
     )
-    micros = round(seconds * 1_000_000)
     failures = [
         (index, value)
         for (index, _), value in zip(items, values, strict=True)
@@ -195,13 +202,13 @@ async def _run_plain_items(
             "error": [None] * count,
             "result": values,
         }
-        return columns, e.Items(ok=count, micros=micros)
+        return columns, e.Items(ok=count, micros=round(micros))
     columns |= _make_outcome_columns(values)
     first_failed, first_error = failures[0]
     done = e.Items(
         ok=count - len(failures),
         failed=len(failures),
-        micros=micros,
+        micros=round(micros),
         first_failed=first_failed,
         first_error=first_error,
     )

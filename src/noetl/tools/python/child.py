@@ -6,7 +6,7 @@ idle child has it in memory. orjson takes 1.5 MB, which all children share.
 A request is one frame of JSON (`PythonRequestFields`). With `stop`, the first input that fails ends the
 request. If there are several inputs, the child takes one byte from the token
 pipe before each of them. The worker may take the bytes back, so it always knows which inputs were
-started. Answers are frames too: a kind, a length and a payload.
+started. Answers are frames too: a kind, a length and a payload. They say how long their calls ran.
 
 After each call the child restores the state of the process. If it cannot (the call has left
 threads, processes or descriptors), it reports that and ends, and another child gets the next call.
@@ -131,7 +131,7 @@ class InputBatch:
         self.programs = programs
         self.answers: list[bytes] = []
         self.size = 0
-        self.flushed = self.began = time.monotonic()
+        self.flushed = time.monotonic()
 
     def run(self) -> str | None:
         """Run the inputs. Returns the reason why the process cannot be used again, or None."""
@@ -163,14 +163,16 @@ class InputBatch:
         self.size += len(encoded)
         now = time.monotonic()
         if now - self.flushed > FLUSH_AFTER_S or self.size > FLUSH_AT_BYTES:
-            send_frame(ANSWERS_FRAME, b"[", b",".join(self.answers), b"]")
+            micros = int((now - self.flushed) * 1e6)
+            end = b'],"micros":%d}' % micros
+            send_frame(ANSWERS_FRAME, b'{"answers":[', b",".join(self.answers), end)
             self.answers = []
             self.size = 0
             self.flushed = now
 
     def send_last(self, spoiled: str | None) -> None:
-        """Send the remaining answers, the duration and the reason why the process ends."""
-        micros = int((time.monotonic() - self.began) * 1e6)
+        """Send the remaining answers, their duration and the reason why the process ends."""
+        micros = int((time.monotonic() - self.flushed) * 1e6)
         reason = b"null"
         if spoiled is not None:
             reason = json.dumps(spoiled).encode()

@@ -28,13 +28,18 @@ class PythonAnswer(Struct, frozen=True):
     trace: str = ""
 
 
-class BatchEnd(Struct, frozen=True):
-    """The end of a request: its last answers, and its duration.
+class PythonAnswers(Struct, frozen=True):
+    """Answers in the order of the inputs, and the microseconds that these calls ran."""
+
+    answers: list[PythonAnswer]
+    micros: int
+
+
+class BatchEnd(PythonAnswers, frozen=True):
+    """The end of a request, with its last answers.
 
     `spoiled` says why the process cannot be used again, `stopped` that a failure ended the request.
     """
 
-    answers: list[PythonAnswer]
-    micros: int
     spoiled: str | None
     stopped: bool

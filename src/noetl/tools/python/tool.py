@@ -1,4 +1,4 @@
-"""`python`: runs code in a child process of a pool (`python_pool`).
+"""`python`: runs code in a child process of a pool.
 
 Its result is JSON; its prints are logs. A child is isolated (`-I`). It has its own environment,
 limits, a folder that is emptied after every call, and a fresh namespace for every call. Only
@@ -17,10 +17,12 @@ from urllib.request import url2pathname
 import msgspec
 
 from noetl.model.errors import Failure
-from noetl.tools.port import BatchOutcome, Call, Failed, Log, Outcome, Success
+from noetl.tools.port import Call, Failed, Log, Outcome, OutcomeListener, Success
 from noetl.tools.processes.fork_server import ForkServer
+from noetl.tools.python.calls import Answer, Program, PythonProcessCrashed
 from noetl.tools.python.messages import PythonAnswer
-from noetl.tools.python.pool import PoolSettings, Program, PythonPool, PythonProcessCrashed
+from noetl.tools.python.pool import PythonPool
+from noetl.tools.python.process import PoolSettings
 
 PYTHON_FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that got an answer
 
@@ -47,9 +49,13 @@ class Python:
         await self._fork_server.close()
 
     async def run(self, call: Call) -> Outcome:
-        batch = await self.run_many(call.config, (call.input,), lambda nth: call.log)
-        (outcome,) = batch.outcomes
-        assert outcome is not None
+        outcomes: list[Outcome] = []
+
+        def keep_outcome(nth: int, outcome: Outcome, seconds: float, at_once: int) -> None:
+            outcomes.append(outcome)
+
+        await self.run_many(call.config, (call.input,), lambda nth: call.log, keep_outcome)
+        (outcome,) = outcomes
         return outcome
 
     async def run_many(
@@ -57,35 +63,34 @@ class Python:
         config: dict[str, Any],
         inputs: Sequence[dict[str, Any]],
         log: Callable[[int], Log],
+        listener: OutcomeListener,
         *,
         at_once: int = 1,
         stop: bool = False,
-    ) -> BatchOutcome:
+    ) -> None:
         code = await read_code(config)
         if isinstance(code, Failure):
-            return BatchOutcome([Failed(code)] * len(inputs), 0.0)
-        encoded: list[bytes | Failed | None] = [encode_input(call_input) for call_input in inputs]
-        if stop:
-            _drop_after_failure(encoded)
-        calls = [(data, nth) for nth, data in enumerate(encoded) if isinstance(data, bytes)]
-        pool = self._ensure_pool()
-        program = Program(code, _list_variables(config))
-        answers = await pool.run_calls(program, calls, log, at_once, stop)
-        outcomes: list[Success | Failed | None] = [
-            None if isinstance(data, bytes) else data for data in encoded
-        ]
-        for (_, nth), answer in zip(calls, answers, strict=True):
-            outcomes[nth] = self._make_python_outcome(answer)
-        return BatchOutcome(outcomes, pool.mean_call_micros(program) * len(calls) / 1_000_000)
+            for nth in range(len(inputs)):
+                listener(nth, Failed(code), 0.0, 1)
+            return
+        calls: list[tuple[bytes, int]] = []
+        for nth, call_input in enumerate(inputs):
+            encoded = encode_input(call_input)
+            if isinstance(encoded, Failed):
+                listener(nth, encoded, 0.0, 1)
+                if stop:
+                    break
+            else:
+                calls.append((encoded, nth))
+        result_limit = self._settings.result_limit
 
-    def _make_python_outcome(
-        self, answer: PythonAnswer | PythonProcessCrashed | None
-    ) -> Success | Failed | None:
-        if answer is None:
-            return None
-        if isinstance(answer, PythonProcessCrashed):
-            return crash_failure("python", answer.status)
-        return make_python_outcome(answer, self._settings.result_limit)
+        def pass_answer(nth: int, answer: Answer, seconds: float, running: int) -> None:
+            listener(nth, _make_call_outcome(answer, result_limit), seconds, running)
+
+        program = Program(code, _list_variables(config))
+        await self._ensure_pool().run_calls(
+            program, calls, log, pass_answer, at_once=at_once, stop=stop
+        )
 
     def _ensure_pool(self) -> PythonPool:
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
@@ -99,13 +104,10 @@ def _list_variables(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(texts))
 
 
-def _drop_after_failure(encoded: list[bytes | Failed | None]) -> None:
-    """Replace the inputs after the first one that cannot be encoded by None."""
-    for nth, data in enumerate(encoded):
-        if isinstance(data, Failed):
-            later = len(encoded) - nth - 1
-            encoded[nth + 1 :] = [None] * later
-            return
+def _make_call_outcome(answer: Answer, result_limit: int) -> Success | Failed:
+    if isinstance(answer, PythonProcessCrashed):
+        return crash_failure("python", answer.status)
+    return make_python_outcome(answer, result_limit)
 
 
 async def read_code(config: dict[str, Any], field: str = "code") -> str | Failure:

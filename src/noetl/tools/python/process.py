@@ -1,0 +1,334 @@
+"""A Python child process and its connections to the pool.
+
+A child works on one message at a time. A message holds the inputs of one or more calls of a
+program. For every call of a message there is a byte in the child's token pipe. The child takes the
+byte before it starts the call. The pool takes the remaining bytes back when the calls shall go
+elsewhere, when a call is cancelled or when the child dies. So the pool always knows which calls
+were started.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import struct
+import sys
+import termios
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from noetl.tools.processes.fork_server import ForkServer, Process
+from noetl.tools.processes.messages import ProcessLimits
+from noetl.tools.python.calls import CallGroup, PoolCall, PythonProcessCrashed
+from noetl.tools.python.messages import BatchEnd, PythonAnswers, PythonRequest
+
+HEADER = struct.Struct(">BI")
+LOG_HEADER = struct.Struct(">IB")
+ANSWERS_FRAME, LOG_FRAME, LAST_FRAME = 1, 2, 3
+MAX_MESSAGE_CALLS = 4_096  # a pipe takes so many tokens at once, or none
+MAX_MESSAGE_BYTES = 1 << 20
+_decode_answers = msgspec.json.Decoder(PythonAnswers).decode
+_decode_batch_end = msgspec.json.Decoder(BatchEnd).decode
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """The pool keeps `size` children ready and has at most `most`.
+
+    It replaces a child after `calls` calls, or when the child uses `memory` bytes.
+    """
+
+    size: int = max(2, min(os.cpu_count() or 2, 8))
+    most: int = 64
+    calls: int = 10_000
+    memory: int = 256 * 1024 * 1024
+    result_limit: int = 64 * 1024 * 1024
+    limits: ProcessLimits = field(default_factory=ProcessLimits)
+
+
+class ChildOwner(Protocol):
+    """The pool as a child sees it."""
+
+    loop: asyncio.AbstractEventLoop
+    fork_server: ForkServer
+    settings: PoolSettings
+
+    def requeue_calls(self, calls: list[PoolCall], status: int = 0) -> None: ...
+    def release_groups(self, child: "PoolProcess") -> None: ...
+    def return_child(self, child: "PoolProcess") -> None: ...
+    def remove_child(self, child: "PoolProcess") -> None: ...
+
+
+class PoolProcess:
+    """One child and its connections to the pool.
+
+    `batch` has the calls of its message, `batch[answered:]` those without an answer. `groups` has
+    the groups of these calls.
+    """
+
+    def __init__(self, pool: ChildOwner) -> None:
+        self._pool = pool
+        self._loop = pool.loop
+        self.groups: list[CallGroup] = []
+        self.batch: list[PoolCall] = []
+        self.answered = 0
+        self.calls = 0
+        self.is_discarded = False  # it gets no more calls, and its death is not a crash of a call
+        self.began_at = 0.0  # when it got the message
+        self.progress_at = 0.0  # when it got the message, or sent something since
+        self._buffer = bytearray()
+        self._unsent = memoryview(b"")
+        self._last: BatchEnd | None = None
+        ours, theirs = socket.socketpair()
+        take, self._give = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        out, out_end = os.pipe2(os.O_CLOEXEC)
+        err, err_end = os.pipe2(os.O_CLOEXEC)
+        self._take, self._socket = take, ours.detach()
+        self._streams = {1: out, 2: err}
+        for descriptor in (self._socket, out, err):
+            os.set_blocking(descriptor, False)
+        descriptors = [self._socket, take, self._give, out, err]
+        self._owned = weakref.finalize(self, _close_descriptors, descriptors)
+        settings = pool.settings
+        self.process: Process = pool.fork_server.spawn(
+            "python",
+            [out_end, err_end, theirs.detach(), os.dup(take)],
+            {},
+            settings.limits,
+            memory=settings.memory,
+        )
+        self.process.ended.add_done_callback(lambda ended: self._on_death(ended.result()))
+        for descriptor, read in self._list_readers():
+            self._loop.add_reader(descriptor, read)
+
+    def _list_readers(self) -> Iterable[tuple[int, Callable[[], object]]]:
+        yield self._socket, self._on_readable
+        for stream, descriptor in self._streams.items():
+            yield descriptor, lambda stream=stream: self._read_printed(stream)  # type: ignore[misc]  # the default binds it
+
+    # ---- sending ---------------------------------------------------------------------------------
+
+    def start_batch(self, groups: list[CallGroup], batch: list[PoolCall]) -> None:
+        """Send calls of these groups to the child in one message."""
+        self.groups = groups
+        self.batch = batch
+        self.answered = 0
+        self._last = None
+        self.began_at = self.progress_at = self._loop.time()
+        program = groups[0].program
+        request = PythonRequest(
+            code=program.code,
+            env=dict(program.env) or None,
+            limit=self._pool.settings.result_limit,
+            stop=groups[0].stop is not None,
+        )
+        head = msgspec.json.encode(request)
+        inputs = b",".join([call.encoded_input for call in batch])
+        body = b'%b,"inputs":[%b]}' % (head[:-1], inputs)
+        if len(batch) > 1:  # a single call needs no token: it starts when it arrives
+            os.write(self._give, b"." * len(batch))
+        self._unsent = memoryview(len(body).to_bytes(4, "big") + body)
+        if not self._send_rest():
+            self._loop.add_writer(self._socket, self._on_writable)
+
+    def _send_rest(self) -> bool:
+        """Send as much as the socket takes. True if nothing is left to send."""
+        try:
+            size = os.write(self._socket, self._unsent)
+        except BlockingIOError:
+            return False
+        except OSError:  # the child is dying: the fork server reports it
+            return True
+        self._unsent = self._unsent[size:]
+        return not self._unsent
+
+    def _on_writable(self) -> None:
+        if self._send_rest():
+            self._loop.remove_writer(self._socket)
+
+    def take_unstarted(self) -> list[PoolCall]:
+        """Take back the calls that the child has not started. It cannot start them any more."""
+        taken = 0
+        with suppress(BlockingIOError):
+            taken = len(os.read(self._take, MAX_MESSAGE_CALLS))
+        kept = len(self.batch) - taken
+        unstarted = self.batch[kept:]
+        del self.batch[kept:]
+        return unstarted
+
+    @property
+    def unanswered(self) -> int:
+        """The number of calls without an answer."""
+        return len(self.batch) - self.answered
+
+    def is_stalled(self, since: float) -> bool:
+        """Whether the child has sent nothing since then."""
+        return self.progress_at <= since and not count_readable_bytes(self._socket)
+
+    def can_be_divided(self) -> bool:
+        """Whether other children may take over calls of the message."""
+        return len(self.groups) > 1 or len(self.groups[0].children) < self.groups[0].at_once
+
+    # ---- receiving -------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self._receive_available():
+            return
+        self._loop.remove_reader(self._socket)  # the fork server reports the end of the child
+
+    def _receive_available(self) -> bool:
+        """Read the available data. False at the end of the stream."""
+        try:
+            data = os.read(self._socket, 256 * 1024)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        self._buffer += data
+        try:
+            self._handle_frames()
+        except (
+            msgspec.MsgspecError,
+            KeyError,
+            TypeError,
+            ValueError,
+            IndexError,
+            struct.error,
+            RecursionError,
+        ):
+            self._pool.remove_child(
+                self
+            )  # the code has written to the socket: the child is unusable
+            self.process.kill(signal.SIGKILL)
+        return True
+
+    def _handle_frames(self) -> None:
+        """Handle the complete frames of the buffer."""
+        buffer = self._buffer
+        offset = 0
+        limit = self._pool.settings.result_limit + (1 << 20)
+        while len(buffer) - offset >= HEADER.size:
+            kind, size = HEADER.unpack_from(buffer, offset)
+            if size > limit or kind not in (ANSWERS_FRAME, LOG_FRAME, LAST_FRAME):
+                raise ValueError(size)
+            start = offset + HEADER.size
+            if len(buffer) - start < size:
+                break
+            offset = start + size
+            payload = bytes(memoryview(buffer)[start:offset])
+            self._handle_frame(kind, payload)
+        del buffer[:offset]
+
+    def _handle_frame(self, kind: int, payload: bytes) -> None:
+        self.progress_at = self._loop.time()
+        if kind == LOG_FRAME:
+            number, stream = LOG_HEADER.unpack_from(payload)
+            self.batch[number].log_data(stream, payload[LOG_HEADER.size :])
+        elif kind == ANSWERS_FRAME:
+            self._record_answers(_decode_answers(payload))
+        else:
+            self._end_batch(_decode_batch_end(payload))
+
+    def _record_answers(self, part: PythonAnswers) -> None:
+        self._drain_streams()
+        if not part.answers:
+            return
+        seconds = part.micros / len(part.answers) / 1_000_000
+        for answer in part.answers:
+            self.batch[self.answered].end_with(answer, seconds)
+            self.answered += 1
+
+    def _end_batch(self, last: BatchEnd) -> None:
+        """Handle the last frame of a message."""
+        done = self.answered + len(last.answers)
+        self.calls += done
+        self.groups[0].stopped |= last.stopped
+        unstarted: list[PoolCall] = []
+        if done < len(self.batch):
+            unstarted = self.take_unstarted()
+        if last.spoiled is not None:
+            self._last = last  # answered when the child and its processes are gone
+            self.stop_using()
+            self._pool.requeue_calls(unstarted)
+            return
+        self._record_answers(last)
+        self._pool.release_groups(self)
+        self.batch = []
+        self._pool.requeue_calls(unstarted)
+        self._pool.return_child(self)
+
+    def _read_printed(self, stream: int) -> None:
+        """Log what processes of the code, or the code itself, wrote to descriptor 1 or 2."""
+        with suppress(BlockingIOError):
+            data = os.read(self._streams[stream], 64 * 1024)
+            if not data:
+                self._loop.remove_reader(self._streams[stream])
+            elif self.answered < len(self.batch):
+                self.batch[self.answered].log_data(stream, data)
+
+    def _drain_streams(self) -> None:
+        for stream, descriptor in self._streams.items():
+            while count_readable_bytes(descriptor):
+                self._read_printed(stream)
+
+    # ---- ending ----------------------------------------------------------------------------------
+
+    def stop_using(self) -> None:
+        self.is_discarded = True
+        self._pool.remove_child(self)
+
+    def retire(self) -> None:
+        """Close the child's socket: an idle child then ends by itself."""
+        self.stop_using()
+        with suppress(OSError), socket.socket(fileno=os.dup(self._socket)) as end:
+            end.shutdown(socket.SHUT_WR)
+
+    def _on_death(self, status: int) -> None:
+        while self._receive_rest():
+            pass
+        for descriptor, _ in self._list_readers():
+            self._loop.remove_reader(descriptor)
+        self._loop.remove_writer(self._socket)
+        self._drain_streams()
+        if self._last is not None:
+            self._record_answers(self._last)
+        unstarted = self.take_unstarted()
+        owed = self.batch[self.answered :]
+        self.batch = []
+        self.answered = 0
+        self._pool.remove_child(self)
+        self._pool.release_groups(self)
+        for call in owed:
+            call.was_started = True
+        if owed and not self.is_discarded:
+            seconds = self._loop.time() - self.progress_at
+            owed.pop().end_with(PythonProcessCrashed(status), seconds)
+        self._pool.requeue_calls([*owed, *unstarted], status)
+        self._owned()
+
+    def _receive_rest(self) -> bool:
+        """Read more data of a dead child. True if there may be more."""
+        size = len(self._buffer)
+        if not self._receive_available():
+            return False
+        return len(self._buffer) > size or count_readable_bytes(self._socket) > 0
+
+
+def count_readable_bytes(descriptor: int) -> int:
+    """The number of bytes that can be read."""
+    count = fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0")
+    return int.from_bytes(count, sys.byteorder)
+
+
+def _close_descriptors(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        with suppress(OSError):
+            os.close(descriptor)
