@@ -5,7 +5,7 @@ of hypothesis.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -14,9 +14,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests import inspection, waiting
 from tests.api.process import Api, served
+from tests.stack import open_stacks
 
 PROCESSES = 2
-SHARED_HOUSE = "tests/crash/test_spark_writes.py"
+SHARED_STACK = "tests/crash/test_spark_writes.py"
 
 settings.register_profile(
     "suite",
@@ -62,8 +63,17 @@ class FileScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        is_spread = file.startswith("tests/crash/") and file != SHARED_HOUSE
+        is_spread = file.startswith("tests/crash/") and file != SHARED_STACK
         return nodeid if is_spread else file
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows the logs of the stacks that still run: those of its fixtures."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"stack at {each.url}", each.describe()) for each in open_stacks]
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -24,11 +24,10 @@ from noetl.server.dispatch.states import LoadedState, States, Unfoldable
 from noetl.server.duties.projector import Projector, make_broken_projection, make_projection
 from noetl.server.executions.rows import RowCache
 from noetl.server.observer import NoObserver
-from tests.waiting import look_again
+from tests.waiting import HANG_LIMIT_S, look_again
 
 LEASE: Micros = 60_000_000
 PAGE = 1_000
-PATIENCE = 120.0  # seconds for the projector of a living server, however busy the machine is
 
 
 async def assert_projection_equals_fold(dsn: str) -> None:
@@ -56,7 +55,7 @@ async def catch_up(stores: Stores, leases: Leases, playbooks: Playbooks, count: 
     """By whichever server lives; without one, here."""
     if not await leases.count_servers():
         await project(stores, leases, playbooks, count)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_LIMIT_S):
         for shard in range(count):
             while await stores.log.follow_shard(
                 shard, await stores.projections.read_checkpoint(shard), 1

@@ -42,6 +42,7 @@ from noetl.triggers.memory import HooksMemory, SchedulesMemory
 from noetl.triggers.port import Hooks, Schedules
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 from tests.postgres import server
+from tests.waiting import HANG_LIMIT_S
 
 SHARDS = 4
 
@@ -187,9 +188,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     async def run() -> None:
         if "world" not in wanted:
-            return await asyncio.wait_for(test(**wanted), 10)
+            return await asyncio.wait_for(test(**wanted), HANG_LIMIT_S)
         async with wanted.pop("world")() as world:
-            await asyncio.wait_for(test(world=world, **wanted), 10)
+            await asyncio.wait_for(test(world=world, **wanted), HANG_LIMIT_S)
 
     asyncio.run(run())
     return True

@@ -8,6 +8,7 @@ from noetl.model.errors import Conflict, CorruptLog, NotFound
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.model.reference import make_address
 from tests.conformance.conftest import World
+from tests.waiting import HANG_LIMIT_S
 
 PLACE = make_address("7", "result", "step", "key")
 
@@ -19,8 +20,8 @@ async def test_a_hint_reaches_everyone_who_asked_for_its_subject(world: World) -
         world.bus.subscribe("c"),
     )
     await world.bus.publish("a")
-    assert await asyncio.wait_for(anext(one), 1) == "a"
-    assert await asyncio.wait_for(anext(two), 1) == "a"
+    assert await asyncio.wait_for(anext(one), HANG_LIMIT_S) == "a"
+    assert await asyncio.wait_for(anext(two), HANG_LIMIT_S) == "a"
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(anext(other), 0.02)
 
@@ -33,7 +34,7 @@ async def test_hints_are_coalesced(world: World) -> None:
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(anext(hints), 0.02)
     await world.bus.publish("a")
-    assert await asyncio.wait_for(anext(hints), 1) == "a"
+    assert await asyncio.wait_for(anext(hints), HANG_LIMIT_S) == "a"
 
 
 async def test_a_payload_comes_back_whole_and_by_rows(world: World) -> None:

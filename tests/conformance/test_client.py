@@ -21,10 +21,10 @@ from noetl.client import (
     NotFound,
     WaitTimeout,
 )
-from tests.integration.cli.conftest import ROOT, Noetl, look_into, ready
 from tests.postgres import scratch
 from tests.processes import free_port
-from tests.waiting import PATIENCE
+from tests.stack import ROOT, NoetlCommand, inspect_home, wait_until_ready
+from tests.waiting import HANG_LIMIT_S
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {0}, path: client/{0}}}\n"
 GREET = (
@@ -98,8 +98,8 @@ def open_over_http(home: Path) -> Iterator[Client]:
     folder.mkdir()
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    with Noetl(home).running("dev", folder, "--port", port):
-        ready(url)
+    with NoetlCommand(home).keep_running("dev", folder, "--port", port):
+        wait_until_ready(url)
         with Client(url) as client:
             yield client
 
@@ -122,7 +122,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
             for playbook in (GREET, ROWS, FAILS, WAITS):
                 opened.register(playbook)
             yield opened
-        look_into(home)
+        inspect_home(home)
     finally:
         os.environ.update(settings)
         shutil.rmtree(home, ignore_errors=True)
@@ -131,7 +131,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def rows(client: Client) -> str:
     """An execution of the playbook whose steps leave rows and a number."""
-    return client.run("client/rows", timeout=PATIENCE).execution_id
+    return client.run("client/rows", timeout=HANG_LIMIT_S).execution_id
 
 
 # -- playbooks --
@@ -177,7 +177,7 @@ def test_unknown_names_are_not_found(client: Client) -> None:
 
 def test_execution_runs_to_its_end_and_its_result_is_read(client: Client) -> None:
     execution_id = client.start("client/greet", {"name": "Grace"})
-    report = client.wait(execution_id, PATIENCE)
+    report = client.wait(execution_id, HANG_LIMIT_S)
     assert (report.status, report.path, report.version) == ("completed", "client/greet", 1)
     assert report.workload == {"name": "Grace"}
     assert report.started_at is not None
@@ -198,7 +198,7 @@ def test_start_with_a_known_key_returns_the_same_execution(client: Client) -> No
 
 
 def test_executions_are_listed_newest_first(client: Client) -> None:
-    ids = [client.run("client/greet", timeout=PATIENCE).execution_id for _ in range(3)]
+    ids = [client.run("client/greet", timeout=HANG_LIMIT_S).execution_id for _ in range(3)]
     listed = client.list_executions(path="client/greet", status="completed", limit=3)
     assert [each.execution_id for each in listed] == ids[::-1]
     assert all(each.has_ended for each in listed)
@@ -207,7 +207,7 @@ def test_executions_are_listed_newest_first(client: Client) -> None:
 
 
 def test_failure_names_step_and_code(client: Client) -> None:
-    report = client.wait(client.start("client/fails"), PATIENCE)
+    report = client.wait(client.start("client/fails"), HANG_LIMIT_S)
     assert report.status == "failed"
     assert report.failure is not None
     assert report.failure.step == "breaks"
@@ -217,14 +217,14 @@ def test_failure_names_step_and_code(client: Client) -> None:
     assert (raised.value.status, raised.value.step) == ("failed", "breaks")
     assert raised.value.failure_code == report.failure.code
     with pytest.raises(ExecutionFailed):
-        client.run("client/fails", timeout=PATIENCE)
+        client.run("client/fails", timeout=HANG_LIMIT_S)
 
 
 def test_failed_execution_is_retried_and_rerun(client: Client) -> None:
-    failed = client.wait(client.start("client/fails"), PATIENCE)
-    retry = client.wait(client.retry(failed.execution_id), PATIENCE)
+    failed = client.wait(client.start("client/fails"), HANG_LIMIT_S)
+    retry = client.wait(client.retry(failed.execution_id), HANG_LIMIT_S)
     assert (retry.status, retry.retry_of) == ("failed", failed.execution_id)
-    rerun = client.wait(client.rerun(failed.execution_id, "breaks"), PATIENCE)
+    rerun = client.wait(client.rerun(failed.execution_id, "breaks"), HANG_LIMIT_S)
     assert rerun.status == "failed"
     assert rerun.execution_id not in (failed.execution_id, retry.execution_id)
 
@@ -237,14 +237,14 @@ def test_waiting_ends_in_time_and_a_signal_lets_it_go_on(client: Client) -> None
     client.pause(execution_id)
     client.resume(execution_id)
     client.send_signal(execution_id, "go", {"by": "Ada"})
-    assert client.wait(execution_id, PATIENCE).status == "completed"
+    assert client.wait(execution_id, HANG_LIMIT_S).status == "completed"
     assert "Ada" in str(client.read_result(execution_id, "after"))
 
 
 def test_cancelled_execution_cannot_be_cancelled_again(client: Client) -> None:
     execution_id = client.start("client/waits")
     client.cancel(execution_id)
-    report = client.wait(execution_id, PATIENCE)
+    report = client.wait(execution_id, HANG_LIMIT_S)
     assert report.status == "cancelled"
     with pytest.raises(ExecutionFailed, match="cancelled"):
         report.raise_if_failed()
@@ -322,7 +322,7 @@ def test_a_second_client_of_the_home_sees_what_the_first_did(tmp_path: Path) -> 
     async def run_one() -> str:
         async with AsyncClient(home=home) as first:
             await first.register(GREET)
-            report = await first.run("client/greet", timeout=PATIENCE)
+            report = await first.run("client/greet", timeout=HANG_LIMIT_S)
             return report.execution_id
 
     try:

@@ -12,12 +12,12 @@ import pytest
 from noetl.embedded import EmbeddedPostgres
 from noetl.embedded.postgres import read_postmaster
 from tests.crash.checks import check
-from tests.crash.house import House, house
+from tests.crash.stack import run_crash_stack
 from tests.crash.workload import PLAYBOOKS, make_effects, outcomes
-from tests.waiting import look_again
+from tests.stack import Stack
+from tests.waiting import HANG_LIMIT_S, look_again
 
 PROGRESS = 5.0  # seconds from when the database answers again to the next event
-PATIENCE = 240.0  # seconds until something hangs, however busy the machine is
 
 
 def test_a_database_that_is_killed_costs_nothing() -> None:
@@ -30,12 +30,12 @@ def test_a_database_that_is_killed_ten_times_costs_nothing() -> None:
 
 
 async def killed(times: int, items: int) -> None:
-    with house(None, workers=0) as here:
-        await here.ready()
+    with run_crash_stack(None, workers=0) as here:
+        await here.become_ready()
         database = Database(here)
         make_effects(database.data)
-        here.add_worker(NOETL_CREDENTIAL_EFFECTS=json.dumps({"dsn": database.data}))
-        async with here.client() as client:
+        here.start_worker(NOETL_CREDENTIAL_EFFECTS=json.dumps({"dsn": database.data}))
+        async with here.open_client() as client:
             for text in PLAYBOOKS:
                 await client.register(text)
             execution_id = await client.start("crash/loop", None, {"count": items, "pause": 0.02})
@@ -44,7 +44,7 @@ async def killed(times: int, items: int) -> None:
                     "select count(distinct item) from effect", items * (number + 0.5) / times
                 )
                 await database.dies_and_comes_back()
-            told = (await asyncio.wait_for(outcomes(client, {"loop": execution_id}), PATIENCE))[
+            told = (await asyncio.wait_for(outcomes(client, {"loop": execution_id}), HANG_LIMIT_S))[
                 "loop"
             ]
             squares = [number * number for number in range(items)]
@@ -61,7 +61,7 @@ async def killed(times: int, items: int) -> None:
 class Database:
     """The embedded one of a house. Its addresses stay the same over restarts."""
 
-    def __init__(self, here: House) -> None:
+    def __init__(self, here: Stack) -> None:
         self.embedded = EmbeddedPostgres(here.home)
         dsns = self.embedded.make_dsns(self.port)
         assert dsns.data is not None
@@ -95,7 +95,7 @@ class Database:
 
     async def ask(self, dsn: str, query: str) -> int:
         """Asked until it answers."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + HANG_LIMIT_S
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(dsn) as connection:

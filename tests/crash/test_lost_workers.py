@@ -4,26 +4,23 @@ All cells run side by side, and a worker that died is started again at once. Unt
 has them all, so a death counts for many. From then on no two of them share a worker, so there are several workers.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-import httpx
 import psycopg
 import pytest
 
 from noetl.model.commands import MAX_LOST_LEASES, SUSPECT_LOST_LEASES
-from tests.crash.house import House, house
-from tests.e2e.conftest import Stack
+from tests.crash.stack import run_crash_stack
+from tests.e2e.conftest import StackClient, open_stack_client
 from tests.e2e.matrix import check_cell, start_cell
 from tests.failures import CELLS, Cell
-from tests.integration.cli.conftest import Noetl, ready
 from tests.postgres import server
 from tests.spark import spark_url
-from tests.waiting import until
+from tests.stack import Stack
+from tests.waiting import HANG_LIMIT_S, until
 
 __all__ = ["spark_url"]
 MAX_WORKERS = 6
-PATIENCE_S = 600.0
 LOOK_INTERVAL_S = 0.1
 SHORT = [
     Cell("step", "worker_lost", "plain_arc"),
@@ -46,14 +43,15 @@ def test_every_cell_that_loses_its_workers_ends_as_the_table_says(spark_url: str
 def lose_workers(cells: Sequence[Cell], spark_profile: str) -> None:
     with (
         server().database() as dsn,
-        house(dsn, workers=0, NOETL_SPARK_PROFILE=spark_profile) as here,
+        run_crash_stack(dsn, workers=0, NOETL_SPARK_PROFILE=spark_profile) as here,
     ):
-        with asked(here) as stack:
+        here.wait_until_ready()
+        with open_stack_client(here) as stack:
             started = {cell: start_cell(stack, cell) for cell in cells}
-            here.add_worker()
+            here.start_worker()
             supervise_until_suspect(here, dsn, len(cells))
             for _ in range(min(MAX_WORKERS, len(cells)) - 1):
-                here.add_worker()
+                here.start_worker()
             supervise_until_ended(here, stack, list(started.values()))
             for cell, execution in started.items():
                 check_cell(stack, cell, execution)
@@ -61,46 +59,38 @@ def lose_workers(cells: Sequence[Cell], spark_profile: str) -> None:
         kill_workers(here)
 
 
-@contextmanager
-def asked(here: House) -> Iterator[Stack]:
-    ready(here.url)
-    with httpx.Client(base_url=here.url, trust_env=False, timeout=30) as http:
-        yield Stack(Noetl(here.home), http)
-
-
-def supervise_until_suspect(here: House, dsn: str, count: int) -> None:
+def supervise_until_suspect(here: Stack, dsn: str, count: int) -> None:
     """Until so many commands have lost so many leases that they share no worker."""
     with psycopg.connect(dsn, autocommit=True) as connection:
 
         def are_suspect() -> bool:
-            here.restart()
+            here.restart_dead()
             found = connection.execute(
                 "select count(*) from noetl.command where lost >= %s", [SUSPECT_LOST_LEASES]
             ).fetchone()
             return found is not None and found[0] >= count
 
-        until(are_suspect, PATIENCE_S, LOOK_INTERVAL_S)
+        until(are_suspect, 2 * HANG_LIMIT_S, LOOK_INTERVAL_S)
 
 
-def supervise_until_ended(here: House, stack: Stack, executions: list[str]) -> None:
+def supervise_until_ended(here: Stack, stack: StackClient, executions: list[str]) -> None:
     def have_ended() -> bool:
-        here.restart()
+        here.restart_dead()
         while executions and stack.get(f"/api/executions/{executions[-1]}/status")["ended"]:
             executions.pop()
         return not executions
 
-    until(have_ended, PATIENCE_S, LOOK_INTERVAL_S)
+    until(have_ended, 2 * HANG_LIMIT_S, LOOK_INTERVAL_S)
 
 
-def check_lost_leases(stack: Stack, cell: Cell, execution: str) -> None:
+def check_lost_leases(stack: StackClient, cell: Cell, execution: str) -> None:
     """One command is dead, for five lost leases: that of the child if the cell has one."""
     where = stack.children(execution)[0]["execution_id"] if cell.unit == "child" else execution
     dead = stack.events(where, "command.dead")
     assert [event["data"]["attempt"] for event in dead] == [MAX_LOST_LEASES], cell.name
 
 
-def kill_workers(here: House) -> None:
+def kill_workers(here: Stack) -> None:
     """One that is still starting could not end in order."""
-    for machine in here.machines.values():
-        if machine is not here.server:
-            machine.kill()
+    for worker in here.workers:
+        worker.kill()

@@ -11,12 +11,12 @@ from noetl.model import events as e
 from noetl.model.ids import ExecutionId
 from tests.api.process import Api, served
 from tests.crash.checks import all_events, check
-from tests.crash.house import House, house
+from tests.crash.stack import run_crash_stack
 from tests.crash.workload import document, outcomes
 from tests.postgres import server
-from tests.waiting import look_again
+from tests.stack import Stack
+from tests.waiting import HANG_LIMIT_S, look_again
 
-PATIENCE = 240.0  # seconds until something hangs, however busy the machine is
 PATH = "/api/v1/assessments"
 
 PAGES = """
@@ -86,12 +86,12 @@ def api() -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[House]:
+def here() -> Iterator[Stack]:
     with server().database() as dsn:
         do(dsn, "create table page_row (id int, name text, score int, remark text); create table item_row (n int, square int);"
                 "create table job (n int primary key, claimed bool not null);"
                 "create table mark (execution bigint, task text)")  # fmt: skip
-        with house(dsn, NOETL_CREDENTIAL_ROWS=f'{{"dsn": "{dsn}"}}') as made:
+        with run_crash_stack(dsn, NOETL_CREDENTIAL_ROWS=f'{{"dsn": "{dsn}"}}') as made:
             yield made
 
 
@@ -103,34 +103,34 @@ def do(dsn: str | None, query: str) -> list[Any]:
 
 
 async def killed(
-    here: House, playbook: str, payload: dict[str, Any], point: str, nth: int
+    here: Stack, playbook: str, payload: dict[str, Any], point: str, nth: int
 ) -> tuple[Any, ExecutionId]:
     """Its result, though its worker died where it was told to."""
-    here.restart()
-    await here.ready()
-    async with here.client() as client:
+    here.restart_dead()
+    await here.become_ready()
+    async with here.open_client() as client:
         path = (await client.register(playbook))["path"]
-        here.worker.told(point, nth)
+        here.worker.die_at(point, nth)
         execution_id = await client.start(path, None, payload)
-        await here.worker.death()
-        here.restart()
-        told = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+        await here.worker.wait_for_crash()
+        here.restart_dead()
+        told = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))["it"]
         assert told.failure is None, told.failure
         assert here.dsn is not None
         await check(here.dsn, client, [execution_id])
         return told.result, execution_id
 
 
-def test_a_pagination_goes_on_at_the_next_page(here: House, api: Api) -> None:
+def test_a_pagination_goes_on_at_the_next_page(here: Stack, api: Api) -> None:
     asyncio.run(paged(here, api, pages=60, at=30))
 
 
 @pytest.mark.long
-def test_a_pagination_of_a_thousand_pages_goes_on_at_the_next_page(here: House, api: Api) -> None:
+def test_a_pagination_of_a_thousand_pages_goes_on_at_the_next_page(here: Stack, api: Api) -> None:
     asyncio.run(paged(here, api, pages=1_000, at=500))
 
 
-async def paged(here: House, api: Api, pages: int, at: int) -> None:
+async def paged(here: Stack, api: Api, pages: int, at: int) -> None:
     """At most one page is fetched twice: the one whose entry was not in the journal yet."""
     api.forget()
     do(here.dsn, "truncate page_row")
@@ -142,7 +142,7 @@ async def paged(here: House, api: Api, pages: int, at: int) -> None:
     ]
 
 
-def test_a_page_that_was_stored_and_not_reported_is_not_stored_again(here: House, api: Api) -> None:
+def test_a_page_that_was_stored_and_not_reported_is_not_stored_again(here: Stack, api: Api) -> None:
     """Its call, then its sink: the tenth of both is the fifth page's sink."""
     api.forget()
     do(here.dsn, "truncate page_row")
@@ -154,7 +154,7 @@ def test_a_page_that_was_stored_and_not_reported_is_not_stored_again(here: House
 
 @pytest.mark.parametrize(("point", "again"), [("journal.after", 0), ("tool.after", 1)])
 def test_a_pipeline_goes_on_after_its_last_finished_task(
-    here: House, point: str, again: int
+    here: Stack, point: str, again: int
 ) -> None:
     """Killed after the third task: what was in the journal runs once, what was not runs again."""
     result, execution_id = asyncio.run(killed(here, document("tasks", PIPELINE), {}, point, 3))
@@ -167,7 +167,7 @@ def test_a_pipeline_goes_on_after_its_last_finished_task(
 
 @pytest.mark.parametrize("nth", [2, 7, 40, 61])
 def test_items_that_were_stored_and_not_reported_are_not_stored_again(
-    here: House, nth: int
+    here: Stack, nth: int
 ) -> None:
     do(here.dsn, "truncate item_row")
     asyncio.run(killed(here, document("rows", LOOP, items=0), {"items": 40}, "tool.after", nth))
@@ -181,7 +181,7 @@ def test_items_that_were_stored_and_not_reported_are_not_stored_again(
     [(3, "tool.after", 12), (8, "tool.after", 21), (8, "persist.after", 2)],
 )
 def test_cursor_loop_keeps_one_result_per_row_when_its_worker_dies(
-    here: House, claim: int, point: str, nth: int
+    here: Stack, claim: int, point: str, nth: int
 ) -> None:
     """It dies between an item and its report, or when the results of a frame are stored and not reported."""
     do(
@@ -197,21 +197,23 @@ def test_cursor_loop_keeps_one_result_per_row_when_its_worker_dies(
 
 
 @pytest.mark.long
-def test_items_of_a_loop_are_stored_once_whatever_dies(here: House) -> None:
+def test_items_of_a_loop_are_stored_once_whatever_dies(here: Stack) -> None:
     """Worker and server by turns, at any moment, thirty times."""
     do(here.dsn, "truncate item_row")
 
     async def run() -> None:
-        here.restart()
-        await here.ready()
-        async with here.client() as client:
+        here.restart_dead()
+        await here.become_ready()
+        async with here.open_client() as client:
             path = (await client.register(document("rows", LOOP, items=0)))["path"]
             execution_id = await client.start(path, None, {"items": 1_000})
             for number in range(30):
                 await grown(here, 1_000 * number // 31)
                 (here.worker if number % 2 else here.server).kill()
-                here.restart()
-            told = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+                here.restart_dead()
+            told = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))[
+                "it"
+            ]
             assert told.failure is None
             assert here.dsn is not None
             await check(here.dsn, client, [execution_id])
@@ -224,7 +226,7 @@ def test_items_of_a_loop_are_stored_once_whatever_dies(here: House) -> None:
     ]
 
 
-async def grown(here: House, least: int) -> None:
-    async with asyncio.timeout(PATIENCE):
+async def grown(here: Stack, least: int) -> None:
+    async with asyncio.timeout(HANG_LIMIT_S):
         while do(here.dsn, "select count(*) from item_row")[0][0] < least:
             await look_again()

@@ -15,10 +15,11 @@ import pytest
 from noetl.faults import FAULT_POINTS
 from noetl.model.ids import ExecutionId
 from tests.crash.checks import check
-from tests.crash.house import House, Machine, house
+from tests.crash.stack import run_crash_stack
 from tests.crash.workload import ITEMS, PLAYBOOKS, RESULTS, make_effects, outcomes, start
 from tests.postgres import server
-from tests.waiting import look_again
+from tests.stack import NoetlProcess, Stack
+from tests.waiting import HANG_LIMIT_S, look_again
 
 AT_SERVER = (
     "append.before",
@@ -39,20 +40,19 @@ OFTEN = {
 }
 OF_TOOLS = ("child", "fork server")  # no points of ours: processes beside the worker
 PROGRESS = 5.0  # seconds from the beginning of who was started again to the next event
-PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[House]:
+def here() -> Iterator[Stack]:
     """One house for the tests of a file: they kill whom they need dead, and start whom they need alive."""
     with server().database() as dsn:
         make_effects(dsn)
-        with house(dsn, NOETL_CREDENTIAL_EFFECTS=f'{{"dsn": "{dsn}"}}') as made:
+        with run_crash_stack(dsn, NOETL_CREDENTIAL_EFFECTS=f'{{"dsn": "{dsn}"}}') as made:
             yield made
 
 
 @pytest.mark.parametrize("point", [*FAULT_POINTS, *OF_TOOLS])
-def test_a_process_that_is_killed_costs_nothing(here: House, point: str) -> None:
+def test_a_process_that_is_killed_costs_nothing(here: Stack, point: str) -> None:
     asyncio.run(Killing(here, point, Random(point)).run())
 
 
@@ -60,7 +60,7 @@ def test_a_process_that_is_killed_costs_nothing(here: House, point: str) -> None
 @pytest.mark.parametrize("number", range(20))
 @pytest.mark.parametrize("point", [*FAULT_POINTS, *OF_TOOLS])
 def test_a_process_that_is_killed_again_and_again_costs_nothing(
-    here: House, point: str, number: int
+    here: Stack, point: str, number: int
 ) -> None:
     asyncio.run(Killing(here, point, Random(f"{point} {number}")).run())
 
@@ -68,7 +68,7 @@ def test_a_process_that_is_killed_again_and_again_costs_nothing(
 class Killing:
     """Executions run, a process dies, is started again, and everything ends as if it had not."""
 
-    def __init__(self, here: House, point: str, random: Random) -> None:
+    def __init__(self, here: Stack, point: str, random: Random) -> None:
         assert here.dsn is not None
         self.here, self.dsn, self.point = here, here.dsn, point
         self.nth = random.randint(1, OFTEN.get(point, 1))
@@ -76,15 +76,15 @@ class Killing:
         self.begun = here.home / f"begun-{self.key}"
 
     async def run(self) -> None:
-        self.here.restart()
-        await self.here.ready()
-        async with self.here.client() as client:
+        self.here.restart_dead()
+        await self.here.become_ready()
+        async with self.here.open_client() as client:
             for text in PLAYBOOKS:
                 await client.register(text)
         async with httpx.AsyncClient(base_url=self.here.url, trust_env=False, timeout=5) as http:
             starting = asyncio.ensure_future(self.start(http))
             try:
-                await asyncio.wait_for(self.kill(starting), PATIENCE)
+                await asyncio.wait_for(self.kill(starting), HANG_LIMIT_S)
                 await self.go_on(starting)
             finally:
                 starting.cancel()
@@ -109,25 +109,25 @@ class Killing:
                 await starting
                 self.order(here.server)
                 here.worker.start()
-                await here.server.death()
+                await here.server.wait_for_crash()
             case "takeover.after":
                 await self.under_way()
                 here.server.kill()
                 self.order(here.server)
                 here.server.start()
-                await here.server.death()
+                await here.server.wait_for_crash()
             case "spool.middle":  # an ending that no server takes
                 await self.under_way()
                 self.order(here.worker)
                 here.server.kill()
-                await here.worker.death()
+                await here.worker.wait_for_crash()
             case _:
                 victim = here.server if self.point in AT_SERVER else here.worker
                 self.order(victim)
-                await victim.death()
+                await victim.wait_for_crash()
 
-    def order(self, victim: Machine) -> None:
-        victim.told(self.point, self.nth)
+    def order(self, victim: NoetlProcess) -> None:
+        victim.die_at(self.point, self.nth)
 
     async def under_way(self) -> None:
         while not self.begun.exists() or not self.begun.read_text().endswith("\n"):
@@ -135,13 +135,15 @@ class Killing:
 
     async def go_on(self, starting: "asyncio.Future[dict[str, ExecutionId]]") -> None:
         before, begin = self.recorded(), time.monotonic()
-        dead = self.here.restart()
+        dead = self.here.restart_dead()
         end = await self.progress(before)
-        took = end - max([machine.began for machine in dead if machine.began < end], default=begin)
+        took = end - max(
+            [process.began_at for process in dead if process.began_at < end], default=begin
+        )
         executions = await starting
-        await self.here.ready()
-        async with self.here.client() as client:
-            stories = await asyncio.wait_for(outcomes(client, executions), PATIENCE)
+        await self.here.become_ready()
+        async with self.here.open_client() as client:
+            stories = await asyncio.wait_for(outcomes(client, executions), HANG_LIMIT_S)
             ended = {name: story.failure or story.result for name, story in stories.items()}
             assert ended == {name: RESULTS[name] for name in stories}
             await check(self.dsn, client, executions.values())
@@ -150,7 +152,7 @@ class Killing:
 
     async def progress(self, before: int) -> float:
         """When something is recorded that was not there before."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + HANG_LIMIT_S
         while self.recorded() <= before:
             assert time.monotonic() < end, "nothing goes on"
             await look_again()

@@ -11,16 +11,16 @@ from noetl.client.http import HttpClient
 from noetl.model import events as e
 from noetl.model.ids import ExecutionId
 from tests.crash.checks import all_events
-from tests.crash.house import House, house
+from tests.crash.stack import run_crash_stack
 from tests.crash.workload import PLAYBOOKS, RESULTS, document, make_effects, outcomes
 from tests.e2e.matrix import KILLS_ITS_WORKER
 from tests.postgres import server
 from tests.projection import assert_projection_equals_fold
-from tests.waiting import look_again
+from tests.stack import Stack
+from tests.waiting import HANG_LIMIT_S, look_again
 
 NEIGHBOURS = ("chain", "loop", "pipeline", "parent")
 ACTIVATIONS = 100  # instead of a million
-PATIENCE = 240.0  # seconds until something hangs, however busy the machine is
 
 CALLS_ITSELF = "- {step: again, tool: {kind: playbook, path: crash/calls_itself}}"
 CYCLES = """
@@ -41,10 +41,10 @@ KILLS += """  next: [{step: after, when: "{{ error is defined }}"}]
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[House]:
+def here() -> Iterator[Stack]:
     with server().database() as dsn:
         make_effects(dsn)
-        with house(
+        with run_crash_stack(
             dsn, NOETL_CREDENTIAL_EFFECTS=f'{{"dsn": "{dsn}"}}', CRASH_ACTIVATIONS=str(ACTIVATIONS)
         ) as made:
             yield made
@@ -61,12 +61,12 @@ async def begin(client: HttpClient, *names: str) -> dict[str, ExecutionId]:
     return {name: await client.start(f"crash/{name}", None, {}) for name in names}
 
 
-def test_a_playbook_that_calls_itself_or_cycles_for_ever_is_stopped(here: House) -> None:
+def test_a_playbook_that_calls_itself_or_cycles_for_ever_is_stopped(here: Stack) -> None:
     async def run() -> None:
-        await here.ready()
-        async with here.client() as client:
+        await here.become_ready()
+        async with here.open_client() as client:
             started = await begin(client, "calls_itself", "cycles", *NEIGHBOURS)
-            told = await asyncio.wait_for(outcomes(client, started), PATIENCE)
+            told = await asyncio.wait_for(outcomes(client, started), HANG_LIMIT_S)
             for name in ("calls_itself", "cycles"):
                 failure = told[name].failure
                 assert failure is not None
@@ -80,13 +80,13 @@ def test_a_playbook_that_calls_itself_or_cycles_for_ever_is_stopped(here: House)
     asyncio.run(run())
 
 
-def test_a_command_that_kills_its_worker_five_times_is_dead(here: House) -> None:
+def test_a_command_that_kills_its_worker_five_times_is_dead(here: Stack) -> None:
     async def run() -> None:
-        await here.ready()
-        async with here.client() as client:
+        await here.become_ready()
+        async with here.open_client() as client:
             started = await begin(client, "kills", *NEIGHBOURS)
             supervising = asyncio.ensure_future(supervise(here))
-            told = await asyncio.wait_for(outcomes(client, started), PATIENCE)
+            told = await asyncio.wait_for(outcomes(client, started), HANG_LIMIT_S)
             supervising.cancel()
             assert told["kills"].result == "WORKER_LOST"
             events = [row.event for row in await all_events(client, started["kills"])]
@@ -104,7 +104,7 @@ def test_a_command_that_kills_its_worker_five_times_is_dead(here: House) -> None
     asyncio.run(run())
 
 
-async def supervise(here: House) -> None:
+async def supervise(here: Stack) -> None:
     while True:
-        here.restart()
+        here.restart_dead()
         await look_again()

@@ -13,16 +13,16 @@ from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
 from tests.cluster import cluster
 from tests.crash.checks import check
-from tests.crash.house import House, house
+from tests.crash.stack import run_crash_stack
 from tests.crash.workload import outcomes
 from tests.play import workflow
 from tests.postgres import server
 from tests.processes import children
 from tests.spark import spark_url
-from tests.waiting import comes
+from tests.stack import Stack
+from tests.waiting import HANG_LIMIT_S, comes
 
 __all__ = ["spark_url"]
-PATIENCE = 240.0  # seconds until something hangs, however busy the machine is
 ROWS = 200_000
 STEPS = """
 - step: numbers
@@ -123,7 +123,7 @@ def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
             "NOETL_SPARK_JAVA_OPTIONS": options,
             **SETTINGS,
         }
-        with server().database() as dsn, house(dsn, **told) as here:
+        with server().database() as dsn, run_crash_stack(dsn, **told) as here:
             try:
                 asyncio.run(_dying(here, "running", WITH_LOOP, slow=True))
             finally:
@@ -133,16 +133,16 @@ def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
 @pytest.mark.long  # in the suite: a server that is lost, in tests/integration/spark/test_server.py
 def test_a_command_whose_spark_server_is_killed_is_run_again() -> None:
     told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
-    with server().database() as dsn, house(dsn, **told) as here:
+    with server().database() as dsn, run_crash_stack(dsn, **told) as here:
         try:
             asyncio.run(_losing_spark(here))
         finally:
             stop_spark_server(SparkServerState.from_home(here.home))
 
 
-async def _losing_spark(here: House) -> None:
-    await here.ready()
-    async with here.client() as client:
+async def _losing_spark(here: Stack) -> None:
+    await here.become_ready()
+    async with here.open_client() as client:
         execution_id = await _begin(here, client, PLAYBOOK, held=True)
         await _runs(here)
         served = SparkServerState.from_home(here.home).read_server()
@@ -158,46 +158,49 @@ async def _losing_spark(here: House) -> None:
 
 
 def _die(url: str, phase: str) -> None:
-    with server().database() as dsn, house(dsn, NOETL_SPARK_PROFILE=url, **SETTINGS) as here:
+    with (
+        server().database() as dsn,
+        run_crash_stack(dsn, NOETL_SPARK_PROFILE=url, **SETTINGS) as here,
+    ):
         asyncio.run(_dying(here, phase))
 
 
-async def _dying(here: House, phase: str, playbook: str = PLAYBOOK, *, slow: bool = False) -> None:
-    await here.ready()
+async def _dying(here: Stack, phase: str, playbook: str = PLAYBOOK, *, slow: bool = False) -> None:
+    await here.become_ready()
     if phase != "running":
-        here.worker.told(phase, 1)
-    async with here.client() as client:
+        here.worker.die_at(phase, 1)
+    async with here.open_client() as client:
         execution_id = await _begin(here, client, playbook, held=phase == "running", slow=slow)
         if phase == "running":
             await _runs(here)
             here.worker.kill()
         else:
-            await here.worker.death()
-        here.restart()
+            await here.worker.wait_for_crash()
+        here.restart_dead()
         # what was written whole is not made again
         await _ends(here, client, execution_id, runs=2 if phase == "running" else 1)
 
 
-async def _begin(here: House, client: HttpClient, playbook: str, **workload: bool) -> ExecutionId:
+async def _begin(here: Stack, client: HttpClient, playbook: str, **workload: bool) -> ExecutionId:
     await client.register(playbook)
     return await client.start(
         "crash/numbers", None, {"begun": str(here.home / "begun"), **workload}
     )
 
 
-async def _runs(here: House) -> None:
+async def _runs(here: Stack) -> None:
     """A task of the first run."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_LIMIT_S):
         await comes(lambda: asyncio.to_thread((here.home / "begun.1").exists))
 
 
-async def _ends(here: House, client: HttpClient, execution_id: ExecutionId, runs: int) -> None:
+async def _ends(here: Stack, client: HttpClient, execution_id: ExecutionId, runs: int) -> None:
     """As it must: every row once, every command ended once, and no file but those of the result."""
-    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))["it"]
     assert story.failure is None
     assert story.result["row"] == {"n": ROWS, "ids": ROWS, "total": sum(range(ROWS))}
     await check(here.dsn or "", client, [execution_id])
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_LIMIT_S):
         await comes(
             lambda: asyncio.to_thread(_files, here.home), story.result["files"]
         )  # orphans are swept

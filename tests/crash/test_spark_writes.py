@@ -22,14 +22,15 @@ from noetl.client.http import HttpClient
 from noetl.model.ids import ExecutionId
 from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
-from tests.crash.house import House, house
-from tests.crash.test_spark import PATIENCE, SETTINGS, SMALL
+from tests.crash.stack import run_crash_stack
+from tests.crash.test_spark import SETTINGS, SMALL
 from tests.crash.workload import outcomes
 from tests.play import workflow
 from tests.postgres import server
 from tests.processes import children
 from tests.spark import ELSEWHERE, spark_url
-from tests.waiting import comes
+from tests.stack import Stack
+from tests.waiting import HANG_LIMIT_S, comes
 
 __all__ = ["spark_url"]
 Rows = list[tuple[int, str]]
@@ -84,9 +85,12 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def shared_house(spark_url: str) -> Iterator[House]:
+def shared_stack(spark_url: str) -> Iterator[Stack]:
     """One server for all cells: only the worker dies, and another one is started."""
-    with server().database() as dsn, house(dsn, NOETL_SPARK_PROFILE=spark_url, **SETTINGS) as here:
+    with (
+        server().database() as dsn,
+        run_crash_stack(dsn, NOETL_SPARK_PROFILE=spark_url, **SETTINGS) as here,
+    ):
         yield here
 
 
@@ -97,42 +101,42 @@ def _parameter(cell: Cell) -> Any:
 
 @pytest.mark.parametrize("cell", [_parameter(cell) for cell in CELLS])
 def test_a_worker_that_dies_while_it_writes(
-    shared_house: House, tmp_path: Path, cell: Cell
+    shared_stack: Stack, tmp_path: Path, cell: Cell
 ) -> None:
-    shared_house.restart()  # what a cell that failed has left dead
-    asyncio.run(_worker_dies(shared_house, cell, tmp_path))
+    shared_stack.restart_dead()  # what a cell that failed has left dead
+    asyncio.run(_worker_dies(shared_stack, cell, tmp_path))
 
 
 @pytest.mark.long  # in the suite: a server that is lost, in tests/integration/spark/test_server.py
 def test_spark_that_dies_while_it_writes(tmp_path: Path) -> None:
     told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
     cell = Cell("overwrite", "running", NEW, {"mode": "overwrite", **PARTITIONED})
-    with server().database() as dsn, house(dsn, **told) as here:
+    with server().database() as dsn, run_crash_stack(dsn, **told) as here:
         try:
             asyncio.run(_spark_dies(here, cell, tmp_path))
         finally:
             stop_spark_server(SparkServerState.from_home(here.home))
 
 
-async def _worker_dies(here: House, cell: Cell, folder: Path) -> None:
-    await here.ready()
+async def _worker_dies(here: Stack, cell: Cell, folder: Path) -> None:
+    await here.become_ready()
     if cell.phase != "running":
-        here.worker.told(cell.phase, 1)
-    async with here.client() as client:
+        here.worker.die_at(cell.phase, 1)
+    async with here.open_client() as client:
         execution_id = await _begin(here, client, cell, folder)
         if cell.phase == "running":
             await _runs(folder)
             assert _seen(here, cell, folder) == OLD
             here.worker.kill()
         else:
-            await here.worker.death()
-        here.restart()
+            await here.worker.wait_for_crash()
+        here.restart_dead()
         await _ends(here, client, execution_id, cell, folder)
 
 
-async def _spark_dies(here: House, cell: Cell, folder: Path) -> None:
-    await here.ready()
-    async with here.client() as client:
+async def _spark_dies(here: Stack, cell: Cell, folder: Path) -> None:
+    await here.become_ready()
+    async with here.open_client() as client:
         execution_id = await _begin(here, client, cell, folder)
         await _runs(folder)
         assert _seen(here, cell, folder) == OLD
@@ -142,7 +146,7 @@ async def _spark_dies(here: House, cell: Cell, folder: Path) -> None:
         await _ends(here, client, execution_id, cell, folder)
 
 
-async def _begin(here: House, client: HttpClient, cell: Cell, folder: Path) -> ExecutionId:
+async def _begin(here: Stack, client: HttpClient, cell: Cell, folder: Path) -> ExecutionId:
     for number, day in OLD:
         part = folder / "lake" / f"day={day}"
         part.mkdir(parents=True)
@@ -168,20 +172,20 @@ async def _begin(here: House, client: HttpClient, cell: Cell, folder: Path) -> E
 
 
 async def _runs(folder: Path) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_LIMIT_S):
         await comes(lambda: asyncio.to_thread((folder / "begun.1").exists))
 
 
 async def _ends(
-    here: House, client: HttpClient, execution_id: ExecutionId, cell: Cell, folder: Path
+    here: Stack, client: HttpClient, execution_id: ExecutionId, cell: Cell, folder: Path
 ) -> None:
-    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))["it"]
     assert story.failure is None
     assert story.result["row_count"] == len(NEW)
     assert _seen(here, cell, folder) == cell.after
 
 
-def _seen(here: House, cell: Cell, folder: Path) -> Rows:
+def _seen(here: Stack, cell: Cell, folder: Path) -> Rows:
     if cell.table:
         query = SQL("select n, day from {} order by n").format(Identifier(cell.table))
         with psycopg.connect(here.dsn or "") as connection:

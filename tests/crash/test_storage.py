@@ -17,14 +17,14 @@ from noetl.model.ids import ExecutionId
 from noetl.results.tiers.objects import ObjectTier
 from tests import nats, s3
 from tests.crash.checks import check
-from tests.crash.house import House, house
+from tests.crash.stack import run_crash_stack
 from tests.crash.workload import outcomes
 from tests.disk import fill, small_disk
 from tests.play import workflow
 from tests.postgres import server
-from tests.waiting import comes, look_again
+from tests.stack import Stack
+from tests.waiting import HANG_LIMIT_S, comes, look_again
 
-PATIENCE = 120.0  # seconds until something hangs, however busy the machine is
 ROWS = 60_000  # 4 MB, however it is compressed
 
 STEPS = """
@@ -74,8 +74,10 @@ DATABASE = """
 ROWS_OF_A_DATABASE = workflow(
     DATABASE, metadata={"name": "rows", "path": "crash/rows"}, workload={"rows": ROWS}
 )
+# Nothing dies in these tests: a lease that a busy machine loses would let a tool run again.
+LONG_LEASES = {"NOETL_SHARD_LEASE_SEC": "60", "NOETL_SHARD_HEARTBEAT_SEC": "1"}
 SWEEPING = {"NOETL_STORAGE_SWEEP_SEC": "1", "NOETL_STORAGE_ORPHAN_AGE_SEC": "0"}
-Build = Callable[..., House]
+Build = Callable[..., Stack]
 
 
 @pytest.fixture
@@ -83,37 +85,39 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     """A house whose large results are where these settings say; this process reads them there too."""
     with ExitStack() as stack:
 
-        def built(**settings: str) -> House:
+        def built(**settings: str) -> Stack:
             for name, value in settings.items():
                 monkeypatch.setenv(name, value)
-            return stack.enter_context(house(stack.enter_context(server().database()), **settings))
+            return stack.enter_context(
+                run_crash_stack(stack.enter_context(server().database()), **settings)
+            )
 
         yield built
 
 
 @asynccontextmanager
-async def begun(here: House) -> AsyncIterator[tuple[HttpClient, ExecutionId]]:
-    await here.ready()
-    async with here.client() as client:
+async def begun(here: Stack) -> AsyncIterator[tuple[HttpClient, ExecutionId]]:
+    await here.become_ready()
+    async with here.open_client() as client:
         await client.register(PLAYBOOK)
         yield client, await client.start("crash/large", None, {"begun": str(here.home / "begun")})
 
 
-async def ended(here: House, client: HttpClient, execution_id: ExecutionId) -> None:
-    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+async def ended(here: Stack, client: HttpClient, execution_id: ExecutionId) -> None:
+    story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))["it"]
     assert (story.failure, story.result) == (None, RESULT)
     assert here.dsn is not None
     await check(here.dsn, client, [execution_id])
 
 
-async def quiet(here: House) -> str:
+async def quiet(here: Stack) -> str:
     """What comes of the same work when nothing happens to it."""
     async with begun(here) as (client, execution_id):
         await ended(here, client, execution_id)
     return outcome(here, execution_id)
 
 
-def outcome(here: House, execution_id: ExecutionId) -> str:
+def outcome(here: Stack, execution_id: ExecutionId) -> str:
     with psycopg.connect(here.dsn or "") as connection:
         row = connection.execute(
             "select state from noetl.execution where execution_id = %s", [int(execution_id)]
@@ -123,7 +127,7 @@ def outcome(here: House, execution_id: ExecutionId) -> str:
 
 
 async def becomes(fact: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_LIMIT_S):
         while not fact():
             await look_again()
 
@@ -142,7 +146,7 @@ async def stored(bucket: str) -> int:
     return found.count("result")
 
 
-def begins(here: House) -> list[str]:
+def begins(here: Stack) -> list[str]:
     """The steps whose tools were begun."""
     return (here.home / "begun").read_text().split()
 
@@ -154,13 +158,13 @@ def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_
     async def run() -> None:
         bucket = s3.server().place()
         here = build(**s3.server().settings(bucket), **SWEEPING)
-        here.worker.told("persist.after", nth)
+        here.worker.die_at("persist.after", nth)
         async with begun(here) as (client, execution_id):
-            await here.worker.death()
-            here.restart()
+            await here.worker.wait_for_crash()
+            here.restart_dead()
             await ended(here, client, execution_id)
             assert len(begins(here)) == 3
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(HANG_LIMIT_S):
                 await comes(
                     lambda: stored(bucket), 2
                 )  # the orphan is swept: what two steps made is left
@@ -172,14 +176,14 @@ def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_
 def test_a_worker_that_dies_while_it_uploads_costs_an_attempt(build: Build) -> None:
     async def run() -> None:
         here = build(**s3.server().settings(s3.server().place()))
-        await here.ready()
+        await here.become_ready()
         with ExitStack() as while_frozen:
             while_frozen.enter_context(s3.server().frozen())
             async with begun(here) as (client, execution_id):
                 await becomes(lambda: staged(here.home / "cache"))
                 here.worker.kill()
                 while_frozen.close()
-                here.restart()
+                here.restart_dead()
                 await ended(here, client, execution_id)
         assert begins(here) == ["s1", "s1", "s2"]
 
@@ -188,8 +192,8 @@ def test_a_worker_that_dies_while_it_uploads_costs_an_attempt(build: Build) -> N
 
 def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().place()))
-        await here.ready()
+        here = build(**s3.server().settings(s3.server().place()), **LONG_LEASES)
+        await here.become_ready()
         s3.server().stop()
         try:
             async with begun(here) as (client, execution_id):
@@ -207,10 +211,11 @@ def test_a_cache_that_is_deleted_again_and_again_and_a_nats_that_ends_are_not_mi
     build: Build,
 ) -> None:
     async def run() -> None:
-        here = build(**s3.server().settings(s3.server().place()), NOETL_NATS_URL=nats.server().url)
-        here.add_worker()
+        settings = s3.server().settings(s3.server().place())
+        here = build(**settings, **LONG_LEASES, NOETL_NATS_URL=nats.server().url)
+        here.start_worker()
         expected = await quiet(here)
-        assert "NATS" not in here.worker.said()
+        assert "NATS" not in here.worker.read_log()
         async with begun(here) as (client, execution_id):
             ending = asyncio.ensure_future(ended(here, client, execution_id))
             while not ending.done():
@@ -230,15 +235,15 @@ def test_a_cache_that_is_deleted_again_and_again_and_a_nats_that_ends_are_not_mi
 def test_a_full_disk_is_waited_for(build: Build, tmp_path: Path, what: str) -> None:
     async def run(disk: Path) -> None:
         if what == "the store":
-            here = build(NOETL_STORAGE_CLOUD_TIER=f"file://{disk}")
+            here = build(NOETL_STORAGE_CLOUD_TIER=f"file://{disk}", **LONG_LEASES)
         else:
             bucket = s3.server().settings(s3.server().place())
-            here = build(**bucket, NOETL_STORAGE_LOCAL_CACHE_DIR=str(disk))
-        await here.ready()
+            here = build(**bucket, **LONG_LEASES, NOETL_STORAGE_LOCAL_CACHE_DIR=str(disk))
+        await here.become_ready()
         fill(disk / "full")
         async with begun(here) as (client, execution_id):
             await becomes(lambda: (here.home / "begun").exists())
-            await becomes(lambda: "waited for" in here.worker.said())
+            await becomes(lambda: "waited for" in here.worker.read_log())
             (disk / "full").unlink()
             await ended(here, client, execution_id)
         assert begins(here) == ["s1", "s2"]
@@ -253,18 +258,20 @@ def test_rows_of_a_database_wait_for_the_store_too(build: Build, tmp_path: Path,
 
     async def run(disk: Path) -> None:
         place, full = disk / "results", disk / "full"
-        here = build(NOETL_STORAGE_CLOUD_TIER=f"file://{place}")
+        here = build(NOETL_STORAGE_CLOUD_TIER=f"file://{place}", **LONG_LEASES)
         if what == "full":
             place.mkdir()
             fill(full)
-        await here.ready()
-        async with here.client() as client:
+        await here.become_ready()
+        async with here.open_client() as client:
             await client.register(ROWS_OF_A_DATABASE)
             execution_id = await client.start("crash/rows", None, {})
-            await becomes(lambda: "waited for" in here.worker.said())
+            await becomes(lambda: "waited for" in here.worker.read_log())
             full.unlink(missing_ok=True)
             place.mkdir(exist_ok=True)
-            story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), PATIENCE))["it"]
+            story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))[
+                "it"
+            ]
         assert (story.failure, story.result["rows"]) == (None, [{"count": ROWS}])
 
     with small_disk(tmp_path / "disk", 24) as disk:

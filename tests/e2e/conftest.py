@@ -1,27 +1,24 @@
 """The whole stack for a file of tests: an embedded Postgres, one server, two workers, each a process."""
 
-import socket
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.integration.cli.conftest import Noetl, look_into, ready
 from tests.play import workflow
-from tests.postgres import scratch
-from tests.waiting import until
+from tests.stack import NoetlCommand, Stack, run_stack, temporary_home
+from tests.waiting import HANG_LIMIT_S, until
 
 
 @dataclass(frozen=True)
-class Stack:
-    noetl: Noetl
+class StackClient:
+    """Asks the server of a stack for executions, and waits for what they do."""
+
+    noetl: NoetlCommand
     http: httpx.Client
 
     def register(self, steps: str, path: str | None = None, **document: Any) -> str:
@@ -90,29 +87,22 @@ class Stack:
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with running_stack() as running:
-        yield running
+def stack() -> Iterator[StackClient]:
+    with run_two_workers() as client:
+        yield client
 
 
 @contextmanager
-def running_stack(**settings: str) -> Iterator[Stack]:
-    """With these settings in the environment of its workers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    home, url = (
-        Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-e2e-")),
-        f"http://127.0.0.1:{port}",
-    )
-    alone, there = Noetl(home), Noetl(home).with_env(NOETL_SERVER_URL=url, **settings)
-    with ExitStack() as running:
-        running.enter_context(alone.running("server", "start", "--port", port))
-        ready(url)
-        for name in ("one", "two"):
-            running.enter_context(there.and_env(NOETL_WORKER_ID=name).running("worker", "start"))
-        http = running.enter_context(httpx.Client(base_url=url, trust_env=False, timeout=30))
-        until(lambda: len(http.get("/api/workers").json()) == 2)
-        yield Stack(there, http)
-    look_into(home)
-    rmtree(home, ignore_errors=True)
+def run_two_workers(**settings: str) -> Iterator[StackClient]:
+    """A stack with these settings in the environment of its processes."""
+    with temporary_home("e2e") as home:
+        command = NoetlCommand(home).with_env(**settings)
+        with run_stack(command, workers=2) as stack, open_stack_client(stack) as client:
+            until(lambda: len(client.get("/api/workers")) == 2)
+            yield client
+
+
+@contextmanager
+def open_stack_client(stack: Stack) -> Iterator[StackClient]:
+    with httpx.Client(base_url=stack.url, trust_env=False, timeout=HANG_LIMIT_S) as http:
+        yield StackClient(stack.client, http)

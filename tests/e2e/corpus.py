@@ -1,5 +1,5 @@
-"""Playbooks on the full stack: every case below `playbooks/` in one house, with a server and a worker as `noetl dev` wires them,
-on a real Postgres, with real Python children and the API of `tests/api`.
+"""Playbooks on the full stack: every case below `playbooks/` in one process, with a server and a worker as `noetl dev` wires
+them, on a real Postgres, with real Python children and the API of `tests/api`.
 
 A case is one file of several YAML documents:
 
@@ -21,7 +21,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +31,18 @@ import yaml
 from noetl.cli.story import Story
 from noetl.model import codec
 from noetl.model import events as e
-from noetl.model.commands import USUAL_POOLS
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId, call_id
 from noetl.pipeline.scope.results import ResultReader
-from noetl.runtime.home import make_server_settings, open_home
-from noetl.runtime.kinds import find_known_kinds
-from noetl.runtime.node import Node, assemble_node
-from noetl.runtime.server import make_server_ports
-from noetl.runtime.serving import open_listener
-from noetl.runtime.serving import serve as answer
+from noetl.runtime.server import open_server, run_server_and_worker
 from noetl.runtime.stores import open_store
-from noetl.runtime.worker import make_options
-from noetl.runtime.worker import serve_worker as work
+from noetl.runtime.node import Node
 from noetl.server.signals.service import OutsideSignal
-from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings, read_settings
+from noetl.settings import HomeSettings, StorageSettings, read_settings
+from tests.waiting import HANG_LIMIT_S
 
 PLAYBOOKS = Path(__file__).parent / "playbooks"
 TOGETHER = 12  # executions under way at once
-PATIENCE = 60.0  # seconds for one of them
 PARTS = re.compile(r"[^.\[\]]+")
 
 
@@ -149,11 +142,13 @@ class Signals:
         return [(signal["name"], signal.get("payload")) for signal in due]
 
 
-# ---- the house ---------------------------------------------------------------------------------------------------------
+# ---- the cluster ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class House:
+class CorpusCluster:
+    """A server and a worker in this process, as `noetl dev` wires them, and the cases that run on them."""
+
     node: Node
     payloads: ResultReader
     api: str
@@ -173,7 +168,7 @@ class House:
         place.mkdir(parents=True)
         payload = {**case.given.get("payload", {}), "api": self.api, "place": str(place)}
         execution = await self.node.server.requests.start(case.name, payload=payload)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_LIMIT_S):
             return await self._followed(execution, case)
 
     async def _followed(self, execution: ExecutionId, case: Case) -> Outcome:
@@ -198,54 +193,39 @@ class House:
 
 
 @asynccontextmanager
-async def house(home: Path, tables: str, api: str) -> AsyncIterator[House]:
-    """On the database of NOETL_DB_URL."""
-    listening = open_listener("127.0.0.1", 0)
-    async with open_home(home) as here:
-        node = assemble_node(
-            make_server_ports(here), make_server_settings(here.shards), kinds=find_known_kinds()
-        )
+async def run_cluster(tables: str, api: str) -> AsyncIterator[CorpusCluster]:
+    """Over the home and the database of the environment."""
+    stop = asyncio.Event()
+    async with open_server("127.0.0.1", 0) as opened:
+        node = opened.node
         await node.server.keeper.run_once()  # a node number, and shards, before the first request
-        stopped, parted = asyncio.Event(), asyncio.Event()
-        told = replace(
-            make_options(
-                home,
-                read_settings(WorkerProcessSettings),
-                read_settings(ShardSettings),
-                read_settings(StorageSettings),
-            ),
-            pools=USUAL_POOLS,
-        )
-        serving = asyncio.ensure_future(answer(node, listening, several=True, stop=parted))
-        working = asyncio.ensure_future(work(node.server, told, stopped))
+        running = asyncio.ensure_future(run_server_and_worker(opened, wait_for(stop)))
         try:
             await node.services.credentials.add(
                 LOCAL_IDENTITY, "tables", "postgres", {"dsn": tables}
             )
-            payloads = ResultReader(
-                open_store(node.server, home, read_settings(StorageSettings)),
-                node.server.list_manifest_parts,
-            )
-            yield House(node, payloads, api, home / "places")
+            home = read_settings(HomeSettings).home_path
+            store = open_store(node.server, home, read_settings(StorageSettings))
+            payloads = ResultReader(store, node.server.list_manifest_parts)
+            yield CorpusCluster(node, payloads, api, home / "places")
         finally:
-            stopped.set()
-            await asyncio.wait((working,))
-            parted.set()
-            await asyncio.wait((serving,))
-            working.result(), serving.result()
+            stop.set()
+            await running
 
 
-async def play(
-    wanted: Sequence[Case], home: Path, tables: str, api: str
-) -> dict[str, Outcome | BaseException]:
+async def wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def play(wanted: Sequence[Case], tables: str, api: str) -> dict[str, Outcome | BaseException]:
     """How each went; or why that is not known."""
     limit = asyncio.Semaphore(TOGETHER)
 
-    async with house(home, tables, api) as made:
+    async with run_cluster(tables, api) as cluster:
 
         async def one(case: Case) -> Outcome:
             async with limit:
-                return await made.play(case)
+                return await cluster.play(case)
 
         outcomes = await asyncio.gather(*map(one, wanted), return_exceptions=True)
     return {case.name: outcome for case, outcome in zip(wanted, outcomes, strict=True)}

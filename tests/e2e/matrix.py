@@ -12,7 +12,7 @@ from noetl.cli.following import finish_command
 from noetl.cli.story import Story
 from noetl.engine.state import make_empty_execution
 from noetl.model.ids import ExecutionId
-from tests.e2e.conftest import Stack
+from tests.e2e.conftest import StackClient
 from tests.failures import Cell, expected
 
 FAILS = "raise ValueError('as asked')"
@@ -24,7 +24,7 @@ import os, signal, time
 with open(f"/proc/{os.getppid()}/stat") as file:
     worker = int(file.read().rpartition(")")[2].split()[1])
 with open(f"/proc/{worker}/cmdline") as file:
-    assert "tests.crash.process" in file.read()
+    assert "tests.stack.crash_points" in file.read()
 os.kill(worker, signal.SIGKILL)
 time.sleep(60)
 """
@@ -59,7 +59,7 @@ def names_of(cells: Sequence[Cell]) -> list[str]:
     return [cell.name for cell in cells]
 
 
-def start_cell(stack: Stack, cell: Cell, begun: str = "") -> str:
+def start_cell(stack: StackClient, cell: Cell, begun: str = "") -> str:
     """The id of its execution. A Spark step that runs creates the file `begun`."""
     if cell.unit == "child":
         child = [{"step": "c0", "tool": {"kind": "python", "code": CODE[cell.how]}}]
@@ -68,7 +68,7 @@ def start_cell(stack: Stack, cell: Cell, begun: str = "") -> str:
     return stack.start(path, begun=begun)
 
 
-def check_cell(stack: Stack, cell: Cell, execution: str) -> None:
+def check_cell(stack: StackClient, cell: Cell, execution: str) -> None:
     """It has ended as the table says, and for the reason that the cell is about."""
     wanted = expected(cell)
     row = stack.ended(execution)
@@ -93,7 +93,7 @@ def expected_code(cell: Cell) -> str | None:
     return ERROR_CODE[cell.how]
 
 
-def failure_code(stack: Stack, row: dict[str, Any]) -> str | None:
+def failure_code(stack: StackClient, row: dict[str, Any]) -> str | None:
     codes = [each["code"] for each in row["recoveries"]]
     codes += [
         event["data"]["error"]["code"]

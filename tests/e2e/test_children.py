@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from noetl.embedded import EmbeddedPostgres
-from tests.e2e.conftest import Stack
+from tests.e2e.conftest import StackClient
 from tests.e2e.test_control import gone
 from tests.waiting import until
 
@@ -28,11 +28,13 @@ CALLS = """
 """
 
 
-def calls(stack: Stack, more: str = "") -> str:
+def calls(stack: StackClient, more: str = "") -> str:
     return stack.register(CALLS.format(path=stack.register(HALF), more=more))
 
 
-def test_a_child_gives_its_last_result_or_that_of_the_step_that_is_named(stack: Stack) -> None:
+def test_a_child_gives_its_last_result_or_that_of_the_step_that_is_named(
+    stack: StackClient,
+) -> None:
     assert stack.ended(stack.start(calls(stack), n=8, handled=False))["vars"]["got"] == "half is 4"
     assert (
         stack.ended(stack.start(calls(stack, ", return_step: half"), n=8, handled=False))["vars"][
@@ -42,7 +44,7 @@ def test_a_child_gives_its_last_result_or_that_of_the_step_that_is_named(stack: 
     )
 
 
-def test_a_child_that_fails_fails_its_parents_step(stack: Stack) -> None:
+def test_a_child_that_fails_fails_its_parents_step(stack: StackClient) -> None:
     path = calls(stack)
     parent = stack.start(path, n=7, handled=False)
     row = stack.ended(parent)
@@ -58,14 +60,14 @@ def test_a_child_that_fails_fails_its_parents_step(stack: Stack) -> None:
     assert (handled["status"], handled["vars"]["code"]) == ("completed", "CHILD_FAILED")
 
 
-def test_a_child_that_is_not_there_fails_the_step_too(stack: Stack) -> None:
+def test_a_child_that_is_not_there_fails_the_step_too(stack: StackClient) -> None:
     row = stack.ended(
         stack.start(stack.register(CALLS.format(path="test/nowhere", more="")), n=1, handled=True)
     )
     assert (row["status"], row["vars"]["code"]) == ("completed", "NOT_FOUND")
 
 
-def test_a_detached_child_goes_on_alone(stack: Stack) -> None:
+def test_a_detached_child_goes_on_alone(stack: StackClient) -> None:
     child = stack.register("- {step: gate, tool: {kind: wait, signal: go}}\n")
     parent = stack.ended(
         stack.start(
@@ -98,7 +100,7 @@ CALLS_ONE = """
 
 
 def test_an_execution_shows_its_workload_its_children_and_where_its_failure_began(
-    stack: Stack,
+    stack: StackClient,
 ) -> None:
     breaks = stack.register(BREAKS)
     each = stack.register(CALLS_EACH.format(path=breaks))
@@ -132,7 +134,7 @@ RECOVERS = """
 """
 
 
-def test_a_parent_shows_that_its_child_recovered(stack: Stack) -> None:
+def test_a_parent_shows_that_its_child_recovered(stack: StackClient) -> None:
     path = stack.register(CALLS_ONE.format(path=stack.register(RECOVERS)))
     row = stack.ended(stack.start(path))
     assert (row["status"], row["recovered"]) == ("completed", 0)
@@ -143,7 +145,7 @@ def test_a_parent_shows_that_its_child_recovered(stack: Stack) -> None:
     assert (shown.code, "completed (recovered: 1)" in shown.out) == (0, True), shown.out
 
 
-def test_an_item_that_fails_is_the_cause_of_its_loop(stack: Stack) -> None:
+def test_an_item_that_fails_is_the_cause_of_its_loop(stack: StackClient) -> None:
     steps = "- step: each\n  loop: {in: [1, 2], iterator: n}\n  tool: {kind: python, code: 'raise OSError(1)'}\n"
     row = stack.run(steps)
     assert (row["failure"]["code"], row["cause"]["code"], row["cause"]["item"]) == (
@@ -172,7 +174,7 @@ GIVES_ROWS = """
 """
 
 
-def without_payloads(stack: Stack, execution: str) -> int:
+def without_payloads(stack: StackClient, execution: str) -> int:
     """How many payloads of the execution were in the database, and are gone now."""
     embedded = EmbeddedPostgres(stack.noetl.home)
     query = "delete from noetl.result_blob where uri like %s"
@@ -184,7 +186,7 @@ def without_payloads(stack: Stack, execution: str) -> int:
 
 
 def test_child_that_got_texts_of_rows_is_repeated_without_payloads_of_its_parent(
-    stack: Stack, tmp_path: Path
+    stack: StackClient, tmp_path: Path
 ) -> None:
     """The marks are in the child's workload, and in no event: every test's log is searched for them."""
     gate = tmp_path / "gate"
@@ -227,14 +229,16 @@ CALLS_LATER = """
 """
 
 
-def versions_called(stack: Stack, parent: str) -> dict[str, tuple[str, int]]:
+def versions_called(stack: StackClient, parent: str) -> dict[str, tuple[str, int]]:
     """Path and version of each child, by its id."""
     ids = [row["execution_id"] for row in stack.children(parent)]
     rows = [stack.get(f"/api/executions/{child}") for child in ids]
     return {row["execution_id"]: (row["path"], row["version"]) for row in rows}
 
 
-def test_children_registered_anew_do_not_change_what_a_running_parent_calls(stack: Stack) -> None:
+def test_children_registered_anew_do_not_change_what_a_running_parent_calls(
+    stack: StackClient,
+) -> None:
     """A child named literally, and its own child, are pinned when the parent starts; one named by a template when it is called
     for the first time."""
     for path in ("pinned/leaf", "pinned/named"):
@@ -281,7 +285,9 @@ EACH = """
 """
 
 
-def test_500_children_in_a_loop_with_a_window_of_20_finish_without_polling(stack: Stack) -> None:
+def test_500_children_in_a_loop_with_a_window_of_20_finish_without_polling(
+    stack: StackClient,
+) -> None:
     """Nobody asks how a child is: every command of the loop is issued, parked once, and taken up once by its child's end."""
     child = stack.register(HALF)
     parent = stack.start(stack.register(EACH.format(path=child)), count=500)
@@ -332,7 +338,7 @@ PICKY_LOOP = """
 
 
 @pytest.mark.parametrize("failure", ["fail_fast", "{max_failed: 0}"])
-def test_loop_over_children_ends_when_a_child_fails(stack: Stack, failure: str) -> None:
+def test_loop_over_children_ends_when_a_child_fails(stack: StackClient, failure: str) -> None:
     """A call that its worker reports after the loop has stopped starts no child; nobody waits for one."""
     path = stack.register(PICKY_LOOP.format(path=stack.register(PICKY), failure=failure))
     for _ in range(5):
@@ -344,7 +350,7 @@ def test_loop_over_children_ends_when_a_child_fails(stack: Stack, failure: str) 
         } >= {"failed"}
 
 
-def test_the_latest_execution_is_no_child_however_many_there_are(stack: Stack) -> None:
+def test_the_latest_execution_is_no_child_however_many_there_are(stack: StackClient) -> None:
     child = stack.register("- {step: half, tool: {kind: noop}}\n")
     parent = stack.start(stack.register(EACH.format(path=child).replace("next: sum", "")), count=60)
     row = stack.ended(parent)
@@ -388,7 +394,7 @@ TOP = """
 
 
 def test_cancelling_an_execution_stops_all_its_children_and_their_processes(
-    stack: Stack, tmp_path: Path
+    stack: StackClient, tmp_path: Path
 ) -> None:
     top = stack.register(TOP.format(path=stack.register(MIDDLE.format(path=stack.register(HANGS)))))
     parent = stack.start(top, pids=str(tmp_path))

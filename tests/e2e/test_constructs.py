@@ -12,13 +12,12 @@ from noetl.model.ids import ExecutionId
 from noetl.playbook.assignments import is_reference, read_link
 from noetl.runtime.memory import MemoryCluster
 from tests.play import workflow
-
-WAIT = 30.0
+from tests.waiting import HANG_LIMIT_S
 
 
 async def ended(cluster: MemoryCluster, execution: ExecutionId) -> Execution:
     state, seq = make_empty_execution(execution), 0
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(HANG_LIMIT_S):
         while not state.terminal:
             for recorded in await cluster.wait_for_events(execution, seq):
                 state, seq = evolve(state, recorded.event), recorded.seq

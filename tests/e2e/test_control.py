@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Stack
+from tests.e2e.conftest import StackClient
 from tests.waiting import until
 
 GATE = """
@@ -30,7 +30,7 @@ def gone(pid: int) -> bool:
 # ---- waiting -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_signal_from_the_command_line_is_what_a_wait_gives(stack: Stack) -> None:
+def test_a_signal_from_the_command_line_is_what_a_wait_gives(stack: StackClient) -> None:
     execution = stack.start(stack.register(GATE))
     stack.comes(execution, "command.parked")
     sent = stack.noetl("exec", "signal", execution, "go", "--payload", "{by: ada, n: 3}")
@@ -41,7 +41,7 @@ def test_a_signal_from_the_command_line_is_what_a_wait_gives(stack: Stack) -> No
 
 
 def test_a_signal_that_comes_early_is_kept_and_sent_twice_with_one_key_comes_once(
-    stack: Stack,
+    stack: StackClient,
 ) -> None:
     two = (
         GATE.replace("{step: done}]", "{step: again}]")
@@ -62,12 +62,12 @@ def test_a_signal_that_comes_early_is_kept_and_sent_twice_with_one_key_comes_onc
     ]
 
 
-def test_a_wait_that_lasts_too_long_fails_and_can_be_routed(stack: Stack) -> None:
+def test_a_wait_that_lasts_too_long_fails_and_can_be_routed(stack: StackClient) -> None:
     row = stack.run(GATE.replace("signal: go}", "signal: go, timeout: 100ms}"))
     assert (row["status"], row["vars"]["code"]) == ("completed", "TIMEOUT")
 
 
-def test_a_timer_ends_by_itself(stack: Stack) -> None:
+def test_a_timer_ends_by_itself(stack: StackClient) -> None:
     row = stack.run("""
 - {step: nap, tool: {kind: wait, duration: 50ms}, next: past}
 - {step: past, tool: {kind: wait, until: "2020-01-01T00:00:00Z"}, next: end}
@@ -86,7 +86,7 @@ APPROVAL = """
 """
 
 
-def test_an_approval_goes_on_and_a_refusal_is_the_steps_failure(stack: Stack) -> None:
+def test_an_approval_goes_on_and_a_refusal_is_the_steps_failure(stack: StackClient) -> None:
     path = stack.register(APPROVAL)
     yes, no = stack.start(path), stack.start(path)
     for execution in (yes, no):
@@ -134,7 +134,7 @@ DEAF = {
 
 @pytest.mark.parametrize("kind", DEAF)
 def test_a_tool_that_ignores_sigterm_is_stopped_by_its_timeout(
-    stack: Stack, kind: str, tmp_path: Path
+    stack: StackClient, kind: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "pid"
     step = f"- step: deaf\n  tool:{DEAF[kind]}    timeout: 1s\n"
@@ -145,7 +145,7 @@ def test_a_tool_that_ignores_sigterm_is_stopped_by_its_timeout(
     assert gone(int(file.read_text()))
 
 
-def test_the_timeout_of_a_step_stops_its_whole_pipeline(stack: Stack, tmp_path: Path) -> None:
+def test_the_timeout_of_a_step_stops_its_whole_pipeline(stack: StackClient, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     step = (
         "- step: deaf\n  spec: {timeout: 1s}\n  tool:\n  - {name: first, kind: noop}\n  - name: second"
@@ -157,7 +157,7 @@ def test_the_timeout_of_a_step_stops_its_whole_pipeline(stack: Stack, tmp_path: 
 
 
 def test_the_timeout_of_an_execution_stops_what_runs_and_fails_it(
-    stack: Stack, tmp_path: Path
+    stack: StackClient, tmp_path: Path
 ) -> None:
     file = tmp_path / "pid"
     path = stack.register(
@@ -175,7 +175,7 @@ def test_the_timeout_of_an_execution_stops_what_runs_and_fails_it(
 # ---- pause, places, priorities -----------------------------------------------------------------------------------------
 
 
-def test_a_paused_execution_issues_nothing_until_it_is_resumed(stack: Stack) -> None:
+def test_a_paused_execution_issues_nothing_until_it_is_resumed(stack: StackClient) -> None:
     execution = stack.start(stack.register(GATE))
     stack.comes(execution, "command.parked")
     assert stack.noetl("exec", "pause", execution).code == 0
@@ -189,7 +189,7 @@ def test_a_paused_execution_issues_nothing_until_it_is_resumed(stack: Stack) -> 
     assert types.index("playbook.resumed") < types.index("command.completed")
 
 
-def test_no_more_executions_of_a_playbook_than_it_allows(stack: Stack) -> None:
+def test_no_more_executions_of_a_playbook_than_it_allows(stack: StackClient) -> None:
     path = stack.register(GATE, "few", executor={"spec": {"max_concurrent": 2}})
     all_ = [stack.start(path) for _ in range(5)]
     left = set(all_)
@@ -206,7 +206,7 @@ def test_no_more_executions_of_a_playbook_than_it_allows(stack: Stack) -> None:
         left.remove(ending)
 
 
-def test_what_is_more_urgent_is_taken_first(stack: Stack) -> None:
+def test_what_is_more_urgent_is_taken_first(stack: StackClient) -> None:
     """In a pool without a worker, until everything is queued."""
     steps = "- {step: one, spec: {pool: slow, priority: %d}, tool: {kind: noop}}\n"
     order = [
@@ -218,7 +218,7 @@ def test_what_is_more_urgent_is_taken_first(stack: Stack) -> None:
     lone = stack.noetl.and_env(
         NOETL_WORKER_ID="lone", NOETL_WORKER_POOLS="slow", NOETL_WORKER_SLOTS="1"
     )
-    with lone.running("worker", "start"):
+    with lone.keep_running("worker", "start"):
         ended = {number: stack.ended(execution) for number, execution in order}
     assert sorted(ended, key=lambda number: ended[number]["ended_at"]) == [5, 3, 1]
 
@@ -238,7 +238,7 @@ FINAL = """
     ("how", "status"), [("good", "completed"), ("bad", "failed"), ("long", "cancelled")]
 )
 def test_the_final_step_runs_once_whatever_the_outcome_and_does_not_change_it(
-    stack: Stack, how: str, status: str
+    stack: StackClient, how: str, status: str
 ) -> None:
     execution = stack.start(
         stack.register(FINAL, executor={"spec": {"final_step": "tidy"}}), how=how
@@ -265,7 +265,7 @@ ADMIT = """
 
 
 def test_a_step_that_is_not_admitted_is_skipped_and_goes_on_where_its_rule_says(
-    stack: Stack,
+    stack: StackClient,
 ) -> None:
     admitted = stack.run(ADMIT, {"n": 1})
     assert (stack.path(admitted["execution_id"]), admitted["vars"]) == (

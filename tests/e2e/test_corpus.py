@@ -2,11 +2,8 @@
 
 import asyncio
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from difflib import unified_diff
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +14,8 @@ from noetl.tools.registry import make_factories
 from tests.api.process import Api
 from tests.e2e.corpus import Case, Outcome, cases, play
 from tests.e2e.paths import compared, shortened, told
-from tests.postgres import scratch, server
+from tests.postgres import server
+from tests.stack import temporary_home
 
 CASES = cases()
 Played = dict[str, Outcome | BaseException]
@@ -35,19 +33,19 @@ def played(request: pytest.FixtureRequest, api: Api) -> Iterator[Played]:
     """All cases that were asked for, in one house."""
     chosen: list[Any] = [item for item in request.session.items if item.path == request.path]
     asked = [item.callspec.params["case"] for item in chosen if hasattr(item, "callspec")]
-    home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-corpus-"))
     with (
+        temporary_home("corpus", has_database=False) as home,
         pytest.MonkeyPatch.context() as patch,
         server().database() as own,
         server().database() as tables,
     ):
+        patch.setenv("NOETL_HOME", str(home))
         patch.setenv("NOETL_DB_URL", own)
         for case in asked:
             for name, value in case.given.get("env", {}).items():
                 patch.setenv(name, value)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            yield runner.run(play(asked, home, tables, api.url))
-    shutil.rmtree(home, ignore_errors=True)
+            yield runner.run(play(asked, tables, api.url))
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])

@@ -5,7 +5,7 @@ Spark steps are in `test_spark_failures.py`, commands that lose their workers in
 
 import pytest
 
-from tests.e2e.conftest import Stack
+from tests.e2e.conftest import StackClient
 from tests.e2e.matrix import cell_path, check_cell, names_of, start_cell
 from tests.failures import CELLS, Cell, expected
 from tests.waiting import until
@@ -15,7 +15,7 @@ FROM_THE_COMMAND_LINE = [cell for cell in HERE if cell.unit == "step" and cell.h
 
 
 @pytest.fixture(scope="module")
-def executions(stack: Stack) -> dict[Cell, str]:
+def executions(stack: StackClient) -> dict[Cell, str]:
     """All cells side by side."""
     begun = {cell: start_cell(stack, cell) for cell in HERE}
     for cell in HERE:
@@ -24,7 +24,7 @@ def executions(stack: Stack) -> dict[Cell, str]:
     return begun
 
 
-def cancel(stack: Stack, cell: Cell, execution: str) -> None:
+def cancel(stack: StackClient, cell: Cell, execution: str) -> None:
     """What the cell cancels, once it runs: the execution, or its child alone."""
     if cell.unit != "child":
         stack.comes(execution, "command.started")
@@ -38,14 +38,14 @@ def cancel(stack: Stack, cell: Cell, execution: str) -> None:
 
 @pytest.mark.parametrize("cell", HERE, ids=names_of(HERE))
 def test_failure_ends_as_the_table_says(
-    stack: Stack, executions: dict[Cell, str], cell: Cell
+    stack: StackClient, executions: dict[Cell, str], cell: Cell
 ) -> None:
     check_cell(stack, cell, executions[cell])
 
 
 @pytest.mark.parametrize("cell", FROM_THE_COMMAND_LINE, ids=names_of(FROM_THE_COMMAND_LINE))
 def test_command_line_ends_as_the_table_says(
-    stack: Stack, executions: dict[Cell, str], cell: Cell
+    stack: StackClient, executions: dict[Cell, str], cell: Cell
 ) -> None:
     wanted = expected(cell)
     done = stack.noetl("run", cell_path(cell), "--json")

@@ -16,8 +16,8 @@ from noetl.runtime.memory import MemoryCluster
 from tests.api.process import Api
 from tests.play import workflow
 from tests.postgres import server
+from tests.waiting import HANG_LIMIT_S
 
-WAIT = 60.0
 IDS = list(range(1, 36))
 COLLECT = "collect: {strategy: append, path: %s}"
 
@@ -39,7 +39,7 @@ def play(steps: str, api: Api, until: type[e.Event] | None = None) -> tuple[Any,
                 workflow(steps, workload={"base": f"{api.url}/api/v1"}), "test.yaml", {}
             )
             state, recorded, value = make_empty_execution(execution), [], None
-            async with asyncio.timeout(WAIT):
+            async with asyncio.timeout(HANG_LIMIT_S):
                 while not state.terminal:
                     for row in await cluster.wait_for_events(
                         execution, len(recorded) and recorded[-1].seq

@@ -15,11 +15,10 @@ from noetl.results.tiers import shared_cache
 from noetl.results.tiers.shared_cache import SharedCache
 from tests import nats
 from tests.stores import in_files
-from tests.waiting import comes
+from tests.waiting import HANG_LIMIT_S, comes
 
 PLACE = make_address("7", "result", "step", "key")
 VALUE = {"a": "x" * 100_000}
-PATIENCE = 60.0  # seconds until something hangs
 
 
 class Servers:
@@ -66,7 +65,7 @@ async def workers(folder: Path) -> AsyncIterator[Workers]:
 @pytest.fixture(autouse=True)
 def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """However busy the machine is, it is not taken for one that does not answer."""
-    monkeypatch.setattr(shared_cache, "NATS_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(shared_cache, "NATS_TIMEOUT_S", HANG_LIMIT_S)
     nats.server().start()
     yield
     nats.server().stop()
@@ -75,7 +74,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def play(work: Callable[[Workers], Awaitable[None]], folder: Path) -> None:
     async def run() -> None:
-        async with asyncio.timeout(PATIENCE), workers(folder) as here:
+        async with asyncio.timeout(HANG_LIMIT_S), workers(folder) as here:
             await work(here)
 
     asyncio.run(run())

@@ -57,7 +57,8 @@ def main() -> None:
             tempfile.TemporaryDirectory(prefix="noetl-record-") as home,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            runner.run(play(chosen, Path(home), tables, api.url))
+            os.environ["NOETL_HOME"] = home
+            runner.run(play(chosen, tables, api.url))
             logs = runner.run(dump_logs(own))
     logs += simulate_logs()
     LOGS.mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from noetl.time_slice import MAX_ADMITTED_PER_TURN, AdmissionGate
+from tests.waiting import HANG_LIMIT_S
 
 
 def test_of_many_a_few_come_in_at_each_turn_in_their_order() -> None:
@@ -35,7 +36,7 @@ def test_who_has_gone_takes_nobodys_place() -> None:
         await asyncio.sleep(0)
         for task in tasks[MAX_ADMITTED_PER_TURN:-1]:
             task.cancel()
-        await asyncio.wait_for(tasks[-1], 5)
+        await asyncio.wait_for(tasks[-1], HANG_LIMIT_S)
         assert [task for task in tasks if not task.cancelled()] == [
             *tasks[:MAX_ADMITTED_PER_TURN],
             tasks[-1],

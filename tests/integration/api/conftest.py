@@ -6,6 +6,8 @@ import inspect
 import pytest
 import uvloop
 
+from tests.waiting import HANG_LIMIT_S
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
@@ -14,5 +16,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     wanted = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(test(**wanted), 20))
+        runner.run(asyncio.wait_for(test(**wanted), HANG_LIMIT_S))
     return True

@@ -33,6 +33,7 @@ from noetl.triggers.memory import HooksMemory, SchedulesMemory
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.http import HttpChannel
+from tests.waiting import HANG_LIMIT_S
 
 SHARDS = 4
 NOOP = """
@@ -164,7 +165,7 @@ async def site(
     serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
     try:
         async with httpx.AsyncClient(
-            base_url=url, timeout=10, trust_env=False, verify=False
+            base_url=url, timeout=HANG_LIMIT_S, trust_env=False, verify=False
         ) as http:
             yield Site(node, url, http, stop, serving)
             stop.set()

@@ -4,7 +4,6 @@ import base64
 import json
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,8 +11,8 @@ import httpx
 import psycopg
 
 from noetl.embedded import EmbeddedPostgres
-from tests.integration.cli.conftest import Done, Noetl, playbook, ready
-from tests.waiting import until
+from tests.stack import CommandOutput, NoetlCommand, Stack, run_stack, write_playbook
+from tests.waiting import HANG_LIMIT_S, until
 
 CANARY = 'canary-9c41"ü&e77b01'
 FORMS = {
@@ -39,20 +38,20 @@ USES = """  - step: use
 KEYCHAIN = "keychain: [{name: api, kind: bearer, credential: tokens}]\nworkflow:"
 
 
-def stored(noetl: Noetl, name: str, kind: str, **fields: str) -> Done:
+def store_credential(noetl: NoetlCommand, name: str, kind: str, **fields: str) -> CommandOutput:
     """By standard input: on no command line."""
-    return noetl.fed(
+    return noetl.run_with_input(
         json.dumps(fields), "credential", "add", name, "--kind", kind, "--file", "-", "--json"
     )
 
 
 def uses(folder: Path, flag: Path) -> Path:
-    file = playbook(folder, "uses", USES.format(flag=flag))
+    file = write_playbook(folder, "uses", USES.format(flag=flag))
     file.write_text(file.read_text().replace("workflow:", KEYCHAIN))
     return file
 
 
-def test_credentials_without_a_server(noetl: Noetl, tmp_path: Path) -> None:
+def test_credentials_without_a_server(noetl: NoetlCommand, tmp_path: Path) -> None:
     assert noetl.json("credential", "list") == []
     file = tmp_path / "tokens.json"
     file.write_text(json.dumps({"token": "first-one"}))
@@ -74,7 +73,7 @@ def test_credentials_without_a_server(noetl: Noetl, tmp_path: Path) -> None:
 
     code = "result = t == 'abcdefgh'"
     steps = f'  - step: use\n    tool: {{kind: python, code: "{code}", input: {{t: "{{{{ keychain.api.token }}}}"}}}}\n'
-    file = playbook(tmp_path, "checks", steps)
+    file = write_playbook(tmp_path, "checks", steps)
     file.write_text(file.read_text().replace("workflow:", KEYCHAIN))
     assert noetl.json("run", file)["result"] is True
     assert noetl.json("credential", "delete", "tokens") == {"name": "tokens"}
@@ -85,20 +84,24 @@ def test_credentials_without_a_server(noetl: Noetl, tmp_path: Path) -> None:
     assert (gone.code, gone.err.splitlines()[0]) == (2, "error: there is no credential 'tokens'")
 
 
-def test_a_stored_database_is_used_by_its_name(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_stored_database_is_used_by_its_name(noetl: NoetlCommand, tmp_path: Path) -> None:
     embedded = EmbeddedPostgres(noetl.home)
     try:
-        added = stored(noetl, "warehouse", "postgres", dsn=str(embedded.ensure_postgres().data))
+        added = store_credential(
+            noetl, "warehouse", "postgres", dsn=str(embedded.ensure_postgres().data)
+        )
         assert added.code == 0, added.err
         query = (
             "  - step: q\n    tool: {kind: postgres, auth: warehouse, query: 'select 42 as n'}\n"
         )
-        assert noetl.json("run", playbook(tmp_path, "asks", query))["result"]["rows"] == [{"n": 42}]
+        assert noetl.json("run", write_playbook(tmp_path, "asks", query))["result"]["rows"] == [
+            {"n": 42}
+        ]
     finally:
         embedded.stop_postgres()
 
 
-def test_what_cannot_be_stored_is_explained(noetl: Noetl, tmp_path: Path) -> None:
+def test_what_cannot_be_stored_is_explained(noetl: NoetlCommand, tmp_path: Path) -> None:
     file = tmp_path / "bad.json"
     file.write_text('{"token": "canary')
     for words, arguments in {
@@ -117,15 +120,15 @@ def test_what_cannot_be_stored_is_explained(noetl: Noetl, tmp_path: Path) -> Non
 
 
 def test_a_key_that_others_can_read_stops_a_server_before_it_starts(
-    noetl: Noetl, free_port: int
+    noetl: NoetlCommand, free_port: int
 ) -> None:
-    assert stored(noetl, "tokens", "bearer", token="abcdefgh").code == 0
+    assert store_credential(noetl, "tokens", "bearer", token="abcdefgh").code == 0
     key = noetl.home / "credentials.key"
     key.chmod(0o644)
     try:
         for done in (
             noetl("server", "start", "--port", free_port),
-            stored(noetl, "more", "bearer", token="t"),
+            store_credential(noetl, "more", "bearer", token="t"),
         ):
             assert done.code == 2, done.err
             assert f"error: {key} is open to other users (mode 0644)" in done.err
@@ -134,49 +137,47 @@ def test_a_key_that_others_can_read_stops_a_server_before_it_starts(
         key.chmod(0o600)
 
 
-def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: int) -> None:
+def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path) -> None:
     """No server is there when the step fails, so that its report waits in the spool; then everything is searched."""
-    noetl, flag, url = Noetl(tmp_path / "home"), tmp_path / "fail", f"http://127.0.0.1:{free_port}"
-    client = noetl.with_env(NOETL_SERVER_URL=url)
-    patient = {"NOETL_SHARD_LEASE_SEC": "60"}  # the step goes on while no server is there
-    loud = noetl.with_env(NOETL_LOG_LEVEL="debug", NOETL_SERVER_URL=url, **patient)
+    noetl, flag = NoetlCommand(tmp_path / "home"), tmp_path / "fail"
+    # With this lease the step goes on while no server is there.
+    loud = noetl.with_env(NOETL_LOG_LEVEL="debug", NOETL_SHARD_LEASE_SEC="60")
     found: dict[str, bytes] = {}
     embedded = EmbeddedPostgres(noetl.home)
     dsns = embedded.ensure_postgres()
-    worker = loud.start("worker", "start", "--name", "w")
     try:
-        with serving(loud, free_port, found):
-            added = stored(client, "tokens", "bearer", token=CANARY)
+        with run_stack(loud, workers=1) as stack:
+            client = noetl.with_env(NOETL_SERVER_URL=stack.url)
+            added = store_credential(client, "tokens", "bearer", token=CANARY)
             assert added.code == 0, added.err
             running = client.start("run", uses(tmp_path, flag), "--json")
             until(
-                lambda: asked(
+                lambda: has_rows(
                     dsns.control, "select from noetl.event where event_type = 'task.done'"
                 )
             )
             found["arguments"] = b"".join(everything_running())
-        flag.touch()
-        spool = noetl.home / "spool" / "w"
-        until(lambda: any(spool.glob("*.report")))
-        found["spool"] = b"".join(file.read_bytes() for file in spool.iterdir())
-        with serving(loud, free_port, found):
+            stack.server.stop()
+            flag.touch()
+            spool = noetl.home / "spool" / "worker"
+            until(lambda: any(spool.glob("*.report")))
+            found["spool"] = b"".join(file.read_bytes() for file in spool.iterdir())
+            stack.server.start()
+            stack.wait_until_ready()
             said = client.wait(running)
-            place = f"{url}/api/executions/{said.json['execution_id']}"
-            told = [
-                httpx.get(f"{place}{what}", trust_env=False).text
+            place = f"{stack.url}/api/executions/{said.json['execution_id']}"
+            answers = [
+                httpx.get(f"{place}{what}", trust_env=False, timeout=HANG_LIMIT_S).text
                 for what in ("", "/events?limit=500", "/stream")
             ]
-            worker.terminate()
-            logged = noetl.wait(worker)
+        found.update(read_logs(stack))
     finally:
-        worker.kill()
         found["database"] = b"".join(dump(dsns.control))
         embedded.stop_postgres()
     assert said.code == 1, said.err
     assert "no ***tokens.token***" in said.json["error"]["message"]
-    assert "worker started" in logged.err
-    found["worker's log"] = f"{logged.out}{logged.err}".encode()
-    found["answers"] = "".join([*told, said.out, said.err, added.out, added.err]).encode()
+    assert b"worker started" in found["log of worker"]
+    found["answers"] = "".join([*answers, said.out, said.err, added.out, added.err]).encode()
     found["home"] = b"".join(file.read_bytes() for file in noetl.home.rglob("*") if file.is_file())
     assert b"***tokens.token***" in found["answers"]
     assert b"***tokens.token***" in found["database"]
@@ -187,17 +188,8 @@ def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path, free_port: 
             assert form.encode() not in content, place
 
 
-@contextmanager
-def serving(noetl: Noetl, port: int, found: dict[str, bytes]) -> Iterator[None]:
-    """A server process, and what it logged."""
-    process = noetl.start("server", "start", "--port", port)
-    try:
-        ready(f"http://127.0.0.1:{port}")
-        yield
-    finally:
-        process.terminate()
-        done = noetl.wait(process)
-        found["server's log"] = found.get("server's log", b"") + f"{done.out}{done.err}".encode()
+def read_logs(stack: Stack) -> dict[str, bytes]:
+    return {f"log of {each.name}": each.read_log().encode() for each in stack.processes.values()}
 
 
 def everything_running() -> Iterator[bytes]:
@@ -208,7 +200,7 @@ def everything_running() -> Iterator[bytes]:
             continue
 
 
-def asked(dsn: str, query: str) -> bool:
+def has_rows(dsn: str, query: str) -> bool:
     with psycopg.connect(dsn) as connection:
         return bool(connection.execute(query).fetchall())
 

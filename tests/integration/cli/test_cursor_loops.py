@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.conftest import Noetl
+from tests.stack import NoetlCommand
 
 QUEUE = """
 apiVersion: noetl.io/v2
@@ -55,7 +55,7 @@ WANTED = [{"id": number, "square": number * number} for number in range(1, 21)]
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("claim", [1, 3, 5, 8])
 def test_cursor_loop_has_one_result_per_claimed_row(
-    noetl: Noetl, tmp_path: Path, claim: int, lanes: int
+    noetl: NoetlCommand, tmp_path: Path, claim: int, lanes: int
 ) -> None:
     file = tmp_path / "drain.yaml"
     file.write_text(QUEUE.format(claim=claim, lanes=lanes))
@@ -86,7 +86,9 @@ workflow:
 """
 
 
-def test_cursor_loop_fails_when_its_claim_returns_no_columns(noetl: Noetl, tmp_path: Path) -> None:
+def test_cursor_loop_fails_when_its_claim_returns_no_columns(
+    noetl: NoetlCommand, tmp_path: Path
+) -> None:
     file = tmp_path / "no_rows.yaml"
     file.write_text(CLAIM_WITHOUT_ROWS)
     ended = noetl("run", str(file))
@@ -125,7 +127,7 @@ def documented_claim() -> str:
 
 
 def test_documented_claim_takes_rows_again_whose_worker_died_before_the_claim_was_recorded(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     file = tmp_path / "stranded.yaml"
     file.write_text(STRANDED.replace("CURSOR", documented_claim()))

@@ -6,7 +6,7 @@ import pytest
 
 from noetl.embedded import EmbeddedPostgres
 from noetl.postgres.pool import connect
-from tests.integration.cli.conftest import Noetl
+from tests.stack import NoetlCommand
 
 STUCK = 1_203
 ROWS = f"""
@@ -16,7 +16,7 @@ select n, 0, 1, 'p', 'running', 1, 1, 1, 1 from generate_series(1, {STUCK}) n
 
 
 @pytest.mark.corrupts  # its rows stand for executions that have no events
-def test_every_stuck_execution_is_counted(noetl: Noetl) -> None:
+def test_every_stuck_execution_is_counted(noetl: NoetlCommand) -> None:
     assert noetl("catalog", "list").code == 0  # makes the database
 
     async def fill() -> None:

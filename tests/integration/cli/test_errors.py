@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.disk import fill, small_disk
-from tests.integration.cli.conftest import Noetl, look_into, playbook
+from tests.stack import NoetlCommand, inspect_home, write_playbook
 
 NOBODY = "http://127.0.0.1:9"
 
 
-def complains(noetl: Noetl, code: int, words: str, *arguments: object) -> None:
+def complains(noetl: NoetlCommand, code: int, words: str, *arguments: object) -> None:
     done = noetl(*arguments)
     assert done.code == code, done.err
     assert done.out == ""
@@ -21,20 +21,20 @@ def complains(noetl: Noetl, code: int, words: str, *arguments: object) -> None:
     assert "Traceback" not in done.err
 
 
-def is_sound(noetl: Noetl) -> None:
+def is_sound(noetl: NoetlCommand) -> None:
     assert noetl.json("run", "examples/hello.yaml")["result"] == "HELLO, WORLD!"
     assert noetl.json("exec", "get", "@latest")["status"] == "completed"
 
 
 @pytest.fixture
-def unharmed(noetl: Noetl) -> Iterator[None]:
+def unharmed(noetl: NoetlCommand) -> Iterator[None]:
     """The home of the test works as before."""
     yield
     is_sound(noetl)
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_what_is_not_there(noetl: Noetl) -> None:
+def test_what_is_not_there(noetl: NoetlCommand) -> None:
     complains(noetl, 2, "no file and no playbook", "run", "no/such/path")
     complains(noetl, 2, "did you mean examples/hello.yaml", "run", "examples/helo.yaml")
     complains(noetl, 2, "no execution 42", "exec", "get", "42")
@@ -43,20 +43,20 @@ def test_what_is_not_there(noetl: Noetl) -> None:
     complains(noetl, 2, "not an execution id", "exec", "list", "--before", "xyz")
 
 
-def test_an_unreachable_server(noetl: Noetl) -> None:
+def test_an_unreachable_server(noetl: NoetlCommand) -> None:
     away = noetl.with_env(NOETL_SERVER_URL=NOBODY)
     complains(away, 1, "no server answers", "run", "examples/hello.yaml")
     complains(away, 1, "noetl server start", "exec", "list")
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_an_unreachable_database(noetl: Noetl) -> None:
+def test_an_unreachable_database(noetl: NoetlCommand) -> None:
     away = noetl.with_env(NOETL_DB_URL="postgresql://nobody@127.0.0.1:9/none")
     complains(away, 1, "no database answers", "run", "examples/hello.yaml")
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_payload_of_the_wrong_type(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_payload_of_the_wrong_type(noetl: NoetlCommand, tmp_path: Path) -> None:
     payload = tmp_path / "payload.yaml"
     for content in ("[1, 2]", "just text", "a: [unclosed"):
         payload.write_text(content)
@@ -65,7 +65,7 @@ def test_a_payload_of_the_wrong_type(noetl: Noetl, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_port_that_is_in_use(noetl: Noetl) -> None:
+def test_a_port_that_is_in_use(noetl: NoetlCommand) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -74,15 +74,19 @@ def test_a_port_that_is_in_use(noetl: Noetl) -> None:
             complains(noetl, 2, f"cannot listen on 127.0.0.1:{port}", *command, "--port", port)
 
 
-def test_a_home_that_cannot_be_used(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_used(noetl: NoetlCommand, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     complains(
-        Noetl(tmp_path / "file" / "home"), 2, "a file is in the way", "run", "examples/hello.yaml"
+        NoetlCommand(tmp_path / "file" / "home"),
+        2,
+        "a file is in the way",
+        "run",
+        "examples/hello.yaml",
     )
-    complains(Noetl(Path("/proc/none")), 2, "set NOETL_HOME", "run", "examples/hello.yaml")
+    complains(NoetlCommand(Path("/proc/none")), 2, "set NOETL_HOME", "run", "examples/hello.yaml")
 
 
-def test_a_setting_that_makes_no_sense(noetl: Noetl) -> None:
+def test_a_setting_that_makes_no_sense(noetl: NoetlCommand) -> None:
     complains(
         noetl.with_env(NOETL_WORKER_SLOTS="many"),
         2,
@@ -114,31 +118,31 @@ FILLS = """\
 
 def test_a_disk_that_is_too_small_for_a_home(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 24) as disk:
-        complains(Noetl(disk / "home"), 1, "is full", "run", "examples/hello.yaml")
+        complains(NoetlCommand(disk / "home"), 1, "is full", "run", "examples/hello.yaml")
         assert [path.name for path in (disk / "home").iterdir()] == ["postgres.lock"]
 
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 220) as disk:
-        noetl, filler = Noetl(disk / "home"), disk / "filler"
+        noetl, filler = NoetlCommand(disk / "home"), disk / "filler"
         is_sound(noetl)
         fill(filler)
         for command in ("run", "examples/hello.yaml"), ("exec", "list"):
             complains(noetl, 1, "No space left on device", *command)
         filler.unlink()
         is_sound(noetl)
-        look_into(noetl.home)
+        inspect_home(noetl.home)
 
 
 @pytest.mark.long  # it waits for a while whether somebody makes space
 def test_a_disk_that_becomes_full(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 220) as disk:
-        noetl, filler = Noetl(disk / "home"), disk / "filler"
+        noetl, filler = NoetlCommand(disk / "home"), disk / "filler"
         is_sound(noetl)
-        done = noetl("run", playbook(tmp_path, "fills", FILLS % str(filler)))
+        done = noetl("run", write_playbook(tmp_path, "fills", FILLS % str(filler)))
         assert done.code == 1
         assert "no space left" in done.out + done.err
         assert "Traceback" not in done.err
         filler.write_bytes(b"")
         is_sound(noetl)
-        look_into(noetl.home)
+        inspect_home(noetl.home)

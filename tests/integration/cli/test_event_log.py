@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from noetl.embedded import EmbeddedPostgres
-from tests.integration.cli.conftest import Noetl, playbook
+from tests.stack import NoetlCommand, write_playbook
 from tests.waiting import until
 
 STEPS = """\
@@ -66,7 +66,7 @@ WORKLOAD = "SELECT data FROM noetl.workload WHERE execution_id = %s"
 
 
 @pytest.fixture
-def database(noetl: Noetl) -> Iterator["psycopg.Connection[Any]"]:
+def database(noetl: NoetlCommand) -> Iterator["psycopg.Connection[Any]"]:
     embedded = EmbeddedPostgres(noetl.home)
     with psycopg.connect(embedded.ensure_postgres().control, autocommit=True) as connection:
         yield connection
@@ -74,9 +74,9 @@ def database(noetl: Noetl) -> Iterator["psycopg.Connection[Any]"]:
 
 
 def test_printed_queries_find_what_was_completed(
-    noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path
+    noetl: NoetlCommand, database: "psycopg.Connection[Any]", tmp_path: Path
 ) -> None:
-    execution_id = noetl.json("run", playbook(tmp_path, "sums", STEPS), "--set", "n=1")[
+    execution_id = noetl.json("run", write_playbook(tmp_path, "sums", STEPS), "--set", "n=1")[
         "execution_id"
     ]
     results = database.execute(RESULTS, [execution_id]).fetchall()
@@ -92,9 +92,9 @@ def test_printed_queries_find_what_was_completed(
 
 
 def test_the_log_has_the_printed_names_once(
-    noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path
+    noetl: NoetlCommand, database: "psycopg.Connection[Any]", tmp_path: Path
 ) -> None:
-    execution_id = noetl.json("run", playbook(tmp_path, "once", STEPS))["execution_id"]
+    execution_id = noetl.json("run", write_playbook(tmp_path, "once", STEPS))["execution_id"]
     query = """
         select event_type, node_name, node_type, "timestamp" from noetl.event_log where execution_id = %s
         order by seq, "timestamp", event_type desc
@@ -117,15 +117,15 @@ def test_the_log_has_the_printed_names_once(
 
 
 def test_an_execution_is_stuck_until_it_ends_in_whatever_way(
-    noetl: Noetl, database: "psycopg.Connection[Any]", tmp_path: Path
+    noetl: NoetlCommand, database: "psycopg.Connection[Any]", tmp_path: Path
 ) -> None:
-    failed = noetl.json("run", playbook(tmp_path, "broken", BROKEN), code=1)["execution_id"]
+    failed = noetl.json("run", write_playbook(tmp_path, "broken", BROKEN), code=1)["execution_id"]
     query = """
         select event_type from noetl.event_log where execution_id = %s and node_type = 'task'
         order by "timestamp", event_type desc
     """
     assert database.execute(query, [failed]).fetchall() == [("action_started",), ("action_error",)]
-    waiting = noetl.start("run", playbook(tmp_path, "waiting", WAITING), "--json")
+    waiting = noetl.start("run", write_playbook(tmp_path, "waiting", WAITING), "--json")
     until(lambda: len(database.execute(STUCK).fetchall()) == 1)
     assert noetl("exec", "cancel", "@latest").code == 0
     cancelled = noetl.wait(waiting).json

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.conftest import Noetl
+from tests.stack import NoetlCommand
 
 ROOT = Path(__file__).parents[3]
 
@@ -75,7 +75,7 @@ def test_a_test_that_runs_an_example_is_there(place: str) -> None:
 
 
 @pytest.mark.parametrize("example", sorted(RUNS))
-def test_an_example_ends_as_it_says(noetl: Noetl, example: str) -> None:
+def test_an_example_ends_as_it_says(noetl: NoetlCommand, example: str) -> None:
     expected = RUNS[example]
     said = noetl.json("run", "--memory", f"examples/{example}", *expected.arguments)
     assert (said["status"], said["result"]) == (expected.status, expected.result)

@@ -11,8 +11,8 @@ import httpx
 import pyarrow.parquet as pq
 
 from tests.api.process import Api
-from tests.integration.cli.conftest import Noetl
 from tests.spark import spark_url
+from tests.stack import NoetlCommand
 from tests.waiting import until
 
 __all__ = ["spark_url"]
@@ -27,7 +27,9 @@ Austria  996     19882    chair
 """
 
 
-def test_the_first_one_ends_with_its_table(noetl: Noetl, spark_url: str, tmp_path: Path) -> None:
+def test_the_first_one_ends_with_its_table(
+    noetl: NoetlCommand, spark_url: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "sales"
     for _ in range(2):
         done = noetl.and_env(NOETL_SPARK_PROFILE=spark_url)(
@@ -38,18 +40,18 @@ def test_the_first_one_ends_with_its_table(noetl: Noetl, spark_url: str, tmp_pat
     assert pq.read_table(folder).num_rows == 4_995  # five have no amount
 
 
-def test_pages_of_an_api_go_into_a_table(noetl: Noetl, api: Api) -> None:
+def test_pages_of_an_api_go_into_a_table(noetl: NoetlCommand, api: Api) -> None:
     for _ in range(2):
         said = noetl.json("run", "examples/pagination.yaml", "--set", f"base_url={api.url}")
         assert said["result"]["rows"] == [{"assessments": 35, "best": 100}]
 
 
-def test_a_table_is_worked_through_as_a_queue(noetl: Noetl) -> None:
+def test_a_table_is_worked_through_as_a_queue(noetl: NoetlCommand) -> None:
     said = noetl.json("run", "examples/cursor_queue.yaml", "--set", "orders=60")
     assert said["result"]["rows"] == [{"invoices": 60, "open": 0, "total": 21777}]
 
 
-def test_each_incremental_load_goes_on_where_the_last_one_stopped(noetl: Noetl) -> None:
+def test_each_incremental_load_goes_on_where_the_last_one_stopped(noetl: NoetlCommand) -> None:
     for arriving, expected in ((100, (100, 100, 100)), (20, (20, 120, 120)), (0, (0, 120, 120))):
         said = noetl.json("run", "examples/incremental.yaml", "--set", f"arriving={arriving}")
         assert said["result"]["rows"] == [
@@ -70,14 +72,14 @@ def test_each_incremental_load_goes_on_where_the_last_one_stopped(noetl: Noetl) 
     assert noetl.json("state", "list") == []
 
 
-def test_a_failure_that_is_handled_is_none(noetl: Noetl) -> None:
+def test_a_failure_that_is_handled_is_none(noetl: NoetlCommand) -> None:
     said = noetl.json("run", "examples/recovered_failure.yaml")
     assert said["result"] == {"cheapest": "tea", "because": "HTTP_CONNECTION"}
     assert said["steps"]["from_primary"]["status"] == "failed"
 
 
 def test_a_loop_that_fails_at_its_end_is_retried_where_it_failed(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     said = noetl.json("run", "examples/at_end.yaml", "--set", f"stock={tmp_path}", code=1)
     assert (said["status"], said["error"]["step"], said["error"]["code"]) == (
@@ -95,7 +97,7 @@ def test_a_loop_that_fails_at_its_end_is_retried_where_it_failed(
     assert (again["status"], again["result"]) == ("completed", {"shops": 6, "items": 8})
 
 
-def test_somebody_has_to_agree(noetl: Noetl) -> None:
+def test_somebody_has_to_agree(noetl: NoetlCommand) -> None:
     said = noetl.json("run", "examples/approval.yaml", "--set", "limit=2000")
     assert said["result"] == {"paid": 1030, "approved_by": "the limit"}
     waiting = noetl.start("run", "examples/approval.yaml", "--json")
@@ -111,7 +113,7 @@ def test_somebody_has_to_agree(noetl: Noetl) -> None:
     assert refused["result"] == {"paid": 0, "why": "the approval was refused: not on a Friday"}
 
 
-def test_children_are_executions_of_their_own(noetl: Noetl) -> None:
+def test_children_are_executions_of_their_own(noetl: NoetlCommand) -> None:
     failed = noetl.json("run", "examples/nested/month.yaml", code=1)
     assert (failed["status"], failed["error"]["code"]) == ("failed", "LOOP_FAILED")
     assert "no playbook 'examples/nested/region'" in failed["error"]["message"]
@@ -134,7 +136,7 @@ def job_api() -> Iterator[str]:
             process.terminate()
 
 
-def test_a_sweep_submits_each_job_once_though_answers_are_lost(noetl: Noetl) -> None:
+def test_a_sweep_submits_each_job_once_though_answers_are_lost(noetl: NoetlCommand) -> None:
     with job_api() as url:
         said = noetl.json("run", "examples/quantum/sweep.yaml", "--set", f"jobs_url={url}")
         jobs = httpx.get(f"{url}/jobs", trust_env=False).json()["jobs"]

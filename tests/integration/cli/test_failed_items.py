@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.conftest import Noetl
+from tests.stack import NoetlCommand
 
 ITEMS = """
 apiVersion: noetl.io/v2
@@ -37,7 +37,7 @@ SQUARES = [n * n for n in range(8)]
 
 @pytest.mark.parametrize(("name", "status"), [("at_end", "failed"), ("best_effort", "completed")])
 def test_retry_runs_the_failed_items_and_the_steps_after_the_loop(
-    noetl: Noetl, tmp_path: Path, name: str, status: str
+    noetl: NoetlCommand, tmp_path: Path, name: str, status: str
 ) -> None:
     file, ran, mended = tmp_path / "items.yaml", tmp_path / "ran", tmp_path / "mended"
     ran.mkdir()

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from noetl.embedded import EmbeddedPostgres
-from tests.integration.cli.conftest import Noetl, playbook, ready
+from tests.stack import NoetlCommand, run_stack, write_playbook
 from tests.waiting import until
 
 STEPS = """  - step: load
@@ -21,11 +21,11 @@ STEPS = """  - step: load
 
 
 @pytest.fixture
-def here(noetl: Noetl) -> Noetl:
+def here(noetl: NoetlCommand) -> NoetlCommand:
     return noetl.with_env(NOETL_SPARK_PROFILE="none")
 
 
-def answers(client: Noetl, execution: str) -> list[object]:
+def answers(client: NoetlCommand, execution: str) -> list[object]:
     return [
         client.json("exec", "get", execution),
         client("exec", "events", execution, "--json").out,
@@ -37,9 +37,9 @@ def answers(client: Noetl, execution: str) -> list[object]:
 
 
 def test_every_command_answers_the_same_when_events_are_in_files(
-    here: Noetl, tmp_path: Path
+    here: NoetlCommand, tmp_path: Path
 ) -> None:
-    done = here.json("run", playbook(tmp_path, "sums", STEPS))
+    done = here.json("run", write_playbook(tmp_path, "sums", STEPS))
     assert done["status"] == "completed"
     before = answers(here, done["execution_id"])
     assert here.json("job", "export")["events"] > 0
@@ -51,8 +51,8 @@ def test_every_command_answers_the_same_when_events_are_in_files(
     assert here("verify", done["execution_id"]).code == 0
 
 
-def test_a_planted_difference_is_found_and_mended(here: Noetl, tmp_path: Path) -> None:
-    done = here.json("run", playbook(tmp_path, "sums", STEPS))
+def test_a_planted_difference_is_found_and_mended(here: NoetlCommand, tmp_path: Path) -> None:
+    done = here.json("run", write_playbook(tmp_path, "sums", STEPS))
     embedded = EmbeddedPostgres(here.home)
     with psycopg.connect(embedded.ensure_postgres().control) as connection:
         connection.execute(
@@ -66,19 +66,16 @@ def test_a_planted_difference_is_found_and_mended(here: Noetl, tmp_path: Path) -
     assert here("verify").code == 0
 
 
-def test_sql_without_spark_says_what_to_do(here: Noetl) -> None:
+def test_sql_without_spark_says_what_to_do(here: NoetlCommand) -> None:
     refused = here("sql", "select 1")
     assert refused.code == 2
     assert "NOETL_SPARK_PROFILE" in refused.err
 
 
-def test_a_server_compacts_by_itself_when_it_is_told_to(
-    here: Noetl, tmp_path: Path, free_port: int
-) -> None:
-    done = here.json("run", playbook(tmp_path, "sums", STEPS))
+def test_a_server_compacts_by_itself_when_it_is_told_to(here: NoetlCommand, tmp_path: Path) -> None:
+    done = here.json("run", write_playbook(tmp_path, "sums", STEPS))
     server = here.and_env(NOETL_COMPACTOR_ENABLED="true", NOETL_RETENTION_DAYS="0")
-    with server.running("server", "start", "--port", free_port):
-        ready(f"http://127.0.0.1:{free_port}")
+    with run_stack(server):
         embedded = EmbeddedPostgres(here.home)
         with psycopg.connect(embedded.ensure_postgres().control, autocommit=True) as connection:
             moved = "select exists (select from noetl.tombstone where execution_id = %s)"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.integration.cli.conftest import Noetl, playbook, ready
+from tests.stack import NoetlCommand, run_stack, write_playbook
 from tests.waiting import until
 
 NOW = {
@@ -34,10 +34,10 @@ def files(home: Path) -> list[str]:
 
 
 def test_results_go_when_their_time_is_over_and_what_is_pinned_stays(
-    noetl: Noetl, tmp_path: Path, free_port: int
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     said = noetl.json(
-        "run", playbook(tmp_path, "lives", STEPS.replace("rows | length", "len(rows)"))
+        "run", write_playbook(tmp_path, "lives", STEPS.replace("rows | length", "len(rows)"))
     )
     assert said["status"] == "completed"
     id_ = said["execution_id"]
@@ -56,11 +56,9 @@ def test_results_go_when_their_time_is_over_and_what_is_pinned_stays(
     )
     assert "pinned" in noetl("result", "show", id_, "pinned").out
 
-    url = f"http://127.0.0.1:{free_port}"
-    here = noetl.with_env(**NOW, NOETL_SERVER_URL=url)
-    with noetl.with_env(**NOW).running("server", "start", "--port", free_port):
-        ready(url)
-        with here.running("worker", "start"):
+    with run_stack(noetl.with_env(**NOW)) as stack:
+        here = stack.client
+        with stack.run_worker():
             until(lambda: files(noetl.home) == ["pinned"])
         for step in ("small", "large"):
             gone = here("result", "show", id_, step)
@@ -99,23 +97,15 @@ def test_results_go_when_their_time_is_over_and_what_is_pinned_stays(
         until(lambda: here("result", "show", id_, "pinned").code == 2)
 
 
-def test_a_retry_that_needs_what_has_expired_says_so(
-    noetl: Noetl, tmp_path: Path, free_port: int
-) -> None:
+def test_a_retry_that_needs_what_has_expired_says_so(noetl: NoetlCommand, tmp_path: Path) -> None:
     steps = STEPS.split("    next: kept")[0] + (
         "    next: fails\n"
         '  - step: fails\n    tool: {kind: python, code: "raise ValueError(rows)", input: {rows: "{{ large.rows }}"}}\n'
     )
-    said = noetl.json("run", playbook(tmp_path, "fails", steps), code=1)
+    said = noetl.json("run", write_playbook(tmp_path, "fails", steps), code=1)
     id_ = said["execution_id"]
-    url = f"http://127.0.0.1:{free_port}"
-    with noetl.with_env(**NOW).running("server", "start", "--port", free_port):
-        ready(url)
-        here = noetl.with_env(**NOW, NOETL_SERVER_URL=url)
-        with here.running("worker", "start"):
-            until(lambda: not [name for name in files(noetl.home) if name == "large"])
-            again = here.json("exec", "retry", id_, "--watch", code=1)
-            assert again["error"]["code"] == "RESULT_EXPIRED"
-            assert (
-                f"the result of step large of execution {id_} expired" in again["error"]["message"]
-            )
+    with run_stack(noetl.with_env(**NOW), workers=1) as stack:
+        until(lambda: not [name for name in files(noetl.home) if name == "large"])
+        again = stack.client.json("exec", "retry", id_, "--watch", code=1)
+        assert again["error"]["code"] == "RESULT_EXPIRED"
+        assert f"the result of step large of execution {id_} expired" in again["error"]["message"]

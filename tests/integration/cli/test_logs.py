@@ -1,18 +1,15 @@
 """Step logs through real processes: a server, workers with homes of their own, and commands that read."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.cli.conftest import Noetl, playbook, ready
+from tests.stack import NoetlCommand, Stack, run_stack, write_playbook
 
 STEP = """
   - step: talk
@@ -28,24 +25,26 @@ STEP = """
 
 
 @pytest.fixture
-def client(noetl: Noetl, free_port: int) -> Iterator[Noetl]:
-    """Of a server with a home that no worker here shares."""
-    url = f"http://127.0.0.1:{free_port}"
-    with noetl.running("server", "start", "--port", free_port):
-        ready(url)
-        yield noetl.with_env(NOETL_SERVER_URL=url, NOETL_WORKER_DRAIN_SEC="0")
+def stack(noetl: NoetlCommand) -> Iterator[Stack]:
+    """A server with a home that no worker here shares."""
+    with run_stack(noetl.with_env(NOETL_WORKER_DRAIN_SEC="0")) as running:
+        yield running
 
 
 @pytest.fixture
-def apart(client: Noetl, tmp_path: Path) -> Noetl:
-    """For workers."""
-    return replace(client, home=tmp_path / "apart")
+def client(stack: Stack) -> NoetlCommand:
+    return stack.client
+
+
+@pytest.fixture
+def worker_home(tmp_path: Path) -> Path:
+    return tmp_path / "apart"
 
 
 def prints(folder: Path, name: str) -> tuple[Path, Path]:
     """A playbook, and the file that lets it go on."""
     go = folder / "go"
-    return playbook(folder, name, STEP.format(go=str(go))), go
+    return write_playbook(folder, name, STEP.format(go=str(go))), go
 
 
 def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
@@ -54,7 +53,7 @@ def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return row
 
 
-def begun(client: Noetl, file: Path) -> "tuple[subprocess.Popen[str], str]":
+def begun(client: NoetlCommand, file: Path) -> "tuple[subprocess.Popen[str], str]":
     running = client.start("run", file, "--json")
     while not (rows := client.json("exec", "list", "--path", file.stem)):
         pass
@@ -62,10 +61,10 @@ def begun(client: Noetl, file: Path) -> "tuple[subprocess.Popen[str], str]":
 
 
 def test_lines_are_seen_while_the_step_runs_after_its_end_and_without_its_worker(
-    client: Noetl, apart: Noetl, tmp_path: Path
+    stack: Stack, client: NoetlCommand, worker_home: Path, tmp_path: Path
 ) -> None:
     file, go = prints(tmp_path, "seen")
-    with apart.running("worker", "start"):
+    with stack.run_worker(NOETL_HOME=str(worker_home)):
         running, execution_id = begun(client, file)
         following = client.start("exec", "logs", execution_id, "--follow", "--json")
         assert told(following)["line"].startswith("attempt of")
@@ -76,7 +75,7 @@ def test_lines_are_seen_while_the_step_runs_after_its_end_and_without_its_worker
         assert [json.loads(line)["line"] for line in client.wait(following).out.splitlines()] == [
             "ended"
         ]
-    shutil.rmtree(apart.home)
+    shutil.rmtree(worker_home)
     said = client("exec", "logs", execution_id)
     assert [line.partition(" ")[0] for line in said.out.splitlines()] == ["talk", "talk"]
     assert "talk | ended" in said.out
@@ -86,10 +85,10 @@ def test_lines_are_seen_while_the_step_runs_after_its_end_and_without_its_worker
 
 
 def test_run_prints_lines_in_order_as_they_come(
-    client: Noetl, apart: Noetl, tmp_path: Path
+    stack: Stack, client: NoetlCommand, worker_home: Path, tmp_path: Path
 ) -> None:
     file, go = prints(tmp_path, "ordered")
-    with apart.running("worker", "start"):
+    with stack.run_worker(NOETL_HOME=str(worker_home)):
         running = client.start("run", file, "--logs")
         assert running.stdout is not None
         assert running.stdout.readline().startswith("talk | attempt of")
@@ -98,19 +97,16 @@ def test_run_prints_lines_in_order_as_they_come(
 
 
 def test_a_worker_that_is_killed_loses_no_line_that_was_seen_and_the_next_attempt_counts_anew(
-    client: Noetl, apart: Noetl, tmp_path: Path
+    stack: Stack, client: NoetlCommand, worker_home: Path, tmp_path: Path
 ) -> None:
     file, go = prints(tmp_path, "killed")
-    worker = apart.start("worker", "start")
-    try:
-        running, execution_id = begun(client, file)
-        following = client.start("exec", "logs", execution_id, "--follow", "--json")
-        first = told(following)
-    finally:
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.communicate()
-    shutil.rmtree(apart.home)
-    with apart.running("worker", "start"):
+    worker = stack.start_worker(NOETL_HOME=str(worker_home))
+    running, execution_id = begun(client, file)
+    following = client.start("exec", "logs", execution_id, "--follow", "--json")
+    first = told(following)
+    worker.kill()
+    shutil.rmtree(worker_home)
+    with stack.run_worker(NOETL_HOME=str(worker_home)):
         second = told(following)
         go.touch()
         assert client.wait(running).json["status"] == "completed"
@@ -124,14 +120,14 @@ def test_a_worker_that_is_killed_loses_no_line_that_was_seen_and_the_next_attemp
 
 
 def test_a_worker_that_is_told_to_stop_hands_its_step_back(
-    client: Noetl, apart: Noetl, tmp_path: Path
+    stack: Stack, client: NoetlCommand, worker_home: Path, tmp_path: Path
 ) -> None:
     file, go = prints(tmp_path, "returned")
-    with apart.running("worker", "start"):
+    with stack.run_worker(NOETL_HOME=str(worker_home)):
         running, execution_id = begun(client, file)
         following = client.start("exec", "logs", execution_id, "--follow", "--json")
         told(following)
-    with apart.running("worker", "start"):
+    with stack.run_worker(NOETL_HOME=str(worker_home)):
         assert told(following)["attempt"] == 2
         go.touch()
         assert client.wait(running).json["status"] == "completed"
@@ -144,7 +140,7 @@ def test_a_worker_that_is_told_to_stop_hands_its_step_back(
     assert "command.reclaimed" not in types
 
 
-def test_embedded_and_in_memory_it_is_the_same(noetl: Noetl, tmp_path: Path) -> None:
+def test_embedded_and_in_memory_it_is_the_same(noetl: NoetlCommand, tmp_path: Path) -> None:
     file, go = prints(tmp_path, "here")
     go.touch()
     for memory in ([], ["--memory"]):

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.conftest import ROOT, Noetl, playbook, ready
+from tests.stack import ROOT, NoetlCommand, run_stack, write_playbook
 
 EXAMPLE = ROOT / "examples" / "outside_tool"
 PLAYBOOK = EXAMPLE / "playbook.yml"
 
 
 @pytest.fixture(scope="module")
-def installed(noetl: Noetl, tmp_path_factory: pytest.TempPathFactory) -> Noetl:
+def installed(noetl: NoetlCommand, tmp_path_factory: pytest.TempPathFactory) -> NoetlCommand:
     """The example as an installer leaves it, in a folder of its own."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     folder = tmp_path_factory.mktemp("site")
@@ -36,7 +36,9 @@ def installed(noetl: Noetl, tmp_path_factory: pytest.TempPathFactory) -> Noetl:
     return noetl.with_env(PYTHONPATH=str(folder))
 
 
-def test_with_the_package_it_is_known_checked_and_runs(installed: Noetl, tmp_path: Path) -> None:
+def test_with_the_package_it_is_known_checked_and_runs(
+    installed: NoetlCommand, tmp_path: Path
+) -> None:
     done = installed("validate", PLAYBOOK)
     assert (done.code, done.out) == (0, ""), done.err
     wrong = tmp_path / "wrong.yaml"
@@ -57,19 +59,17 @@ def test_with_the_package_it_is_known_checked_and_runs(installed: Noetl, tmp_pat
 
 
 def test_a_server_without_the_package_leaves_it_to_workers_that_have_it(
-    noetl: Noetl, installed: Noetl, tmp_path: Path, free_port: int
+    noetl: NoetlCommand, installed: NoetlCommand, tmp_path: Path
 ) -> None:
-    url = f"http://127.0.0.1:{free_port}"
-    client = noetl.with_env(NOETL_SERVER_URL=url)
-    with noetl.running("server", "start", "--port", free_port):
-        ready(url)
-        with installed.with_env(**dict(installed.more), NOETL_SERVER_URL=url).running(
-            "worker", "start"
-        ):
+    with run_stack(noetl) as stack:
+        client = stack.client
+        with stack.run_worker(**installed.settings):
             done = client("run", PLAYBOOK, "--set", f"file={PLAYBOOK}", "--json")
             assert done.json["status"] == "completed"
             assert "no tool `checksum` here" in done.err
-            slip = playbook(tmp_path, "slip", "  - step: a\n    tool: {kind: pyton, code: x}\n")
+            slip = write_playbook(
+                tmp_path, "slip", "  - step: a\n    tool: {kind: pyton, code: x}\n"
+            )
             assert (
                 client.json("run", slip, code=2)["error"]["findings"][0]["hint"]
                 == "did you mean `python`?"
@@ -77,7 +77,7 @@ def test_a_server_without_the_package_leaves_it_to_workers_that_have_it(
 
 
 def test_without_the_package_validating_warns_and_the_step_says_what_is_missing(
-    noetl: Noetl,
+    noetl: NoetlCommand,
 ) -> None:
     done = noetl("validate", "examples")
     assert done.code == 0, done.out
@@ -88,8 +88,10 @@ def test_without_the_package_validating_warns_and_the_step_says_what_is_missing(
     assert "install the package that brings it" in failed["message"]
 
 
-def test_a_package_that_cannot_be_loaded_is_left_out(installed: Noetl, tmp_path: Path) -> None:
-    site = dict(installed.more)["PYTHONPATH"]
+def test_a_package_that_cannot_be_loaded_is_left_out(
+    installed: NoetlCommand, tmp_path: Path
+) -> None:
+    site = installed.settings["PYTHONPATH"]
     (tmp_path / "noetl_checksum.py").write_text("raise ImportError('needs more')")
     broken = installed.with_env(PYTHONPATH=f"{tmp_path}:{site}")
     done = broken("validate", "examples")

@@ -1,11 +1,10 @@
 """A server and a worker as processes, and commands that talk to them."""
 
-import signal
 from pathlib import Path
 
 import httpx
 
-from tests.integration.cli.conftest import Noetl, playbook, ready
+from tests.stack import NoetlCommand, run_stack, write_playbook
 from tests.waiting import until
 
 WAITS = "  - step: ask\n    tool: {kind: wait, signal: go}\n    next: done\n"
@@ -23,21 +22,19 @@ LASTS = """\
 
 
 def test_a_server_and_a_worker_run_what_commands_ask_for(
-    noetl: Noetl, tmp_path: Path, free_port: int
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
-    url = f"http://127.0.0.1:{free_port}"
-    client = noetl.with_env(NOETL_SERVER_URL=url)
-    with noetl.running("server", "start", "--port", free_port):
-        ready(url)
-        taken = noetl("server", "start", "--port", free_port)
+    with run_stack(noetl, slots=2) as stack:
+        client = stack.client
+        taken = noetl("server", "start", "--port", stack.port)
         assert taken.code == 2
         assert "Address already in use" in taken.err
-        with client.running("worker", "start", "--slots", 2):
+        with stack.run_worker():
             said = client.json("run", "examples/hello.yaml")
             assert (said["status"], said["result"]) == ("completed", "HELLO, WORLD!")
 
             asking = client.start(
-                "run", playbook(tmp_path, "asks", WAITS + DONE), "--json", "--watch"
+                "run", write_playbook(tmp_path, "asks", WAITS + DONE), "--json", "--watch"
             )
             while not (rows := client.json("exec", "list", "--path", "asks")):
                 pass
@@ -55,63 +52,48 @@ def test_a_server_and_a_worker_run_what_commands_ask_for(
 
 
 def test_dev_registers_playbooks_as_they_are_saved(
-    noetl: Noetl, tmp_path: Path, free_port: int
+    noetl: NoetlCommand, tmp_path: Path, free_port: int
 ) -> None:
     url = f"http://127.0.0.1:{free_port}"
-    playbook(tmp_path, "saved", DONE)
-    with noetl.running("dev", tmp_path, "--port", free_port) as process:
+    write_playbook(tmp_path, "saved", DONE)
+    with noetl.keep_running("dev", tmp_path, "--port", free_port) as process:
         assert process.stdout is not None
         told = iter(process.stdout)
         assert url in next(told)
         assert "saved version 1" in next(told)
-        playbook(tmp_path, "saved", DONE.replace("5", "6"))
+        write_playbook(tmp_path, "saved", DONE.replace("5", "6"))
         assert "saved version 2" in next(told)
         assert noetl.with_env(NOETL_SERVER_URL=url).json("run", "saved")["result"] == 6
 
 
 def test_a_worker_of_its_own_finds_the_database_for_tables(
-    noetl: Noetl, tmp_path: Path, free_port: int
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     query = "  - step: one\n    tool: {kind: postgres, auth: local, query: SELECT 40 + 2 AS n}\n"
-    there = noetl.with_env(NOETL_SERVER_URL=f"http://127.0.0.1:{free_port}")
-    with noetl.running("server", "start", "--port", free_port):
-        ready(f"http://127.0.0.1:{free_port}")
-        with there.running("worker", "start"):
-            said = there.json("run", playbook(tmp_path, "asks", query))
+    with run_stack(noetl, workers=1) as stack:
+        said = stack.client.json("run", write_playbook(tmp_path, "asks", query))
     assert said["result"]["rows"] == [{"n": 42}]
 
 
 def test_a_worker_told_to_stop_does_not_wait_for_a_server_that_is_gone(
-    noetl: Noetl, tmp_path: Path, free_port: int
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
-    url = f"http://127.0.0.1:{free_port}"
-    patient = noetl.with_env(NOETL_SHARD_LEASE_SEC="60")
-    there = noetl.with_env(
-        NOETL_SERVER_URL=url,
-        NOETL_SHARD_LEASE_SEC="60",
-        NOETL_WORKER_DRAIN_SEC="3600",
-        NOETL_WORKER_ID="stays",
-    )
+    patient = noetl.with_env(NOETL_SHARD_LEASE_SEC="60", NOETL_WORKER_DRAIN_SEC="3600")
     begun, go = tmp_path / "begun", tmp_path / "go"
-    file = playbook(tmp_path, "lasts", LASTS.format(begun=str(begun), go=str(go)))
-    with patient.running("server", "start", "--port", free_port):
-        ready(url)
-        worker = there.start("worker", "start")
-        there.json("catalog", "register", file)
+    file = write_playbook(tmp_path, "lasts", LASTS.format(begun=str(begun), go=str(go)))
+    with run_stack(patient, workers=1) as stack:
+        stack.client.json("catalog", "register", file)
         execution_id = httpx.post(
-            f"{url}/api/execute", json={"path": "lasts"}, trust_env=False
+            f"{stack.url}/api/execute", json={"path": "lasts"}, trust_env=False
         ).json()["execution_id"]
         until(begun.exists)
-    worker.send_signal(signal.SIGTERM)
-    go.touch()
-    try:
-        assert there.wait(worker).code == 0
-    finally:
-        worker.kill()
-    spool = noetl.home / "spool" / "stays"
-    assert len(list(spool.glob("*.report"))) == 1
-    with patient.running("server", "start", "--port", free_port):
-        ready(url)
-        with there.running("worker", "start"):
-            until(lambda: there.json("exec", "get", execution_id)["status"] == "completed")
+        stack.server.stop()
+        stack.worker.ask_to_stop()
+        go.touch()
+        stack.worker.wait_for_end()
+        spool = noetl.home / "spool" / "worker"
+        assert len(list(spool.glob("*.report"))) == 1
+        stack.restart_dead()
+        stack.wait_until_ready()
+        until(lambda: stack.client.json("exec", "get", execution_id)["status"] == "completed")
     assert list(spool.glob("*.report")) == []

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.integration.cli.conftest import Noetl, playbook, ready
+from tests.stack import NoetlCommand, run_stack, write_playbook
 
 PARENT = (
     "  - step: call\n    tool: {kind: playbook, path: etl/child}\n    next: load\n"
@@ -13,9 +13,9 @@ PARENT = (
 
 
 def test_register_warns_of_children_and_credentials_that_are_not_there(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
-    parent = playbook(tmp_path, "parent", PARENT)
+    parent = write_playbook(tmp_path, "parent", PARENT)
     done = noetl("catalog", "register", str(parent))
     assert done.code == 0, done.err
     assert "no playbook `etl/child` is registered" in done.err
@@ -28,14 +28,12 @@ def test_register_warns_of_children_and_credentials_that_are_not_there(
     assert codes == ["UNKNOWN_PLAYBOOK", "UNKNOWN_CREDENTIAL"]
 
     child = tmp_path / "child.yaml"
-    child.write_text(playbook(tmp_path, "other", "  - step: only\n").read_text())
+    child.write_text(write_playbook(tmp_path, "other", "  - step: only\n").read_text())
     assert noetl("catalog", "register", str(child), "--path", "etl/child").code == 0
     assert "etl/child" not in noetl("catalog", "register", str(parent)).err
 
 
-def test_validate_warns_of_what_a_server_does_not_have(
-    noetl: Noetl, tmp_path: Path, free_port: int
-) -> None:
+def test_validate_warns_of_what_a_server_does_not_have(noetl: NoetlCommand, tmp_path: Path) -> None:
     children = "".join(
         f"  - step: {step}\n    tool: {{kind: playbook, path: {path}}}\n    next: {following}\n"
         for step, path, following in [
@@ -44,20 +42,19 @@ def test_validate_warns_of_what_a_server_does_not_have(
             ("c", "lake/nowhere", "d"),
         ]
     )
-    parent = playbook(
+    parent = write_playbook(
         tmp_path,
         "family",
         f"{children}  - step: d\n    tool: {{kind: postgres, auth: lake, query: select 1}}\n",
     )
-    beside = playbook(tmp_path, "beside", "  - step: only\n")
+    beside = write_playbook(tmp_path, "beside", "  - step: only\n")
     beside.write_text(
         beside.read_text().replace("{name: beside}", "{name: beside, path: lake/beside}")
     )
     assert noetl("catalog", "register", beside, "--path", "lake/stored").code == 0
 
-    url = f"http://127.0.0.1:{free_port}"
-    with noetl.running("server", "start", "--port", str(free_port)):
-        ready(url)
+    with run_stack(noetl) as stack:
+        url = stack.url
         found = noetl.json("validate", parent, beside, "--server", url)
         alone = noetl.json("validate", parent, "--server", url)
         assert noetl("validate", parent, "--server", url, "--strict").code == 1

@@ -4,7 +4,7 @@ import os
 import pty
 from pathlib import Path
 
-from tests.integration.cli.conftest import Noetl
+from tests.stack import NoetlCommand
 
 FIRST = "  - step: first\n    tool: {kind: python, code: 'result = 1'}\n    next: bad\n"
 CHECK = "tool: {kind: python, input: {n: '{{ workload.n }}'}, code: 'assert n > 5; result = n'}"
@@ -20,7 +20,7 @@ def playbook(folder: Path, path: str, steps: str) -> Path:
 
 
 def test_a_retry_says_what_it_will_do_and_takes_overrides_and_versions(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     file = playbook(tmp_path, "etl/one", FIRST + BAD + LAST)
     failed = noetl.json("run", file, code=1)["execution_id"]
@@ -64,7 +64,7 @@ def test_a_retry_says_what_it_will_do_and_takes_overrides_and_versions(
     assert (unknown.code, "no step 'nowhere'" in unknown.err) == (2, True)
 
 
-def test_many_that_failed_are_retried_once(noetl: Noetl, tmp_path: Path) -> None:
+def test_many_that_failed_are_retried_once(noetl: NoetlCommand, tmp_path: Path) -> None:
     failed = [
         noetl.json("run", playbook(tmp_path, path, FIRST + BAD + LAST), code=1)["execution_id"]
         for path in ("etl/a", "etl/b", "other")
@@ -98,7 +98,7 @@ OVERWRITES = """
 
 
 def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     first = noetl.json("run", playbook(tmp_path, "etl/over", OVERWRITES))
     assert first["result"] == 1102
@@ -122,7 +122,7 @@ def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(
     ) == (2, True)
 
 
-def at_a_terminal(noetl: Noetl, answer: str, *arguments: object) -> tuple[int, str]:
+def at_a_terminal(noetl: NoetlCommand, answer: str, *arguments: object) -> tuple[int, str]:
     """Run the command with a terminal as its standard input, and type this answer."""
     ours, theirs = pty.openpty()
     try:
@@ -135,7 +135,7 @@ def at_a_terminal(noetl: Noetl, answer: str, *arguments: object) -> tuple[int, s
     return done.code, done.out + done.err
 
 
-def test_many_retries_are_confirmed_at_a_terminal(noetl: Noetl, tmp_path: Path) -> None:
+def test_many_retries_are_confirmed_at_a_terminal(noetl: NoetlCommand, tmp_path: Path) -> None:
     assert noetl("run", playbook(tmp_path, "asked/a", FIRST + BAD + LAST)).code == 1
     before = len(noetl.json("exec", "list"))
     many = ("exec", "retry", "--failed", "--path", "asked/*", "--set", "n=7")

@@ -11,8 +11,9 @@ import httpx
 import pyarrow.parquet as pq
 
 from noetl.embedded import EmbeddedPostgres
-from tests.integration.cli.conftest import Noetl, playbook, ready
-from tests.integration.cli.test_credentials import dump, serving, stored
+from tests.integration.cli.test_credentials import dump, read_logs, store_credential
+from tests.stack import NoetlCommand, run_stack, write_playbook
+from tests.waiting import HANG_LIMIT_S
 
 MANY = 60_000
 STEPS = f"""  - step: fetch
@@ -34,7 +35,7 @@ STEPS = f"""  - step: fetch
 """
 
 
-def looks(client: Noetl, folder: Path) -> None:
+def looks(client: NoetlCommand, folder: Path) -> None:
     """The same commands, whoever answers."""
     shown = client("result", "show", "@latest", "fetch")
     assert shown.code == 0, shown.err
@@ -98,17 +99,14 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
             return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_results_are_looked_at_saved_and_traced(
-    noetl: Noetl, tmp_path: Path, free_port: int
-) -> None:
-    assert noetl.json("run", playbook(tmp_path, "makes", STEPS))["status"] == "completed"
+def test_results_are_looked_at_saved_and_traced(noetl: NoetlCommand, tmp_path: Path) -> None:
+    assert noetl.json("run", write_playbook(tmp_path, "makes", STEPS))["status"] == "completed"
     (tmp_path / "here").mkdir()
     looks(noetl, tmp_path / "here")
-    url = f"http://127.0.0.1:{free_port}"
-    with noetl.running("server", "start", "--port", free_port):
-        ready(url)
+    with run_stack(noetl) as stack:
         (tmp_path / "there").mkdir()
-        looks(Noetl(tmp_path / "elsewhere").with_env(NOETL_SERVER_URL=url), tmp_path / "there")
+        elsewhere = NoetlCommand(tmp_path / "elsewhere").with_env(NOETL_SERVER_URL=stack.url)
+        looks(elsewhere, tmp_path / "there")
 
 
 # ---- secrets -------------------------------------------------------------------------------------------------------------
@@ -161,32 +159,28 @@ PLANTED = f"""  - step: small
 
 
 def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(
-    tmp_path: Path, free_port: int
+    tmp_path: Path,
 ) -> None:
-    noetl, url = Noetl(tmp_path / "home"), f"http://127.0.0.1:{free_port}"
-    client = noetl.with_env(NOETL_SERVER_URL=url)
-    loud = noetl.with_env(NOETL_LOG_LEVEL="debug", NOETL_SERVER_URL=url)
-    file = playbook(tmp_path, "planted", PLANTED)
+    noetl = NoetlCommand(tmp_path / "home")
+    file = write_playbook(tmp_path, "planted", PLANTED)
     file.write_text(file.read_text().replace("workflow:", KEYCHAIN))
     found: dict[str, bytes] = {}
     embedded = EmbeddedPostgres(noetl.home)
     dsns = embedded.ensure_postgres()
-    worker = loud.start("worker", "start")
     try:
-        with serving(loud, free_port, found):
+        with run_stack(noetl.with_env(NOETL_LOG_LEVEL="debug"), workers=1) as stack:
+            client = noetl.with_env(NOETL_SERVER_URL=stack.url)
             fields = {"token": CANARY, "pin": str(NUMBER)}
-            assert stored(client, "tokens", "generic", **fields).code == 0
-            said = client.wait(client.start("run", file, "--json"))
-            place = f"{url}/api/executions/{said.json['execution_id']}"
+            assert store_credential(client, "tokens", "generic", **fields).code == 0
+            said = client("run", file, "--json")
+            place = f"{stack.url}/api/executions/{said.json['execution_id']}"
             looked = [
-                httpx.get(f"{place}/{what}", trust_env=False, timeout=60.0)
+                httpx.get(f"{place}/{what}", trust_env=False, timeout=HANG_LIMIT_S)
                 for step in ("small", "large", "table", "each", "fails")
                 for what in (f"result/{step}?rows=5", f"trace/{step}", f"result/{step}/data")
             ]
-            worker.terminate()
-            logged = noetl.wait(worker)
+        found.update(read_logs(stack))
     finally:
-        worker.kill()
         found["database"] = b"".join(dump(dsns.control))
         embedded.stop_postgres()
     assert said.code == 1, said.err
@@ -211,7 +205,7 @@ def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(
         "id": 0, "text": "***tokens.token***", "pin": "***tokens.pin***", "next_page_token": "p",
     }  # fmt: skip
     found["answers"] = b"".join(answer.content for answer in looked)
-    found["worker's log"] = f"{logged.out}{logged.err}{said.out}{said.err}".encode()
+    found["output"] = f"{said.out}{said.err}".encode()
     files = [each for each in noetl.home.rglob("*") if each.is_file()]
     found["home"] = b"".join(each.read_bytes() for each in files)
     kept = b"".join(

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.conftest import Noetl, playbook
+from tests.stack import NoetlCommand, write_playbook
 from tests.waiting import until
 
 SLOW = "  - step: slow\n    tool: {kind: python, code: 'import time; time.sleep(%s); result = 1'}\n    next: after\n"
 AFTER = "  - step: after\n    tool: {kind: python, code: 'print(\"hi\"); result = 2'}\n"
 
 
-def test_a_playbook_runs_from_nothing_to_its_end_and_is_remembered(noetl: Noetl) -> None:
+def test_a_playbook_runs_from_nothing_to_its_end_and_is_remembered(noetl: NoetlCommand) -> None:
     said = noetl.json("run", "examples/hello.yaml", "--set", "name=Ada")
     assert list(said) == [
         "execution_id", "status", "recovered", "error", "result", "ctx", "state", "steps", "workload", "children", "cause"
@@ -56,7 +56,7 @@ main()
 """
 
 
-def test_a_run_reads_its_playbook_once(noetl: Noetl) -> None:
+def test_a_run_reads_its_playbook_once(noetl: NoetlCommand) -> None:
     arguments = ["run", "examples/hello.yaml", "--set", "name=Ada"]
     process = noetl.start_python("-c", COUNT_READS, *arguments)
     done = noetl.wait(process)
@@ -64,7 +64,7 @@ def test_a_run_reads_its_playbook_once(noetl: Noetl) -> None:
     assert "read 1 times" in done.err
 
 
-def test_a_path_of_the_catalog_runs_too_and_says_where_to_look(noetl: Noetl) -> None:
+def test_a_path_of_the_catalog_runs_too_and_says_where_to_look(noetl: NoetlCommand) -> None:
     assert noetl("catalog", "register", "examples/hello.yaml").code == 0
     done = noetl("run", "examples/hello")
     assert done.code == 0, done.err
@@ -73,11 +73,11 @@ def test_a_path_of_the_catalog_runs_too_and_says_where_to_look(noetl: Noetl) -> 
 
 
 def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     flag = tmp_path / "mended"
     code = f"import os; result = 7 if os.path.exists({str(flag)!r}) else 1 / 0"
-    file = playbook(tmp_path, "breaks", AFTER.replace("step: after", "step: first") + "    next: bad\n"
+    file = write_playbook(tmp_path, "breaks", AFTER.replace("step: after", "step: first") + "    next: bad\n"
                     f"  - step: bad\n    tool: {{kind: python, code: {code!r}}}\n")  # fmt: skip
     said = noetl.json("run", file, code=1)
     assert (said["status"], said["error"]["step"], said["result"]) == ("failed", "bad", None)
@@ -96,17 +96,17 @@ def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(
 
 
 def test_long_work_is_not_waited_for_in_silence_where_nothing_is_drawn(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
-    done = noetl("run", playbook(tmp_path, "slow", SLOW % 4 + AFTER))
+    done = noetl("run", write_playbook(tmp_path, "slow", SLOW % 4 + AFTER))
     assert done.code == 0, done.err
     latest = noetl.json("exec", "get", "@latest")["execution_id"]
     assert f"noetl exec get {latest} says how far" in done.err
 
 
-def test_of_many_rows_the_first_are_shown(noetl: Noetl, tmp_path: Path) -> None:
+def test_of_many_rows_the_first_are_shown(noetl: NoetlCommand, tmp_path: Path) -> None:
     query = "select i as id, 'n' || i as name from range(20000) t(i)"
-    file = playbook(
+    file = write_playbook(
         tmp_path, "many", f"  - step: many\n    tool: {{kind: duckdb, query: {query!r}}}\n"
     )
     said = noetl.json("run", file)["result"]
@@ -117,7 +117,7 @@ def test_of_many_rows_the_first_are_shown(noetl: Noetl, tmp_path: Path) -> None:
     assert f"… {20_000 - len(said['preview'])} more rows" in noetl("run", file).out
 
 
-def test_two_runs_at_once_in_one_home_both_end(noetl: Noetl, tmp_path: Path) -> None:
+def test_two_runs_at_once_in_one_home_both_end(noetl: NoetlCommand, tmp_path: Path) -> None:
     """Whichever started the database ends first; the other goes on with it."""
     running = []
     for name in ("first", "second"):
@@ -125,7 +125,9 @@ def test_two_runs_at_once_in_one_home_both_end(noetl: Noetl, tmp_path: Path) -> 
         os.mkfifo(gate)
         code = f"open({str(begun)!r}, 'w').close(); open({str(gate)!r}).read(); result = 1"
         step = f"  - step: held\n    tool: {{kind: python, code: {code!r}}}\n    next: after\n"
-        running.append((gate, noetl.start("run", playbook(tmp_path, name, step + AFTER), "--json")))
+        running.append(
+            (gate, noetl.start("run", write_playbook(tmp_path, name, step + AFTER), "--json"))
+        )
         until(begun.exists)
     for gate, process in running:
         gate.write_text("go on")
@@ -134,8 +136,8 @@ def test_two_runs_at_once_in_one_home_both_end(noetl: Noetl, tmp_path: Path) -> 
         assert done.json["result"] == 2
 
 
-def test_an_interrupt_cancels_the_execution(noetl: Noetl, tmp_path: Path) -> None:
-    running = noetl.start("run", playbook(tmp_path, "endless", SLOW % 60 + AFTER), "--watch")
+def test_an_interrupt_cancels_the_execution(noetl: NoetlCommand, tmp_path: Path) -> None:
+    running = noetl.start("run", write_playbook(tmp_path, "endless", SLOW % 60 + AFTER), "--watch")
     assert running.stdout is not None
     for line in running.stdout:
         if "command.issued" in line:
@@ -147,9 +149,9 @@ def test_an_interrupt_cancels_the_execution(noetl: Noetl, tmp_path: Path) -> Non
     assert noetl.json("exec", "get", "@latest")["status"] == "cancelled"
 
 
-def test_versions_of_a_playbook_can_be_compared(noetl: Noetl, tmp_path: Path) -> None:
+def test_versions_of_a_playbook_can_be_compared(noetl: NoetlCommand, tmp_path: Path) -> None:
     for number in (1, 2):
-        file = playbook(tmp_path, "changing", SLOW % number + AFTER)
+        file = write_playbook(tmp_path, "changing", SLOW % number + AFTER)
         assert noetl.json("catalog", "register", file)[0]["version"] == number
     assert (
         "+    tool: {kind: python, code: 'import time; time.sleep(2)"
@@ -158,7 +160,7 @@ def test_versions_of_a_playbook_can_be_compared(noetl: Noetl, tmp_path: Path) ->
     assert "sleep(1)" in noetl("catalog", "get", "changing", "--version", "1").out
 
 
-def test_rows_keep_their_types_from_one_database_to_another(noetl: Noetl) -> None:
+def test_rows_keep_their_types_from_one_database_to_another(noetl: NoetlCommand) -> None:
     for _ in range(2):
         said = noetl.json("run", "examples/rows.yaml")
         assert said["result"] == {
@@ -173,33 +175,34 @@ def test_rows_keep_their_types_from_one_database_to_another(noetl: Noetl) -> Non
 
 
 def test_a_file_is_run_as_it_is_also_when_a_later_text_is_registered(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     step = "  - {{step: one, tool: {{kind: python, code: 'result = {}'}}}}\n"
     results = [
-        noetl.json("run", playbook(tmp_path, "edited", step.format(n)))["result"] for n in (1, 2, 1)
+        noetl.json("run", write_playbook(tmp_path, "edited", step.format(n)))["result"]
+        for n in (1, 2, 1)
     ]
     assert results == [1, 2, 1]
 
 
 @pytest.mark.parametrize("how", [[], ["--memory"]])
 def test_a_pool_of_the_playbooks_own_is_served(
-    noetl: Noetl, tmp_path: Path, how: list[str]
+    noetl: NoetlCommand, tmp_path: Path, how: list[str]
 ) -> None:
     step = "  - {step: one, spec: {pool: 'my-lab'}, tool: {kind: python, code: 'result = 7'}}\n"
-    assert noetl.json("run", *how, playbook(tmp_path, "lab", step))["result"] == 7
+    assert noetl.json("run", *how, write_playbook(tmp_path, "lab", step))["result"] == 7
 
 
 def test_the_latest_execution_is_none_that_another_has_started(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     noetl.json(
         "catalog",
         "register",
-        playbook(tmp_path, "beside", "  - step: one\n    tool: {kind: noop}\n"),
+        write_playbook(tmp_path, "beside", "  - step: one\n    tool: {kind: noop}\n"),
     )
     detaches = "  - step: go\n    tool: {kind: playbook, path: beside, wait: false}\n"
-    said = noetl.json("run", playbook(tmp_path, "detaches", detaches))
+    said = noetl.json("run", write_playbook(tmp_path, "detaches", detaches))
     beside = noetl.json("exec", "get", said["result"]["execution_id"])
     assert (beside["parent"], beside["by"]) == (None, f"execution:{said['execution_id']}")
     assert noetl.json("exec", "list")[0]["execution_id"] == beside["execution_id"]
@@ -219,7 +222,9 @@ workflow:
 """
 
 
-def test_a_dry_run_says_which_state_is_read_and_written(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_dry_run_says_which_state_is_read_and_written(
+    noetl: NoetlCommand, tmp_path: Path
+) -> None:
     file = tmp_path / "stateful.yaml"
     file.write_text(STATEFUL)
     assert noetl("run", file).code == 0
@@ -236,15 +241,15 @@ def test_a_dry_run_says_which_state_is_read_and_written(noetl: Noetl, tmp_path: 
 
 
 def test_a_dry_run_names_credentials_and_children_that_are_not_there(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     steps = """\
   - {step: rows, tool: {kind: postgres, auth: nobodys, query: select 1}, next: here}
   - {step: here, tool: {kind: postgres, auth: local, query: select 1}, next: child}
   - {step: child, tool: {kind: playbook, path: no/such/child}}
 """
-    file = playbook(tmp_path, "needs", steps)
-    known = playbook(tmp_path, "known", "  - {step: a, tool: {kind: noop}}\n")
+    file = write_playbook(tmp_path, "needs", steps)
+    known = write_playbook(tmp_path, "known", "  - {step: a, tool: {kind: noop}}\n")
     noetl.json("run", known)  # so there is a database that knows
     assert noetl.json("run", file, "--dry-run")["missing"] == {
         "credentials": ["nobodys"],

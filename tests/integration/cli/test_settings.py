@@ -2,11 +2,11 @@
 
 import signal
 
-from tests.integration.cli.conftest import Noetl
+from tests.stack import NoetlCommand
 
 
 def test_run_warns_of_settings_that_do_not_exist_and_of_another_number_of_shards(
-    noetl: Noetl,
+    noetl: NoetlCommand,
 ) -> None:
     first = noetl("run", "examples/hello.yaml", "--json")
     assert (first.code, first.err) == (0, "")
@@ -26,7 +26,7 @@ def test_run_warns_of_settings_that_do_not_exist_and_of_another_number_of_shards
     assert "warning: NOETL_SHARD_COUNT is 3, and the database was made with 16 shards" in done.err
 
 
-def test_worker_warns_of_settings_that_do_not_exist(noetl: Noetl) -> None:
+def test_worker_warns_of_settings_that_do_not_exist(noetl: NoetlCommand) -> None:
     process = noetl.with_env(NOETL_WORKER_SLOT="2", NOETL_SERVER_URL="http://127.0.0.1:9").start(
         "worker", "start"
     )

@@ -8,8 +8,7 @@ import psycopg
 import pytest
 
 from noetl.embedded import EmbeddedPostgres
-from tests import processes
-from tests.integration.cli.conftest import Done, Noetl, playbook, ready
+from tests.stack import CommandOutput, NoetlCommand, run_stack, write_playbook
 from tests.waiting import until
 
 WAITS = """\
@@ -22,20 +21,16 @@ WAITS = """\
 
 
 @pytest.fixture(scope="module")
-def client(noetl: Noetl) -> Iterator[Noetl]:
-    url = f"http://127.0.0.1:{(port := processes.free_port())}"
-    there = noetl.with_env(NOETL_SERVER_URL=url)
-    with noetl.running("server", "start", "--port", port):
-        ready(url)
-        with there.running("worker", "start", "--slots", 2):
-            yield there
+def client(noetl: NoetlCommand) -> Iterator[NoetlCommand]:
+    with run_stack(noetl, workers=1, slots=2) as stack:
+        yield stack.client
 
 
 @pytest.fixture
-def waiting(client: Noetl, tmp_path: Path) -> str:
+def waiting(client: NoetlCommand, tmp_path: Path) -> str:
     """An execution whose first step waits for the signal `go`."""
-    client.json("catalog", "register", playbook(tmp_path, "asks", WAITS))
-    url = dict(client.more)["NOETL_SERVER_URL"]
+    client.json("catalog", "register", write_playbook(tmp_path, "asks", WAITS))
+    url = client.settings["NOETL_SERVER_URL"]
     execution_id = str(
         httpx.post(f"{url}/api/execute", json={"path": "asks"}, trust_env=False).json()[
             "execution_id"
@@ -46,36 +41,36 @@ def waiting(client: Noetl, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def ended(client: Noetl, waiting: str) -> str:
+def ended(client: NoetlCommand, waiting: str) -> str:
     """One that has failed."""
     client.json("exec", "signal", waiting, "go")
     until(lambda: client.json("exec", "get", waiting)["status"] == "failed")
     return waiting
 
 
-def refused(done: Done, code: int, *words: str) -> None:
+def refused(done: CommandOutput, code: int, *words: str) -> None:
     assert (done.code, done.out) == (code, ""), done.err
     assert all(word in done.err for word in words), done.err
 
 
-def test_a_status_that_there_is_not(client: Noetl) -> None:
+def test_a_status_that_there_is_not(client: NoetlCommand) -> None:
     refused(client("exec", "list", "--status", "runing"), 2, "runing", "running", "quarantined")
-    url = dict(client.more)["NOETL_SERVER_URL"]
+    url = client.settings["NOETL_SERVER_URL"]
     answer = httpx.get(f"{url}/api/executions", params={"status": "runing"}, trust_env=False)
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT")
 
 
-def test_a_hint_is_a_command_here_and_a_route_there(client: Noetl) -> None:
+def test_a_hint_is_a_command_here_and_a_route_there(client: NoetlCommand) -> None:
     done = client("exec", "get", "99")
     refused(done, 2, "noetl exec list shows those there are")
     assert "/api/" not in done.err
-    url = dict(client.more)["NOETL_SERVER_URL"]
+    url = client.settings["NOETL_SERVER_URL"]
     assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == [
         "GET /api/executions"
     ]
 
 
-def test_a_step_that_there_is_not(client: Noetl, ended: str) -> None:
+def test_a_step_that_there_is_not(client: NoetlCommand, ended: str) -> None:
     for more in (), ("--follow",):
         refused(
             client("exec", "logs", ended, "--step", "bda", *more), 2, "no step 'bda'", "ask, bad"
@@ -85,7 +80,7 @@ def test_a_step_that_there_is_not(client: Noetl, ended: str) -> None:
 
 
 def test_a_signal_that_nothing_waits_for_is_sent_with_a_warning(
-    client: Noetl, waiting: str
+    client: NoetlCommand, waiting: str
 ) -> None:
     done = client("exec", "signal", waiting, "og")
     assert (done.code, done.out) == (0, f"signal og sent to execution {waiting}\n")
@@ -94,7 +89,7 @@ def test_a_signal_that_nothing_waits_for_is_sent_with_a_warning(
 
 
 def test_an_approval_that_does_not_say_true_or_false_is_refused(
-    client: Noetl, waiting: str
+    client: NoetlCommand, waiting: str
 ) -> None:
     done = client("exec", "signal", waiting, "approve:ask", "--payload", '{approved: "no"}')
     refused(
@@ -106,7 +101,7 @@ def test_an_approval_that_does_not_say_true_or_false_is_refused(
     )
 
 
-def test_the_result_of_a_step_that_failed_is_its_failure(client: Noetl, ended: str) -> None:
+def test_the_result_of_a_step_that_failed_is_its_failure(client: NoetlCommand, ended: str) -> None:
     for more in (), ("--json",):
         refused(
             client("result", "show", ended, "bad", *more),
@@ -118,7 +113,9 @@ def test_the_result_of_a_step_that_failed_is_its_failure(client: Noetl, ended: s
     refused(client("result", "show", ended, "bda"), 2, "'bda' has no result")
 
 
-def test_a_step_that_failed_has_nothing_to_save(client: Noetl, noetl: Noetl, ended: str) -> None:
+def test_a_step_that_failed_has_nothing_to_save(
+    client: NoetlCommand, noetl: NoetlCommand, ended: str
+) -> None:
     words = (
         "step bad failed and left no result: PYTHON_ERROR: ",
         "no such luck",
@@ -129,14 +126,18 @@ def test_a_step_that_failed_has_nothing_to_save(client: Noetl, noetl: Noetl, end
         refused(noetl("result", command, ended, "bad"), 2, *words)
 
 
-def test_a_playbook_that_there_is_not(client: Noetl, noetl: Noetl, waiting: str) -> None:
+def test_a_playbook_that_there_is_not(
+    client: NoetlCommand, noetl: NoetlCommand, waiting: str
+) -> None:
     for each in client, noetl:
         refused(each("catalog", "get", "quite/other"), 2, "'quite/other'", "noetl catalog list")
         refused(each("catalog", "get", "ask"), 2, "did you mean asks?")
         refused(each("catalog", "diff", "ask"), 2, "did you mean asks?")
 
 
-def test_a_folder_without_playbooks(client: Noetl, noetl: Noetl, tmp_path: Path) -> None:
+def test_a_folder_without_playbooks(
+    client: NoetlCommand, noetl: NoetlCommand, tmp_path: Path
+) -> None:
     (tmp_path / "some.test.yaml").write_text("")
     for each in client, noetl:
         refused(
@@ -144,14 +145,14 @@ def test_a_folder_without_playbooks(client: Noetl, noetl: Noetl, tmp_path: Path)
         )
 
 
-def test_a_change_says_what_the_execution_is_then(client: Noetl, waiting: str) -> None:
+def test_a_change_says_what_the_execution_is_then(client: NoetlCommand, waiting: str) -> None:
     assert client("exec", "pause", waiting).out == f"execution {waiting} is paused\n"
     assert client("exec", "resume", waiting).out == f"execution {waiting} is running\n"
     assert client("exec", "cancel", waiting).out.startswith(f"execution {waiting} is cancel")
 
 
 def test_an_execution_that_has_not_ended_cannot_be_retried_and_may_have_been_left_behind(
-    client: Noetl, noetl: Noetl, waiting: str
+    client: NoetlCommand, noetl: NoetlCommand, waiting: str
 ) -> None:
     cancel = f"noetl exec cancel {waiting}, then retry"
     refused(client("exec", "retry", waiting), 2, "has not ended", cancel, "noetl worker start")
@@ -159,7 +160,7 @@ def test_an_execution_that_has_not_ended_cannot_be_retried_and_may_have_been_lef
 
 
 def test_a_dead_command_is_a_finding_until_its_execution_has_ended(
-    client: Noetl, noetl: Noetl, waiting: str
+    client: NoetlCommand, noetl: NoetlCommand, waiting: str
 ) -> None:
     mark = "update noetl.command set status = %s where execution_id = %s and step = 'ask'"
     with psycopg.connect(

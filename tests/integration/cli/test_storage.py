@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests import s3
-from tests.integration.cli.conftest import Noetl, playbook
+from tests.stack import NoetlCommand, write_playbook
 
 LARGE = """\
   - step: many
@@ -18,10 +18,12 @@ LARGE = """\
 """
 
 
-def test_large_results_are_in_the_store_and_read_from_there(noetl: Noetl, tmp_path: Path) -> None:
+def test_large_results_are_in_the_store_and_read_from_there(
+    noetl: NoetlCommand, tmp_path: Path
+) -> None:
     settings = s3.server().settings(s3.server().place())
     here = noetl.with_env(**settings)
-    said = here.json("run", playbook(tmp_path, "large", LARGE))
+    said = here.json("run", write_playbook(tmp_path, "large", LARGE))
     assert (said["status"], said["result"]) == ("completed", 20_000)
     elsewhere = noetl.with_env(
         **settings, NOETL_STORAGE_LOCAL_CACHE_DIR=str(tmp_path / "another machine")
@@ -32,10 +34,10 @@ def test_large_results_are_in_the_store_and_read_from_there(noetl: Noetl, tmp_pa
     ] == "ok"
 
 
-def test_a_store_that_refuses_is_said(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_store_that_refuses_is_said(noetl: NoetlCommand, tmp_path: Path) -> None:
     settings = s3.server().settings(s3.server().place()) | {"AWS_SECRET_ACCESS_KEY": "wrong"}
     here = noetl.with_env(**settings)
-    said = here.json("run", playbook(tmp_path, "refused", LARGE), code=1)
+    said = here.json("run", write_playbook(tmp_path, "refused", LARGE), code=1)
     assert said["error"]["code"] == "REFERENCE_NOT_AVAILABLE"
     assert "403 Forbidden" in said["error"]["message"]
     found = {finding["check"]: finding for finding in here.json("doctor", code=1)}["storage"]

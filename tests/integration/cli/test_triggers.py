@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.integration.cli.conftest import Noetl, playbook, ready
+from tests.stack import NoetlCommand, run_stack, write_playbook
 from tests.waiting import until
 
 STEP = (
@@ -13,9 +13,9 @@ STEP = (
 )
 
 
-def test_a_schedule_without_a_server(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_schedule_without_a_server(noetl: NoetlCommand, tmp_path: Path) -> None:
     assert noetl("schedule", "list").out.startswith("no schedules")
-    assert noetl("catalog", "register", playbook(tmp_path, "tick", STEP)).code == 0
+    assert noetl("catalog", "register", write_playbook(tmp_path, "tick", STEP)).code == 0
     added = noetl(
         "schedule",
         "add",
@@ -51,55 +51,46 @@ def test_a_schedule_without_a_server(noetl: Noetl, tmp_path: Path) -> None:
     assert noetl("schedule", "delete", "nightly").code == 2
 
 
-def test_two_servers_run_each_slot_once(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
-    noetl("catalog", "register", playbook(tmp_path, "tick", STEP))
-    url = f"http://127.0.0.1:{free_port}"
-    there = noetl.with_env(NOETL_SERVER_URL=url)
-    with (
-        noetl.running("server", "start", "--port", free_port),
-        noetl.running("server", "start", "--port", 0),
-    ):
-        ready(url)
-        with there.running("worker", "start"):
-            assert (
-                there("schedule", "add", "often", "tick", "--every", "1s", "--catch-up", "all").code
-                == 0
+def test_two_servers_run_each_slot_once(noetl: NoetlCommand, tmp_path: Path) -> None:
+    noetl("catalog", "register", write_playbook(tmp_path, "tick", STEP))
+    with run_stack(noetl, workers=1) as stack, run_stack(noetl):
+        added = stack.client(
+            "schedule", "add", "often", "tick", "--every", "1s", "--catch-up", "all"
+        )
+        assert added.code == 0
+        with httpx.Client(base_url=stack.url, trust_env=False) as http:
+
+            def list_completed() -> list[str]:
+                rows = http.get(
+                    "/api/executions", params={"status": "completed", "path": "tick"}
+                ).json()
+                return [row["execution_id"] for row in rows["executions"]]
+
+            until(lambda: len(list_completed()) >= 4)
+            assert stack.client("schedule", "delete", "often").code == 0
+            slots = Counter(
+                http.get(f"/api/vars/{each}/slot").json()["value"] for each in list_completed()
             )
-            with httpx.Client(base_url=url, trust_env=False) as http:
-
-                def completed() -> list[str]:
-                    rows = http.get(
-                        "/api/executions", params={"status": "completed", "path": "tick"}
-                    ).json()
-                    return [row["execution_id"] for row in rows["executions"]]
-
-                until(lambda: len(completed()) >= 4)
-                assert there("schedule", "delete", "often").code == 0
-                slots = Counter(
-                    http.get(f"/api/vars/{each}/slot").json()["value"] for each in completed()
-                )
     assert set(slots.values()) == {1}
 
 
-def test_a_hook_is_called(noetl: Noetl, tmp_path: Path, free_port: int) -> None:
+def test_a_hook_is_called(noetl: NoetlCommand, tmp_path: Path) -> None:
     noetl(
-        "catalog", "register", playbook(tmp_path, "take", "  - {step: one, tool: {kind: noop}}\n")
+        "catalog",
+        "register",
+        write_playbook(tmp_path, "take", "  - {step: one, tool: {kind: noop}}\n"),
     )
     added = noetl("hook", "add", "orders", "take", "--into", "order")
     assert (added.code, added.out) == (0, "hook orders is added: POST /api/hooks/orders\n"), (
         added.err
     )
     assert "orders" in noetl("hook", "list").out
-    url = f"http://127.0.0.1:{free_port}"
-    with noetl.running("server", "start", "--port", free_port):
-        ready(url)
-        with httpx.Client(base_url=url, trust_env=False) as http:
+    with run_stack(noetl) as stack:
+        with httpx.Client(base_url=stack.url, trust_env=False) as http:
             calls = [
                 http.post("/api/hooks/orders", json={"id": 7}, headers={"Idempotency-Key": "k"})
                 for _ in range(2)
             ]
         assert [call.status_code for call in calls] == [202, 202]
         assert len({call.json()["execution_id"] for call in calls}) == 1
-        assert noetl.with_env(NOETL_SERVER_URL=url).json("hook", "delete", "orders") == {
-            "name": "orders"
-        }
+        assert stack.client.json("hook", "delete", "orders") == {"name": "orders"}

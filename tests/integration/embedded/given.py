@@ -54,14 +54,14 @@ def postmaster(home: Path) -> Postmaster:
     return said
 
 
-def gone(home: Path, within_sec: float = 20.0) -> None:
+def gone(home: Path) -> None:
     """Waits until no process of a server has the data open."""
 
     def nobody_has_it() -> bool:
         with claim_data_directory(home / "postgres" / "data") as claim:
             return not isinstance(claim, Postmaster)
 
-    until(nobody_has_it, within_sec)
+    until(nobody_has_it)
 
 
 def parent(pid: int) -> int:

@@ -17,7 +17,7 @@ from noetl.embedded import ensure, stop
 from noetl.embedded.postgres import EmbeddedPostgres
 from tests.integration.embedded.given import Process, gone, parent, postmaster
 from tests.postgres import Postgres
-from tests.waiting import until
+from tests.waiting import HANG_LIMIT_S, until
 
 Start = Callable[[Path], Process]
 
@@ -74,7 +74,7 @@ def test_it_ends_when_its_parent_is_killed(home: Path, process: Start) -> None:
     starter.ask()
     starter.kill()
 
-    gone(home, within_sec=10)
+    gone(home)
 
 
 def test_whoever_outlives_the_starter_starts_it_again_at_the_same_address(
@@ -154,7 +154,7 @@ def test_a_postmaster_that_is_about_to_die_is_waited_for_and_replaced(
         with pytest.raises(TimeoutError):
             asked.result(0.3)
         os.kill(dying, signal.SIGKILL)
-        assert asked.result(30).control == dsn
+        assert asked.result(HANG_LIMIT_S).control == dsn
     assert postmaster(home).pid != dying
     assert one(dsn, "SELECT 1") == 1
 
@@ -278,4 +278,4 @@ def test_where_the_kernel_does_not_tie_a_shell_watches() -> None:
         assert watched.stdout is not None
         watched.stdout.readline()
         watched.kill()
-    assert victim.wait(10) == -signal.SIGINT
+    assert victim.wait(HANG_LIMIT_S) == -signal.SIGINT

@@ -18,6 +18,7 @@ from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros, shard_of
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import Database, connect
 from tests.postgres import Postgres, server
+from tests.waiting import HANG_LIMIT_S
 
 SHARDS = 4
 HOUR: Micros = 3_600_000_000
@@ -87,5 +88,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     wanted = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**wanted), 60))
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**wanted), HANG_LIMIT_S))
     return True

@@ -10,7 +10,7 @@ from noetl.leases.postgres import LeasesPostgres
 from noetl.model.errors import Unavailable
 from noetl.postgres.pool import Database, connect
 from tests.integration.log.conftest import HOUR, SHARDS, store
-from tests.waiting import comes
+from tests.waiting import HANG_LIMIT_S, comes
 
 KILL = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and query like $1"
 
@@ -101,10 +101,10 @@ async def test_hints_reach_other_processes_and_survive_a_lost_connection(migrate
             "a",
             "b",
         }  # it came back: look everywhere
-        await asyncio.wait_for(here.connected.wait(), 5)
-        await asyncio.wait_for(there.connected.wait(), 5)
+        await asyncio.wait_for(here.connected.wait(), HANG_LIMIT_S)
+        await asyncio.wait_for(there.connected.wait(), HANG_LIMIT_S)
         await here.publish("b")
-        assert await asyncio.wait_for(anext(hints), 5) == "b"
+        assert await asyncio.wait_for(anext(hints), HANG_LIMIT_S) == "b"
         await other.close()
 
 

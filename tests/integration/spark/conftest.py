@@ -17,9 +17,9 @@ from noetl.spark.step.tool import SparkTool, SparkToolSettings
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
 from tests.spark import spark_url
 from tests.unit.tools.calls import Scope
+from tests.waiting import HANG_LIMIT_S
 
 __all__ = ["spark_url"]
-LONGEST = 300.0  # real seconds; nobody waits for so long
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ class Runner:
         return Call(config=config, rendering=Scope(scope or {}), **{**given, **more})
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.loop.run(asyncio.wait_for(work, LONGEST))
+        return self.loop.run(asyncio.wait_for(work, HANG_LIMIT_S))
 
     def __call__(
         self, config: dict[str, Any], scope: dict[str, Any] | None = None, **more: Any

@@ -11,12 +11,11 @@ import pytest
 from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
 from tests.cluster import Cluster, cluster
-from tests.integration.cli.conftest import Noetl, playbook
 from tests.integration.spark.test_playbooks import noetl
-from tests.waiting import until
+from tests.stack import NoetlCommand, write_playbook
+from tests.waiting import HANG_LIMIT_S, until
 
 __all__ = ["noetl"]
-LONGEST = 240.0  # real seconds; nobody waits for so long
 # A join, rows of Python after a shuffle, a loop; then sums that know no order.
 FLOW = """\
   - step: orders
@@ -94,10 +93,10 @@ def spread(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_a_cluster_gives_what_this_machine_gives_also_when_it_loses_a_worker(
-    noetl: Noetl, spread: Cluster, tmp_path: Path
+    noetl: NoetlCommand, spread: Cluster, tmp_path: Path
 ) -> None:
     numbers = NUMBERS.replace("FOLDER", str(tmp_path))
-    file = playbook(tmp_path, "flow", FLOW.replace("NUMBERS\n", f"{numbers}    next: last\n"))
+    file = write_playbook(tmp_path, "flow", FLOW.replace("NUMBERS\n", f"{numbers}    next: last\n"))
     options = "-Xmx512m -XX:TieredStopAtLevel=1 -Dspark.executor.memory=512m"
     there = noetl.and_env(NOETL_SPARK_PROFILE=spread.profile, NOETL_SPARK_JAVA_OPTIONS=options)
     try:
@@ -107,8 +106,8 @@ def test_a_cluster_gives_what_this_machine_gives_also_when_it_loses_a_worker(
         assert _result(there.start("run", file, "--json")) == right
 
         (tmp_path / "hold").touch()
-        running = there.start("run", playbook(tmp_path, "numbers", numbers), "--json")
-        until((tmp_path / "where").exists, LONGEST)
+        running = there.start("run", write_playbook(tmp_path, "numbers", numbers), "--json")
+        until((tmp_path / "where").exists, HANG_LIMIT_S)
         spread.worker_of((tmp_path / "where").read_text()).kill()
         assert _result(running)["rows"] == right["numbers"]
     finally:
@@ -116,6 +115,6 @@ def test_a_cluster_gives_what_this_machine_gives_also_when_it_loses_a_worker(
 
 
 def _result(process: "subprocess.Popen[str]") -> Any:
-    out, err = process.communicate(timeout=LONGEST)
+    out, err = process.communicate(timeout=HANG_LIMIT_S)
     assert process.returncode == 0, (out, err)
     return json.loads(out)["result"]

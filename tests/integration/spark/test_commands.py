@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from tests.integration.cli.conftest import Noetl
+from tests.stack import NoetlCommand
 
 
 def test_status_and_doctor_know_a_server_of_others(spark_url: str, tmp_path: Path) -> None:
     noetl, named = (
-        Noetl(tmp_path).with_env(NOETL_SPARK_PROFILE=spark_url),
+        NoetlCommand(tmp_path).with_env(NOETL_SPARK_PROFILE=spark_url),
         spark_url.partition(";")[0],
     )
     assert {found["check"]: found["status"] for found in noetl.json("spark", "doctor")} == {
@@ -30,5 +30,5 @@ def test_status_and_doctor_know_a_server_of_others(spark_url: str, tmp_path: Pat
 
 def test_a_setting_that_is_wrong_is_said(tmp_path: Path) -> None:
     for command in ("status", "doctor"):
-        refused = Noetl(tmp_path).with_env(NOETL_SPARK_IDLE_SEC="abc")("spark", command)
+        refused = NoetlCommand(tmp_path).with_env(NOETL_SPARK_IDLE_SEC="abc")("spark", command)
         assert (refused.code, "NOETL_SPARK_IDLE_SEC" in refused.err) == (2, True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.conftest import Noetl, playbook
 from tests.integration.spark.test_playbooks import noetl
+from tests.stack import NoetlCommand, write_playbook
 
 __all__ = ["noetl"]
 
@@ -59,13 +59,13 @@ POLICIES = [
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.failure)
 def test_the_failure_policy_decides_and_a_retry_runs_the_failed_items_only(
-    noetl: Noetl, tmp_path: Path, policy: Policy
+    noetl: NoetlCommand, tmp_path: Path, policy: Policy
 ) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
     steps = STEPS.replace("FOLDER", str(folder)).replace("FAILURE", policy.failure)
     first = noetl.json(
-        "run", playbook(tmp_path, "policies", steps), code=0 if policy.completes else 1
+        "run", write_playbook(tmp_path, "policies", steps), code=0 if policy.completes else 1
     )
     assert runs_of(folder) == dict.fromkeys(range(ITEMS), 1), (
         "every item runs once, whatever the policy"

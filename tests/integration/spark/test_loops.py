@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.api.process import Api
-from tests.integration.cli.conftest import Noetl, playbook
 from tests.integration.spark.test_playbooks import noetl
+from tests.stack import NoetlCommand, write_playbook
 
 __all__ = ["noetl"]
 
@@ -76,10 +76,10 @@ def right(index: int) -> dict[str, Any]:
     return {"twice": 2 * index, "x": index / 4, "name": name, "last": index == 999}
 
 
-def test_a_failed_item_is_a_row_and_the_rest_is_right(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_failed_item_is_a_row_and_the_rest_is_right(noetl: NoetlCommand, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
-    said = noetl.json("run", playbook(tmp_path, "items", python(runs, "best_effort")))
+    said = noetl.json("run", write_playbook(tmp_path, "items", python(runs, "best_effort")))
     assert said["status"] == "completed", said
     result = said["result"]
     assert result["stats"] == {"total": 1000, "ok": 990, "failed": 10, "skipped": 0}
@@ -98,10 +98,10 @@ def test_a_failed_item_is_a_row_and_the_rest_is_right(noetl: Noetl, tmp_path: Pa
     assert events.total() <= 10 * 12 + 20
 
 
-def test_a_retry_runs_the_failed_items_only(noetl: Noetl, tmp_path: Path) -> None:
+def test_a_retry_runs_the_failed_items_only(noetl: NoetlCommand, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
-    said = noetl.json("run", playbook(tmp_path, "again", python(runs, "fail_fast")), code=1)
+    said = noetl.json("run", write_playbook(tmp_path, "again", python(runs, "fail_fast")), code=1)
     assert said["error"]["code"] == "LOOP_FAILED"
     assert (
         "10 of 1000 items of loop each failed; item 7: ValueError: bad 7"
@@ -119,8 +119,8 @@ def test_a_retry_runs_the_failed_items_only(noetl: Noetl, tmp_path: Path) -> Non
     assert twice == set(range(7, 1000, 100))
 
 
-def test_requests_are_made_from_tasks(noetl: Noetl, tmp_path: Path, api: Api) -> None:
-    said = noetl.json("run", playbook(tmp_path, "requests", HTTP.replace("BASE", api.url)))
+def test_requests_are_made_from_tasks(noetl: NoetlCommand, tmp_path: Path, api: Api) -> None:
+    said = noetl.json("run", write_playbook(tmp_path, "requests", HTTP.replace("BASE", api.url)))
     assert said["status"] == "completed", said
     assert said["result"]["stats"] == {"total": 60, "ok": 57, "failed": 3, "skipped": 0}
     assert [n for n in said["result"]["rows"] if isinstance(n, int)] == [
@@ -128,7 +128,7 @@ def test_requests_are_made_from_tasks(noetl: Noetl, tmp_path: Path, api: Api) ->
     ]
 
 
-def test_what_cannot_run_in_a_task_is_told_at_once(noetl: Noetl, tmp_path: Path) -> None:
+def test_what_cannot_run_in_a_task_is_told_at_once(noetl: NoetlCommand, tmp_path: Path) -> None:
     steps = """\
   - step: each
     loop: {in: "{{ range(3) | list }}", spec: {policy: {exec: spark, failure: best_effort}}}
@@ -136,7 +136,7 @@ def test_what_cannot_run_in_a_task_is_told_at_once(noetl: Noetl, tmp_path: Path)
 workbook:
   - {name: ask, tool: {kind: postgres, auth: local, query: select 1}}
 """
-    said = noetl.json("run", playbook(tmp_path, "never", steps), code=1)
+    said = noetl.json("run", write_playbook(tmp_path, "never", steps), code=1)
     assert (said["error"]["step"], said["error"]["code"]) == ("each", "LOOP_ON_SPARK")
 
 
@@ -171,10 +171,10 @@ SECRET = """\
 
 
 def test_tasks_ask_for_secrets_which_are_nowhere_else(
-    noetl: Noetl, tmp_path: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
+    noetl: NoetlCommand, tmp_path: Path, api: Api, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     here = noetl.and_env(NOETL_CREDENTIAL_SPARK_TOKENS=json.dumps({"token": CANARY}))
-    file = playbook(tmp_path, "secret", SECRET.replace("BASE", api.url))
+    file = write_playbook(tmp_path, "secret", SECRET.replace("BASE", api.url))
     keychain = "keychain: [{name: api, kind: bearer, credential: spark_tokens}]\nworkflow:"
     file.write_text(file.read_text().replace("workflow:", keychain))
     said = here.json("run", file)
@@ -205,12 +205,12 @@ def _holds(path: Path, secret: bytes) -> bool:
 # ---- examples --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_example_grades_many_items(noetl: Noetl) -> None:
+def test_an_example_grades_many_items(noetl: NoetlCommand) -> None:
     said = noetl.json("run", "examples/spark_loop.yaml", "--set", "count=10100")
     assert said["result"] == {"graded": 10_000, "failed": 100, "first": {"id": 0, "hot": False}}
 
 
-def test_an_example_goes_from_postgres_to_postgres(noetl: Noetl) -> None:
+def test_an_example_goes_from_postgres_to_postgres(noetl: NoetlCommand) -> None:
     for _ in range(2):
         said = noetl.json("run", "examples/spark_postgres.yaml", "--set", "visits=6130")
         assert said["result"]["rows"] == [
@@ -218,7 +218,7 @@ def test_an_example_goes_from_postgres_to_postgres(noetl: Noetl) -> None:
         ]
 
 
-def test_an_example_joins_an_api_with_a_folder(noetl: Noetl, tmp_path: Path) -> None:
+def test_an_example_joins_an_api_with_a_folder(noetl: NoetlCommand, tmp_path: Path) -> None:
     said = noetl.json(
         "run", "examples/spark_join.yaml", "--set", f"folder={tmp_path / 'discounts'}"
     )
@@ -244,8 +244,8 @@ PROVENANCE = """\
 """
 
 
-def test_trace_shows_the_provenance_of_a_loop(noetl: Noetl, tmp_path: Path) -> None:
-    said = noetl.json("run", playbook(tmp_path, "provenance", PROVENANCE))
+def test_trace_shows_the_provenance_of_a_loop(noetl: NoetlCommand, tmp_path: Path) -> None:
+    said = noetl.json("run", write_playbook(tmp_path, "provenance", PROVENANCE))
     assert said["status"] == "completed", said
     (node,) = noetl.json("trace", said["execution_id"], "sweep")["nodes"]
     assert node["provenance"] == {"angle": "per item", "seed": 7}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests import s3
-from tests.integration.cli.conftest import Noetl, look_into, playbook
-from tests.integration.spark.conftest import LONGEST
 from tests.postgres import scratch
+from tests.stack import NoetlCommand, inspect_home, write_playbook
+from tests.waiting import HANG_LIMIT_S
 
 FLOW = """\
   - step: orders
@@ -60,24 +60,24 @@ COUNT = 200_000
 
 
 @pytest.fixture(scope="module")
-def noetl(spark_url: str) -> Iterator[Noetl]:
+def noetl(spark_url: str) -> Iterator[NoetlCommand]:
     home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-spark-"))
     store = s3.server()
-    yield Noetl(home).with_env(
+    yield NoetlCommand(home).with_env(
         NOETL_SPARK_PROFILE=spark_url,
         NOETL_SPARK_COPY_BYTES="0",
         NOETL_STORAGE_LOCAL_CACHE_BYTES=str(1 << 20),
         **store.settings(store.place()),
     )
-    look_into(home)
+    inspect_home(home)
     shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
-def result(noetl: Noetl, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    file = playbook(tmp_path_factory.mktemp("flow"), "flow", FLOW)
+def result(noetl: NoetlCommand, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    file = write_playbook(tmp_path_factory.mktemp("flow"), "flow", FLOW)
     done = noetl.wait(
-        noetl.start("run", file, "--json"), within=LONGEST
+        noetl.start("run", file, "--json"), within=HANG_LIMIT_S
     )  # Spark plans such a read in processes of its own
     assert done.code == 0, done.err
     return done.json["result"]

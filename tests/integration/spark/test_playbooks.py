@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from tests.integration.cli.conftest import Noetl, look_into, playbook
 from tests.postgres import scratch
+from tests.stack import NoetlCommand, inspect_home, write_playbook
 
 FLOW = """\
   - step: orders
@@ -58,15 +58,15 @@ BROKEN = """\
 
 
 @pytest.fixture(scope="module")
-def noetl(spark_url: str) -> Iterator[Noetl]:
+def noetl(spark_url: str) -> Iterator[NoetlCommand]:
     home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-spark-"))
-    yield Noetl(home).with_env(NOETL_SPARK_PROFILE=spark_url)
-    look_into(home)
+    yield NoetlCommand(home).with_env(NOETL_SPARK_PROFILE=spark_url)
+    inspect_home(home)
     shutil.rmtree(home, ignore_errors=True)
 
 
-def test_rows_flow_through_spark_and_back(noetl: Noetl, tmp_path: Path) -> None:
-    said = noetl.json("run", playbook(tmp_path, "flow", FLOW))
+def test_rows_flow_through_spark_and_back(noetl: NoetlCommand, tmp_path: Path) -> None:
+    said = noetl.json("run", write_playbook(tmp_path, "flow", FLOW))
     assert said["status"] == "completed", said
     result = said["result"]
     assert result.pop("files") >= 1
@@ -86,8 +86,8 @@ def test_rows_flow_through_spark_and_back(noetl: Noetl, tmp_path: Path) -> None:
     )  # what is stored is stored once
 
 
-def test_a_failure_names_the_step_and_the_cause(noetl: Noetl, tmp_path: Path) -> None:
-    said = noetl.json("run", playbook(tmp_path, "broken", BROKEN), code=1)
+def test_a_failure_names_the_step_and_the_cause(noetl: NoetlCommand, tmp_path: Path) -> None:
+    said = noetl.json("run", write_playbook(tmp_path, "broken", BROKEN), code=1)
     assert (said["error"]["step"], said["error"]["code"]) == ("totals", "SPARK_ERROR")
     assert "nowhere" in said["error"]["message"]
 
@@ -102,9 +102,9 @@ UNMET = """\
 
 
 def test_rows_that_fail_a_check_are_found_by_reference_and_stand_in_no_event(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
-    said = noetl.json("run", playbook(tmp_path, "unmet", UNMET), code=1)
+    said = noetl.json("run", write_playbook(tmp_path, "unmet", UNMET), code=1)
     where = said["execution_id"]
     assert said["error"]["code"] == "EXPECTATION_FAILED"
     shown = noetl("result", "show", where, "totals")
@@ -121,7 +121,7 @@ def test_rows_that_fail_a_check_are_found_by_reference_and_stand_in_no_event(
     assert "canary-5" not in events
 
 
-def test_the_example_runs_twice_and_gives_the_same(noetl: Noetl, tmp_path: Path) -> None:
+def test_the_example_runs_twice_and_gives_the_same(noetl: NoetlCommand, tmp_path: Path) -> None:
     given = ("--set", "count=30000", "--set", f"folder={tmp_path / 'lake'}")
     first, second = (noetl.json("run", "examples/spark.yaml", *given)["result"] for _ in range(2))
     assert first == second
@@ -167,9 +167,9 @@ DYNAMIC = """\
 
 @pytest.mark.parametrize("how", ["conf", "option", "mode", "code"])
 def test_a_day_that_is_written_leaves_the_other_days(
-    noetl: Noetl, tmp_path: Path, how: str
+    noetl: NoetlCommand, tmp_path: Path, how: str
 ) -> None:
-    file = playbook(
+    file = write_playbook(
         tmp_path, "dynamic", f"{DYNAMIC}workload: {{folder: {tmp_path}/lake, day: a, how: {how}}}\n"
     )
     for day in ("a", "b", "b"):
@@ -204,7 +204,7 @@ ONE_COLUMN = """\
 
 @pytest.mark.parametrize("column", ["day", "[day]"])
 def test_one_column_is_the_same_with_and_without_a_list(
-    noetl: Noetl, tmp_path: Path, column: str
+    noetl: NoetlCommand, tmp_path: Path, column: str
 ) -> None:
     texts = {
         "OLD": "\"select 1 as n, 'a' as day union all select 2, 'b'\"",
@@ -217,7 +217,9 @@ def test_one_column_is_the_same_with_and_without_a_list(
     for name, text in texts.items():
         steps = steps.replace(name, text)
     expected = [{"n": 1, "day": "a"}, {"n": 3, "day": "b"}]
-    assert noetl.json("run", playbook(tmp_path, "columns", steps))["result"]["rows"] == expected
+    assert (
+        noetl.json("run", write_playbook(tmp_path, "columns", steps))["result"]["rows"] == expected
+    )
     found = (
         ds.dataset(tmp_path / "lake", format="parquet", partitioning="hive").to_table().to_pylist()
     )

@@ -12,11 +12,12 @@ from noetl.client.http import HttpClient
 from noetl.model.ids import ExecutionId
 from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
-from tests.crash.house import PATIENCE, House, house
+from tests.crash.stack import run_crash_stack
 from tests.crash.workload import outcomes
 from tests.play import workflow
 from tests.postgres import server
-from tests.waiting import comes
+from tests.stack import Stack
+from tests.waiting import HANG_LIMIT_S, comes
 
 # An hour of work in tasks of half a second.
 LONG = """
@@ -58,17 +59,17 @@ def test_a_short_query_is_answered_beside_a_long_job_and_a_cancelled_job_ends(
             *(f"-Dspark.eventLog.{k}={v}" for k, v in told.items()),
         )
     )
-    with server().database() as dsn, house(dsn, NOETL_SPARK_JAVA_OPTIONS=options) as here:
+    with server().database() as dsn, run_crash_stack(dsn, NOETL_SPARK_JAVA_OPTIONS=options) as here:
         try:
-            asyncio.run(asyncio.wait_for(_shared(here, tmp_path), PATIENCE))
+            asyncio.run(asyncio.wait_for(_shared(here, tmp_path), HANG_LIMIT_S))
         finally:
             stop_spark_server(SparkServerState.from_home(here.home))
 
 
-async def _shared(here: House, events: Path) -> None:
-    await here.ready()
+async def _shared(here: Stack, events: Path) -> None:
+    await here.become_ready()
     begun = here.home / "begun"
-    async with here.client() as client:
+    async with here.open_client() as client:
         for name, steps in (("long", LONG), ("short", SHORT)):
             await client.register(
                 workflow(steps, metadata={"name": name, "path": name}, workload={"begun": ""})

@@ -11,6 +11,7 @@ from noetl.model.ids import ExecutionId
 from noetl.tools.nats import Nats
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success
 from tests.nats import server
+from tests.waiting import HANG_LIMIT_S
 
 
 def call(**config: Any) -> Call:
@@ -46,7 +47,7 @@ def test_a_subscriber_gets_what_is_published_with_the_key_of_the_call() -> None:
             outcome = await Nats(server().url).run(
                 call(operation="publish", subject="orders.new", value={"id": 7})
             )
-            message = await heard.next_msg(timeout=10)
+            message = await heard.next_msg(timeout=HANG_LIMIT_S)
             return outcome, message.data, message.headers
         finally:
             await client.close()

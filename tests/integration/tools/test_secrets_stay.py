@@ -10,8 +10,8 @@ from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, make_empty_execution
 from noetl.runtime.memory import MemoryCluster
 from tests.play import workflow
+from tests.waiting import HANG_LIMIT_S
 
-WAIT = 60.0
 CANARIES = {
     name: f"canary-{name}-3f9a1c77"
     for name in ("cred", "envvar", "bearer", "basic", "static", "handle", "inline")
@@ -100,7 +100,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 async def left_behind(text: str) -> tuple[Execution, list[str]]:
     """The end of a run, and everything it wrote: events, references, payloads, step logs."""
     wrote: list[str] = []
-    async with MemoryCluster() as cluster, asyncio.timeout(WAIT):
+    async with MemoryCluster() as cluster, asyncio.timeout(HANG_LIMIT_S):
         execution = await cluster.start(text, "test.yaml", {})
         state, seq = make_empty_execution(execution), 0
         while not state.terminal:

@@ -23,6 +23,7 @@ from tests.integration.tools.sql_corpus import (
 )
 from tests.postgres import Postgres as Server
 from tests.unit.tools.calls import call, failure, value
+from tests.waiting import HANG_LIMIT_S
 
 
 class Databases:
@@ -39,7 +40,7 @@ class Databases:
         asked = call(
             {"query": sql, "params": params}, scope, auth={"dsn": self._dsn}, tables=TableOptions()
         )
-        return self._runner.run(asyncio.wait_for(tool.run(asked), 30))
+        return self._runner.run(asyncio.wait_for(tool.run(asked), HANG_LIMIT_S))
 
     def close(self) -> None:
         self._runner.run(self._postgres.close())

@@ -10,15 +10,15 @@ import pytest
 from noetl.engine.fold import evolve
 from noetl.engine.state import Execution, make_empty_execution
 from noetl.runtime.memory import MemoryCluster
+from tests.waiting import HANG_LIMIT_S
 
 PLAYBOOKS = Path(__file__).with_name("playbooks")
-WAIT = 60.0
 
 
 async def _play(name: str) -> tuple[Execution, dict[str, Any]]:
     """How an execution ends, and what its steps gave."""
     text = (PLAYBOOKS / name).read_text(encoding="utf-8")
-    async with MemoryCluster() as cluster, asyncio.timeout(WAIT):
+    async with MemoryCluster() as cluster, asyncio.timeout(HANG_LIMIT_S):
         execution = await cluster.start(text, name, {})
         state, seq = make_empty_execution(execution), 0
         while not state.terminal:

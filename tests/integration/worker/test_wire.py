@@ -12,8 +12,8 @@ from noetl.model.errors import InvalidInput
 from noetl.worker import wire
 from noetl.worker.wire import NotConnected, ResponseLost, ServerConnections, WireResponse
 from tests.processes import free_port
+from tests.waiting import HANG_LIMIT_S
 
-HANG_LIMIT_S = 60.0
 OK_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Talk = Callable[[ServerConnections], Coroutine[Any, Any, Any]]

@@ -18,6 +18,7 @@ from noetl.tools.noop import Noop
 from noetl.tools.port import Call, Failed, Success
 from noetl.tools.registry import Registry
 from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
+from tests.waiting import HANG_LIMIT_S
 
 RETRY = "spec: {policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: %s}}]}}"
 
@@ -744,7 +745,7 @@ def test_the_tools_of_a_command_are_loaded_before_it_runs() -> None:
     later = {kind: making(kind) for kind in ("python", "sink", "http", "postgres")}
     bench = Bench()
     bench.env = structs.replace(bench.env, registry=Registry(later=later))
-    asyncio.run(asyncio.wait_for(bench.execute(plan, "s"), 60))
+    asyncio.run(asyncio.wait_for(bench.execute(plan, "s"), HANG_LIMIT_S))
     assert sorted(loaded) == ["http", "python", "sink"]
 
 

@@ -28,6 +28,7 @@ from noetl.tools.registry import Registry
 from noetl.worker import MemorySpool, Worker, WorkerSettings
 from tests.stores import in_files
 from tests.unit.pipeline.bench import Scripted
+from tests.waiting import HANG_LIMIT_S
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -99,7 +100,7 @@ async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:
     try:
         await catalog.register("results", PLAYBOOK % size)
         events = await asyncio.wait_for(
-            ended(log, await server.requests.start("results", payload={})), 10
+            ended(log, await server.requests.start("results", payload={})), HANG_LIMIT_S
         )
     finally:
         for task in reversed(tasks):

@@ -16,7 +16,7 @@ from noetl.results.formats.tables import EncodedTable, TableOptions
 from noetl.results.tiers.large import LargeStore
 from noetl.runtime.stores import open_large_results
 from noetl.settings import StorageSettings
-from tests.waiting import PATIENCE, look_again
+from tests.waiting import HANG_LIMIT_S, look_again
 
 PLACE = make_address("7", "result", "step", "key")
 ROWS = [{"n": n} for n in range(1000)]
@@ -66,7 +66,7 @@ def test_rows_that_come_only_once_wait_for_a_directory_that_is_not_there(
         table.close()
         assert (await store.read_rows(reference, 3, 4))[0]["n"] == 3
 
-    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+    asyncio.run(asyncio.wait_for(run(), HANG_LIMIT_S))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [far / "7/result/step/key"]
 
 

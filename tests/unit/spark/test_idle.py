@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from noetl.spark.server.idle_daemons import DAEMON_IDLE_S, SWEEP_INTERVAL_S, IdleDaemons
+from tests.waiting import HANG_LIMIT_S
 
 WAITS = "import sys; print(flush=True); sys.stdin.read()"
 FORKS = "import subprocess; child = subprocess.Popen(['cat']); print(flush=True); child.wait()"
@@ -42,7 +43,7 @@ def test_what_has_forked_nothing_for_a_while_is_ended(ending: ExitStack) -> None
     assert sweeps.end_idle(begin) == []
     assert sweeps.end_idle(begin + DAEMON_IDLE_S - SWEEP_INTERVAL_S) == []
     assert sweeps.end_idle(begin + DAEMON_IDLE_S) == [idle.pid]
-    assert idle.wait(10) < 0
+    assert idle.wait(HANG_LIMIT_S) < 0
     assert other.poll() is None
     assert busy.poll() is None
 

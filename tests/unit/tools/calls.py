@@ -10,8 +10,7 @@ from noetl.template.limits import WORKER_LIMITS
 from noetl.template.model import MarkedValue
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Rows, Success, Tool
 from tests.rendering import render_marked, render_value
-
-LONGEST = 30.0
+from tests.waiting import HANG_LIMIT_S
 
 
 class Scope:
@@ -41,7 +40,7 @@ def call(config: dict[str, Any], scope: dict[str, Any] | None = None, **more: An
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     """On a loop of its own; a test may wait for a while, but not for ever."""
-    return asyncio.run(asyncio.wait_for(work, LONGEST))
+    return asyncio.run(asyncio.wait_for(work, HANG_LIMIT_S))
 
 
 async def closing(tool: Tool, *calls: Call) -> list[Outcome]:

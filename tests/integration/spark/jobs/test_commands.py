@@ -9,8 +9,8 @@ import pytest
 
 from noetl.spark.jobs.lake_objects import ObjectLake
 from tests import s3
-from tests.integration.cli.conftest import Noetl, playbook
 from tests.postgres import scratch
+from tests.stack import NoetlCommand, write_playbook
 
 STEPS = """  - step: load
     tool: {kind: python, code: "result = [{'id': n, 'amount': n * 2} for n in range(5)]"}
@@ -18,14 +18,14 @@ STEPS = """  - step: load
 
 
 @pytest.fixture
-def noetl(spark_url: str) -> Iterator[Noetl]:
+def noetl(spark_url: str) -> Iterator[NoetlCommand]:
     home = Path(tempfile.mkdtemp(dir=scratch(), prefix="noetl-test-jobs-"))
-    yield Noetl(home).with_env(NOETL_SPARK_PROFILE=spark_url)
+    yield NoetlCommand(home).with_env(NOETL_SPARK_PROFILE=spark_url)
     shutil.rmtree(home, ignore_errors=True)
 
 
-def test_sql_joins_the_log_with_the_rows_of_a_result(noetl: Noetl, tmp_path: Path) -> None:
-    done = noetl.json("run", playbook(tmp_path, "amounts", STEPS))
+def test_sql_joins_the_log_with_the_rows_of_a_result(noetl: NoetlCommand, tmp_path: Path) -> None:
+    done = noetl.json("run", write_playbook(tmp_path, "amounts", STEPS))
     asked = noetl("sql", "select sum(amount) as total from orders", "--with", "orders=@latest/load")
     assert asked.code == 0, asked.err
     assert asked.out.split() == ["total", "20"]
@@ -39,8 +39,10 @@ def test_sql_joins_the_log_with_the_rows_of_a_result(noetl: Noetl, tmp_path: Pat
     assert (wrong.code, "nowhere" in wrong.err, "executions" in wrong.err) == (2, True, True)
 
 
-def test_doctor_says_that_compacted_history_cannot_be_read(noetl: Noetl, tmp_path: Path) -> None:
-    noetl.json("run", playbook(tmp_path, "amounts", STEPS))
+def test_doctor_says_that_compacted_history_cannot_be_read(
+    noetl: NoetlCommand, tmp_path: Path
+) -> None:
+    noetl.json("run", write_playbook(tmp_path, "amounts", STEPS))
     noetl.json("job", "compact", "--days", "0")
 
     def told() -> str:
@@ -57,12 +59,12 @@ def test_doctor_says_that_compacted_history_cannot_be_read(noetl: Noetl, tmp_pat
 
 
 def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there(
-    noetl: Noetl, tmp_path: Path
+    noetl: NoetlCommand, tmp_path: Path
 ) -> None:
     place = s3.server().place()
     settings = s3.server().settings(place)
     cloud = noetl.and_env(**settings)
-    done = cloud.json("run", playbook(tmp_path, "amounts", STEPS))
+    done = cloud.json("run", write_playbook(tmp_path, "amounts", STEPS))
     question = "select execution_id, count(*) as n from events group by all"
     events, before = (
         cloud("exec", "events", done["execution_id"]).out,
@@ -78,7 +80,7 @@ def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there
     assert cloud("sql", question, "--json").out == before
     assert (cloud("verify").code, cloud("verify", done["execution_id"]).code) == (0, 0)
 
-    def history(process: Noetl) -> tuple[str, str]:
+    def history(process: NoetlCommand) -> tuple[str, str]:
         found = process("doctor", "--json").json
         return next(
             (each["status"], each["message"]) for each in found if each["check"] == "history"
@@ -91,7 +93,7 @@ def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there
     assert (status, "cannot be read here" in found) == ("error", True)
 
 
-def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: Noetl) -> None:
+def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: NoetlCommand) -> None:
     doubled = noetl("sql", "select 1 as a, map('k', true) as a")
     assert (doubled.code, doubled.out.splitlines()) == (0, ["a  a", '1  {"k": true}'])
     assert noetl.json("sql", "select double('nan') as x, x'00' as y") == {"x": "nan", "y": "AA=="}
@@ -104,7 +106,7 @@ def test_sql_shows_what_it_finds_and_says_what_is_wrong_once(noetl: Noetl) -> No
         )
 
 
-def test_sql_takes_questions_alone(noetl: Noetl) -> None:
+def test_sql_takes_questions_alone(noetl: NoetlCommand) -> None:
     for statement in (
         "drop table events",
         "with x as (select 1) insert into zz select * from x",
@@ -127,7 +129,7 @@ def test_sql_takes_questions_alone(noetl: Noetl) -> None:
     ]
 
 
-def test_sql_keeps_its_own_tables_from_rows_that_are_given(noetl: Noetl) -> None:
+def test_sql_keeps_its_own_tables_from_rows_that_are_given(noetl: NoetlCommand) -> None:
     for given in (["Events=@latest/load"], ["a=@latest/load", "A=@latest/load"]):
         refused = noetl("sql", "select 1", *(part for each in given for part in ("--with", each)))
         assert (refused.code, given[-1] in refused.err, "another name" in refused.err) == (

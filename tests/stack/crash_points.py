@@ -1,11 +1,14 @@
-"""`noetl` as its users start it, with a hook at the crash points: it dies by kill -9 where an order says so.
+"""`noetl` as its users start it, with a hook at the crash points: it kills itself where an order says so.
 
-    python -m tests.crash.process ORDER server start --port 8082
+    python -m tests.stack.crash_points ORDER server start --port 8082
 
-ORDER is a file that need not be there. It says `append.after 3`: die at the third passing of that point from now on. It is gone
-when that has happened, so whoever is started next lives. ORDER.began says when this process began to work: its modules loaded,
-nothing done yet. How fast a machine loads modules is no matter of recovery. CRASH_ACTIVATIONS: how many steps an execution may
-run instead of a million.
+ORDER is a file that need not exist. `append.after 3` in it means: die by SIGKILL at the third
+passing of that point from now on. The process removes the file before it dies, so the process that
+is started next goes on.
+
+ORDER.began holds the time when this process had loaded its modules and had done nothing yet: tests
+of recovery do not count how fast a machine loads modules. CRASH_ACTIVATIONS is the number of steps
+that an execution may run instead of a million.
 """
 
 import os
@@ -24,7 +27,7 @@ from noetl.engine.state import ExecutionLimits, PinnedPlaybook
 from noetl.server.dispatch import states
 
 
-class Executioner:
+class CrashOrder:
     def __init__(self, order: Path) -> None:
         self._order = order
         self._text = ""
@@ -46,7 +49,7 @@ class Executioner:
 
 if __name__ == "__main__":
     order = Path(sys.argv[1])
-    faults.install_fault_hook(Executioner(order))
+    faults.install_fault_hook(CrashOrder(order))
     if activations := os.environ.get("CRASH_ACTIVATIONS"):
         states.PinnedPlaybook = partial(
             PinnedPlaybook, limits=ExecutionLimits(activations=int(activations))
