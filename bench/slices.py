@@ -28,8 +28,8 @@ from noetl.results.formats.rowsets import RowSetWriter
 from noetl.results.formats.tables import TableOptions
 from noetl.results.tiers.objects import ObjectTier
 from tests import s3
-from tests.integration.test_objects import Watched
-from tests.stores import cached, in_tier
+from tests.integration.test_objects import WatchedBucket
+from tests.stores import in_tier, make_cached_tier
 
 PLACE = make_address("7", "result", "step", "key")
 SCHEMA = pa.schema([("id", pa.int64()), ("noise", pa.binary())])
@@ -38,7 +38,7 @@ AIM_MS, AIM_MB = 100, 2
 Figures = dict[str, Any]
 
 
-async def stored(watched: Watched, bucket: str, folder: Path, rows: int) -> Reference:
+async def stored(watched: WatchedBucket, bucket: str, folder: Path, rows: int) -> Reference:
     store = in_tier(ObjectTier(watched, bucket), folder)
     writer = RowSetWriter(SCHEMA, TableOptions(store.staging))
     for first in range(0, rows, AT_ONCE):
@@ -56,10 +56,12 @@ async def stored(watched: Watched, bucket: str, folder: Path, rows: int) -> Refe
 async def measure(rows: int, turns: int) -> Figures:
     server, chance = s3.server(), Random(1)
     bucket = server.place()
-    watched = Watched(server.connected(bucket))
+    watched = WatchedBucket(server.connect_bucket(bucket))
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as name:
         reference = await stored(watched, bucket, Path(name), rows)
-        reader = in_tier(cached(ObjectTier(watched, bucket), Path(name, "cache")), Path(name))
+        reader = in_tier(
+            make_cached_tier(ObjectTier(watched, bucket), Path(name, "cache")), Path(name)
+        )
 
         async def one(row: int) -> tuple[float, int]:
             watched.read, begun = 0, time.perf_counter()
@@ -82,7 +84,7 @@ async def measure(rows: int, turns: int) -> Figures:
             "again_ms": round(again[0], 1),
             "again_mb": round(again[1] / 1e6, 2),
             "bare_ms": round(
-                await asyncio.to_thread(bare, server.connected(bucket), read, turns), 1
+                await asyncio.to_thread(bare, server.connect_bucket(bucket), read, turns), 1
             ),
         }
 

@@ -25,7 +25,7 @@ exec {java} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "$@"
 
 
 @dataclass
-class Machine:
+class SparkMachine:
     """A master or a worker with its executors."""
 
     process: "subprocess.Popen[bytes]"
@@ -39,22 +39,22 @@ class Machine:
 
 
 @dataclass
-class Cluster:
+class SparkCluster:
     folder: Path
     url: str
     java: Path
-    machines: list[Machine] = field(default_factory=list)
+    machines: list[SparkMachine] = field(default_factory=list)
 
     @property
     def profile(self) -> str:
         return f"cluster:{self.url}"
 
-    def worker_of(self, folder: str) -> Machine:
+    def worker_of(self, folder: str) -> SparkMachine:
         """That whose task works in this folder."""
         (found,) = [each for each in self.machines if Path(folder).is_relative_to(each.work)]
         return found
 
-    def start(self, name: str, host: str, main: str, *arguments: str) -> Machine:
+    def start(self, name: str, host: str, main: str, *arguments: str) -> SparkMachine:
         log, work = self.folder / f"{name}.log", self.folder / name
         work.mkdir()
         home = {
@@ -81,15 +81,15 @@ class Cluster:
                 command, env={"PATH": os.environ["PATH"], **home, **place}, cwd=work,
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
             )  # fmt: skip
-        self.machines.append(Machine(process, log, work))
+        self.machines.append(SparkMachine(process, log, work))
         return self.machines[-1]
 
 
 @contextmanager
-def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
+def run_spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
     folder.mkdir()
     port = free_port()
-    made = Cluster(folder, f"spark://127.0.0.1:{port}", _java_home(folder))
+    made = SparkCluster(folder, f"spark://127.0.0.1:{port}", _java_home(folder))
     size = ("--cores", "1", "--memory", "600m")
     try:
         master = made.start("master", "127.0.0.1", f"{DEPLOY}.master.Master", "--port", str(port))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import inspection, waiting
-from tests.api.process import Api, served
+from tests.api.process import Api, run_api
 from tests.stack import open_stacks
 
 PROCESSES = 2
@@ -92,7 +92,7 @@ def the_projection_is_the_fold(request: pytest.FixtureRequest) -> Iterator[None]
 @pytest.fixture(scope="session")
 def api() -> Iterator[Api]:
     """The API to test against: one process for all tests that ask for it."""
-    with served() as made:
+    with run_api() as made:
         yield made
 
 

@@ -23,7 +23,7 @@ HANDLINGS: tuple[Handling, ...] = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class FailureCell:
     unit: Unit
     how: How
     handling: Handling
@@ -44,10 +44,10 @@ class Expected:
         return 0 if self.status == "completed" else 1
 
 
-CELLS = tuple(Cell(*cell) for cell in product(UNITS, HOWS, HANDLINGS))
+CELLS = tuple(FailureCell(*cell) for cell in product(UNITS, HOWS, HANDLINGS))
 
 
-def expected(cell: Cell) -> Expected:
+def find_expected(cell: FailureCell) -> Expected:
     if cell.how == "cancelled" and cell.unit != "child":
         return Expected(
             "cancelled", 0, "the execution itself is cancelled: nothing is routed any more"
@@ -61,7 +61,7 @@ def expected(cell: Cell) -> Expected:
     return Expected("failed", 0, "no arc says that it handles a failure")
 
 
-def _with_else_policy(cell: Cell) -> Expected:
+def _with_else_policy(cell: FailureCell) -> Expected:
     """`else: {do: continue}` on the task. How a child failed does not matter: its failure is the outcome of the task."""
     if cell.how == "fails_after_retries":
         return Expected(

@@ -10,14 +10,14 @@ from itertools import count
 from pathlib import Path
 
 from tests.processes import free_port
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 LIMIT = 4 << 20  # bytes of a bucket
 PREFIX = "noetl-test-nats-"
 _numbers = count(1)
 
 
-class Nats(Server):
+class Nats(ServerProcess):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._port = free_port()
@@ -41,4 +41,4 @@ class Nats(Server):
 
 @cache
 def server() -> Nats:
-    return Nats.started(PREFIX)
+    return Nats.start_new(PREFIX)

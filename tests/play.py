@@ -197,7 +197,7 @@ class Play:
 
     # ---- what a worker would say
 
-    def ready(self) -> list[Command]:
+    def list_ready(self) -> list[Command]:
         return [
             c
             for key, c in self.queue.items()
@@ -205,7 +205,7 @@ class Play:
         ]
 
     def command(self, step: str) -> Command:
-        return next(c for c in self.ready() if c.step == step)
+        return next(c for c in self.list_ready() if c.step == step)
 
     def envelope(self, command: Command, value: Any) -> Envelope:
         self.refs += 1
@@ -233,7 +233,7 @@ class Play:
         found: dict[str, Any] = {}
         for selection in self.fixed.plan.steps[command.step].selections:
             try:
-                made = self.selected(
+                made = self.make_selected(
                     command, selection, render(parse_expression(selection.source), scope)
                 )
             except UndefinedError as error:
@@ -243,7 +243,7 @@ class Play:
             found[selection.id] = made
         return found
 
-    def selected(self, command: Command, selection: Selection, value: Any) -> dict[str, Any]:
+    def make_selected(self, command: Command, selection: Selection, value: Any) -> dict[str, Any]:
         """A scalar as it is, anything else by reference."""
         if is_scalar(value):
             return {"value": value}
@@ -253,7 +253,7 @@ class Play:
         reference = Reference(ref_id=RefId(str(self.refs)), type="memory", uri=uri, rows=rows)
         return {"stored": to_builtins(reference)}
 
-    def done(self, command: Command, value: Any = None, **fields: Any) -> "Play | Refusal":
+    def complete(self, command: Command, value: Any = None, **fields: Any) -> "Play | Refusal":
         result = self.envelope(command, value)
         return self.report(
             command,
@@ -292,9 +292,9 @@ class Play:
             first_error=Failure(code="ITEM", message=f"item {bad[0]} is bad") if bad else None,
             **fields,
         )
-        return self.done(command, [{"index": index} for index in indexes], items=items)
+        return self.complete(command, [{"index": index} for index in indexes], items=items)
 
-    def evaluated(self, command: Command, *values: Any) -> "Play | Refusal":
+    def report_evaluated(self, command: Command, *values: Any) -> "Play | Refusal":
         made = tuple(v if isinstance(v, Selected) else Selected(value=v) for v in values)
         return self.report(
             command,
@@ -311,7 +311,7 @@ class Play:
     def run(self, answer: Answer | None = None, limit: int = 10_000) -> "Play":
         """Report every ready command until none is: values by `answer`, items all well."""
         for _ in range(limit):
-            ready = self.ready()
+            ready = self.list_ready()
             if not ready:
                 break
             command = ready[0]
@@ -327,7 +327,7 @@ class Play:
             elif command.kind == "chunk":
                 self.chunk(command)
             else:
-                self.done(command, value)
+                self.complete(command, value)
         return self
 
     def fire(self, timer: str | None = None) -> "Play":
@@ -337,7 +337,7 @@ class Play:
         self.tell(m.TimerDue(timer=m.TimerId(timer)))
         return self
 
-    def stopped(self) -> "Play":
+    def finish_stops(self) -> "Play":
         """Everything that was told to stop has stopped."""
         while self.stops:
             key = min(self.stops)
@@ -355,7 +355,7 @@ class Play:
         """Steps in the order they were entered."""
         return [event.step for event in self.log if isinstance(event, e.StepEnter)]
 
-    def last(self, kind: type) -> Any:
+    def find_last(self, kind: type) -> Any:
         return next(event for event in reversed(self.log) if isinstance(event, kind))
 
     def check(self) -> "Play":

@@ -23,6 +23,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def children(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
     """Of that process, the oldest first."""
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

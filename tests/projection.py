@@ -48,7 +48,9 @@ async def compare(stores: Stores, leases: Leases, catalog: Catalog, shards: int)
     await catch_up(stores, leases, playbooks, shards)
     for execution_id, shard in (await executions(stores, shards)).items():
         row = await stores.projections.read_projection(execution_id)
-        assert row == await folded(stores, playbooks, execution_id, shard), f"{execution_id}: {row}"
+        assert row == await fold_execution(stores, playbooks, execution_id, shard), (
+            f"{execution_id}: {row}"
+        )
 
 
 async def catch_up(stores: Stores, leases: Leases, playbooks: Playbooks, count: int) -> None:
@@ -87,11 +89,11 @@ async def executions(stores: Stores, shards: int) -> dict[ExecutionId, int]:
     return {
         each.execution_id: shard
         for shard in range(shards)
-        async for each in recorded(stores, shard)
+        async for each in read_shard(stores, shard)
     }
 
 
-async def recorded(stores: Stores, shard: int) -> AsyncIterator[RecordedEvent]:
+async def read_shard(stores: Stores, shard: int) -> AsyncIterator[RecordedEvent]:
     after = 0
     while page := await stores.log.follow_shard(shard, after, PAGE):
         for each in page:
@@ -99,7 +101,7 @@ async def recorded(stores: Stores, shard: int) -> AsyncIterator[RecordedEvent]:
         after = page[-1].seq
 
 
-async def folded(
+async def fold_execution(
     stores: Stores, playbooks: Playbooks, execution_id: ExecutionId, shard: int
 ) -> Projection | None:
     """The row as it should be. None: events that no start came before."""

@@ -13,7 +13,7 @@ from typing import Any
 from obstore.exceptions import BaseError
 
 from noetl.results.tiers.objects import open_object_store
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 BUCKET = "test-results"
 KEY, SECRET, REGION = "test-key", "test-secret", "us-east-1"
@@ -30,7 +30,7 @@ NOT_NEEDED = (
 _numbers = count(1)
 
 
-class S3(Server):
+class S3(ServerProcess):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._ports = dict(zip(PORTS, _free(len(PORTS)), strict=True))
@@ -63,7 +63,7 @@ class S3(Server):
             "AWS_REGION": REGION,
         }
 
-    def connected(self, bucket: str) -> Any:
+    def connect_bucket(self, bucket: str) -> Any:
         more = {
             "endpoint": self.endpoint,
             "access_key_id": KEY,
@@ -75,7 +75,7 @@ class S3(Server):
     def answers(self) -> bool:
         """It listens before it can store."""
         try:
-            self.connected(f"s3://{BUCKET}").put("ready", b"1")
+            self.connect_bucket(f"s3://{BUCKET}").put("ready", b"1")
         except BaseError:
             return False
         return True
@@ -94,4 +94,4 @@ def _free(count: int) -> list[int]:
 
 @cache
 def server() -> S3:
-    return S3.started(PREFIX)
+    return S3.start_new(PREFIX)

@@ -18,7 +18,7 @@ from tests.waiting import until
 ENDS_WITH_US = '"$@" & read -r _; kill -9 $!'  # when nobody holds the pipe any more
 
 
-class Server(ABC):
+class ServerProcess(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,7 +59,7 @@ class Server(ABC):
         os.killpg(self._process.pid, signal.SIGSTOP)
 
     @contextmanager
-    def frozen(self) -> Iterator[None]:
+    def keep_frozen(self) -> Iterator[None]:
         assert self._process is not None
         self.freeze()
         try:
@@ -73,15 +73,15 @@ class Server(ABC):
         return self.answers()
 
     @classmethod
-    def started(cls, prefix: str) -> Self:
+    def start_new(cls, prefix: str) -> Self:
         """One that ends when we do, and its folder with it."""
         folder = Path(tempfile.mkdtemp(prefix=prefix))
         made = cls(folder)
-        atexit.register(_ended, made.stop, folder)
+        atexit.register(_end_server, made.stop, folder)
         made.start()
         return made
 
 
-def _ended(stop: Callable[[], None], folder: Path) -> None:
+def _end_server(stop: Callable[[], None], folder: Path) -> None:
     stop()
     shutil.rmtree(folder, ignore_errors=True)

@@ -20,7 +20,7 @@ JAVA_OPTIONS = "-Xmx1g -XX:TieredStopAtLevel=1"  # short work: compiling well wo
 
 
 @contextmanager
-def served(home: Path) -> Iterator[str]:
+def run_spark_server(home: Path) -> Iterator[str]:
     """Its address. It reaches what is beside `home` by `ELSEWHERE` too."""
     place = SparkServerState.from_home(home)
     mounted = f"-Dspark.hadoop.fs.viewfs.mounttable.lake.link.{home.parent}=file://{home.parent}"
@@ -42,5 +42,5 @@ def served(home: Path) -> Iterator[str]:
 def spark_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    with served(shared / "spark-home") as url:
+    with run_spark_server(shared / "spark-home") as url:
         yield url

@@ -15,7 +15,9 @@ def in_files(root: Path) -> LargeStore:
     return LargeStore(files, files.staging)
 
 
-def cached(tier: Tier, folder: Path, *, limit: int = 1 << 30, rate: float = 1 << 40) -> CachedTier:
+def make_cached_tier(
+    tier: Tier, folder: Path, *, limit: int = 1 << 30, rate: float = 1 << 40
+) -> CachedTier:
     allowance = WriteAllowance(rate, lambda: 0.0)
     return CachedTier(
         tier,

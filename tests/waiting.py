@@ -35,7 +35,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-def virtually(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def run_virtually(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run on a loop whose time jumps: a test may wait for a while, but not for ever."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(asyncio.wait_for(coroutine, LONGEST))
@@ -55,7 +55,7 @@ def until(fact: Callable[[], object], within: float = HANG_LIMIT_S, every: float
         _sleep(every)
 
 
-async def comes(fact: Callable[[], Awaitable[object]], wanted: object = True) -> None:
+async def wait_until(fact: Callable[[], Awaitable[object]], wanted: object = True) -> None:
     """The same for a fact that must be asked for; whoever waits sets the limit."""
     while await fact() != wanted:
         await _asleep(LOOK)
@@ -71,11 +71,11 @@ async def look_again() -> None:
 
 def stay_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on a test that sleeps fails. The product may sleep, and tests may where time is virtual."""
-    monkeypatch.setattr(time, "sleep", _slept)
+    monkeypatch.setattr(time, "sleep", _sleep_unless_in_test)
     monkeypatch.setattr(asyncio, "sleep", _asleep_if_virtual)
 
 
-def _slept(seconds: float) -> None:
+def _sleep_unless_in_test(seconds: float) -> None:
     if seconds > 0 and _in_a_test(sys._getframe(1).f_code.co_filename):
         pytest.fail(f"a test sleeps for {seconds} s", pytrace=True)
     _sleep(seconds)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.api import hosts, inbox, pages, patients, tokens, troubles
-from tests.api.asked import answer
+from tests.api.requests import answer
 
 
-class Counted:
+class CallCounts:
     """Counts how often each path was asked for."""
 
     def __init__(self, app: Any, counts: Counter[str]) -> None:
@@ -30,7 +30,7 @@ async def healthy(request: Request) -> Response:
     return answer({"status": "ok"})
 
 
-async def refused(request: Request, error: Exception) -> Response:
+async def answer_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return answer({"error": error.detail}, error.status_code, error.headers)
 
@@ -53,4 +53,6 @@ def make(rate_limit: int = 0) -> Any:
         *hosts.routes(),
         *tokens.routes(),
     ]
-    return Counted(Starlette(routes=routes, exception_handlers={HTTPException: refused}), counts)
+    return CallCounts(
+        Starlette(routes=routes, exception_handlers={HTTPException: answer_error}), counts
+    )

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tests.api.asked import answer, number, real
+from tests.api.requests import answer, number, real
 
 POSTS = 100
 USERS = 10

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.api.asked import answer
+from tests.api.requests import answer
 
 
 class Inboxes:

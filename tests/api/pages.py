@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.api.asked import answer, number, real
+from tests.api.requests import answer, number, real
 
 TOTAL = 35
 HEAVY = 100
@@ -80,7 +80,7 @@ async def by_offset(request: Request) -> Response:
 
 async def by_cursor(request: Request) -> Response:
     limit, total = number(request, "limit", 10), number(request, "total", TOTAL)
-    page = decoded(request.query_params.get("cursor"))
+    page = decode_cursor(request.query_params.get("cursor"))
     stop = min(page * limit, total)
     events = [event(index) for index in range(min((page - 1) * limit, total), stop)]
     following = base64.b64encode(str(page + 1).encode()).decode() if stop < total else None
@@ -89,7 +89,7 @@ async def by_cursor(request: Request) -> Response:
 
 async def by_next_cursor(request: Request) -> Response:
     """As the appendix of the specification has it: `results`, and `nextCursor`, which is null at the end."""
-    page = decoded(request.query_params.get("cursor"))
+    page = decode_cursor(request.query_params.get("cursor"))
     stop = min(page * 10, TOTAL)
     following = base64.b64encode(str(page + 1).encode()).decode() if stop < TOTAL else None
     return answer(
@@ -100,7 +100,7 @@ async def by_next_cursor(request: Request) -> Response:
     )
 
 
-def decoded(cursor: str | None) -> int:
+def decode_cursor(cursor: str | None) -> int:
     if not cursor:
         return 1
     try:

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.api.asked import answer, number, real, text
 from tests.api.pages import mark, noise
+from tests.api.requests import answer, number, real, text
 from tests.api.troubles import Window
 
 PAGES = {"assessments": (2, 4), "conditions": (1, 3), "medications": (2, 3), "vital_signs": (1, 1)}
@@ -116,14 +116,14 @@ def batch_of(patient: int, kind: str, size: int, per_facility: int) -> list[dict
 # ---- routes ------------------------------------------------------------------------------------------------------------
 
 
-def _known(kind: str, kinds: tuple[str, ...]) -> str:
+def _check_kind(kind: str, kinds: tuple[str, ...]) -> str:
     if kind not in kinds:
         raise HTTPException(404, f"{kind} is none of {', '.join(kinds)}")
     return kind
 
 
 async def one(request: Request) -> Response:
-    kind = _known(request.path_params["kind"], TYPES)
+    kind = _check_kind(request.path_params["kind"], TYPES)
     patient, page, size = (
         number(request, "patientId"),
         number(request, "page", 1),
@@ -133,7 +133,7 @@ async def one(request: Request) -> Response:
 
 
 async def batch(request: Request) -> Response:
-    kind = _known(request.path_params["kind"], (*TYPES, "mds"))
+    kind = _check_kind(request.path_params["kind"], (*TYPES, "mds"))
     size, per_facility = (
         number(request, "pageSize", 10),
         number(request, "patientsPerFacility", PER_FACILITY),
@@ -192,21 +192,21 @@ async def bundle(request: Request) -> Response:
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def _limited(window: Window, endpoint: Endpoint) -> Endpoint:
-    async def checked(request: Request) -> Response:
+def _limit_rate(window: Window, endpoint: Endpoint) -> Endpoint:
+    async def check_rate(request: Request) -> Response:
         window.check()
         return await endpoint(request)
 
-    return checked
+    return check_rate
 
 
 def routes(rate_limit: int) -> list[Route]:
     window = Window(rate_limit)
     return [
-        Route("/api/v1/patient/{kind}", _limited(window, one)),
+        Route("/api/v1/patient/{kind}", _limit_rate(window, one)),
         Route("/api/v1/pft/batch/{kind}", batch),
-        Route("/api/v1/pft/mds/details", _limited(window, details)),
-        Route("/api/v1/mds/assessments", _limited(window, mds_ids)),
-        Route("/api/v1/mds/details/{id}", _limited(window, mds_detail)),
-        Route("/api/v1/patient-records", _limited(Window(RECORDS_LIMIT), bundle)),
+        Route("/api/v1/pft/mds/details", _limit_rate(window, details)),
+        Route("/api/v1/mds/assessments", _limit_rate(window, mds_ids)),
+        Route("/api/v1/mds/details/{id}", _limit_rate(window, mds_detail)),
+        Route("/api/v1/patient-records", _limit_rate(Window(RECORDS_LIMIT), bundle)),
     ]

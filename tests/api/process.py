@@ -39,7 +39,7 @@ class Api:
 
 
 @contextmanager
-def served(rate_limit: int = 0) -> Iterator[Api]:
+def run_api(rate_limit: int = 0) -> Iterator[Api]:
     port = free_port()
     command = [
         sys.executable,

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.api.asked import answer
+from tests.api.requests import answer
 
 SECRETS = {"client_secret": "corpus-secret-client", "refresh_token": "corpus-secret-refresh"}
 

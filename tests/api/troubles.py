@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.api.asked import answer, number, real, text
 from tests.api.pages import assessment
+from tests.api.requests import answer, number, real, text
 
 ERRORS = {"429": 429, "500": 500, "503": 503, "auth": 401, "403": 403, "404": 404}
 TIMEOUT = 30.0  # seconds
@@ -82,7 +82,7 @@ class Troubles:
         headers = {"Retry-After": "1"} if kind in ("429", "503") else None
         return answer({"error": kind}, ERRORS[kind], headers)
 
-    async def limited(self, request: Request) -> Response:
+    async def answer_within_rate(self, request: Request) -> Response:
         limit = number(request, "requests_per_second", 10)
         self.windows.setdefault(limit, Window(limit)).check()
         return answer({"ok": True, "requests_per_second": limit})
@@ -126,7 +126,7 @@ def routes() -> list[Route]:
         Route("/api/v1/flaky", troubles.flaky),
         Route("/api/v1/flaky/reset", troubles.reset_flaky, methods=["POST"]),
         Route("/api/v1/errors", troubles.errors),
-        Route("/api/v1/rate-limited", troubles.limited),
+        Route("/api/v1/rate-limited", troubles.answer_within_rate),
         Route("/api/v1/jobs/{name}", troubles.job),
         Route("/api/v1/concurrency/reset", troubles.reset_overlap, methods=["POST"]),
         Route("/api/v1/concurrency/probe", troubles.probe),

@@ -56,7 +56,7 @@ class ManualClock:
 
 
 @dataclass
-class World:
+class PortWorld:
     """Ports over one empty store. `pass_time` makes the store's own clock go on."""
 
     log: EventLog
@@ -87,10 +87,10 @@ def by_name(stores: Stores) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def memory() -> AsyncIterator[World]:
+async def memory() -> AsyncIterator[PortWorld]:
     clock, shards = ManualClock(), make_shard_rows(SHARDS)
     stores = make_memory_stores(MemoryDatabase(shards, clock))
-    yield World(
+    yield PortWorld(
         **by_name(stores),
         leases=LeasesMemory(shards, clock),
         bus=BusMemory(),
@@ -113,7 +113,7 @@ as $$ select timestamptz 'epoch' + c.micros * interval '1 microsecond' from stan
 
 
 @dataclass
-class PostgresWorld(World):
+class PostgresWorld(PortWorld):
     database: Postgres
 
     async def pass_time(self, micros: int) -> None:
@@ -143,7 +143,7 @@ async def fill(dsn: str) -> None:
 
 
 @asynccontextmanager
-async def postgres() -> AsyncIterator[World]:
+async def postgres() -> AsyncIterator[PortWorld]:
     dsn = server().address(server().template("standstill", fill))
     settings = {"search_path": "standstill, pg_catalog"}
     async with Postgres(dsn, main_size=4, background_size=2, settings=settings) as database:
@@ -167,14 +167,14 @@ async def postgres() -> AsyncIterator[World]:
         await leases.close()
 
 
-WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[World]]] = {
+WORLDS: dict[str, Callable[[], AbstractAsyncContextManager[PortWorld]]] = {
     "memory": memory,
     "postgres": postgres,
 }
 
 
 @pytest.fixture(params=list(WORLDS))
-def world(request: pytest.FixtureRequest) -> Callable[[], AbstractAsyncContextManager[World]]:
+def world(request: pytest.FixtureRequest) -> Callable[[], AbstractAsyncContextManager[PortWorld]]:
     """Opened by the hook below, inside the test's own event loop: the test receives the `World`."""
     return WORLDS[request.param]
 

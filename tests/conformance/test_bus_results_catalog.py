@@ -7,13 +7,13 @@ import pytest
 from noetl.model.errors import Conflict, CorruptLog, NotFound
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.model.reference import make_address
-from tests.conformance.conftest import World
+from tests.conformance.conftest import PortWorld
 from tests.waiting import HANG_LIMIT_S
 
 PLACE = make_address("7", "result", "step", "key")
 
 
-async def test_a_hint_reaches_everyone_who_asked_for_its_subject(world: World) -> None:
+async def test_a_hint_reaches_everyone_who_asked_for_its_subject(world: PortWorld) -> None:
     one, two, other = (
         world.bus.subscribe("a"),
         world.bus.subscribe("a", "b"),
@@ -26,7 +26,7 @@ async def test_a_hint_reaches_everyone_who_asked_for_its_subject(world: World) -
         await asyncio.wait_for(anext(other), 0.02)
 
 
-async def test_hints_are_coalesced(world: World) -> None:
+async def test_hints_are_coalesced(world: PortWorld) -> None:
     hints = world.bus.subscribe("a", "b")
     for subject in ("a", "a", "b", "a"):
         await world.bus.publish(subject)
@@ -37,7 +37,7 @@ async def test_hints_are_coalesced(world: World) -> None:
     assert await asyncio.wait_for(anext(hints), HANG_LIMIT_S) == "a"
 
 
-async def test_a_payload_comes_back_whole_and_by_rows(world: World) -> None:
+async def test_a_payload_comes_back_whole_and_by_rows(world: PortWorld) -> None:
     value = [{"id": n, "name": f"é{n}"} for n in range(10)]
     reference = await world.results.put(PLACE, value)
     assert await world.results.resolve(reference) == value
@@ -49,7 +49,7 @@ async def test_a_payload_comes_back_whole_and_by_rows(world: World) -> None:
 
 
 async def test_putting_the_same_again_is_putting_it_once_and_another_payload_is_refused(
-    world: World,
+    world: PortWorld,
 ) -> None:
     first = await world.results.put(PLACE, {"a": 1})
     assert await world.results.put(PLACE, {"a": 1}) == first
@@ -58,7 +58,7 @@ async def test_putting_the_same_again_is_putting_it_once_and_another_payload_is_
     assert await world.results.resolve(first) == {"a": 1}
 
 
-async def test_a_payload_that_is_gone_or_differs_is_never_returned(world: World) -> None:
+async def test_a_payload_that_is_gone_or_differs_is_never_returned(world: PortWorld) -> None:
     from msgspec.structs import replace
 
     reference = await world.results.put(PLACE, {"a": 1})
@@ -70,7 +70,7 @@ async def test_a_payload_that_is_gone_or_differs_is_never_returned(world: World)
         )
 
 
-async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> None:
+async def test_a_path_has_versions_and_a_hash_names_one_text(world: PortWorld) -> None:
     first = await world.catalog.register("p", "text one")
     second = await world.catalog.register("p", "text two")
     assert (first.version, second.version) == (1, 2)
@@ -91,7 +91,7 @@ async def test_a_path_has_versions_and_a_hash_names_one_text(world: World) -> No
 
 
 async def test_text_registered_last_is_the_latest_version_though_an_earlier_version_has_it(
-    world: World,
+    world: PortWorld,
 ) -> None:
     catalog = world.catalog
     first = await catalog.register("p", "text one")
@@ -110,12 +110,12 @@ async def test_text_registered_last_is_the_latest_version_though_an_earlier_vers
     )
 
 
-async def test_same_text_registered_by_many_at_once_is_one_version(world: World) -> None:
+async def test_same_text_registered_by_many_at_once_is_one_version(world: PortWorld) -> None:
     entries = await asyncio.gather(*(world.catalog.register("p", "text one") for _ in range(8)))
     assert {entry.version for entry in entries} == {1}
 
 
-async def test_lists_of_the_catalog_come_in_pages(world: World) -> None:
+async def test_lists_of_the_catalog_come_in_pages(world: PortWorld) -> None:
     paths = ["Z", "a", "a/b", "a/c", "a_b", "ab", "b"]
     for path in paths:
         for version in range(3):
@@ -143,7 +143,7 @@ async def test_lists_of_the_catalog_come_in_pages(world: World) -> None:
     )
 
 
-async def test_a_tenant_sees_its_own_playbooks_only(world: World) -> None:
+async def test_a_tenant_sees_its_own_playbooks_only(world: PortWorld) -> None:
     other, catalog = Tenant(2), world.catalog
     mine = await catalog.register("p", "mine")
     theirs = await catalog.register("p", "theirs", other)

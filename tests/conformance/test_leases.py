@@ -1,12 +1,14 @@
 """Ownership: every takeover raises the epoch, whatever the clocks say."""
 
 from noetl.leases.port import ClaimedShard
-from tests.conformance.conftest import SHARDS, World
+from tests.conformance.conftest import SHARDS, PortWorld
 
 LEASE = 6_000_000
 
 
-async def test_free_shards_are_claimed_up_to_the_limit_and_their_epoch_grows(world: World) -> None:
+async def test_free_shards_are_claimed_up_to_the_limit_and_their_epoch_grows(
+    world: PortWorld,
+) -> None:
     one = await world.leases.register("one", "http://one", LEASE)
     assert await world.leases.claim(one.runtime_id, 3) == [
         ClaimedShard(0, 1),
@@ -20,7 +22,7 @@ async def test_free_shards_are_claimed_up_to_the_limit_and_their_epoch_grows(wor
     assert {(each.runtime_id, each.address) for each in owners} == {(one.runtime_id, "http://one")}
 
 
-async def test_a_shard_has_one_owner_until_its_lease_runs_out(world: World) -> None:
+async def test_a_shard_has_one_owner_until_its_lease_runs_out(world: PortWorld) -> None:
     one = await world.leases.register("one", None, LEASE)
     await world.leases.claim(one.runtime_id, SHARDS)
     two = await world.leases.register("two", None, 2 * LEASE)
@@ -33,7 +35,7 @@ async def test_a_shard_has_one_owner_until_its_lease_runs_out(world: World) -> N
     assert [each.epoch for each in await world.leases.claim(two.runtime_id, SHARDS)] == [2] * SHARDS
 
 
-async def test_a_lease_that_ran_out_cannot_be_renewed_or_used(world: World) -> None:
+async def test_a_lease_that_ran_out_cannot_be_renewed_or_used(world: PortWorld) -> None:
     one = await world.leases.register("one", None, LEASE)
     await world.pass_time(LEASE)
     assert not await world.leases.renew(one.runtime_id, LEASE)
@@ -41,7 +43,7 @@ async def test_a_lease_that_ran_out_cannot_be_renewed_or_used(world: World) -> N
     assert not await world.leases.renew(99, LEASE)
 
 
-async def test_servers_are_counted_by_their_leases(world: World) -> None:
+async def test_servers_are_counted_by_their_leases(world: PortWorld) -> None:
     one = await world.leases.register("one", None, LEASE)
     await world.leases.register("two", None, LEASE)
     assert await world.leases.count_servers() == 2
@@ -51,7 +53,9 @@ async def test_servers_are_counted_by_their_leases(world: World) -> None:
     assert await world.leases.count_servers() == 1
 
 
-async def test_a_released_shard_is_free_and_its_next_owner_has_a_new_epoch(world: World) -> None:
+async def test_a_released_shard_is_free_and_its_next_owner_has_a_new_epoch(
+    world: PortWorld,
+) -> None:
     one = await world.leases.register("one", None, LEASE)
     two = await world.leases.register("two", None, LEASE)
     await world.leases.claim(one.runtime_id, SHARDS)
@@ -64,7 +68,9 @@ async def test_a_released_shard_is_free_and_its_next_owner_has_a_new_epoch(world
     assert await world.leases.claim(two.runtime_id, SHARDS) == [ClaimedShard(1, 2)]
 
 
-async def test_node_numbers_of_living_servers_differ_and_are_not_reused_soon(world: World) -> None:
+async def test_node_numbers_of_living_servers_differ_and_are_not_reused_soon(
+    world: PortWorld,
+) -> None:
     one = await world.leases.register("one", None, LEASE)
     two = await world.leases.register("two", None, LEASE)
     await world.pass_time(LEASE)
@@ -74,20 +80,20 @@ async def test_node_numbers_of_living_servers_differ_and_are_not_reused_soon(wor
     assert all(0 <= each.node < 1024 for each in (one, two, three))
 
 
-async def test_the_stores_clock_goes_on(world: World) -> None:
+async def test_the_stores_clock_goes_on(world: PortWorld) -> None:
     before = await world.leases.read_clock()
     await world.pass_time(1_000)
     assert await world.leases.read_clock() >= before + 1_000
 
 
-async def test_the_owner_of_a_shard_whose_lease_ran_out_is_nobody(world: World) -> None:
+async def test_the_owner_of_a_shard_whose_lease_ran_out_is_nobody(world: PortWorld) -> None:
     one = await world.leases.register("one", None, LEASE)
     await world.leases.claim(one.runtime_id, 1)
     await world.pass_time(LEASE)
     assert (await world.leases.list_owners())[0].runtime_id is None
 
 
-async def test_who_leaves_is_no_server_and_owns_nothing(world: World) -> None:
+async def test_who_leaves_is_no_server_and_owns_nothing(world: PortWorld) -> None:
     one = await world.leases.register("one", None, LEASE)
     two = await world.leases.register("two", None, LEASE)
     await world.leases.claim(one.runtime_id, SHARDS)
@@ -100,7 +106,7 @@ async def test_who_leaves_is_no_server_and_owns_nothing(world: World) -> None:
     assert (await world.leases.register("one", None, LEASE)).node != one.node
 
 
-async def test_a_duty_is_done_by_one_server_at_a_time_and_not_too_often(world: World) -> None:
+async def test_a_duty_is_done_by_one_server_at_a_time_and_not_too_often(world: PortWorld) -> None:
     one = await world.leases.register("one", None, 100 * LEASE)
     two = await world.leases.register("two", None, 100 * LEASE)
     assert await world.leases.take_duty(one.runtime_id, "sweep", LEASE)
@@ -114,7 +120,7 @@ async def test_a_duty_is_done_by_one_server_at_a_time_and_not_too_often(world: W
     assert await world.leases.take_duty(two.runtime_id, "sweep", LEASE)
 
 
-async def test_the_duty_of_a_server_that_is_gone_is_free(world: World) -> None:
+async def test_the_duty_of_a_server_that_is_gone_is_free(world: PortWorld) -> None:
     one = await world.leases.register("one", None, LEASE)
     assert await world.leases.take_duty(one.runtime_id, "sweep", 1)
     await world.pass_time(LEASE)

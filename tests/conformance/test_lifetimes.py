@@ -9,8 +9,16 @@ from noetl.log.projections.port import Projection, ShardRows
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, shard_of
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Lifetime, Reference
-from tests.conformance.conftest import SHARDS, World
-from tests.conformance.given import Owner, completed, ended, execution, owner, report, started
+from tests.conformance.conftest import SHARDS, PortWorld
+from tests.conformance.shard_owner import (
+    ShardOwner,
+    execution,
+    make_completed,
+    make_end,
+    make_start,
+    owner,
+    report,
+)
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
@@ -20,7 +28,7 @@ DATA = b"[1]"
 class Home:
     """Executions with results, as the log and the projection have them."""
 
-    def __init__(self, world: World, one: Owner) -> None:
+    def __init__(self, world: PortWorld, one: ShardOwner) -> None:
         self.world = world
         self.one = one
         self.number = 0
@@ -31,7 +39,7 @@ class Home:
         await self.world.inbox.start_execution(
             Start(execution_id=id_, path="p", playbook="hash"), {}
         )
-        await self.one.write(id_, started(id_))
+        await self.one.write(id_, make_start(id_))
         await self._project(id_, "running", None, **family)
         return id_
 
@@ -52,7 +60,7 @@ class Home:
         )
 
     async def end(self, id_: ExecutionId) -> None:
-        await self.one.write(id_, ended())
+        await self.one.write(id_, make_end())
         row = self.rows[id_]
         await self._project(
             id_, "completed", self.world.clock.now(), parent=row.parent, retry_of=row.retry_of
@@ -89,12 +97,12 @@ class Home:
         return there
 
 
-async def home(world: World) -> Home:
+async def home(world: PortWorld) -> Home:
     return Home(world, await owner(world))
 
 
 async def test_a_result_goes_when_its_execution_has_been_over_for_the_retention(
-    world: World,
+    world: PortWorld,
 ) -> None:
     here = await home(world)
     id_ = await here.begin()
@@ -113,7 +121,7 @@ async def test_a_result_goes_when_its_execution_has_been_over_for_the_retention(
 
 
 async def test_without_a_retention_results_stay_and_one_that_is_set_later_counts(
-    world: World,
+    world: PortWorld,
 ) -> None:
     here = await home(world)
     id_ = await here.begin()
@@ -137,7 +145,7 @@ async def test_without_a_retention_results_stay_and_one_that_is_set_later_counts
     ],
 )
 async def test_the_lifetime_that_a_task_asks_for_wins(
-    world: World, lifetime: Lifetime, stays: int | None
+    world: PortWorld, lifetime: Lifetime, stays: int | None
 ) -> None:
     here = await home(world)
     id_ = await here.begin()
@@ -156,7 +164,7 @@ async def test_the_lifetime_that_a_task_asks_for_wins(
 
 @pytest.mark.parametrize("grace", [0, HOUR])
 async def test_the_retention_counts_while_another_result_has_longer_to_live(
-    world: World, grace: int
+    world: PortWorld, grace: int
 ) -> None:
     here = await home(world)
     id_ = await here.begin()
@@ -172,7 +180,7 @@ async def test_the_retention_counts_while_another_result_has_longer_to_live(
 
 
 async def test_a_result_that_has_less_to_live_goes_while_the_retention_keeps_another(
-    world: World,
+    world: PortWorld,
 ) -> None:
     here = await home(world)
     id_ = await here.begin()
@@ -186,7 +194,7 @@ async def test_a_result_that_has_less_to_live_goes_while_the_retention_keeps_ano
 
 
 async def test_a_retention_that_is_set_later_counts_while_another_result_has_longer_to_live(
-    world: World,
+    world: PortWorld,
 ) -> None:
     here = await home(world)
     id_ = await here.begin()
@@ -199,20 +207,20 @@ async def test_a_retention_that_is_set_later_counts_while_another_result_has_lon
 
 
 async def test_a_lifetime_that_comes_with_a_report_for_another_owner_counts_too(
-    world: World,
+    world: PortWorld,
 ) -> None:
     here = await home(world)
     id_ = await here.begin()
-    await here.one.leased(id_)
+    await here.one.lease_command(id_)
     one = here.reference(id_)
     stored = StoredRef(reference=one, payload=DATA, lifetime=Lifetime("step", 7))
-    assert await world.inbox.accept_report(report(id_, completed(), (stored,)))
+    assert await world.inbox.accept_report(report(id_, make_completed(), (stored,)))
     assert (await world.lifetimes.read_lifetimes([one.ref_id]))[one.ref_id] == ReferenceLife(
         Lifetime("step", 7)
     )
 
 
-async def test_nothing_goes_before_the_grace_is_over(world: World) -> None:
+async def test_nothing_goes_before_the_grace_is_over(world: PortWorld) -> None:
     here = await home(world)
     id_ = await here.begin()
     one = await here.store(id_, Lifetime("step"))
@@ -223,7 +231,7 @@ async def test_nothing_goes_before_the_grace_is_over(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parent", "retry_of"])
-async def test_what_a_relative_that_lives_may_need_stays(world: World, kind: str) -> None:
+async def test_what_a_relative_that_lives_may_need_stays(world: PortWorld, kind: str) -> None:
     """The one above, the one below, and one beside it that has the same root."""
     here = await home(world)
     root = await here.begin(0)
@@ -240,7 +248,7 @@ async def test_what_a_relative_that_lives_may_need_stays(world: World, kind: str
     assert not any([await here.has(each) for each in refs])
 
 
-async def test_the_scope_of_a_workflow_ends_with_the_one_that_began_it(world: World) -> None:
+async def test_the_scope_of_a_workflow_ends_with_the_one_that_began_it(world: PortWorld) -> None:
     here = await home(world)
     root = await here.begin(0)
     child = await here.begin(1, parent=root)
@@ -255,7 +263,7 @@ async def test_the_scope_of_a_workflow_ends_with_the_one_that_began_it(world: Wo
     assert (await here.judge(1)).expired == 1
 
 
-async def test_what_is_pinned_stays_until_it_is_not(world: World) -> None:
+async def test_what_is_pinned_stays_until_it_is_not(world: PortWorld) -> None:
     here = await home(world)
     id_ = await here.begin()
     kept, other = await here.store(id_, step="kept"), await here.store(id_, step="other")
@@ -271,7 +279,7 @@ async def test_what_is_pinned_stays_until_it_is_not(world: World) -> None:
     assert (await here.judge()).expired == 1
 
 
-async def test_small_payloads_that_no_report_named_are_swept(world: World) -> None:
+async def test_small_payloads_that_no_report_named_are_swept(world: PortWorld) -> None:
     here = await home(world)
     id_ = await here.begin()
     named, orphan = here.reference(id_), here.reference(id_)
@@ -286,7 +294,7 @@ async def test_small_payloads_that_no_report_named_are_swept(world: World) -> No
     assert await here.has(named)
 
 
-async def test_one_run_looks_at_so_many_and_the_next_goes_on(world: World) -> None:
+async def test_one_run_looks_at_so_many_and_the_next_goes_on(world: PortWorld) -> None:
     here = await home(world)
     ids = [await here.begin(shard) for shard in (0, 0, 1)]
     for id_ in ids:
@@ -300,7 +308,7 @@ async def test_one_run_looks_at_so_many_and_the_next_goes_on(world: World) -> No
     ]
 
 
-async def test_usage_counts_what_is_there_and_apart_from_it_what_was(world: World) -> None:
+async def test_usage_counts_what_is_there_and_apart_from_it_what_was(world: PortWorld) -> None:
     here = await home(world)
     one, other = await here.begin(0), await here.begin(1)
     await here.store(one)

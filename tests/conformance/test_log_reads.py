@@ -3,23 +3,23 @@
 from noetl.log.events.port import EventName, RecordedChange
 from noetl.model.ids import ExecutionId, Tenant
 from noetl.model.messages import Start
-from tests.conformance.conftest import World
-from tests.conformance.given import execution, owner, signal_like, started
+from tests.conformance.conftest import PortWorld
+from tests.conformance.shard_owner import execution, make_start, owner, signal_like
 
 OTHER = Tenant(2)
 
 
-async def test_the_tenant_is_known_from_the_start_on(world: World) -> None:
+async def test_the_tenant_is_known_from_the_start_on(world: PortWorld) -> None:
     start = Start(execution_id=ExecutionId("9"), path="p", playbook="hash", tenant=OTHER)
     assert await world.log.find_tenant(start.execution_id) is None
     await world.inbox.start_execution(start, {})
     assert await world.log.find_tenant(start.execution_id) == OTHER
 
 
-async def test_events_are_found_by_their_keys(world: World) -> None:
+async def test_events_are_found_by_their_keys(world: PortWorld) -> None:
     one, id_, other = await owner(world), execution(0), execution(1)
-    await one.write(id_, started(id_), signal_like("a"), signal_like("b"))
-    await one.write(other, started(other), signal_like("a"))
+    await one.write(id_, make_start(id_), signal_like("a"), signal_like("b"))
+    await one.write(other, make_start(other), signal_like("a"))
     key = signal_like("a").key
     found = await world.log.read_named_events(
         [
@@ -35,10 +35,10 @@ async def test_events_are_found_by_their_keys(world: World) -> None:
     assert await world.log.read_named_events([]) == []
 
 
-async def test_changes_of_several_shards_are_read_at_once(world: World) -> None:
+async def test_changes_of_several_shards_are_read_at_once(world: PortWorld) -> None:
     one, first, second = await owner(world), execution(0), execution(2)
-    await one.write(first, started(first), signal_like("a"))
-    await one.write(second, started(second), signal_like("a"), signal_like("b"))
+    await one.write(first, make_start(first), signal_like("a"))
+    await one.write(second, make_start(second), signal_like("a"), signal_like("b"))
     changes = await world.log.read_changes({2: 1, 0: 0, 1: 0}, 10)
     assert changes == [RecordedChange(0, 2, first, 2), RecordedChange(2, 3, second, 2)]
     assert [(each.shard, each.seq) for each in await world.log.read_changes({2: 0, 0: 0}, 1)] == [
@@ -48,7 +48,7 @@ async def test_changes_of_several_shards_are_read_at_once(world: World) -> None:
     assert await world.log.read_changes({}, 10) == []
 
 
-async def test_the_playbooks_of_all_executions_are_listed_once(world: World) -> None:
+async def test_the_playbooks_of_all_executions_are_listed_once(world: PortWorld) -> None:
     assert await world.log.list_pinned_playbooks() == []
     for number, playbook in enumerate(("b", "a", "b"), 1):
         start = Start(execution_id=ExecutionId(str(number)), path="p", playbook=playbook)

@@ -7,8 +7,16 @@ from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Reference
-from tests.conformance.conftest import World
-from tests.conformance.given import completed, ended, execution, owner, report, signal_like, started
+from tests.conformance.conftest import PortWorld
+from tests.conformance.shard_owner import (
+    execution,
+    make_completed,
+    make_end,
+    make_start,
+    owner,
+    report,
+    signal_like,
+)
 
 DATA = b'{"\x00\xc3\xa9": 1}'
 
@@ -18,31 +26,31 @@ def reference(execution_id: ExecutionId, ref_id: str = "1", key: str = "k") -> R
     return Reference(ref_id=RefId(ref_id), type="kv", uri=uri, bytes=len(DATA), format="json")
 
 
-async def begun(world: World, execution_id: ExecutionId) -> Reference:
+async def start_execution(world: PortWorld, execution_id: ExecutionId) -> Reference:
     await world.inbox.start_execution(
         Start(execution_id=execution_id, path="p", playbook="hash"), {}
     )
     return reference(execution_id)
 
 
-async def test_a_payload_that_was_put_is_there_before_any_report_names_it(world: World) -> None:
-    ref = await begun(world, execution(0))
+async def test_a_payload_that_was_put_is_there_before_any_report_names_it(world: PortWorld) -> None:
+    ref = await start_execution(world, execution(0))
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) is None
     await world.payloads.put_payload(ref, DATA)
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) == DATA
 
 
-async def test_a_payload_is_found_under_its_own_id_and_address_only(world: World) -> None:
+async def test_a_payload_is_found_under_its_own_id_and_address_only(world: PortWorld) -> None:
     id_ = execution(0)
-    ref = await begun(world, id_)
+    ref = await start_execution(world, id_)
     await world.payloads.put_payload(ref, DATA)
     assert await world.payloads.read_payload(ref.ref_id, reference(id_, key="other").uri) is None
     assert await world.payloads.read_payload(RefId("2"), ref.uri) is None
     assert await world.payloads.read_payload(ref.ref_id, reference(execution(1)).uri) is None
 
 
-async def test_the_same_payload_again_is_fine_and_another_is_refused(world: World) -> None:
-    ref = await begun(world, execution(0))
+async def test_the_same_payload_again_is_fine_and_another_is_refused(world: PortWorld) -> None:
+    ref = await start_execution(world, execution(0))
     await world.payloads.put_payload(ref, DATA)
     await world.payloads.put_payload(ref, DATA)
     with pytest.raises(Conflict):
@@ -50,8 +58,8 @@ async def test_the_same_payload_again_is_fine_and_another_is_refused(world: Worl
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) == DATA
 
 
-async def test_the_largest_payload_is_taken_and_a_larger_one_refused(world: World) -> None:
-    ref = await begun(world, execution(0))
+async def test_the_largest_payload_is_taken_and_a_larger_one_refused(world: PortWorld) -> None:
+    ref = await start_execution(world, execution(0))
     with pytest.raises(InvalidInput):
         await world.payloads.put_payload(ref, b"x" * (MAX_BLOB_BYTES + 1))
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) is None
@@ -59,49 +67,53 @@ async def test_the_largest_payload_is_taken_and_a_larger_one_refused(world: Worl
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) == b"x" * MAX_BLOB_BYTES
 
 
-async def test_nothing_is_kept_for_an_execution_that_is_not_there(world: World) -> None:
+async def test_nothing_is_kept_for_an_execution_that_is_not_there(world: PortWorld) -> None:
     with pytest.raises(NotFound):
         await world.payloads.put_payload(reference(execution(0)), DATA)
 
 
-async def test_a_payload_that_a_report_brings_is_there_when_its_event_is(world: World) -> None:
+async def test_a_payload_that_a_report_brings_is_there_when_its_event_is(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    ref = await begun(world, id_)
-    await one.write(id_, started(id_), refs=(StoredRef(reference=ref, payload=DATA),))
+    ref = await start_execution(world, id_)
+    await one.write(id_, make_start(id_), refs=(StoredRef(reference=ref, payload=DATA),))
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) == DATA
 
 
-async def test_a_part_that_is_refused_leaves_no_payload(world: World) -> None:
+async def test_a_part_that_is_refused_leaves_no_payload(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    ref = await begun(world, id_)
+    ref = await start_execution(world, id_)
     refused = await one.part(
-        id_, started(id_), refs=(StoredRef(reference=ref, payload=DATA),), after=7
+        id_, make_start(id_), refs=(StoredRef(reference=ref, payload=DATA),), after=7
     )
     await one.append(refused)
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) is None
 
 
 async def test_a_payload_of_a_report_that_is_accepted_for_another_owner_is_there(
-    world: World,
+    world: PortWorld,
 ) -> None:
     one, id_ = await owner(world), execution(0)
-    ref = await begun(world, id_)
-    await one.leased(id_)
+    ref = await start_execution(world, id_)
+    await one.lease_command(id_)
     stored = StoredRef(reference=ref, payload=DATA)
-    assert await world.inbox.accept_report(report(id_, completed(attempt=2), (stored,))) is False
+    assert (
+        await world.inbox.accept_report(report(id_, make_completed(attempt=2), (stored,))) is False
+    )
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) is None
-    assert await world.inbox.accept_report(report(id_, completed(), (stored,)))
+    assert await world.inbox.accept_report(report(id_, make_completed(), (stored,)))
     assert await world.payloads.read_payload(ref.ref_id, ref.uri) == DATA
 
 
 async def test_a_report_may_name_what_was_put_with_or_without_bringing_it_again(
-    world: World,
+    world: PortWorld,
 ) -> None:
     one, id_ = await owner(world), execution(0)
-    ref = await begun(world, id_)
+    ref = await start_execution(world, id_)
     await world.payloads.put_payload(ref, DATA)
     await one.write(
-        id_, started(id_), refs=(StoredRef(reference=ref, parent=RefId("5"), inputs=(RefId("6"),)),)
+        id_,
+        make_start(id_),
+        refs=(StoredRef(reference=ref, parent=RefId("5"), inputs=(RefId("6"),)),),
     )
     await one.write(id_, signal_like("a"), refs=(StoredRef(reference=ref, payload=DATA),))
     await world.payloads.put_payload(ref, DATA)
@@ -109,16 +121,16 @@ async def test_a_report_may_name_what_was_put_with_or_without_bringing_it_again(
 
 
 async def test_what_no_reference_names_is_an_orphan_once_its_execution_has_ended(
-    world: World,
+    world: PortWorld,
 ) -> None:
     id_, other = execution(0), execution(1)
     kept, left = reference(id_, "1", "kept").uri, reference(id_, "2", "left").uri
-    await begun(world, id_)
-    await begun(world, other)
+    await start_execution(world, id_)
+    await start_execution(world, other)
     one = await owner(world)
-    await one.write(id_, started(id_), refs=(StoredRef(reference=reference(id_, "1", "kept")),))
+    await one.write(id_, make_start(id_), refs=(StoredRef(reference=reference(id_, "1", "kept")),))
     assert await world.payloads.find_orphans(id_, [kept, left]) == []
-    await one.write(id_, ended())
+    await one.write(id_, make_end())
     assert await world.payloads.find_orphans(id_, [kept, left]) == [left]
     assert await world.payloads.find_orphans(id_, []) == []
     assert await world.payloads.find_orphans(other, [reference(other).uri]) == []

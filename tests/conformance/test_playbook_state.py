@@ -11,8 +11,8 @@ from noetl.model.errors import Conflict, InvalidInput
 from noetl.model.exchange import LeaseKey
 from noetl.model.ids import CommandId, Tenant
 from noetl.model.playbook_state import MAX_STATE_NAMES, MAX_STATE_VERSIONS, StateValue
-from tests.conformance.conftest import World
-from tests.conformance.given import completed, execution, owner, signal_like, started
+from tests.conformance.conftest import PortWorld
+from tests.conformance.shard_owner import execution, make_completed, make_start, owner, signal_like
 
 TENANT = Tenant(1)
 ETL = "etl/load"
@@ -25,16 +25,16 @@ def set_state(
 
 
 async def current(
-    world: World, path: str = ETL, tenant: Tenant = TENANT
+    world: PortWorld, path: str = ETL, tenant: Tenant = TENANT
 ) -> list[tuple[str, int, Any]]:
     return [
         (row.name, row.version, row.value) for row in await world.state.read_state(tenant, path)
     ]
 
 
-async def test_a_write_is_applied_with_its_event(world: World) -> None:
+async def test_a_write_is_applied_with_its_event(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.write(id_, started(id_))
+    await one.write(id_, make_start(id_))
     event = signal_like("w")
     applied = await one.write(
         id_, signal_like("before"), event, effects=(set_state(7, 0, event=event.key),)
@@ -54,39 +54,43 @@ async def test_a_write_is_applied_with_its_event(world: World) -> None:
     assert recorded[row.seq] == event
 
 
-async def test_a_write_of_another_version_applies_nothing_of_its_part(world: World) -> None:
+async def test_a_write_of_another_version_applies_nothing_of_its_part(world: PortWorld) -> None:
     one, first, second = await owner(world), execution(0), execution(1)
     event = signal_like("w")
-    await one.write(first, started(first), event, effects=(set_state(1, 0, event=event.key),))
+    await one.write(first, make_start(first), event, effects=(set_state(1, 0, event=event.key),))
     part = await one.part(
-        second, started(second), event, effects=(set_state(2, 0, event=event.key),)
+        second, make_start(second), event, effects=(set_state(2, 0, event=event.key),)
     )
     assert await one.append(part) == [StateChanged(second, "watermark", 1, first)]
     assert await world.log.read_events(second) == []
     assert await current(world) == [("watermark", 1, 1)]
-    await one.write(second, started(second), event, effects=(set_state(2, 1, event=event.key),))
+    await one.write(second, make_start(second), event, effects=(set_state(2, 1, event=event.key),))
     assert await current(world) == [("watermark", 2, 2)]
 
 
-async def test_the_rest_of_the_batch_is_applied_when_one_part_conflicts(world: World) -> None:
+async def test_the_rest_of_the_batch_is_applied_when_one_part_conflicts(world: PortWorld) -> None:
     one, first, second, third = await owner(world), execution(0), execution(1), execution(2)
     event = signal_like("w")
-    await one.write(first, started(first), event, effects=(set_state(1, 0, event=event.key),))
+    await one.write(first, make_start(first), event, effects=(set_state(1, 0, event=event.key),))
     conflicting = await one.part(
-        second, started(second), event, effects=(set_state(2, 0, event=event.key),)
+        second, make_start(second), event, effects=(set_state(2, 0, event=event.key),)
     )
-    other = await one.part(third, started(third))
+    other = await one.part(third, make_start(third))
     refused, applied = await one.append(conflicting, other)
     assert isinstance(refused, StateChanged)
     assert isinstance(applied, Appended)
     assert len(await world.log.read_events(third)) == 1
 
 
-async def test_of_two_parts_that_write_one_value_the_second_is_decided_again(world: World) -> None:
+async def test_of_two_parts_that_write_one_value_the_second_is_decided_again(
+    world: PortWorld,
+) -> None:
     one, first, second = await owner(world), execution(0), execution(0, 1)
     event = signal_like("w")
     parts = [
-        await one.part(id_, started(id_), event, effects=(set_state(number, 0, event=event.key),))
+        await one.part(
+            id_, make_start(id_), event, effects=(set_state(number, 0, event=event.key),)
+        )
         for number, id_ in enumerate((first, second))
     ]
     applied, again = await one.append(*parts)
@@ -96,54 +100,54 @@ async def test_of_two_parts_that_write_one_value_the_second_is_decided_again(wor
     assert await current(world) == [("watermark", 1, 0)]
 
 
-async def test_a_part_whose_report_is_stale_blocks_nobody_with_its_write(world: World) -> None:
+async def test_a_part_whose_report_is_stale_blocks_nobody_with_its_write(world: PortWorld) -> None:
     one, first, second = await owner(world), execution(0), execution(1)
-    await one.write(first, started(first))
-    event = completed("gone")
+    await one.write(first, make_start(first))
+    event = make_completed("gone")
     held = LeaseKey(CommandId("gone"), 1)
     stale = await one.part(first, event, effects=(set_state(1, 0, event=event.key),), taken=(held,))
     assert await one.append(stale) == [StaleAttempt(first, held)]
     assert await current(world) == []
     write = signal_like("w")
-    await one.write(second, started(second), write, effects=(set_state(2, 0, event=write.key),))
+    await one.write(second, make_start(second), write, effects=(set_state(2, 0, event=write.key),))
     assert await current(world) == [("watermark", 1, 2)]
 
 
-async def test_a_part_that_was_applied_already_is_known_and_no_conflict(world: World) -> None:
+async def test_a_part_that_was_applied_already_is_known_and_no_conflict(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     event = signal_like("w")
-    part = await one.part(id_, started(id_), event, effects=(set_state(1, 0, event=event.key),))
+    part = await one.part(id_, make_start(id_), event, effects=(set_state(1, 0, event=event.key),))
     assert isinstance((await one.append(part))[0], Appended)
     assert await one.append(part) == [Known(id_)]
     assert await current(world) == [("watermark", 1, 1)]
 
 
-async def test_one_part_writes_a_value_twice(world: World) -> None:
+async def test_one_part_writes_a_value_twice(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     first, second = signal_like("a"), signal_like("b")
     effects = (set_state(1, 0, event=first.key), set_state(2, 1, event=second.key))
-    await one.write(id_, started(id_), first, second, effects=effects)
+    await one.write(id_, make_start(id_), first, second, effects=effects)
     assert await current(world) == [("watermark", 2, 2)]
     history = await world.state.read_history(TENANT, ETL, "watermark", 1_000, 10)
     assert [(row.version, row.value, row.seq) for row in history] == [(2, 2, 3), (1, 1, 2)]
 
 
-async def test_a_part_with_one_conflict_writes_none_of_its_values(world: World) -> None:
+async def test_a_part_with_one_conflict_writes_none_of_its_values(world: PortWorld) -> None:
     one, first, second = await owner(world), execution(0), execution(1)
     event = signal_like("w")
-    await one.write(first, started(first), event, effects=(set_state(1, 0, event=event.key),))
+    await one.write(first, make_start(first), event, effects=(set_state(1, 0, event=event.key),))
     effects = (set_state(5, 0, event=event.key, name="other"), set_state(2, 0, event=event.key))
-    part = await one.part(second, started(second), event, effects=effects)
+    part = await one.part(second, make_start(second), event, effects=effects)
     assert await one.append(part) == [StateChanged(second, "watermark", 1, first)]
     assert await current(world) == [("watermark", 1, 1)]
 
 
-async def test_paths_names_and_tenants_are_apart(world: World) -> None:
+async def test_paths_names_and_tenants_are_apart(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     event = signal_like("w")
     names = (set_state(1, 0, event=event.key), set_state(2, 0, event=event.key, name="b"))
     await one.write(
-        id_, started(id_), event, effects=(*names, set_state(3, 0, event=event.key, path="etl"))
+        id_, make_start(id_), event, effects=(*names, set_state(3, 0, event=event.key, path="etl"))
     )
     await world.state.put_state(Tenant(2), ETL, "watermark", StateValue(0, "theirs"), None, "ann")
     assert await current(world) == [("b", 1, 2), ("watermark", 1, 1)]
@@ -161,7 +165,7 @@ async def test_paths_names_and_tenants_are_apart(world: World) -> None:
     assert await world.state.list_state(TENANT, ("etl", "watermark"), 1) == listed[1:2]
 
 
-async def test_people_write_with_compare_and_set(world: World) -> None:
+async def test_people_write_with_compare_and_set(world: PortWorld) -> None:
     state = world.state
     assert await state.put_state(TENANT, ETL, "watermark", StateValue(0, 1), None, "ann") == 1
     assert (
@@ -181,15 +185,15 @@ async def test_people_write_with_compare_and_set(world: World) -> None:
     )
 
 
-async def test_an_execution_conflicts_with_what_a_person_wrote(world: World) -> None:
+async def test_an_execution_conflicts_with_what_a_person_wrote(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     await world.state.put_state(TENANT, ETL, "watermark", StateValue(0, 1), None, "ann")
     event = signal_like("w")
-    part = await one.part(id_, started(id_), event, effects=(set_state(2, 0, event=event.key),))
+    part = await one.part(id_, make_start(id_), event, effects=(set_state(2, 0, event=event.key),))
     assert await one.append(part) == [StateChanged(id_, "watermark", 1, "ann")]
 
 
-async def test_versions_go_on_after_a_value_was_unset(world: World) -> None:
+async def test_versions_go_on_after_a_value_was_unset(world: PortWorld) -> None:
     state = world.state
     await state.put_state(TENANT, ETL, "watermark", StateValue(0, 1), None, None)
     assert (
@@ -203,7 +207,7 @@ async def test_versions_go_on_after_a_value_was_unset(world: World) -> None:
     assert (row.version, row.unset, row.value) == (3, False, None)
 
 
-async def test_history_keeps_the_last_versions_newest_first(world: World) -> None:
+async def test_history_keeps_the_last_versions_newest_first(world: PortWorld) -> None:
     state = world.state
     for number in range(1, MAX_STATE_VERSIONS + 6):
         await state.put_state(TENANT, ETL, "watermark", StateValue(0, number), number - 1, "ann")
@@ -215,7 +219,7 @@ async def test_history_keeps_the_last_versions_newest_first(world: World) -> Non
     assert await state.read_history(TENANT, ETL, "other", 1_000, 10) == []
 
 
-async def test_a_path_has_a_bounded_number_of_names(world: World) -> None:
+async def test_a_path_has_a_bounded_number_of_names(world: PortWorld) -> None:
     state = world.state
     for number in range(MAX_STATE_NAMES):
         await state.put_state(TENANT, ETL, f"n{number}", StateValue(0, 1), None, None)
@@ -225,7 +229,9 @@ async def test_a_path_has_a_bounded_number_of_names(world: World) -> None:
     assert await state.put_state(TENANT, "etl/other", "more", StateValue(0, 1), None, None) == 1
 
 
-async def test_an_execution_cannot_write_one_name_more_than_a_path_may_have(world: World) -> None:
+async def test_an_execution_cannot_write_one_name_more_than_a_path_may_have(
+    world: PortWorld,
+) -> None:
     for number in range(MAX_STATE_NAMES - 1):
         await world.state.put_state(TENANT, ETL, f"n{number}", StateValue(0, 1), None, None)
     one, first, second, third = await owner(world), execution(0), execution(1), execution(2)
@@ -234,26 +240,29 @@ async def test_an_execution_cannot_write_one_name_more_than_a_path_may_have(worl
         set_state(1, 0, event=event.key, name="last"),
         set_state(1, 0, event=event.key, name="one_more"),
     )
-    too_many = await one.part(first, started(first), event, effects=both)
+    too_many = await one.part(first, make_start(first), event, effects=both)
     assert await one.append(too_many) == [StateChanged(first, "one_more", 0, None, is_full=True)]
     assert len(await current(world)) == MAX_STATE_NAMES - 1
     parts = [
         await one.part(
-            id_, started(id_), event, effects=(set_state(1, 0, event=event.key, name=f"of_{id_}"),)
+            id_,
+            make_start(id_),
+            event,
+            effects=(set_state(1, 0, event=event.key, name=f"of_{id_}"),),
         )
         for id_ in (second, third)
     ]
     applied, again = await one.append(*parts)
     assert (type(applied), again) == (Appended, Known(third))
     full = await one.part(
-        third, started(third), event, effects=(set_state(1, 0, event=event.key, name="m"),)
+        third, make_start(third), event, effects=(set_state(1, 0, event=event.key, name="m"),)
     )
     assert await one.append(full) == [StateChanged(third, "m", 0, None, is_full=True)]
     known = (
         set_state(2, 1, event=event.key, name="n1"),
         set_state(3, 2, event=event.key, name="n1"),
     )
-    await one.write(third, started(third), event, effects=known)
+    await one.write(third, make_start(third), event, effects=known)
     assert len(await current(world)) == MAX_STATE_NAMES
 
 
@@ -272,7 +281,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_hostile_names_are_refused(world: World, name: str) -> None:
+async def test_hostile_names_are_refused(world: PortWorld, name: str) -> None:
     with pytest.raises(InvalidInput, match="cannot name a state value"):
         await world.state.put_state(TENANT, ETL, name, StateValue(0, 1), None, None)
 
@@ -290,7 +299,7 @@ async def test_hostile_names_are_refused(world: World, name: str) -> None:
     ],
 )
 async def test_values_that_state_does_not_hold_are_refused(
-    world: World, value: Any, message: str
+    world: PortWorld, value: Any, message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         await world.state.put_state(TENANT, ETL, "watermark", StateValue(0, value), None, None)
@@ -302,10 +311,10 @@ async def test_values_that_state_does_not_hold_are_refused(
     [None, True, 0, -1.5, 2**62, "", "'\"\\", "a\x00b", "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"), [], {},
      {"b": 1, "a": [1][0]}, [1, "two", None], "{{ x }}", "x" * 4_094],
 )  # fmt: skip
-async def test_values_come_back_as_they_were_written(world: World, value: Any) -> None:
+async def test_values_come_back_as_they_were_written(world: PortWorld, value: Any) -> None:
     one, id_ = await owner(world), execution(0)
     event = signal_like("w")
-    await one.write(id_, started(id_), event, effects=(set_state(value, 0, event=event.key),))
+    await one.write(id_, make_start(id_), event, effects=(set_state(value, 0, event=event.key),))
     await world.state.put_state(TENANT, "other", "watermark", StateValue(0, value), None, None)
     rows: list[StateRow] = [
         *await world.state.read_state(TENANT, ETL),

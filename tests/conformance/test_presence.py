@@ -2,13 +2,13 @@
 
 from noetl.log.presence.port import WorkerPresence
 from noetl.model.ids import DEFAULT_TENANT, Tenant
-from tests.conformance.conftest import World
-from tests.conformance.given import LEASE
+from tests.conformance.conftest import PortWorld
+from tests.conformance.shard_owner import LEASE
 
 OTHER = Tenant(2)
 
 
-async def test_a_worker_is_listed_until_it_has_been_silent_for_too_long(world: World) -> None:
+async def test_a_worker_is_listed_until_it_has_been_silent_for_too_long(world: PortWorld) -> None:
     first = WorkerPresence(
         worker="w2/1", server="s1", tenant=DEFAULT_TENANT, pools=("cpu", "gpu"), free=3, held=1
     )

@@ -5,16 +5,16 @@ from noetl.model.decisions import StartChild
 from noetl.model.events import Parent
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import Start
-from tests.conformance.conftest import SHARDS, World
-from tests.conformance.given import Owner, owner, signal_like, started
+from tests.conformance.conftest import SHARDS, PortWorld
+from tests.conformance.shard_owner import ShardOwner, make_start, owner, signal_like
 
 OTHER = Tenant(2)
 
 
-async def project(owned: Owner, execution_id: ExecutionId, **fields: object) -> None:
+async def project(owned: ShardOwner, execution_id: ExecutionId, **fields: object) -> None:
     """An execution with one event, and the row that people read of it."""
     world = owned.world
-    await owned.write(execution_id, started(execution_id))
+    await owned.write(execution_id, make_start(execution_id))
     shard = shard_of(execution_id, SHARDS)
     row = Projection(
         execution_id=execution_id, shard=shard, last_seq=await world.log.read_last_seq(execution_id),
@@ -27,7 +27,7 @@ async def project(owned: Owner, execution_id: ExecutionId, **fields: object) -> 
 
 
 async def ids(
-    world: World, wanted: ExecutionFilter, before: ExecutionId | None = None, limit: int = 10
+    world: PortWorld, wanted: ExecutionFilter, before: ExecutionId | None = None, limit: int = 10
 ) -> list[str]:
     return [
         row.execution_id
@@ -35,7 +35,7 @@ async def ids(
     ]
 
 
-async def test_pages_go_from_the_newest_to_the_oldest_and_miss_none(world: World) -> None:
+async def test_pages_go_from_the_newest_to_the_oldest_and_miss_none(world: PortWorld) -> None:
     owned = await owner(world)
     for number in (3, 20, 100, 7):
         await project(owned, ExecutionId(str(number)))
@@ -45,13 +45,13 @@ async def test_pages_go_from_the_newest_to_the_oldest_and_miss_none(world: World
     assert await ids(world, ExecutionFilter(), before=ExecutionId("3"), limit=3) == []
 
 
-async def test_a_list_leaves_the_state_where_it_is(world: World) -> None:
+async def test_a_list_leaves_the_state_where_it_is(world: PortWorld) -> None:
     await project(await owner(world), ExecutionId("3"))
     (row,) = await world.projections.list_executions(DEFAULT_TENANT, ExecutionFilter(), None, 10)
     assert (row.state, row.status, row.path, row.started_at) == (None, "running", "p", 10)
 
 
-async def test_filters_of_the_list_hold_together(world: World) -> None:
+async def test_filters_of_the_list_hold_together(world: PortWorld) -> None:
     owned = await owner(world)
     await project(owned, ExecutionId("1"), status="failed", started_at=50)
     await project(owned, ExecutionId("2"), path="q", parent=ExecutionId("1"), started_at=60)
@@ -66,7 +66,7 @@ async def test_filters_of_the_list_hold_together(world: World) -> None:
     ]
 
 
-async def test_a_path_may_have_wildcards(world: World) -> None:
+async def test_a_path_may_have_wildcards(world: PortWorld) -> None:
     owned = await owner(world)
     for number, path in enumerate(("etl/a", "etl/b_c", "etlx", "etl/b/d"), 1):
         await project(
@@ -81,7 +81,9 @@ async def test_a_path_may_have_wildcards(world: World) -> None:
     assert await ids(world, ExecutionFilter(path="etl/*", roots=True), limit=1) == ["4"]
 
 
-async def test_a_list_of_roots_leaves_out_whatever_another_execution_started(world: World) -> None:
+async def test_a_list_of_roots_leaves_out_whatever_another_execution_started(
+    world: PortWorld,
+) -> None:
     """Also a child that its parent does not wait for: it has no parent, and was started all the same."""
     owned, root = await owner(world), ExecutionId("1")
     waited, detached = ExecutionId("40"), ExecutionId("41")
@@ -102,7 +104,7 @@ async def test_a_list_of_roots_leaves_out_whatever_another_execution_started(wor
     )
 
 
-async def test_a_list_shows_one_tenant_only(world: World) -> None:
+async def test_a_list_shows_one_tenant_only(world: PortWorld) -> None:
     owned = await owner(world)
     await project(owned, ExecutionId("1"))
     await project(owned, ExecutionId("2"), tenant=OTHER)

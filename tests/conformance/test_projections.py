@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from noetl.log.projections.port import ExecutionFilter, Projection, ShardRows
 from noetl.model.errors import NoetlError
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
-from tests.conformance.conftest import SHARDS, World
-from tests.conformance.given import execution, owner, signal_like, started
+from tests.conformance.conftest import SHARDS, PortWorld
+from tests.conformance.shard_owner import execution, make_start, owner, signal_like
 
 
 def row(
@@ -30,16 +30,16 @@ def row(
     )
 
 
-async def project(world: World, epoch: int, written: Projection, checkpoint: int) -> bool:
+async def project(world: PortWorld, epoch: int, written: Projection, checkpoint: int) -> bool:
     (done,) = await world.projections.write_projections(
         [ShardRows(0, epoch, checkpoint, (written,))]
     )
     return done
 
 
-async def test_a_projection_goes_forward_only(world: World) -> None:
+async def test_a_projection_goes_forward_only(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.write(id_, started(id_), signal_like("a"))
+    await one.write(id_, make_start(id_), signal_like("a"))
     assert await world.projections.read_projection(id_) is None
     assert await project(world, one.epochs[0], row(id_, 2, "newer"), 2)
     assert await project(world, one.epochs[0], row(id_, 1, "older"), 1)
@@ -47,37 +47,37 @@ async def test_a_projection_goes_forward_only(world: World) -> None:
     assert await world.projections.read_checkpoint(0) == 2
 
 
-async def test_a_former_owner_projects_nothing(world: World) -> None:
+async def test_a_former_owner_projects_nothing(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.write(id_, started(id_))
+    await one.write(id_, make_start(id_))
     assert not await project(world, one.epochs[0] - 1, row(id_, 1), 1)
     assert await world.projections.read_projection(id_) is None
     assert await world.projections.read_checkpoint(0) == 0
 
 
-async def test_a_projection_ahead_of_the_log_is_refused(world: World) -> None:
+async def test_a_projection_ahead_of_the_log_is_refused(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.write(id_, started(id_))
+    await one.write(id_, make_start(id_))
     with pytest.raises(NoetlError):
         await project(world, one.epochs[0], row(id_, 2), 1)
 
 
-async def test_children_are_counted_by_status(world: World) -> None:
+async def test_children_are_counted_by_status(world: PortWorld) -> None:
     one, parent = await owner(world), execution(0, 9)
     assert await world.projections.count_children(parent) == {}
     for number, status in enumerate(("running", "failed", "failed")):
         child = execution(0, number)
-        await one.write(child, started(child))
+        await one.write(child, make_start(child))
         written = replace(row(child, number + 1, status), parent=parent)
         await project(world, one.epochs[0], written, number + 1)
     assert await world.projections.count_children(parent) == {"running": 1, "failed": 2}
 
 
-async def test_executions_are_listed_newest_first_by_tenant(world: World) -> None:
+async def test_executions_are_listed_newest_first_by_tenant(world: PortWorld) -> None:
     one = await owner(world)
     ids = sorted((execution(0, 0), execution(0, 1), execution(0, 2)), key=int)
     for number, id_ in enumerate(ids):
-        await one.write(id_, started(id_))
+        await one.write(id_, make_start(id_))
         tenant = Tenant(2) if number == 1 else DEFAULT_TENANT
         await project(world, one.epochs[0], row(id_, number + 1, tenant=tenant), number + 1)
     listed = await world.projections.list_executions(DEFAULT_TENANT, ExecutionFilter(), None, 10)
@@ -86,10 +86,10 @@ async def test_executions_are_listed_newest_first_by_tenant(world: World) -> Non
     assert len(first) == 1
 
 
-async def test_shards_are_projected_together_each_under_its_own_epoch(world: World) -> None:
+async def test_shards_are_projected_together_each_under_its_own_epoch(world: PortWorld) -> None:
     one, ids = await owner(world), [execution(2), execution(0), execution(1)]
     for id_ in ids:
-        await one.write(id_, started(id_), signal_like("a"))
+        await one.write(id_, make_start(id_), signal_like("a"))
     stale = ShardRows(0, one.epochs[0] - 1, 2, (row(ids[1], 2),))
     batch = [
         ShardRows(2, one.epochs[2], 2, (row(ids[0], 2),)),

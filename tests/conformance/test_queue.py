@@ -6,18 +6,18 @@ from noetl.model.decisions import Finish, Issue, Requeue, Stop
 from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, Tenant
 from noetl.model.messages import LeaseLost, Stopped
-from tests.conformance.conftest import World
-from tests.conformance.given import (
+from tests.conformance.conftest import PortWorld
+from tests.conformance.shard_owner import (
     LEASE,
     command,
-    completed,
-    ended,
     execution,
+    make_completed,
+    make_end,
+    make_start,
     messages,
     owner,
     report,
     signal_like,
-    started,
 )
 
 C1 = CommandId("c1")
@@ -25,11 +25,11 @@ HELD = LeaseKey(C1, 1)
 OTHER = Tenant(2)
 
 
-async def claim(world: World, limit: int = 10, pools: tuple[str, ...] = ("cpu",)) -> list[str]:
+async def claim(world: PortWorld, limit: int = 10, pools: tuple[str, ...] = ("cpu",)) -> list[str]:
     return [each.command_id for each in await world.queue.claim_commands("w1", pools, limit, LEASE)]
 
 
-async def test_higher_priority_first_then_the_order_of_issue(world: World) -> None:
+async def test_higher_priority_first_then_the_order_of_issue(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
         await one.issue(id_, name, priority=priority)
@@ -37,7 +37,7 @@ async def test_higher_priority_first_then_the_order_of_issue(world: World) -> No
     assert await claim(world) == ["c"]
 
 
-async def test_a_worker_gets_commands_of_its_pools_only(world: World) -> None:
+async def test_a_worker_gets_commands_of_its_pools_only(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     await one.issue(id_, "a", pool="gpu")
     await one.issue(id_, "b", pool="cpu")
@@ -45,7 +45,7 @@ async def test_a_worker_gets_commands_of_its_pools_only(world: World) -> None:
     assert await claim(world, pools=("cpu", "gpu")) == ["a", "b"]
 
 
-async def test_a_command_is_claimable_from_its_moment_on(world: World) -> None:
+async def test_a_command_is_claimable_from_its_moment_on(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     effect = Issue(command(id_), available_at=world.clock.now() + 1_000)
     await one.write(id_, signal_like("a"), effects=(effect,))
@@ -54,7 +54,7 @@ async def test_a_command_is_claimable_from_its_moment_on(world: World) -> None:
     assert await claim(world) == ["c1"]
 
 
-async def test_of_commands_that_lost_two_workers_a_worker_holds_one(world: World) -> None:
+async def test_of_commands_that_lost_two_workers_a_worker_holds_one(world: PortWorld) -> None:
     """Whoever killed both is alone with its next one; those that ran beside it do not die with it again."""
     one, id_ = await owner(world), execution(0)
     for name in ("a", "b", "c"):
@@ -71,20 +71,20 @@ async def test_of_commands_that_lost_two_workers_a_worker_holds_one(world: World
     assert [
         each.command_id for each in await world.queue.claim_commands("w2", ("cpu",), 1, LEASE)
     ] == ["b"]
-    await one.write(id_, completed("a", 3), effects=(Finish(CommandId("a")),))
+    await one.write(id_, make_completed("a", 3), effects=(Finish(CommandId("a")),))
     assert await claim(world, 0) == []
     assert await claim(world) == ["c"]
 
 
-async def test_claiming_does_not_change_the_attempt(world: World) -> None:
+async def test_claiming_does_not_change_the_attempt(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    assert (await one.leased(id_)).attempt == 1
+    assert (await one.lease_command(id_)).attempt == 1
     assert await world.queue.find_status(C1) == ("leased", 1)
 
 
-async def test_a_renewed_lease_holds_and_one_that_is_not_renewed_is_lost(world: World) -> None:
+async def test_a_renewed_lease_holds_and_one_that_is_not_renewed_is_lost(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.leased(id_)
+    await one.lease_command(id_)
     await world.pass_time(LEASE - 1)
     assert await world.queue.expire_leases(10) == 0
     await world.queue.renew_leases("w1", (HELD,), LEASE)
@@ -98,30 +98,32 @@ async def test_a_renewed_lease_holds_and_one_that_is_not_renewed_is_lost(world: 
     assert await claim(world) == []
 
 
-async def test_progress_stands_until_the_next_renewal_while_the_lease_does(world: World) -> None:
+async def test_progress_stands_until_the_next_renewal_while_the_lease_does(
+    world: PortWorld,
+) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.leased(id_)
+    await one.lease_command(id_)
 
-    async def shown() -> list[str | None]:
+    async def list_progress() -> list[str | None]:
         return [
             row.progress
             for row in await world.queue.list_commands(DEFAULT_TENANT, execution_id=id_)
         ]
 
     await world.queue.renew_leases("w1", (HELD,), LEASE, {HELD: "1/2", LeaseKey(C1, 2): "2/2"})
-    assert await shown() == ["1/2"]
+    assert await list_progress() == ["1/2"]
     await world.queue.renew_leases("w2", (HELD,), LEASE, {HELD: "another's"})
-    assert await shown() == ["1/2"]
+    assert await list_progress() == ["1/2"]
     await world.queue.renew_leases("w1", (HELD,), LEASE)
-    assert await shown() == [None]
+    assert await list_progress() == [None]
     await world.queue.renew_leases("w1", (HELD,), LEASE, {HELD: "2/2"})
     await world.queue.end_leases("w1")
-    assert await shown() == [None]
+    assert await list_progress() == [None]
 
 
-async def test_a_lost_command_can_be_lost_again_as_its_next_attempt(world: World) -> None:
+async def test_a_lost_command_can_be_lost_again_as_its_next_attempt(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.leased(id_)
+    await one.lease_command(id_)
     await world.queue.end_leases("w1")
     await one.write(id_, signal_like("r"), effects=(Requeue(C1, 2, Journal()),))
     assert await claim(world) == ["c1"]
@@ -129,9 +131,11 @@ async def test_a_lost_command_can_be_lost_again_as_its_next_attempt(world: World
     assert [each.attempt for each in await messages(world, id_)] == [1, 2]
 
 
-async def test_what_is_not_held_by_this_worker_as_this_attempt_is_lost_to_it(world: World) -> None:
+async def test_what_is_not_held_by_this_worker_as_this_attempt_is_lost_to_it(
+    world: PortWorld,
+) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.leased(id_)
+    await one.lease_command(id_)
     for worker, held in (
         ("w2", HELD),
         ("w1", LeaseKey(C1, 2)),
@@ -141,9 +145,9 @@ async def test_what_is_not_held_by_this_worker_as_this_attempt_is_lost_to_it(wor
         assert (renewal.stop, renewal.lost) == ((), (held,))
 
 
-async def test_a_lease_that_runs_out_while_it_is_being_stopped_is_stopped(world: World) -> None:
+async def test_a_lease_that_runs_out_while_it_is_being_stopped_is_stopped(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.leased(id_)
+    await one.lease_command(id_)
     await one.write(id_, signal_like("s"), effects=(Stop((C1,)),))
     await world.pass_time(LEASE)
     assert await world.queue.expire_leases(10) == 1
@@ -151,39 +155,39 @@ async def test_a_lease_that_runs_out_while_it_is_being_stopped_is_stopped(world:
     assert await messages(world, id_) == [Stopped(command_id=C1, attempt=1)]
 
 
-async def test_a_worker_that_is_gone_loses_everything_at_once(world: World) -> None:
+async def test_a_worker_that_is_gone_loses_everything_at_once(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.leased(id_, "a", worker="w1")
-    await one.leased(id_, "b", worker="w2")
+    await one.lease_command(id_, "a", worker="w1")
+    await one.lease_command(id_, "b", worker="w2")
     assert await world.queue.end_leases("w1") == 1
     assert await world.queue.find_status(CommandId("a")) == ("lost", 1)
     assert await world.queue.find_status(CommandId("b")) == ("leased", 1)
 
 
-async def test_what_is_leased_to_a_worker_can_be_sent_to_it_again(world: World) -> None:
+async def test_what_is_leased_to_a_worker_can_be_sent_to_it_again(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    made = await one.leased(id_)
+    made = await one.lease_command(id_)
     assert await world.queue.list_leased_commands("w1") == [made]
     assert await world.queue.list_leased_commands("w2") == []
-    await one.write(id_, completed(), effects=(Finish(C1),), taken=(HELD,))
+    await one.write(id_, make_completed(), effects=(Finish(C1),), taken=(HELD,))
     assert await world.queue.list_leased_commands("w1") == []
 
 
-async def test_finished_rows_go_after_an_hour(world: World) -> None:
+async def test_finished_rows_go_after_an_hour(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
-    await one.leased(id_)
-    await one.write(id_, completed(), effects=(Finish(C1),), taken=(HELD,))
+    await one.lease_command(id_)
+    await one.write(id_, make_completed(), effects=(Finish(C1),), taken=(HELD,))
     await world.pass_time(3_600_000_000)
     await world.queue.expire_leases(10)
     assert await world.queue.find_status(C1) is None
-    assert not await world.inbox.accept_report(report(id_, completed()))
+    assert not await world.inbox.accept_report(report(id_, make_completed()))
 
 
-async def test_the_queue_is_listed_in_the_order_of_issue(world: World) -> None:
+async def test_the_queue_is_listed_in_the_order_of_issue(world: PortWorld) -> None:
     owned = await owner(world)
     one, two = ExecutionId("1"), ExecutionId("2")
     for execution_id in (one, two):
-        await owned.write(execution_id, started(execution_id))
+        await owned.write(execution_id, make_start(execution_id))
     await owned.issue(one, "a", priority=1)
     await owned.issue(two, "b", pool="gpu")
     await owned.issue(one, "c")
@@ -205,11 +209,11 @@ async def test_the_queue_is_listed_in_the_order_of_issue(world: World) -> None:
     assert await world.queue.list_commands(OTHER) == []
 
 
-async def test_a_leased_command_says_who_holds_it_and_for_how_long(world: World) -> None:
+async def test_a_leased_command_says_who_holds_it_and_for_how_long(world: PortWorld) -> None:
     owned = await owner(world)
     execution_id = ExecutionId("1")
-    await owned.write(execution_id, started(execution_id))
-    await owned.leased(execution_id, "a", worker="w1/1")
+    await owned.write(execution_id, make_start(execution_id))
+    await owned.lease_command(execution_id, "a", worker="w1/1")
     (row,) = await world.queue.list_commands(DEFAULT_TENANT, status="leased")
     assert row.lease_until is not None
     expected = QueueEntry(
@@ -220,15 +224,15 @@ async def test_a_leased_command_says_who_holds_it_and_for_how_long(world: World)
     assert await world.queue.list_commands(DEFAULT_TENANT, status="queued") == []
 
 
-async def test_depths_count_what_is_not_over(world: World) -> None:
+async def test_depths_count_what_is_not_over(world: PortWorld) -> None:
     owned = await owner(world)
     execution_id = ExecutionId("1")
-    await owned.write(execution_id, started(execution_id))
-    await owned.leased(execution_id, "a")
+    await owned.write(execution_id, make_start(execution_id))
+    await owned.lease_command(execution_id, "a")
     await owned.issue(execution_id, "b")
     await owned.issue(execution_id, "c", pool="gpu")
     await owned.issue(execution_id, "d")
-    await owned.write(execution_id, ended(), effects=(Finish(CommandId("d"), "cancelled"),))
+    await owned.write(execution_id, make_end(), effects=(Finish(CommandId("d"), "cancelled"),))
     expected = [
         QueueDepth("cpu", "leased", 1),
         QueueDepth("cpu", "queued", 1),

@@ -24,13 +24,13 @@ from noetl.results.tiers.memory import ResultsMemory
 from noetl.results.tiers.objects import ObjectTier
 from noetl.results.tiers.shared_cache import SharedCache
 from tests import nats, s3
-from tests.conformance.conftest import WORLDS, World
-from tests.conformance.given import owner, signal_like
-from tests.stores import cached, in_files, in_tier
+from tests.conformance.conftest import WORLDS, PortWorld
+from tests.conformance.shard_owner import owner, signal_like
+from tests.stores import in_files, in_tier, make_cached_tier
 
 EXECUTION = ExecutionId("7")
 PLACE = make_address(EXECUTION, "result", "step", "key")
-Make = Callable[[World], Awaitable[ResultStore]]
+Make = Callable[[PortWorld], Awaitable[ResultStore]]
 
 
 class Door:
@@ -76,9 +76,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     )
 
     def objects() -> ObjectTier:
-        return ObjectTier(s3.server().connected(bucket), bucket)
+        return ObjectTier(s3.server().connect_bucket(bucket), bucket)
 
-    async def made(world: World) -> ResultStore:
+    async def make_store(world: PortWorld) -> ResultStore:
         """Another one of the same kind over the same data each time."""
         await world.inbox.start_execution(
             Start(execution_id=EXECUTION, path="p", playbook="hash"), {}
@@ -93,11 +93,11 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
             case "objects":
                 return in_tier(objects(), tmp_path)
             case "cached objects":
-                return in_tier(cached(objects(), tmp_path / "cache"), tmp_path / "cache")
+                return in_tier(make_cached_tier(objects(), tmp_path / "cache"), tmp_path / "cache")
             case "router on objects":
                 return ResultRouter(
                     Door(world.payloads),
-                    in_tier(cached(objects(), tmp_path / "cache"), tmp_path),
+                    in_tier(make_cached_tier(objects(), tmp_path / "cache"), tmp_path),
                     cache=0,
                 )
             case "router behind NATS":
@@ -111,7 +111,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
                     cache=0 if "without" in kind else 1 << 20,
                 )
 
-    return made
+    return make_store
 
 
 def items(count: int) -> list[Any]:
@@ -136,7 +136,7 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 async def test_a_value_comes_back_as_it_was_also_to_another_process(
-    world: World, make: Make, name: str
+    world: PortWorld, make: Make, name: str
 ) -> None:
     value = VALUES[name]
     reference = await (await make(world)).put(PLACE, value)
@@ -163,7 +163,7 @@ def table(store: ResultStore, count: int, head: ValueHead | None = None) -> Enco
     ("count", "format"), [(0, "arrow"), (10, "arrow"), (5_000, "arrow"), (100_000, "parquet")]
 )
 async def test_a_row_set_comes_back_whole_and_by_parts(
-    world: World, make: Make, count: int, format: str
+    world: PortWorld, make: Make, count: int, format: str
 ) -> None:
     store = await make(world)
     made = table(store, count)
@@ -187,7 +187,7 @@ async def test_a_row_set_comes_back_whole_and_by_parts(
         await store.resolve(replace(reference, sha256="0" * 64))
 
 
-async def test_another_row_set_is_refused_where_one_is(world: World, make: Make) -> None:
+async def test_another_row_set_is_refused_where_one_is(world: PortWorld, make: Make) -> None:
     store = await make(world)
     for count in (10, 50_000):
         where = make_address(EXECUTION, "result", "step", f"k{count}")
@@ -200,7 +200,7 @@ async def test_another_row_set_is_refused_where_one_is(world: World, make: Make)
 
 
 @pytest.mark.parametrize("count", [0, 1, 10, 3_000, 20_000])
-async def test_rows_are_a_slice(world: World, make: Make, count: int) -> None:
+async def test_rows_are_a_slice(world: PortWorld, make: Make, count: int) -> None:
     value = items(count)
     reference = await (await make(world)).put(PLACE, value)
     store = await make(world)
@@ -217,7 +217,7 @@ async def test_rows_are_a_slice(world: World, make: Make, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["a small map", "what does not ride", "a large map", "text"])
-async def test_only_a_list_has_rows(world: World, make: Make, name: str) -> None:
+async def test_only_a_list_has_rows(world: PortWorld, make: Make, name: str) -> None:
     store = await make(world)
     with pytest.raises(InvalidInput):
         await store.read_rows(await store.put(PLACE, VALUES[name]), 0, 1)
@@ -225,7 +225,7 @@ async def test_only_a_list_has_rows(world: World, make: Make, name: str) -> None
 
 @pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
 async def test_the_same_again_is_the_same_and_another_payload_is_refused(
-    world: World, make: Make, size: int
+    world: PortWorld, make: Make, size: int
 ) -> None:
     first = await (await make(world)).put(PLACE, ["x" * size])
     assert await (await make(world)).put(PLACE, ["x" * size]) == first
@@ -235,7 +235,9 @@ async def test_the_same_again_is_the_same_and_another_payload_is_refused(
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
-async def test_what_is_gone_or_differs_is_never_given(world: World, make: Make, size: int) -> None:
+async def test_what_is_gone_or_differs_is_never_given(
+    world: PortWorld, make: Make, size: int
+) -> None:
     store = await make(world)
     reference = await store.put(PLACE, ["x" * size])
     for reader in (store, await make(world)):
@@ -256,14 +258,14 @@ async def test_what_is_gone_or_differs_is_never_given(world: World, make: Make, 
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 2_000_000])
-async def test_an_address_alone_is_enough(world: World, make: Make, size: int) -> None:
+async def test_an_address_alone_is_enough(world: PortWorld, make: Make, size: int) -> None:
     reference = await (await make(world)).put(PLACE, ["x" * size])
     bare = Reference(ref_id=RefId(""), type="kv", uri=reference.uri)
     assert await (await make(world)).resolve(bare) == ["x" * size]
     assert await (await make(world)).read_rows(bare, 0, 5) == ["x" * size]
 
 
-async def test_a_value_that_is_no_json_is_not_stored(world: World, make: Make) -> None:
+async def test_a_value_that_is_no_json_is_not_stored(world: PortWorld, make: Make) -> None:
     store = await make(world)
     for value in (object(), [1] * 5_000 + [object()], ["x" * 2_000_000, object()]):
         with pytest.raises(TypeError):
@@ -274,11 +276,13 @@ async def test_a_value_that_is_no_json_is_not_stored(world: World, make: Make) -
 # ---- with the report ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_log_takes_what_the_router_puts(world: World) -> None:
+async def test_the_log_takes_what_the_router_puts(world: PortWorld) -> None:
     assert MAX_KV_BYTES == MAX_BLOB_BYTES
 
 
-async def carried(world: World, router: ResultRouter, where: Address, value: Any) -> Reference:
+async def carry_value(
+    world: PortWorld, router: ResultRouter, where: Address, value: Any
+) -> Reference:
     reference, rider = await router.carry(where, value, 1 << 20)
     assert rider is not None
     assert await router.resolve(reference) == value
@@ -290,10 +294,10 @@ async def carried(world: World, router: ResultRouter, where: Address, value: Any
 
 
 async def test_what_rode_with_a_report_is_readable_once_it_is_recorded(
-    world: World, tmp_path: Path
+    world: PortWorld, tmp_path: Path
 ) -> None:
     await world.inbox.start_execution(Start(execution_id=EXECUTION, path="p", playbook="hash"), {})
-    reference = await carried(
+    reference = await carry_value(
         world, ResultRouter(Door(world.payloads), in_files(tmp_path)), PLACE, items(100)
     )
     other = ResultRouter(Door(world.payloads), in_files(tmp_path))

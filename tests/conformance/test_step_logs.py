@@ -6,8 +6,8 @@ from noetl.log.step_logs.port import LogPart
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Reference
-from tests.conformance.conftest import World
-from tests.conformance.given import execution
+from tests.conformance.conftest import PortWorld
+from tests.conformance.shard_owner import execution
 
 
 def part(
@@ -22,16 +22,16 @@ def keys(parts: list[LogPart]) -> list[tuple[int, str]]:
     return [(each.number, each.uri.rpartition("-")[2]) for each in parts]
 
 
-async def begun(world: World, number: int = 0) -> ExecutionId:
+async def start_execution(world: PortWorld, number: int = 0) -> ExecutionId:
     return await world.inbox.start_execution(
         Start(execution_id=execution(0, number), path="p", playbook="hash"), {}
     )
 
 
 async def test_parts_are_read_in_the_order_they_came_from_where_the_reader_stands(
-    world: World,
+    world: PortWorld,
 ) -> None:
-    one, two = await begun(world), await begun(world, 1)
+    one, two = await start_execution(world), await start_execution(world, 1)
     await world.step_logs.put_parts((part(one, 0), part(two, 0), part(one, 1, payload=b"[1]")))
     await world.step_logs.put_parts((part(one, 2),))
     assert keys(await world.step_logs.read_parts(one, None, 0, 10)) == [
@@ -46,8 +46,8 @@ async def test_parts_are_read_in_the_order_they_came_from_where_the_reader_stand
     assert await world.step_logs.read_parts(execution(0, 2), None, 0, 10) == []
 
 
-async def test_a_part_is_stored_once_and_stays_as_it_is(world: World) -> None:
-    id_ = await begun(world)
+async def test_a_part_is_stored_once_and_stays_as_it_is(world: PortWorld) -> None:
+    id_ = await start_execution(world)
     await world.step_logs.put_parts((part(id_, 0, payload=b"[1]"),))
     await world.step_logs.put_parts((part(id_, 0, payload=b"[2]"), part(id_, 1)))
     assert keys(await world.step_logs.read_parts(id_, None, 0, 10)) == [(1, "0"), (2, "1")]
@@ -56,23 +56,23 @@ async def test_a_part_is_stored_once_and_stays_as_it_is(world: World) -> None:
     assert await world.payloads.read_payload(stored.ref_id, stored.uri) == b"[1]"
 
 
-async def test_one_step_is_read_alone(world: World) -> None:
-    id_ = await begun(world)
+async def test_one_step_is_read_alone(world: PortWorld) -> None:
+    id_ = await start_execution(world)
     await world.step_logs.put_parts((part(id_, 0, "a"), part(id_, 1, "b"), part(id_, 2, "a")))
     assert keys(await world.step_logs.read_parts(id_, "a", 0, 10)) == [(1, "0"), (3, "2")]
     assert keys(await world.step_logs.read_parts(id_, "a", 1, 10)) == [(3, "2")]
     assert await world.step_logs.read_parts(id_, "c", 0, 10) == []
 
 
-async def test_parts_of_an_execution_that_is_not_there_are_passed_over(world: World) -> None:
-    id_ = await begun(world)
+async def test_parts_of_an_execution_that_is_not_there_are_passed_over(world: PortWorld) -> None:
+    id_ = await start_execution(world)
     await world.step_logs.put_parts((part(execution(0, 1), 0), part(id_, 0)))
     assert await world.step_logs.read_parts(execution(0, 1), None, 0, 10) == []
     assert keys(await world.step_logs.read_parts(id_, None, 0, 10)) == [(1, "0")]
 
 
-async def test_writers_at_once_leave_no_gap_that_a_reader_could_pass(world: World) -> None:
-    one, two = await begun(world), await begun(world, 1)
+async def test_writers_at_once_leave_no_gap_that_a_reader_could_pass(world: PortWorld) -> None:
+    one, two = await start_execution(world), await start_execution(world, 1)
     await asyncio.gather(
         *(
             world.step_logs.put_parts((part(one, number), part(two, number)))

@@ -16,7 +16,7 @@ from noetl.results.tiers.files import FileTier
 from noetl.results.tiers.memory import TierMemory
 from noetl.results.tiers.objects import MAX_REQUEST_BYTES, ObjectTier
 from tests import s3
-from tests.stores import cached
+from tests.stores import make_cached_tier
 
 PLACE = make_address("7", "result", "step", "key")
 Make = Callable[[], Tier]
@@ -34,7 +34,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         s3.server().place() if "S3" in kind else "",
     )
 
-    def made() -> Tier:
+    def make_tier() -> Tier:
         match kind:
             case "memory":
                 return memory
@@ -45,9 +45,13 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
             case "objects in a directory":
                 return ObjectTier(LocalStore(tmp_path / "objects", mkdir=True), "directory")
             case _:
-                return ObjectTier(s3.server().connected(bucket), bucket)
+                return ObjectTier(s3.server().connect_bucket(bucket), bucket)
 
-    return (lambda: cached(made(), tmp_path / "cache")) if kind != request.param else made
+    return (
+        (lambda: make_cached_tier(make_tier(), tmp_path / "cache"))
+        if kind != request.param
+        else make_tier
+    )
 
 
 @pytest.fixture
@@ -65,7 +69,7 @@ def to(where: Address = PLACE) -> Reference:
     return Reference(ref_id=RefId("1"), type="disk", uri=str(where))
 
 
-async def whole(tier: Tier, where: Address = PLACE) -> bytes:
+async def read_whole(tier: Tier, where: Address = PLACE) -> bytes:
     source = await tier.open(to(where))
     try:
         return source.read(0, source.size)
@@ -105,21 +109,21 @@ async def test_the_same_again_is_fine_and_others_are_refused(
     for other in (os.urandom(size), data[:-1], data + b"x"):
         with pytest.raises(Conflict):
             await write(make(), staging, other)
-    assert await whole(make()) == data
+    assert await read_whole(make()) == data
 
 
 async def test_what_is_deleted_is_gone_and_may_be_written_anew(
     make: Make, staging: Staging
 ) -> None:
     await write(make(), staging, b"one")
-    assert await whole(make()) == b"one"
+    assert await read_whole(make()) == b"one"
     tier = make()
     await tier.delete(PLACE)
     await tier.delete(PLACE)
     with pytest.raises(NotFound):
-        await whole(make())
+        await read_whole(make())
     await write(make(), staging, b"another")
-    assert await whole(make()) == b"another"
+    assert await read_whole(make()) == b"another"
 
 
 async def test_what_was_never_there_is_not_found(make: Make, staging: Staging) -> None:
@@ -129,7 +133,7 @@ async def test_what_was_never_there_is_not_found(make: Make, staging: Staging) -
         make_address("8", "result", "step", "key"),
     ):
         with pytest.raises(NotFound):
-            await whole(make(), where)
+            await read_whole(make(), where)
 
 
 async def test_everything_is_listed_and_by_execution(make: Make, staging: Staging) -> None:
@@ -140,7 +144,7 @@ async def test_everything_is_listed_and_by_execution(make: Make, staging: Stagin
     ]
     for number, where in enumerate(places):
         await write(make(), staging, b"x" * (number + 1), where)
-    found = {each.address: each.bytes async for each in listed(make())}
+    found = {each.address: each.bytes async for each in list_objects(make())}
     assert found == {where: number + 1 for number, where in enumerate(places)}
     of_one = {each.address async for each in make().list_objects(ExecutionId("7"))}
     assert of_one == set(places[:2])
@@ -149,7 +153,7 @@ async def test_everything_is_listed_and_by_execution(make: Make, staging: Stagin
         _ = [each async for each in make().list_objects(ExecutionId("../7"))]
 
 
-async def listed(tier: Tier) -> AsyncIterator:  # type: ignore[type-arg]
+async def list_objects(tier: Tier) -> AsyncIterator:  # type: ignore[type-arg]
     async for each in tier.list_objects():
         assert each.modified >= 0
         yield each
@@ -170,7 +174,7 @@ async def test_nothing_but_an_address_leads_anywhere(
         with pytest.raises(BadReference):
             await write(make(), staging, b"x", forged)
         with pytest.raises(BadReference):
-            await whole(make(), forged)
+            await read_whole(make(), forged)
         with pytest.raises(BadReference):
             await make().delete(forged)
     assert [each async for each in make().list_objects()] == []

@@ -14,12 +14,12 @@ from noetl.triggers.port import (
     ScheduleDefinition,
     ScheduledStart,
 )
-from tests.conformance.conftest import World
+from tests.conformance.conftest import PortWorld
 
 MINUTE = 60_000_000
 
 
-def wanted(name: str = "s", **fields: object) -> ScheduleDefinition:
+def define_schedule(name: str = "s", **fields: object) -> ScheduleDefinition:
     usual = {
         "tenant": DEFAULT_TENANT,
         "name": name,
@@ -35,30 +35,30 @@ def begin(number: int, key: str) -> ScheduledStart:
     return start, {"n": number}
 
 
-async def found(world: World, name: str = "s") -> Schedule:
+async def find_schedule(world: PortWorld, name: str = "s") -> Schedule:
     row = await world.schedules.find_schedule(DEFAULT_TENANT, name)
     assert row is not None
     return row
 
 
-async def test_a_schedule_comes_back_as_it_was_put(world: World) -> None:
+async def test_a_schedule_comes_back_as_it_was_put(world: PortWorld) -> None:
     now = world.clock.time
     put = await world.schedules.put_schedule(
-        wanted(version=3, catch_up="all", overlap="queue"), now + MINUTE
+        define_schedule(version=3, catch_up="all", overlap="queue"), now + MINUTE
     )
-    assert put == await found(world)
+    assert put == await find_schedule(world)
     assert (put.rule, put.payload, put.version) == (Every(MINUTE, 7), {"a": [1, {"b": "é"}]}, 3)
     assert (put.catch_up, put.overlap, put.paused, put.waiting) == ("all", "queue", False, ())
     assert (put.next_at, put.created_at, put.changed_at) == (now + MINUTE, now, now)
     assert await world.schedules.find_schedule(Tenant(2), "s") is None
 
 
-async def test_one_of_the_same_name_is_replaced_and_stays_what_it_was(world: World) -> None:
-    first = await world.schedules.put_schedule(wanted(), world.clock.time)
+async def test_one_of_the_same_name_is_replaced_and_stays_what_it_was(world: PortWorld) -> None:
+    first = await world.schedules.put_schedule(define_schedule(), world.clock.time)
     await world.schedules.pause(DEFAULT_TENANT, "s")
     await world.pass_time(5)
     again = await world.schedules.put_schedule(
-        wanted(rule=Cron("0 2 * * *", "Europe/Berlin")), world.clock.time
+        define_schedule(rule=Cron("0 2 * * *", "Europe/Berlin")), world.clock.time
     )
     assert (again.schedule_id, again.paused, again.created_at) == (
         first.schedule_id,
@@ -72,10 +72,10 @@ async def test_one_of_the_same_name_is_replaced_and_stays_what_it_was(world: Wor
     assert again.revision > first.revision
 
 
-async def test_schedules_are_listed_by_name_and_tenant_in_pages(world: World) -> None:
+async def test_schedules_are_listed_by_name_and_tenant_in_pages(world: PortWorld) -> None:
     for name in ("b", "Z", "a_b", "a-b"):
-        await world.schedules.put_schedule(wanted(name), 1)
-    await world.schedules.put_schedule(wanted("other", tenant=Tenant(2)), 1)
+        await world.schedules.put_schedule(define_schedule(name), 1)
+    await world.schedules.put_schedule(define_schedule("other", tenant=Tenant(2)), 1)
     assert [row.name for row in await world.schedules.list_schedules(DEFAULT_TENANT)] == [
         "Z",
         "a-b",
@@ -92,14 +92,18 @@ async def test_schedules_are_listed_by_name_and_tenant_in_pages(world: World) ->
 
 
 async def test_what_is_due_is_due_by_the_stores_clock_and_not_while_it_is_paused(
-    world: World,
+    world: PortWorld,
 ) -> None:
-    await world.schedules.put_schedule(wanted(), world.clock.time + MINUTE)
-    await world.schedules.put_schedule(wanted("later"), world.clock.time + 2 * MINUTE)
+    await world.schedules.put_schedule(define_schedule(), world.clock.time + MINUTE)
+    await world.schedules.put_schedule(define_schedule("later"), world.clock.time + 2 * MINUTE)
     assert await world.schedules.list_due(10) == []
     await world.pass_time(MINUTE)
     (due,) = await world.schedules.list_due(10)
-    assert (due.schedule, due.now, due.busy) == (await found(world), world.clock.time, False)
+    assert (due.schedule, due.now, due.busy) == (
+        await find_schedule(world),
+        world.clock.time,
+        False,
+    )
     await world.schedules.pause(DEFAULT_TENANT, "s")
     assert await world.schedules.list_due(10) == []
     resumed = await world.schedules.resume(DEFAULT_TENANT, "s", world.clock.time - 1)
@@ -110,8 +114,8 @@ async def test_what_is_due_is_due_by_the_stores_clock_and_not_while_it_is_paused
     assert await world.schedules.resume(DEFAULT_TENANT, "nobody", None) is None
 
 
-async def test_of_several_who_move_a_schedule_on_one_does_and_starts_once(world: World) -> None:
-    row = await world.schedules.put_schedule(wanted(), world.clock.time)
+async def test_of_several_who_move_a_schedule_on_one_does_and_starts_once(world: PortWorld) -> None:
+    row = await world.schedules.put_schedule(define_schedule(), world.clock.time)
     tries = [
         world.schedules.commit_turn(replace(row, next_at=row.next_at + number, last_execution=ExecutionId(str(number))),
                              [begin(number, f"schedule:{row.schedule_id}:{row.next_at}")])
@@ -120,7 +124,7 @@ async def test_of_several_who_move_a_schedule_on_one_does_and_starts_once(world:
     moved = await asyncio.gather(*tries)
     assert moved.count(True) == 1
     winner = 101 + moved.index(True)
-    after = await found(world)
+    after = await find_schedule(world)
     assert after.last_execution == str(winner)
     assert [
         n for n in range(101, 106) if await world.log.read_pinned(ExecutionId(str(n))) is not None
@@ -130,8 +134,8 @@ async def test_of_several_who_move_a_schedule_on_one_does_and_starts_once(world:
     assert pinned.workload == {"n": winner}
 
 
-async def test_a_change_in_between_is_noticed(world: World) -> None:
-    row = await world.schedules.put_schedule(wanted(), world.clock.time)
+async def test_a_change_in_between_is_noticed(world: PortWorld) -> None:
+    row = await world.schedules.put_schedule(define_schedule(), world.clock.time)
     await world.schedules.pause(DEFAULT_TENANT, "s")
     assert not await world.schedules.commit_turn(replace(row, next_at=1), [begin(101, "k")])
     assert await world.log.read_pinned(ExecutionId("101")) is None
@@ -140,13 +144,13 @@ async def test_a_change_in_between_is_noticed(world: World) -> None:
 
 
 async def test_a_slot_that_waits_is_due_when_the_execution_before_it_has_ended(
-    world: World,
+    world: PortWorld,
 ) -> None:
-    row = await world.schedules.put_schedule(wanted(overlap="queue"), world.clock.time)
+    row = await world.schedules.put_schedule(define_schedule(overlap="queue"), world.clock.time)
     after = replace(row, next_at=row.next_at + MINUTE, waiting=(row.next_at,), last_at=row.next_at, skipped=2, error="no",
                     last_execution=ExecutionId("101"))  # fmt: skip
     assert await world.schedules.commit_turn(after, [begin(101, "k")])
-    assert await found(world) == replace(after, revision=after.revision + 1)
+    assert await find_schedule(world) == replace(after, revision=after.revision + 1)
     assert await world.schedules.list_due(10) == []  # it runs, and the next slot has not come
     await world.pass_time(MINUTE)
     (due,) = await world.schedules.list_due(10)
@@ -159,7 +163,7 @@ async def test_a_slot_that_waits_is_due_when_the_execution_before_it_has_ended(
     assert (due.busy, due.schedule.next_at) == (False, None)
 
 
-async def test_hooks_are_kept_by_name(world: World) -> None:
+async def test_hooks_are_kept_by_name(world: PortWorld) -> None:
     call = HookDefinition(
         tenant=DEFAULT_TENANT,
         name="h",

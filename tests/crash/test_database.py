@@ -21,21 +21,21 @@ PROGRESS = 5.0  # seconds from when the database answers again to the next event
 
 
 def test_a_database_that_is_killed_costs_nothing() -> None:
-    asyncio.run(killed(times=2, items=200))
+    asyncio.run(kill_database(times=2, items=200))
 
 
 @pytest.mark.long
 def test_a_database_that_is_killed_ten_times_costs_nothing() -> None:
-    asyncio.run(killed(times=10, items=1_000))
+    asyncio.run(kill_database(times=10, items=1_000))
 
 
-async def killed(times: int, items: int) -> None:
-    with run_crash_stack(None, workers=0) as here:
-        await here.become_ready()
-        database = Database(here)
+async def kill_database(times: int, items: int) -> None:
+    with run_crash_stack(None, workers=0) as stack:
+        await stack.become_ready()
+        database = Database(stack)
         make_effects(database.data)
-        here.start_worker(NOETL_CREDENTIAL_EFFECTS=json.dumps({"dsn": database.data}))
-        async with here.open_client() as client:
+        stack.start_worker(NOETL_CREDENTIAL_EFFECTS=json.dumps({"dsn": database.data}))
+        async with stack.open_client() as client:
             for text in PLAYBOOKS:
                 await client.register(text)
             execution_id = await client.start("crash/loop", None, {"count": items, "pause": 0.02})
@@ -61,8 +61,8 @@ async def killed(times: int, items: int) -> None:
 class Database:
     """The embedded one of a house. Its addresses stay the same over restarts."""
 
-    def __init__(self, here: Stack) -> None:
-        self.embedded = EmbeddedPostgres(here.home)
+    def __init__(self, stack: Stack) -> None:
+        self.embedded = EmbeddedPostgres(stack.home)
         dsns = self.embedded.make_dsns(self.port)
         assert dsns.data is not None
         self.control, self.data = dsns.control, dsns.data
@@ -81,12 +81,12 @@ class Database:
             again := read_postmaster(self.embedded.cluster.data)
         ) is None or again.pid == postmaster.pid:
             await look_again()
-        before, begin = await self.recorded(), time.monotonic()
-        while await self.recorded() <= before:
+        before, begin = await self.count_events(), time.monotonic()
+        while await self.count_events() <= before:
             await look_again()
         assert time.monotonic() - begin < PROGRESS
 
-    async def recorded(self) -> int:
+    async def count_events(self) -> int:
         return await self.ask(self.control, "select sum(last_seq)::int from noetl.execution_shard")
 
     async def reaches(self, query: str, wanted: float) -> None:

@@ -13,7 +13,7 @@ from noetl.model.commands import MAX_LOST_LEASES, SUSPECT_LOST_LEASES
 from tests.crash.stack import run_crash_stack
 from tests.e2e.conftest import StackClient, open_stack_client
 from tests.e2e.matrix import check_cell, start_cell
-from tests.failures import CELLS, Cell
+from tests.failures import CELLS, FailureCell
 from tests.postgres import server
 from tests.spark import spark_url
 from tests.stack import Stack
@@ -23,11 +23,11 @@ __all__ = ["spark_url"]
 MAX_WORKERS = 6
 LOOK_INTERVAL_S = 0.1
 SHORT = [
-    Cell("step", "worker_lost", "plain_arc"),
-    Cell("step", "worker_lost", "guard_with_outcome"),
-    Cell("loop", "worker_lost", "guard_with_outcome"),
-    Cell("child", "worker_lost", "else_policy"),
-    Cell("spark", "worker_lost", "no_arc"),
+    FailureCell("step", "worker_lost", "plain_arc"),
+    FailureCell("step", "worker_lost", "guard_with_outcome"),
+    FailureCell("loop", "worker_lost", "guard_with_outcome"),
+    FailureCell("child", "worker_lost", "else_policy"),
+    FailureCell("spark", "worker_lost", "no_arc"),
 ]
 
 
@@ -40,7 +40,7 @@ def test_every_cell_that_loses_its_workers_ends_as_the_table_says(spark_url: str
     lose_workers([cell for cell in CELLS if cell.how == "worker_lost"], spark_url)
 
 
-def lose_workers(cells: Sequence[Cell], spark_profile: str) -> None:
+def lose_workers(cells: Sequence[FailureCell], spark_profile: str) -> None:
     with (
         server().database() as dsn,
         run_crash_stack(dsn, workers=0, NOETL_SPARK_PROFILE=spark_profile) as here,
@@ -83,7 +83,7 @@ def supervise_until_ended(here: Stack, stack: StackClient, executions: list[str]
     until(have_ended, 2 * HANG_LIMIT_S, LOOK_INTERVAL_S)
 
 
-def check_lost_leases(stack: StackClient, cell: Cell, execution: str) -> None:
+def check_lost_leases(stack: StackClient, cell: FailureCell, execution: str) -> None:
     """One command is dead, for five lost leases: that of the child if the cell has one."""
     where = stack.children(execution)[0]["execution_id"] if cell.unit == "child" else execution
     dead = stack.events(where, "command.dead")

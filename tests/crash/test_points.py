@@ -43,7 +43,7 @@ PROGRESS = 5.0  # seconds from the beginning of who was started again to the nex
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Stack]:
+def stack() -> Iterator[Stack]:
     """One house for the tests of a file: they kill whom they need dead, and start whom they need alive."""
     with server().database() as dsn:
         make_effects(dsn)
@@ -52,36 +52,36 @@ def here() -> Iterator[Stack]:
 
 
 @pytest.mark.parametrize("point", [*FAULT_POINTS, *OF_TOOLS])
-def test_a_process_that_is_killed_costs_nothing(here: Stack, point: str) -> None:
-    asyncio.run(Killing(here, point, Random(point)).run())
+def test_a_process_that_is_killed_costs_nothing(stack: Stack, point: str) -> None:
+    asyncio.run(Killing(stack, point, Random(point)).run())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(20))
 @pytest.mark.parametrize("point", [*FAULT_POINTS, *OF_TOOLS])
 def test_a_process_that_is_killed_again_and_again_costs_nothing(
-    here: Stack, point: str, number: int
+    stack: Stack, point: str, number: int
 ) -> None:
-    asyncio.run(Killing(here, point, Random(f"{point} {number}")).run())
+    asyncio.run(Killing(stack, point, Random(f"{point} {number}")).run())
 
 
 class Killing:
     """Executions run, a process dies, is started again, and everything ends as if it had not."""
 
-    def __init__(self, here: Stack, point: str, random: Random) -> None:
-        assert here.dsn is not None
-        self.here, self.dsn, self.point = here, here.dsn, point
+    def __init__(self, stack: Stack, point: str, random: Random) -> None:
+        assert stack.dsn is not None
+        self.stack, self.dsn, self.point = stack, stack.dsn, point
         self.nth = random.randint(1, OFTEN.get(point, 1))
         self.key = uuid4().hex
-        self.begun = here.home / f"begun-{self.key}"
+        self.begun = stack.home / f"begun-{self.key}"
 
     async def run(self) -> None:
-        self.here.restart_dead()
-        await self.here.become_ready()
-        async with self.here.open_client() as client:
+        self.stack.restart_dead()
+        await self.stack.become_ready()
+        async with self.stack.open_client() as client:
             for text in PLAYBOOKS:
                 await client.register(text)
-        async with httpx.AsyncClient(base_url=self.here.url, trust_env=False, timeout=5) as http:
+        async with httpx.AsyncClient(base_url=self.stack.url, trust_env=False, timeout=5) as http:
             starting = asyncio.ensure_future(self.start(http))
             try:
                 await asyncio.wait_for(self.kill(starting), HANG_LIMIT_S)
@@ -98,31 +98,31 @@ class Killing:
 
     async def kill(self, starting: "asyncio.Future[dict[str, ExecutionId]]") -> None:
         """Returns when somebody is dead."""
-        here = self.here
+        stack = self.stack
         match self.point:
             case "child" | "fork server":
                 await self.under_way()
                 pid = int(self.begun.read_text().split()[-2])
                 os.kill(pid if self.point == "child" else parent(pid), signal.SIGKILL)
             case "claim.after":  # a worker that waits is handed its commands: nobody may wait
-                here.worker.kill()
+                stack.worker.kill()
                 await starting
-                self.order(here.server)
-                here.worker.start()
-                await here.server.wait_for_crash()
+                self.order(stack.server)
+                stack.worker.start()
+                await stack.server.wait_for_crash()
             case "takeover.after":
                 await self.under_way()
-                here.server.kill()
-                self.order(here.server)
-                here.server.start()
-                await here.server.wait_for_crash()
+                stack.server.kill()
+                self.order(stack.server)
+                stack.server.start()
+                await stack.server.wait_for_crash()
             case "spool.middle":  # an ending that no server takes
                 await self.under_way()
-                self.order(here.worker)
-                here.server.kill()
-                await here.worker.wait_for_crash()
+                self.order(stack.worker)
+                stack.server.kill()
+                await stack.worker.wait_for_crash()
             case _:
-                victim = here.server if self.point in AT_SERVER else here.worker
+                victim = stack.server if self.point in AT_SERVER else stack.worker
                 self.order(victim)
                 await victim.wait_for_crash()
 
@@ -134,15 +134,15 @@ class Killing:
             await look_again()
 
     async def go_on(self, starting: "asyncio.Future[dict[str, ExecutionId]]") -> None:
-        before, begin = self.recorded(), time.monotonic()
-        dead = self.here.restart_dead()
+        before, begin = self.count_events(), time.monotonic()
+        dead = self.stack.restart_dead()
         end = await self.progress(before)
         took = end - max(
             [process.began_at for process in dead if process.began_at < end], default=begin
         )
         executions = await starting
-        await self.here.become_ready()
-        async with self.here.open_client() as client:
+        await self.stack.become_ready()
+        async with self.stack.open_client() as client:
             stories = await asyncio.wait_for(outcomes(client, executions), HANG_LIMIT_S)
             ended = {name: story.failure or story.result for name, story in stories.items()}
             assert ended == {name: RESULTS[name] for name in stories}
@@ -153,12 +153,12 @@ class Killing:
     async def progress(self, before: int) -> float:
         """When something is recorded that was not there before."""
         end = time.monotonic() + HANG_LIMIT_S
-        while self.recorded() <= before:
+        while self.count_events() <= before:
             assert time.monotonic() < end, "nothing goes on"
             await look_again()
         return time.monotonic()
 
-    def recorded(self) -> int:
+    def count_events(self) -> int:
         with psycopg.connect(self.dsn) as connection:
             row = connection.execute("select sum(last_seq) from noetl.execution_shard").fetchone()
             assert row is not None

@@ -41,7 +41,7 @@ KILLS += """  next: [{step: after, when: "{{ error is defined }}"}]
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Stack]:
+def stack() -> Iterator[Stack]:
     with server().database() as dsn:
         make_effects(dsn)
         with run_crash_stack(
@@ -61,10 +61,10 @@ async def begin(client: HttpClient, *names: str) -> dict[str, ExecutionId]:
     return {name: await client.start(f"crash/{name}", None, {}) for name in names}
 
 
-def test_a_playbook_that_calls_itself_or_cycles_for_ever_is_stopped(here: Stack) -> None:
+def test_a_playbook_that_calls_itself_or_cycles_for_ever_is_stopped(stack: Stack) -> None:
     async def run() -> None:
-        await here.become_ready()
-        async with here.open_client() as client:
+        await stack.become_ready()
+        async with stack.open_client() as client:
             started = await begin(client, "calls_itself", "cycles", *NEIGHBOURS)
             told = await asyncio.wait_for(outcomes(client, started), HANG_LIMIT_S)
             for name in ("calls_itself", "cycles"):
@@ -74,18 +74,18 @@ def test_a_playbook_that_calls_itself_or_cycles_for_ever_is_stopped(here: Stack)
             assert told["cycles"].state.activated == ACTIVATIONS
             assert {name: told[name].result for name in NEIGHBOURS} == RESULTS
             assert len(await client.list_executions(path="crash/calls_itself", limit=100)) == 33
-        assert here.dsn is not None
-        await assert_projection_equals_fold(here.dsn)
+        assert stack.dsn is not None
+        await assert_projection_equals_fold(stack.dsn)
 
     asyncio.run(run())
 
 
-def test_a_command_that_kills_its_worker_five_times_is_dead(here: Stack) -> None:
+def test_a_command_that_kills_its_worker_five_times_is_dead(stack: Stack) -> None:
     async def run() -> None:
-        await here.become_ready()
-        async with here.open_client() as client:
+        await stack.become_ready()
+        async with stack.open_client() as client:
             started = await begin(client, "kills", *NEIGHBOURS)
-            supervising = asyncio.ensure_future(supervise(here))
+            supervising = asyncio.ensure_future(supervise(stack))
             told = await asyncio.wait_for(outcomes(client, started), HANG_LIMIT_S)
             supervising.cancel()
             assert told["kills"].result == "WORKER_LOST"
@@ -93,18 +93,18 @@ def test_a_command_that_kills_its_worker_five_times_is_dead(here: Stack) -> None
             (dead,) = [event for event in events if isinstance(event, e.CommandDead)]
             assert (dead.step, dead.attempt) == ("kills", 5)
             assert {name: told[name].failure or told[name].result for name in NEIGHBOURS} == RESULTS
-        assert here.dsn is not None
-        with psycopg.connect(here.dsn) as connection:
+        assert stack.dsn is not None
+        with psycopg.connect(stack.dsn) as connection:
             found = connection.execute(
                 "select status, attempt from noetl.command where command_id = %s", [dead.command_id]
             )
             assert found.fetchall() == [("dead", 5)]
-        await assert_projection_equals_fold(here.dsn)
+        await assert_projection_equals_fold(stack.dsn)
 
     asyncio.run(run())
 
 
-async def supervise(here: Stack) -> None:
+async def supervise(stack: Stack) -> None:
     while True:
-        here.restart_dead()
+        stack.restart_dead()
         await look_again()

@@ -11,16 +11,16 @@ from noetl.client.http import HttpClient
 from noetl.model.ids import ExecutionId
 from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
-from tests.cluster import cluster
+from tests.cluster import run_spark_cluster
 from tests.crash.checks import check
 from tests.crash.stack import run_crash_stack
 from tests.crash.workload import outcomes
 from tests.play import workflow
 from tests.postgres import server
-from tests.processes import children
+from tests.processes import list_children
 from tests.spark import spark_url
 from tests.stack import Stack
-from tests.waiting import HANG_LIMIT_S, comes
+from tests.waiting import HANG_LIMIT_S, wait_until
 
 __all__ = ["spark_url"]
 ROWS = 200_000
@@ -116,39 +116,39 @@ def test_again_and_again(spark_url: str, phase: str, turn: int) -> None:
 @pytest.mark.long  # in the suite: a cluster that loses a worker, in tests/integration/spark/test_cluster.py
 def test_copies_of_slow_tasks_give_no_row_twice(tmp_path: Path) -> None:
     """A worker dies; in what runs instead, tasks wait for ever unless Spark starts copies of them."""
-    with cluster(tmp_path / "cluster") as spread:
+    with run_spark_cluster(tmp_path / "cluster") as spread:
         options = f"{SMALL} {COPIES} -Dspark.executor.memory=512m"
         told = {
             "NOETL_SPARK_PROFILE": spread.profile,
             "NOETL_SPARK_JAVA_OPTIONS": options,
             **SETTINGS,
         }
-        with server().database() as dsn, run_crash_stack(dsn, **told) as here:
+        with server().database() as dsn, run_crash_stack(dsn, **told) as stack:
             try:
-                asyncio.run(_dying(here, "running", WITH_LOOP, slow=True))
+                asyncio.run(_dying(stack, "running", WITH_LOOP, slow=True))
             finally:
-                stop_spark_server(SparkServerState.from_home(here.home))
+                stop_spark_server(SparkServerState.from_home(stack.home))
 
 
 @pytest.mark.long  # in the suite: a server that is lost, in tests/integration/spark/test_server.py
 def test_a_command_whose_spark_server_is_killed_is_run_again() -> None:
     told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
-    with server().database() as dsn, run_crash_stack(dsn, **told) as here:
+    with server().database() as dsn, run_crash_stack(dsn, **told) as stack:
         try:
-            asyncio.run(_losing_spark(here))
+            asyncio.run(_losing_spark(stack))
         finally:
-            stop_spark_server(SparkServerState.from_home(here.home))
+            stop_spark_server(SparkServerState.from_home(stack.home))
 
 
-async def _losing_spark(here: Stack) -> None:
-    await here.become_ready()
-    async with here.open_client() as client:
-        execution_id = await _begin(here, client, PLAYBOOK, held=True)
-        await _runs(here)
-        served = SparkServerState.from_home(here.home).read_server()
+async def _losing_spark(stack: Stack) -> None:
+    await stack.become_ready()
+    async with stack.open_client() as client:
+        execution_id = await _begin(stack, client, PLAYBOOK, held=True)
+        await _runs(stack)
+        served = SparkServerState.from_home(stack.home).read_server()
         assert served is not None
-        os.kill(children(served.pid)[0], signal.SIGKILL)
-        await _ends(here, client, execution_id, runs=2)
+        os.kill(list_children(served.pid)[0], signal.SIGKILL)
+        await _ends(stack, client, execution_id, runs=2)
         said = [
             line["line"]
             async for lines in client.stream_logs(execution_id, "numbers")
@@ -160,51 +160,51 @@ async def _losing_spark(here: Stack) -> None:
 def _die(url: str, phase: str) -> None:
     with (
         server().database() as dsn,
-        run_crash_stack(dsn, NOETL_SPARK_PROFILE=url, **SETTINGS) as here,
+        run_crash_stack(dsn, NOETL_SPARK_PROFILE=url, **SETTINGS) as stack,
     ):
-        asyncio.run(_dying(here, phase))
+        asyncio.run(_dying(stack, phase))
 
 
-async def _dying(here: Stack, phase: str, playbook: str = PLAYBOOK, *, slow: bool = False) -> None:
-    await here.become_ready()
+async def _dying(stack: Stack, phase: str, playbook: str = PLAYBOOK, *, slow: bool = False) -> None:
+    await stack.become_ready()
     if phase != "running":
-        here.worker.die_at(phase, 1)
-    async with here.open_client() as client:
-        execution_id = await _begin(here, client, playbook, held=phase == "running", slow=slow)
+        stack.worker.die_at(phase, 1)
+    async with stack.open_client() as client:
+        execution_id = await _begin(stack, client, playbook, held=phase == "running", slow=slow)
         if phase == "running":
-            await _runs(here)
-            here.worker.kill()
+            await _runs(stack)
+            stack.worker.kill()
         else:
-            await here.worker.wait_for_crash()
-        here.restart_dead()
+            await stack.worker.wait_for_crash()
+        stack.restart_dead()
         # what was written whole is not made again
-        await _ends(here, client, execution_id, runs=2 if phase == "running" else 1)
+        await _ends(stack, client, execution_id, runs=2 if phase == "running" else 1)
 
 
-async def _begin(here: Stack, client: HttpClient, playbook: str, **workload: bool) -> ExecutionId:
+async def _begin(stack: Stack, client: HttpClient, playbook: str, **workload: bool) -> ExecutionId:
     await client.register(playbook)
     return await client.start(
-        "crash/numbers", None, {"begun": str(here.home / "begun"), **workload}
+        "crash/numbers", None, {"begun": str(stack.home / "begun"), **workload}
     )
 
 
-async def _runs(here: Stack) -> None:
+async def _runs(stack: Stack) -> None:
     """A task of the first run."""
     async with asyncio.timeout(HANG_LIMIT_S):
-        await comes(lambda: asyncio.to_thread((here.home / "begun.1").exists))
+        await wait_until(lambda: asyncio.to_thread((stack.home / "begun.1").exists))
 
 
-async def _ends(here: Stack, client: HttpClient, execution_id: ExecutionId, runs: int) -> None:
+async def _ends(stack: Stack, client: HttpClient, execution_id: ExecutionId, runs: int) -> None:
     """As it must: every row once, every command ended once, and no file but those of the result."""
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))["it"]
     assert story.failure is None
     assert story.result["row"] == {"n": ROWS, "ids": ROWS, "total": sum(range(ROWS))}
-    await check(here.dsn or "", client, [execution_id])
+    await check(stack.dsn or "", client, [execution_id])
     async with asyncio.timeout(HANG_LIMIT_S):
-        await comes(
-            lambda: asyncio.to_thread(_files, here.home), story.result["files"]
+        await wait_until(
+            lambda: asyncio.to_thread(_files, stack.home), story.result["files"]
         )  # orphans are swept
-    begun = await asyncio.to_thread((here.home / "begun").read_text)
+    begun = await asyncio.to_thread((stack.home / "begun").read_text)
     assert len(begun.split()) == runs
 
 

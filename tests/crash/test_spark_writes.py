@@ -27,10 +27,10 @@ from tests.crash.test_spark import SETTINGS, SMALL
 from tests.crash.workload import outcomes
 from tests.play import workflow
 from tests.postgres import server
-from tests.processes import children
+from tests.processes import list_children
 from tests.spark import ELSEWHERE, spark_url
 from tests.stack import Stack
-from tests.waiting import HANG_LIMIT_S, comes
+from tests.waiting import HANG_LIMIT_S, wait_until
 
 __all__ = ["spark_url"]
 Rows = list[tuple[int, str]]
@@ -58,7 +58,7 @@ result = lake.select(passed("n").alias("n"), "day")
 
 
 @dataclass(frozen=True)
-class Cell:
+class WriteCell:
     """The step reads the rows that are there, adds 100, and writes them: twice would be 200, or more rows."""
 
     name: str
@@ -72,15 +72,15 @@ class Cell:
 
 PARTITIONED = {"partition_by": ["day"]}
 CELLS = [
-    Cell("append, while it runs", "running", BOTH, {"mode": "append", **PARTITIONED}),
-    Cell("append, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}),
-    Cell("overwrite, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, long=True),
-    Cell("overwrite, before the report", "tool.after", NEW, {"mode": "overwrite", **PARTITIONED}, long=True),
-    Cell("overwrite_partitions, before the report", "tool.after", NEW, {"mode": "overwrite_partitions", **PARTITIONED}),
-    Cell("append elsewhere, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}, ELSEWHERE),
-    Cell("overwrite elsewhere, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, ELSEWHERE, long=True),
-    Cell("append to a table, before the report", "tool.after", NEW, {"mode": "append"}, table="added"),
-    Cell("overwrite of a table, before the report", "tool.after", NEW, {"mode": "overwrite"}, table="replaced", long=True),
+    WriteCell("append, while it runs", "running", BOTH, {"mode": "append", **PARTITIONED}),
+    WriteCell("append, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}),
+    WriteCell("overwrite, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, long=True),
+    WriteCell("overwrite, before the report", "tool.after", NEW, {"mode": "overwrite", **PARTITIONED}, long=True),
+    WriteCell("overwrite_partitions, before the report", "tool.after", NEW, {"mode": "overwrite_partitions", **PARTITIONED}),
+    WriteCell("append elsewhere, before the report", "tool.after", BOTH, {"mode": "append", **PARTITIONED}, ELSEWHERE),
+    WriteCell("overwrite elsewhere, while it runs", "running", NEW, {"mode": "overwrite", **PARTITIONED}, ELSEWHERE, long=True),
+    WriteCell("append to a table, before the report", "tool.after", NEW, {"mode": "append"}, table="added"),
+    WriteCell("overwrite of a table, before the report", "tool.after", NEW, {"mode": "overwrite"}, table="replaced", long=True),
 ]  # fmt: skip
 
 
@@ -89,19 +89,19 @@ def shared_stack(spark_url: str) -> Iterator[Stack]:
     """One server for all cells: only the worker dies, and another one is started."""
     with (
         server().database() as dsn,
-        run_crash_stack(dsn, NOETL_SPARK_PROFILE=spark_url, **SETTINGS) as here,
+        run_crash_stack(dsn, NOETL_SPARK_PROFILE=spark_url, **SETTINGS) as stack,
     ):
-        yield here
+        yield stack
 
 
-def _parameter(cell: Cell) -> Any:
+def _parameter(cell: WriteCell) -> Any:
     marks = [pytest.mark.long] if cell.long else []
     return pytest.param(cell, id=cell.name, marks=marks)
 
 
 @pytest.mark.parametrize("cell", [_parameter(cell) for cell in CELLS])
 def test_a_worker_that_dies_while_it_writes(
-    shared_stack: Stack, tmp_path: Path, cell: Cell
+    shared_stack: Stack, tmp_path: Path, cell: WriteCell
 ) -> None:
     shared_stack.restart_dead()  # what a cell that failed has left dead
     asyncio.run(_worker_dies(shared_stack, cell, tmp_path))
@@ -110,43 +110,43 @@ def test_a_worker_that_dies_while_it_writes(
 @pytest.mark.long  # in the suite: a server that is lost, in tests/integration/spark/test_server.py
 def test_spark_that_dies_while_it_writes(tmp_path: Path) -> None:
     told = {"NOETL_SPARK_PROFILE": "local", "NOETL_SPARK_JAVA_OPTIONS": SMALL, **SETTINGS}
-    cell = Cell("overwrite", "running", NEW, {"mode": "overwrite", **PARTITIONED})
-    with server().database() as dsn, run_crash_stack(dsn, **told) as here:
+    cell = WriteCell("overwrite", "running", NEW, {"mode": "overwrite", **PARTITIONED})
+    with server().database() as dsn, run_crash_stack(dsn, **told) as stack:
         try:
-            asyncio.run(_spark_dies(here, cell, tmp_path))
+            asyncio.run(_spark_dies(stack, cell, tmp_path))
         finally:
-            stop_spark_server(SparkServerState.from_home(here.home))
+            stop_spark_server(SparkServerState.from_home(stack.home))
 
 
-async def _worker_dies(here: Stack, cell: Cell, folder: Path) -> None:
-    await here.become_ready()
+async def _worker_dies(stack: Stack, cell: WriteCell, folder: Path) -> None:
+    await stack.become_ready()
     if cell.phase != "running":
-        here.worker.die_at(cell.phase, 1)
-    async with here.open_client() as client:
-        execution_id = await _begin(here, client, cell, folder)
+        stack.worker.die_at(cell.phase, 1)
+    async with stack.open_client() as client:
+        execution_id = await _begin(stack, client, cell, folder)
         if cell.phase == "running":
             await _runs(folder)
-            assert _seen(here, cell, folder) == OLD
-            here.worker.kill()
+            assert _read_rows(stack, cell, folder) == OLD
+            stack.worker.kill()
         else:
-            await here.worker.wait_for_crash()
-        here.restart_dead()
-        await _ends(here, client, execution_id, cell, folder)
+            await stack.worker.wait_for_crash()
+        stack.restart_dead()
+        await _ends(stack, client, execution_id, cell, folder)
 
 
-async def _spark_dies(here: Stack, cell: Cell, folder: Path) -> None:
-    await here.become_ready()
-    async with here.open_client() as client:
-        execution_id = await _begin(here, client, cell, folder)
+async def _spark_dies(stack: Stack, cell: WriteCell, folder: Path) -> None:
+    await stack.become_ready()
+    async with stack.open_client() as client:
+        execution_id = await _begin(stack, client, cell, folder)
         await _runs(folder)
-        assert _seen(here, cell, folder) == OLD
-        served = SparkServerState.from_home(here.home).read_server()
+        assert _read_rows(stack, cell, folder) == OLD
+        served = SparkServerState.from_home(stack.home).read_server()
         assert served is not None
-        os.kill(children(served.pid)[0], signal.SIGKILL)
-        await _ends(here, client, execution_id, cell, folder)
+        os.kill(list_children(served.pid)[0], signal.SIGKILL)
+        await _ends(stack, client, execution_id, cell, folder)
 
 
-async def _begin(here: Stack, client: HttpClient, cell: Cell, folder: Path) -> ExecutionId:
+async def _begin(stack: Stack, client: HttpClient, cell: WriteCell, folder: Path) -> ExecutionId:
     for number, day in OLD:
         part = folder / "lake" / f"day={day}"
         part.mkdir(parents=True)
@@ -155,7 +155,7 @@ async def _begin(here: Stack, client: HttpClient, cell: Cell, folder: Path) -> E
         )
     path = f"{cell.before}{folder / 'lake'}"
     target = (
-        {"kind": "postgres", "auth": {"dsn": here.dsn}, "table": cell.table}
+        {"kind": "postgres", "auth": {"dsn": stack.dsn}, "table": cell.table}
         if cell.table
         else {"path": path}
     )
@@ -173,22 +173,22 @@ async def _begin(here: Stack, client: HttpClient, cell: Cell, folder: Path) -> E
 
 async def _runs(folder: Path) -> None:
     async with asyncio.timeout(HANG_LIMIT_S):
-        await comes(lambda: asyncio.to_thread((folder / "begun.1").exists))
+        await wait_until(lambda: asyncio.to_thread((folder / "begun.1").exists))
 
 
 async def _ends(
-    here: Stack, client: HttpClient, execution_id: ExecutionId, cell: Cell, folder: Path
+    stack: Stack, client: HttpClient, execution_id: ExecutionId, cell: WriteCell, folder: Path
 ) -> None:
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))["it"]
     assert story.failure is None
     assert story.result["row_count"] == len(NEW)
-    assert _seen(here, cell, folder) == cell.after
+    assert _read_rows(stack, cell, folder) == cell.after
 
 
-def _seen(here: Stack, cell: Cell, folder: Path) -> Rows:
+def _read_rows(stack: Stack, cell: WriteCell, folder: Path) -> Rows:
     if cell.table:
         query = SQL("select n, day from {} order by n").format(Identifier(cell.table))
-        with psycopg.connect(here.dsn or "") as connection:
+        with psycopg.connect(stack.dsn or "") as connection:
             return [(int(n), str(day)) for n, day in connection.execute(query).fetchall()]
     found = (
         ds.dataset(folder / "lake", format="parquet", partitioning="hive").to_table().to_pylist()

@@ -23,7 +23,7 @@ from tests.disk import fill, small_disk
 from tests.play import workflow
 from tests.postgres import server
 from tests.stack import Stack
-from tests.waiting import HANG_LIMIT_S, comes, look_again
+from tests.waiting import HANG_LIMIT_S, look_again, wait_until
 
 ROWS = 60_000  # 4 MB, however it is compressed
 
@@ -85,35 +85,35 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     """A house whose large results are where these settings say; this process reads them there too."""
     with ExitStack() as stack:
 
-        def built(**settings: str) -> Stack:
+        def build_stack(**settings: str) -> Stack:
             for name, value in settings.items():
                 monkeypatch.setenv(name, value)
             return stack.enter_context(
                 run_crash_stack(stack.enter_context(server().database()), **settings)
             )
 
-        yield built
+        yield build_stack
 
 
 @asynccontextmanager
-async def begun(here: Stack) -> AsyncIterator[tuple[HttpClient, ExecutionId]]:
+async def start_execution(here: Stack) -> AsyncIterator[tuple[HttpClient, ExecutionId]]:
     await here.become_ready()
     async with here.open_client() as client:
         await client.register(PLAYBOOK)
         yield client, await client.start("crash/large", None, {"begun": str(here.home / "begun")})
 
 
-async def ended(here: Stack, client: HttpClient, execution_id: ExecutionId) -> None:
+async def check_end(here: Stack, client: HttpClient, execution_id: ExecutionId) -> None:
     story = (await asyncio.wait_for(outcomes(client, {"it": execution_id}), HANG_LIMIT_S))["it"]
     assert (story.failure, story.result) == (None, RESULT)
     assert here.dsn is not None
     await check(here.dsn, client, [execution_id])
 
 
-async def quiet(here: Stack) -> str:
+async def run_undisturbed(here: Stack) -> str:
     """What comes of the same work when nothing happens to it."""
-    async with begun(here) as (client, execution_id):
-        await ended(here, client, execution_id)
+    async with start_execution(here) as (client, execution_id):
+        await check_end(here, client, execution_id)
     return outcome(here, execution_id)
 
 
@@ -132,16 +132,16 @@ async def becomes(fact: Callable[[], object]) -> None:
             await look_again()
 
 
-def staged(folder: Path) -> list[Path]:
+def list_staged_files(folder: Path) -> list[Path]:
     """Files on their way."""
     return [path for path in folder.glob("staging/*") if path.stat().st_size > 1_000_000]
 
 
-async def stored(bucket: str) -> int:
+async def count_results(bucket: str) -> int:
     """Results; what tasks were given stands beside them."""
     found = [
         each.address.kind
-        async for each in ObjectTier(s3.server().connected(bucket), bucket).list_objects()
+        async for each in ObjectTier(s3.server().connect_bucket(bucket), bucket).list_objects()
     ]
     return found.count("result")
 
@@ -159,14 +159,14 @@ def test_a_worker_that_dies_between_put_and_report_leaves_an_orphan_and_nothing_
         bucket = s3.server().place()
         here = build(**s3.server().settings(bucket), **SWEEPING)
         here.worker.die_at("persist.after", nth)
-        async with begun(here) as (client, execution_id):
+        async with start_execution(here) as (client, execution_id):
             await here.worker.wait_for_crash()
             here.restart_dead()
-            await ended(here, client, execution_id)
+            await check_end(here, client, execution_id)
             assert len(begins(here)) == 3
             async with asyncio.timeout(HANG_LIMIT_S):
-                await comes(
-                    lambda: stored(bucket), 2
+                await wait_until(
+                    lambda: count_results(bucket), 2
                 )  # the orphan is swept: what two steps made is left
             await check(here.dsn or "", client, [execution_id])
 
@@ -178,13 +178,13 @@ def test_a_worker_that_dies_while_it_uploads_costs_an_attempt(build: Build) -> N
         here = build(**s3.server().settings(s3.server().place()))
         await here.become_ready()
         with ExitStack() as while_frozen:
-            while_frozen.enter_context(s3.server().frozen())
-            async with begun(here) as (client, execution_id):
-                await becomes(lambda: staged(here.home / "cache"))
+            while_frozen.enter_context(s3.server().keep_frozen())
+            async with start_execution(here) as (client, execution_id):
+                await becomes(lambda: list_staged_files(here.home / "cache"))
                 here.worker.kill()
                 while_frozen.close()
                 here.restart_dead()
-                await ended(here, client, execution_id)
+                await check_end(here, client, execution_id)
         assert begins(here) == ["s1", "s1", "s2"]
 
     asyncio.run(run())
@@ -196,10 +196,10 @@ def test_a_store_that_is_away_is_waited_for_and_no_tool_runs_again(build: Build)
         await here.become_ready()
         s3.server().stop()
         try:
-            async with begun(here) as (client, execution_id):
-                await becomes(lambda: staged(here.home / "cache"))
+            async with start_execution(here) as (client, execution_id):
+                await becomes(lambda: list_staged_files(here.home / "cache"))
                 await asyncio.to_thread(s3.server().start)
-                await ended(here, client, execution_id)
+                await check_end(here, client, execution_id)
         finally:
             s3.server().start()
         assert begins(here) == ["s1", "s2"]
@@ -214,10 +214,10 @@ def test_a_cache_that_is_deleted_again_and_again_and_a_nats_that_ends_are_not_mi
         settings = s3.server().settings(s3.server().place())
         here = build(**settings, **LONG_LEASES, NOETL_NATS_URL=nats.server().url)
         here.start_worker()
-        expected = await quiet(here)
+        expected = await run_undisturbed(here)
         assert "NATS" not in here.worker.read_log()
-        async with begun(here) as (client, execution_id):
-            ending = asyncio.ensure_future(ended(here, client, execution_id))
+        async with start_execution(here) as (client, execution_id):
+            ending = asyncio.ensure_future(check_end(here, client, execution_id))
             while not ending.done():
                 await asyncio.to_thread(shutil.rmtree, here.home / "cache", ignore_errors=True)
                 if len(begins(here)) > 2:
@@ -241,11 +241,11 @@ def test_a_full_disk_is_waited_for(build: Build, tmp_path: Path, what: str) -> N
             here = build(**bucket, **LONG_LEASES, NOETL_STORAGE_LOCAL_CACHE_DIR=str(disk))
         await here.become_ready()
         fill(disk / "full")
-        async with begun(here) as (client, execution_id):
+        async with start_execution(here) as (client, execution_id):
             await becomes(lambda: (here.home / "begun").exists())
             await becomes(lambda: "waited for" in here.worker.read_log())
             (disk / "full").unlink()
-            await ended(here, client, execution_id)
+            await check_end(here, client, execution_id)
         assert begins(here) == ["s1", "s2"]
 
     with small_disk(tmp_path / "disk", 24) as disk:

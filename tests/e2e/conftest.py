@@ -40,7 +40,7 @@ class StackClient:
         self, steps: str, payload: dict[str, Any] | None = None, **document: Any
     ) -> dict[str, Any]:
         """To its end."""
-        return self.ended(self.start(self.register(steps, **document), **(payload or {})))
+        return self.wait_for_end(self.start(self.register(steps, **document), **(payload or {})))
 
     def get(self, path: str, **params: Any) -> Any:
         answer = self.http.get(path, params=params)
@@ -52,7 +52,7 @@ class StackClient:
         assert answer.is_success, answer.text
         return answer.json()
 
-    def ended(self, execution: str) -> dict[str, Any]:
+    def wait_for_end(self, execution: str) -> dict[str, Any]:
         """Its row, and what it has set, once it has ended."""
         until(lambda: self.get(f"/api/executions/{execution}/status")["ended"])
         return {**self.get(f"/api/executions/{execution}"), **self.get(f"/api/vars/{execution}")}

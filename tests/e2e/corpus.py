@@ -34,9 +34,9 @@ from noetl.model import events as e
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId, call_id
 from noetl.pipeline.scope.results import ResultReader
+from noetl.runtime.node import Node
 from noetl.runtime.server import open_server, run_server_and_worker
 from noetl.runtime.stores import open_store
-from noetl.runtime.node import Node
 from noetl.server.signals.service import OutsideSignal
 from noetl.settings import HomeSettings, StorageSettings, read_settings
 from tests.waiting import HANG_LIMIT_S
@@ -47,7 +47,7 @@ PARTS = re.compile(r"[^.\[\]]+")
 
 
 @dataclass(frozen=True)
-class Case:
+class CorpusCase:
     name: str
     playbook: str
     given: dict[str, Any]
@@ -55,7 +55,7 @@ class Case:
     children: tuple[str, ...]
 
 
-def case(file: Path) -> Case:
+def read_case(file: Path) -> CorpusCase:
     playbook, *others = re.split(r"(?m)^---\n", file.read_text())
     read = [yaml.safe_load(other) for other in others]
     stated = next(document for document in read if "expect" in document)
@@ -63,11 +63,11 @@ def case(file: Path) -> Case:
         other for other, document in zip(others, read, strict=True) if "workflow" in document
     )
     name = str(file.relative_to(PLAYBOOKS).with_suffix(""))
-    return Case(name, playbook, stated.get("given", {}), stated["expect"], children)
+    return CorpusCase(name, playbook, stated.get("given", {}), stated["expect"], children)
 
 
-def cases() -> list[Case]:
-    return [case(file) for file in sorted(PLAYBOOKS.rglob("*.yaml"))]
+def list_cases() -> list[CorpusCase]:
+    return [read_case(file) for file in sorted(PLAYBOOKS.rglob("*.yaml"))]
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Outcome:
         ]
 
     @property
-    def shown(self) -> bytes:
+    def readable_bytes(self) -> bytes:
         """Everything of it that somebody may read."""
         return b"".join(codec.encode(event) for event in self.events) + msgspec.json.encode(
             self.values
@@ -128,7 +128,7 @@ class Signals:
             str, str
         ] = {}  # steps that asked for a child: they wait once it has started
 
-    def due(self, events: list[e.Event]) -> list[tuple[str, Any]]:
+    def take_due(self, events: list[e.Event]) -> list[tuple[str, Any]]:
         for event in events:
             match event:
                 case e.CommandParked(reason="child"):
@@ -154,7 +154,7 @@ class CorpusCluster:
     api: str
     folder: Path
 
-    async def play(self, case: Case) -> Outcome:
+    async def play(self, case: CorpusCase) -> Outcome:
         for name, credential in case.given.get("credentials", {}).items():
             data = {
                 field: value.replace("{api}", self.api) if isinstance(value, str) else value
@@ -169,16 +169,16 @@ class CorpusCluster:
         payload = {**case.given.get("payload", {}), "api": self.api, "place": str(place)}
         execution = await self.node.server.requests.start(case.name, payload=payload)
         async with asyncio.timeout(HANG_LIMIT_S):
-            return await self._followed(execution, case)
+            return await self._follow_execution(execution, case)
 
-    async def _followed(self, execution: ExecutionId, case: Case) -> Outcome:
+    async def _follow_execution(self, execution: ExecutionId, case: CorpusCase) -> Outcome:
         story, signals = Story(execution), Signals(case.given.get("signals", []))
         outcome = Outcome(story)
         async for page in self.node.services.streams.follow_events(LOCAL_IDENTITY, execution):
             if isinstance(page, list):
                 story.add_events(page)
                 outcome.events += story.new_events
-                for name, payload in signals.due(story.new_events):
+                for name, payload in signals.take_due(story.new_events):
                     await self.node.services.signals.send(
                         LOCAL_IDENTITY, execution, OutsideSignal(name, payload)
                     )
@@ -217,13 +217,15 @@ async def wait_for(event: asyncio.Event) -> None:
     await event.wait()
 
 
-async def play(wanted: Sequence[Case], tables: str, api: str) -> dict[str, Outcome | BaseException]:
+async def play(
+    wanted: Sequence[CorpusCase], tables: str, api: str
+) -> dict[str, Outcome | BaseException]:
     """How each went; or why that is not known."""
     limit = asyncio.Semaphore(TOGETHER)
 
     async with run_cluster(tables, api) as cluster:
 
-        async def one(case: Case) -> Outcome:
+        async def one(case: CorpusCase) -> Outcome:
             async with limit:
                 return await cluster.play(case)
 

@@ -13,7 +13,7 @@ from noetl.cli.story import Story
 from noetl.engine.state import make_empty_execution
 from noetl.model.ids import ExecutionId
 from tests.e2e.conftest import StackClient
-from tests.failures import Cell, expected
+from tests.failures import FailureCell, find_expected
 
 FAILS = "raise ValueError('as asked')"
 HANGS = "import time\ntime.sleep(600)"
@@ -55,11 +55,11 @@ ARCS: dict[str, Any] = {
 }
 
 
-def names_of(cells: Sequence[Cell]) -> list[str]:
+def names_of(cells: Sequence[FailureCell]) -> list[str]:
     return [cell.name for cell in cells]
 
 
-def start_cell(stack: StackClient, cell: Cell, begun: str = "") -> str:
+def start_cell(stack: StackClient, cell: FailureCell, begun: str = "") -> str:
     """The id of its execution. A Spark step that runs creates the file `begun`."""
     if cell.unit == "child":
         child = [{"step": "c0", "tool": {"kind": "python", "code": CODE[cell.how]}}]
@@ -68,10 +68,10 @@ def start_cell(stack: StackClient, cell: Cell, begun: str = "") -> str:
     return stack.start(path, begun=begun)
 
 
-def check_cell(stack: StackClient, cell: Cell, execution: str) -> None:
+def check_cell(stack: StackClient, cell: FailureCell, execution: str) -> None:
     """It has ended as the table says, and for the reason that the cell is about."""
-    wanted = expected(cell)
-    row = stack.ended(execution)
+    wanted = find_expected(cell)
+    row = stack.wait_for_end(execution)
     about = f"{cell.name}: {wanted.why}"
     assert (row["status"], row["recovered"]) == (wanted.status, wanted.recovered), about
     assert sum(each["count"] for each in row["recoveries"]) == wanted.recovered, about
@@ -79,11 +79,11 @@ def check_cell(stack: StackClient, cell: Cell, execution: str) -> None:
     assert failure_code(stack, row) == expected_code(cell), about
 
 
-def expected_code(cell: Cell) -> str | None:
+def expected_code(cell: FailureCell) -> str | None:
     """Of the failure that ends the execution, or that it recovers from."""
     if cell.how == "cancelled":
         return "CHILD_CANCELLED" if cell.unit == "child" else None
-    item_is_recovered = cell.handling == "else_policy" and expected(cell).recovered > 0
+    item_is_recovered = cell.handling == "else_policy" and find_expected(cell).recovered > 0
     if cell.unit == "loop" and not item_is_recovered:
         return "LOOP_FAILED"
     if cell.unit == "child" and cell.how != "times_out":
@@ -117,15 +117,15 @@ def exit_code(row: dict[str, Any]) -> int:
 # ---- the playbook ------------------------------------------------------------------------------------------------------
 
 
-def cell_path(cell: Cell) -> str:
+def cell_path(cell: FailureCell) -> str:
     return f"matrix/{cell.name}"
 
 
-def child_path(cell: Cell) -> str:
+def child_path(cell: FailureCell) -> str:
     return f"matrix/child/{cell.name}"
 
 
-def steps_of(cell: Cell) -> str:
+def steps_of(cell: FailureCell) -> str:
     first: dict[str, Any] = {"step": "s0", "tool": task_of(cell)}
     if cell.unit == "loop":
         first["loop"] = {"in": [0, 1, 2], "iterator": "item"}
@@ -137,7 +137,7 @@ def steps_of(cell: Cell) -> str:
     )
 
 
-def task_of(cell: Cell) -> dict[str, Any]:
+def task_of(cell: FailureCell) -> dict[str, Any]:
     task = tool_of(cell)
     if cell.how == "times_out":
         task["timeout"] = (
@@ -152,7 +152,7 @@ def task_of(cell: Cell) -> dict[str, Any]:
     return {**task, "spec": {"policy": {"rules": rules}}} if rules else task
 
 
-def tool_of(cell: Cell) -> dict[str, Any]:
+def tool_of(cell: FailureCell) -> dict[str, Any]:
     code = CODE[cell.how]
     if cell.unit == "child":
         return {"kind": "playbook", "path": child_path(cell)}

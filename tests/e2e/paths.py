@@ -52,7 +52,7 @@ class Line:
 # ---- as it happened ----------------------------------------------------------------------------------------------------
 
 
-def told(events: Iterable[e.Event]) -> list[Line]:
+def tell_path(events: Iterable[e.Event]) -> list[Line]:
     teller = Teller()
     for event in events:
         teller.tell(event)
@@ -181,7 +181,7 @@ def _detail(event: e.Event) -> list[str]:
 # ---- as it is stated ---------------------------------------------------------------------------------------------------
 
 
-def compared(path: Sequence[Any], happened: list[Line]) -> tuple[list[str], list[str]]:
+def compare_paths(path: Sequence[Any], happened: list[Line]) -> tuple[list[str], list[str]]:
     """What was stated and what happened, as lists of texts that are equal when the path is; branches side by side are put in
     the order in which they are stated."""
     stated: list[str] = []
@@ -189,11 +189,11 @@ def compared(path: Sequence[Any], happened: list[Line]) -> tuple[list[str], list
     rest = list(happened)
     for entry in path:
         if isinstance(entry, dict):
-            branches = [expanded(branch) for branch in entry["together"]]
+            branches = [expand_path(branch) for branch in entry["together"]]
             took = _side_by_side(branches, rest)
             stated += [line for branch in branches for line in branch]
         else:
-            lines = expanded([entry])
+            lines = expand_path([entry])
             stated += lines
             took, rest = rest[: len(lines)], rest[len(lines) :]
         ordered += [line.text for line in took]
@@ -212,11 +212,11 @@ def _step(line: str) -> str:
     return line.split(" ")[1].partition(".")[0]
 
 
-def expanded(path: Sequence[str]) -> list[str]:
-    return [line for entry in path for line in _expanded(entry)]
+def expand_path(path: Sequence[str]) -> list[str]:
+    return [line for entry in path for line in _expand_entry(entry)]
 
 
-def _expanded(entry: str) -> list[str]:
+def _expand_entry(entry: str) -> list[str]:
     if entry == "begin":
         return BEGIN
     if entry == "completed":
@@ -229,7 +229,7 @@ def _expanded(entry: str) -> list[str]:
     return [entry]
 
 
-def shortened(lines: Sequence[str]) -> list[str]:
+def shorten_path(lines: Sequence[str]) -> list[str]:
     """The same path as a case would state it."""
     short: list[str] = []
     at = 0

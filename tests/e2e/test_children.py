@@ -7,7 +7,7 @@ import pytest
 
 from noetl.embedded import EmbeddedPostgres
 from tests.e2e.conftest import StackClient
-from tests.e2e.test_control import gone
+from tests.e2e.test_control import has_ended
 from tests.waiting import until
 
 HALF = """
@@ -35,11 +35,14 @@ def calls(stack: StackClient, more: str = "") -> str:
 def test_a_child_gives_its_last_result_or_that_of_the_step_that_is_named(
     stack: StackClient,
 ) -> None:
-    assert stack.ended(stack.start(calls(stack), n=8, handled=False))["vars"]["got"] == "half is 4"
     assert (
-        stack.ended(stack.start(calls(stack, ", return_step: half"), n=8, handled=False))["vars"][
-            "got"
-        ]
+        stack.wait_for_end(stack.start(calls(stack), n=8, handled=False))["vars"]["got"]
+        == "half is 4"
+    )
+    assert (
+        stack.wait_for_end(stack.start(calls(stack, ", return_step: half"), n=8, handled=False))[
+            "vars"
+        ]["got"]
         == 4
     )
 
@@ -47,7 +50,7 @@ def test_a_child_gives_its_last_result_or_that_of_the_step_that_is_named(
 def test_a_child_that_fails_fails_its_parents_step(stack: StackClient) -> None:
     path = calls(stack)
     parent = stack.start(path, n=7, handled=False)
-    row = stack.ended(parent)
+    row = stack.wait_for_end(parent)
     assert (row["status"], row["failure"]["step"], row["failure"]["code"]) == (
         "failed",
         "call",
@@ -56,12 +59,12 @@ def test_a_child_that_fails_fails_its_parents_step(stack: StackClient) -> None:
     assert "odd" in row["failure"]["message"]
     (child,) = stack.children(parent)
     assert (child["status"], child["parent"]) == ("failed", parent)
-    handled = stack.ended(stack.start(path, n=7, handled=True))
+    handled = stack.wait_for_end(stack.start(path, n=7, handled=True))
     assert (handled["status"], handled["vars"]["code"]) == ("completed", "CHILD_FAILED")
 
 
 def test_a_child_that_is_not_there_fails_the_step_too(stack: StackClient) -> None:
-    row = stack.ended(
+    row = stack.wait_for_end(
         stack.start(stack.register(CALLS.format(path="test/nowhere", more="")), n=1, handled=True)
     )
     assert (row["status"], row["vars"]["code"]) == ("completed", "NOT_FOUND")
@@ -69,7 +72,7 @@ def test_a_child_that_is_not_there_fails_the_step_too(stack: StackClient) -> Non
 
 def test_a_detached_child_goes_on_alone(stack: StackClient) -> None:
     child = stack.register("- {step: gate, tool: {kind: wait, signal: go}}\n")
-    parent = stack.ended(
+    parent = stack.wait_for_end(
         stack.start(
             stack.register(CALLS.format(path=child, more=", wait: false")), n=1, handled=False
         )
@@ -78,7 +81,7 @@ def test_a_detached_child_goes_on_alone(stack: StackClient) -> None:
     alone = parent["vars"]["got"]["execution_id"]
     assert not stack.get(f"/api/executions/{alone}/status")["ended"]
     stack.ask(alone, "signals/go", {})
-    assert stack.ended(alone)["status"] == "completed"
+    assert stack.wait_for_end(alone)["status"] == "completed"
 
 
 BREAKS = """
@@ -105,7 +108,7 @@ def test_an_execution_shows_its_workload_its_children_and_where_its_failure_bega
     breaks = stack.register(BREAKS)
     each = stack.register(CALLS_EACH.format(path=breaks))
     parent = stack.start(stack.register(CALLS_ONE.format(path=each)), mode="full", api_key="hush")
-    row = stack.ended(parent)
+    row = stack.wait_for_end(parent)
     assert (row["status"], row["workload"]) == ("failed", {"mode": "full"})
     assert stack.get(f"/api/executions/{parent}/workload") == {"mode": "full"}
     assert row["steps"]["call"]["seconds"] > 0
@@ -136,7 +139,7 @@ RECOVERS = """
 
 def test_a_parent_shows_that_its_child_recovered(stack: StackClient) -> None:
     path = stack.register(CALLS_ONE.format(path=stack.register(RECOVERS)))
-    row = stack.ended(stack.start(path))
+    row = stack.wait_for_end(stack.start(path))
     assert (row["status"], row["recovered"]) == ("completed", 0)
     (child,) = row["children"]["newest"]
     assert (child["status"], child["recovered"]) == ("completed", 1)
@@ -193,7 +196,7 @@ def test_child_that_got_texts_of_rows_is_repeated_without_payloads_of_its_parent
     parent = stack.start(
         stack.register(GIVES_ROWS.format(path=stack.register(WAITS_FOR_A_FILE))), gate=str(gate)
     )
-    assert stack.ended(parent)["status"] == "failed"
+    assert stack.wait_for_end(parent)["status"] == "failed"
     (parked,) = stack.events(parent, "command.parked")
     assert parked["data"]["child"].keys() >= {"path", "reference"}
     (child,) = [row["execution_id"] for row in stack.children(parent)]
@@ -205,7 +208,7 @@ def test_child_that_got_texts_of_rows_is_repeated_without_payloads_of_its_parent
     gate.touch()
     for how in ("retry", "rerun"):
         repeated = stack.ask(child, how)["execution_id"]
-        row = stack.ended(repeated)
+        row = stack.wait_for_end(repeated)
         assert (row["status"], row["workload"]["mark"]) == ("completed", "CANARY-7")
         assert stack.get(f"/api/executions/{repeated}/result/check")["preview"]["rows"] == [
             "CANARY-7"
@@ -254,7 +257,7 @@ def test_children_registered_anew_do_not_change_what_a_running_parent_calls(
     until(lambda: len(stack.events(parent, "child.ended")) == 2)
     stack.register(LEAF.format(text="newer"), "pinned/named")
     stack.ask(parent, "signals/second", {})
-    assert stack.ended(parent)["status"] == "completed"
+    assert stack.wait_for_end(parent)["status"] == "completed"
     called = versions_called(stack, parent)
     assert sorted(called.values()) == [
         ("pinned/middle", 1),
@@ -266,7 +269,7 @@ def test_children_registered_anew_do_not_change_what_a_running_parent_calls(
     again = stack.ask(parent, "rerun")["execution_id"]
     for signal in ("first", "second"):
         stack.ask(again, f"signals/{signal}", {})
-    assert stack.ended(again)["status"] == "completed"
+    assert stack.wait_for_end(again)["status"] == "completed"
     assert sorted(versions_called(stack, again).values()) == [
         ("pinned/middle", 2),
         ("pinned/named", 3),
@@ -291,7 +294,7 @@ def test_500_children_in_a_loop_with_a_window_of_20_finish_without_polling(
     """Nobody asks how a child is: every command of the loop is issued, parked once, and taken up once by its child's end."""
     child = stack.register(HALF)
     parent = stack.start(stack.register(EACH.format(path=child)), count=500)
-    row = stack.ended(parent)
+    row = stack.wait_for_end(parent)
     assert (row["status"], row["vars"]["sum"]) == ("completed", [500, sum(range(500))])
     open_, most, counts = 0, 0, dict[str, int]()
     for event in stack.events(parent):
@@ -343,17 +346,17 @@ def test_loop_over_children_ends_when_a_child_fails(stack: StackClient, failure:
     path = stack.register(PICKY_LOOP.format(path=stack.register(PICKY), failure=failure))
     for _ in range(5):
         parent = stack.start(path)
-        row = stack.ended(parent)
+        row = stack.wait_for_end(parent)
         assert (row["status"], row["failure"]["code"]) == ("failed", "LOOP_FAILED")
         assert {
-            stack.ended(child["execution_id"])["status"] for child in stack.children(parent)
+            stack.wait_for_end(child["execution_id"])["status"] for child in stack.children(parent)
         } >= {"failed"}
 
 
 def test_the_latest_execution_is_no_child_however_many_there_are(stack: StackClient) -> None:
     child = stack.register("- {step: half, tool: {kind: noop}}\n")
     parent = stack.start(stack.register(EACH.format(path=child).replace("next: sum", "")), count=60)
-    row = stack.ended(parent)
+    row = stack.wait_for_end(parent)
     noetl = stack.noetl
     assert noetl.json("exec", "get", "@latest")["execution_id"] == parent
     assert (
@@ -400,9 +403,9 @@ def test_cancelling_an_execution_stops_all_its_children_and_their_processes(
     parent = stack.start(top, pids=str(tmp_path))
     until(lambda: len(list(tmp_path.iterdir())) == 6)
     assert stack.noetl("exec", "cancel", parent).code == 0
-    assert stack.ended(parent)["status"] == "cancelled"
+    assert stack.wait_for_end(parent)["status"] == "cancelled"
     below = stack.children(parent)
     family = below + [each for child in below for each in stack.children(child["execution_id"])]
     assert len(family) == 6
-    assert {stack.ended(each["execution_id"])["status"] for each in family} == {"cancelled"}
-    assert all(gone(int(file.name)) for file in tmp_path.iterdir())
+    assert {stack.wait_for_end(each["execution_id"])["status"] for each in family} == {"cancelled"}
+    assert all(has_ended(int(file.name)) for file in tmp_path.iterdir())

@@ -15,7 +15,7 @@ from tests.play import workflow
 from tests.waiting import HANG_LIMIT_S
 
 
-async def ended(cluster: MemoryCluster, execution: ExecutionId) -> Execution:
+async def wait_for_end(cluster: MemoryCluster, execution: ExecutionId) -> Execution:
     state, seq = make_empty_execution(execution), 0
     async with asyncio.timeout(HANG_LIMIT_S):
         while not state.terminal:
@@ -30,7 +30,7 @@ async def value_of(cluster: MemoryCluster, state: Execution, step: str) -> Any:
     return None if result.reference is None else await cluster.resolve(result.reference)
 
 
-async def settled(cluster: MemoryCluster, value: Any) -> Any:
+async def follow_link(cluster: MemoryCluster, value: Any) -> Any:
     """A variable that is a link, as its value."""
     return await cluster.resolve(read_link(value)) if is_reference(value) else value
 
@@ -49,13 +49,13 @@ def run(
             for path, child in (children or {}).items():
                 await cluster.register(workflow(child, metadata={"name": path, "path": path}), path)
             execution = await cluster.start(workflow(steps), "test.yaml", payload or {})
-            state = await ended(cluster, execution)
+            state = await wait_for_end(cluster, execution)
             value = (
                 await value_of(cluster, state, step)
                 if step in state.steps and state.steps[step].result
                 else None
             )
-            ctx = {name: await settled(cluster, value) for name, value in state.ctx.items()}
+            ctx = {name: await follow_link(cluster, value) for name, value in state.ctx.items()}
             return state.status, value, ctx, state.failure
 
     return asyncio.run(play())
@@ -103,9 +103,9 @@ def test_a_retried_loop_runs_its_failed_items_again_and_its_results_are_whole() 
         async with MemoryCluster() as cluster:
             payload = {"numbers": [1, 2, 3, 4, 5], "marker": marker}
             first = await cluster.start(workflow(steps), "test.yaml", payload)
-            broken = await ended(cluster, first)
+            broken = await wait_for_end(cluster, first)
             again = await cluster.server.requests.retry(first, "r1")
-            state = await ended(cluster, again)
+            state = await wait_for_end(cluster, again)
             return broken, state, await value_of(cluster, state, "end")
 
     with tempfile.TemporaryDirectory() as marker:
@@ -199,7 +199,7 @@ def test_a_wait_goes_on_with_its_signal() -> None:
         async with MemoryCluster() as cluster:
             execution = await cluster.start(workflow(steps), "test.yaml", {})
             await cluster.server.requests.signal(execution, "go", "s1", {"by": "me"})
-            state = await ended(cluster, execution)
+            state = await wait_for_end(cluster, execution)
             return state.status, await value_of(cluster, state, "end")
 
     assert asyncio.run(play()) == ("completed", {"by": "me"})

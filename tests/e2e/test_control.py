@@ -18,7 +18,7 @@ GATE = """
 """
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -35,7 +35,7 @@ def test_a_signal_from_the_command_line_is_what_a_wait_gives(stack: StackClient)
     stack.comes(execution, "command.parked")
     sent = stack.noetl("exec", "signal", execution, "go", "--payload", "{by: ada, n: 3}")
     assert sent.code == 0, sent.err
-    row = stack.ended(execution)
+    row = stack.wait_for_end(execution)
     assert (row["status"], row["vars"]) == ("completed", {"said": {"by": "ada", "n": 3}})
     assert stack.path(execution) == ["gate", "done"]
 
@@ -55,7 +55,7 @@ def test_a_signal_that_comes_early_is_kept_and_sent_twice_with_one_key_comes_onc
             headers={"Idempotency-Key": key},
         )
         assert answer.status_code == 202
-    assert stack.ended(execution)["status"] == "completed"
+    assert stack.wait_for_end(execution)["status"] == "completed"
     assert [event["data"]["payload"] for event in stack.events(execution, "signal.received")] == [
         1,
         2,
@@ -98,8 +98,8 @@ def test_an_approval_goes_on_and_a_refusal_is_the_steps_failure(stack: StackClie
     assert (
         stack.noetl("exec", "reject", no, "ask", "--by", "bob", "--comment", "too risky").code == 0
     )
-    assert stack.ended(yes)["vars"] == {"by": "ada", "comment": "go ahead"}
-    row = stack.ended(no)
+    assert stack.wait_for_end(yes)["vars"] == {"by": "ada", "comment": "go ahead"}
+    row = stack.wait_for_end(no)
     assert (row["status"], row["vars"]) == (
         "completed",
         {"why": "the approval was refused: too risky"},
@@ -140,9 +140,9 @@ def test_a_tool_that_ignores_sigterm_is_stopped_by_its_timeout(
     step = f"- step: deaf\n  tool:{DEAF[kind]}    timeout: 1s\n"
     execution = stack.start(stack.register(step), pid=str(file))
     until(file.exists)
-    row = stack.ended(execution)
+    row = stack.wait_for_end(execution)
     assert (row["status"], row["failure"]["code"]) == ("failed", "TIMEOUT")
-    assert gone(int(file.read_text()))
+    assert has_ended(int(file.read_text()))
 
 
 def test_the_timeout_of_a_step_stops_its_whole_pipeline(stack: StackClient, tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_the_timeout_of_a_step_stops_its_whole_pipeline(stack: StackClient, tmp_
         "- step: deaf\n  spec: {timeout: 1s}\n  tool:\n  - {name: first, kind: noop}\n  - name: second"
         + DEAF["python"]
     )
-    row = stack.ended(stack.start(stack.register(step), pid=str(file)))
+    row = stack.wait_for_end(stack.start(stack.register(step), pid=str(file)))
     assert (row["status"], row["failure"]["code"]) == ("failed", "TIMEOUT")
-    until(lambda: gone(int(file.read_text())))
+    until(lambda: has_ended(int(file.read_text())))
 
 
 def test_the_timeout_of_an_execution_stops_what_runs_and_fails_it(
@@ -163,13 +163,13 @@ def test_the_timeout_of_an_execution_stops_what_runs_and_fails_it(
     path = stack.register(
         f"- step: deaf\n  tool:{DEAF['shell']}", executor={"spec": {"timeout": "1s"}}
     )
-    row = stack.ended(stack.start(path, pid=str(file)))
+    row = stack.wait_for_end(stack.start(path, pid=str(file)))
     assert (row["status"], row["error"] is not None) == ("failed", True)
     assert (
         stack.events(row["execution_id"], "playbook.failed")[0]["data"]["error"]["code"]
         == "TIMEOUT"
     )
-    assert gone(int(file.read_text()))
+    assert has_ended(int(file.read_text()))
 
 
 # ---- pause, places, priorities -----------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_a_paused_execution_issues_nothing_until_it_is_resumed(stack: StackClien
     assert stack.get(f"/api/executions/{execution}/status")["status"] == "paused"
     assert stack.path(execution) == ["gate"]
     assert stack.noetl("exec", "resume", execution).code == 0
-    assert stack.ended(execution)["status"] == "completed"
+    assert stack.wait_for_end(execution)["status"] == "completed"
     types = [event["type"] for event in stack.events(execution)]
     assert types.index("playbook.resumed") < types.index("command.completed")
 
@@ -202,7 +202,7 @@ def test_no_more_executions_of_a_playbook_than_it_allows(stack: StackClient) -> 
         assert len(running()) == room
         ending = min(running())
         stack.ask(ending, "signals/go", {})
-        assert stack.ended(ending)["status"] == "completed"
+        assert stack.wait_for_end(ending)["status"] == "completed"
         left.remove(ending)
 
 
@@ -219,7 +219,7 @@ def test_what_is_more_urgent_is_taken_first(stack: StackClient) -> None:
         NOETL_WORKER_ID="lone", NOETL_WORKER_POOLS="slow", NOETL_WORKER_SLOTS="1"
     )
     with lone.keep_running("worker", "start"):
-        ended = {number: stack.ended(execution) for number, execution in order}
+        ended = {number: stack.wait_for_end(execution) for number, execution in order}
     assert sorted(ended, key=lambda number: ended[number]["ended_at"]) == [5, 3, 1]
 
 
@@ -246,7 +246,7 @@ def test_the_final_step_runs_once_whatever_the_outcome_and_does_not_change_it(
     if how == "long":
         stack.comes(execution, "command.parked")
         stack.ask(execution, "cancel")
-    row = stack.ended(execution)
+    row = stack.wait_for_end(execution)
     assert row["status"] == status
     assert stack.path(execution).count("tidy") == 1
     assert row["vars"]["saw"] == status

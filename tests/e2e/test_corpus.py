@@ -12,16 +12,16 @@ import yaml
 
 from noetl.tools.registry import make_factories
 from tests.api.process import Api
-from tests.e2e.corpus import Case, Outcome, cases, play
-from tests.e2e.paths import compared, shortened, told
+from tests.e2e.corpus import CorpusCase, Outcome, list_cases, play
+from tests.e2e.paths import compare_paths, shorten_path, tell_path
 from tests.postgres import server
 from tests.stack import temporary_home
 
-CASES = cases()
+CASES = list_cases()
 Played = dict[str, Outcome | BaseException]
 
 
-def parameter(case: Case) -> Any:
+def parameter(case: CorpusCase) -> Any:
     reason = case.expect.get("xfail")
     return pytest.param(
         case, id=case.name, marks=[pytest.mark.xfail(strict=True, reason=reason)] if reason else []
@@ -29,7 +29,7 @@ def parameter(case: Case) -> Any:
 
 
 @pytest.fixture(scope="module")
-def played(request: pytest.FixtureRequest, api: Api) -> Iterator[Played]:
+def outcomes(request: pytest.FixtureRequest, api: Api) -> Iterator[Played]:
     """All cases that were asked for, in one house."""
     chosen: list[Any] = [item for item in request.session.items if item.path == request.path]
     asked = [item.callspec.params["case"] for item in chosen if hasattr(item, "callspec")]
@@ -49,8 +49,8 @@ def played(request: pytest.FixtureRequest, api: Api) -> Iterator[Played]:
 
 
 @pytest.mark.parametrize("case", [parameter(case) for case in CASES])
-def test_a_playbook_ends_as_it_says(case: Case, played: Played) -> None:
-    outcome = played[case.name]
+def test_a_playbook_ends_as_it_says(case: CorpusCase, outcomes: Played) -> None:
+    outcome = outcomes[case.name]
     if isinstance(outcome, BaseException):
         raise outcome
     expect = case.expect
@@ -69,7 +69,7 @@ def test_a_playbook_ends_as_it_says(case: Case, played: Played) -> None:
     for step, delays in expect.get("delays", {}).items():
         assert outcome.delays(step) == delays
     for secret in expect.get("hidden", []):
-        assert secret.encode() not in outcome.shown
+        assert secret.encode() not in outcome.readable_bytes
     _same_path(expect["path"], outcome)
 
 
@@ -78,11 +78,12 @@ def _step(stated: Any) -> Any:
 
 
 def _same_path(path: list[Any], outcome: Outcome) -> None:
-    stated, happened = compared(path, told(outcome.events))
+    stated, happened = compare_paths(path, tell_path(outcome.events))
     if stated != happened:
         differ = "\n".join(unified_diff(stated, happened, "stated", "happened", lineterm="", n=2))
         whole = yaml.safe_dump(
-            {"path": shortened([line.text for line in told(outcome.events)])}, allow_unicode=True
+            {"path": shorten_path([line.text for line in tell_path(outcome.events)])},
+            allow_unicode=True,
         )
         pytest.fail(f"another path:\n{differ}\n\nas it happened:\n{whole}", pytrace=False)
 

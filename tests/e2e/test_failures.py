@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.conftest import StackClient
 from tests.e2e.matrix import cell_path, check_cell, names_of, start_cell
-from tests.failures import CELLS, Cell, expected
+from tests.failures import CELLS, FailureCell, find_expected
 from tests.waiting import until
 
 HERE = [cell for cell in CELLS if cell.unit != "spark" and cell.how != "worker_lost"]
@@ -15,7 +15,7 @@ FROM_THE_COMMAND_LINE = [cell for cell in HERE if cell.unit == "step" and cell.h
 
 
 @pytest.fixture(scope="module")
-def executions(stack: StackClient) -> dict[Cell, str]:
+def executions(stack: StackClient) -> dict[FailureCell, str]:
     """All cells side by side."""
     begun = {cell: start_cell(stack, cell) for cell in HERE}
     for cell in HERE:
@@ -24,7 +24,7 @@ def executions(stack: StackClient) -> dict[Cell, str]:
     return begun
 
 
-def cancel(stack: StackClient, cell: Cell, execution: str) -> None:
+def cancel(stack: StackClient, cell: FailureCell, execution: str) -> None:
     """What the cell cancels, once it runs: the execution, or its child alone."""
     if cell.unit != "child":
         stack.comes(execution, "command.started")
@@ -38,16 +38,16 @@ def cancel(stack: StackClient, cell: Cell, execution: str) -> None:
 
 @pytest.mark.parametrize("cell", HERE, ids=names_of(HERE))
 def test_failure_ends_as_the_table_says(
-    stack: StackClient, executions: dict[Cell, str], cell: Cell
+    stack: StackClient, executions: dict[FailureCell, str], cell: FailureCell
 ) -> None:
     check_cell(stack, cell, executions[cell])
 
 
 @pytest.mark.parametrize("cell", FROM_THE_COMMAND_LINE, ids=names_of(FROM_THE_COMMAND_LINE))
 def test_command_line_ends_as_the_table_says(
-    stack: StackClient, executions: dict[Cell, str], cell: Cell
+    stack: StackClient, executions: dict[FailureCell, str], cell: FailureCell
 ) -> None:
-    wanted = expected(cell)
+    wanted = find_expected(cell)
     done = stack.noetl("run", cell_path(cell), "--json")
     assert (done.code, done.json["status"], done.json["recovered"]) == (
         wanted.exit_code,

@@ -8,7 +8,7 @@ import pytest
 from noetl.model.errors import InvalidInput
 from noetl.model.ids import get_creation_time
 from noetl.runtime.memory import MemoryCluster
-from tests.e2e.test_constructs import ended, run, value_of
+from tests.e2e.test_constructs import run, value_of, wait_for_end
 from tests.play import workflow
 
 
@@ -106,7 +106,7 @@ def test_workload_defaults_know_their_execution_and_are_rendered_once(
     async def play() -> Any:
         async with MemoryCluster() as cluster:
             execution = await cluster.start(workflow(steps, workload=DEFAULTS), "test.yaml", {})
-            state = await ended(cluster, execution)
+            state = await wait_for_end(cluster, execution)
             pinned = await cluster.server.requests._log.read_pinned(execution)
             assert pinned is not None
             return execution, pinned.workload, await value_of(cluster, state, "end")
@@ -157,7 +157,7 @@ def test_a_keychain_entry_may_name_its_credential_by_the_workload() -> None:
                 }
             ]
             text = workflow(steps, workload={"who": "ann"}, keychain=keychain)
-            state = await ended(cluster, await cluster.start(text, "test.yaml", {}))
+            state = await wait_for_end(cluster, await cluster.start(text, "test.yaml", {}))
             return state.failure, await value_of(cluster, state, "end")
 
     assert asyncio.run(play()) == (None, "ann-test")

@@ -33,7 +33,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def play(steps: str, api: Api, until: type[e.Event] | None = None) -> tuple[Any, list[e.Event]]:
     """The value of the last step, and what was recorded. The first step is `start`, whose address begins with `base`."""
 
-    async def played() -> tuple[Any, list[e.Event]]:
+    async def play_on_cluster() -> tuple[Any, list[e.Event]]:
         async with MemoryCluster() as cluster:
             execution = await cluster.start(
                 workflow(steps, workload={"base": f"{api.url}/api/v1"}), "test.yaml", {}
@@ -54,10 +54,10 @@ def play(steps: str, api: Api, until: type[e.Event] | None = None) -> tuple[Any,
                 value = await cluster.resolve(result.reference)
             return value, [row.event for row in recorded]
 
-    return asyncio.run(played())
+    return asyncio.run(play_on_cluster())
 
 
-def paged(url: str, paginate: str, more: str = "", spec: str = "") -> str:
+def make_paging_step(url: str, paginate: str, more: str = "", spec: str = "") -> str:
     return f"""
 - step: start
   tool:
@@ -99,7 +99,7 @@ FORMS = {
 def test_pages_are_fetched_once_each_and_collected(api: Api, form: str) -> None:
     url, paginate = FORMS[form]
     api.forget()
-    value, events = play(paged(url, paginate), api)
+    value, events = play(make_paging_step(url, paginate), api)
     assert [row["id"] for row in value["data"]] == IDS
     pages = 4 if form in ("page", "cursor", "next") else 5
     assert sum(api.calls().values()) == pages
@@ -112,9 +112,13 @@ def test_maps_are_merged_and_the_last_page_may_be_all_that_is_wanted(api: Api) -
     paginate = (
         'when: "{{ response.more }}", next_call: {params: {page: "{{ response.page + 1 }}"}}, '
     )
-    value, _ = play(paged("/scores", paginate + "collect: {strategy: merge, path: scores}"), api)
+    value, _ = play(
+        make_paging_step("/scores", paginate + "collect: {strategy: merge, path: scores}"), api
+    )
     assert list(value["data"]) == [f"user{number}" for number in IDS]
-    value, _ = play(paged("/scores", paginate + "collect: {strategy: replace, path: scores}"), api)
+    value, _ = play(
+        make_paging_step("/scores", paginate + "collect: {strategy: replace, path: scores}"), api
+    )
     assert list(value["data"]) == [f"user{number}" for number in IDS[30:]]
 
 
@@ -125,7 +129,8 @@ def test_what_was_collected_may_have_a_name_of_its_own(api: Api) -> None:
 - {step: use, tool: {kind: python, input: {rows: "{{ ctx.all }}"}, code: "result = [row['id'] for row in rows]"}}
 """
     value, _ = play(
-        paged(url, paginate.replace("path: events", "path: events, into: all"), more), api
+        make_paging_step(url, paginate.replace("path: events", "path: events, into: all"), more),
+        api,
     )
     assert value == IDS
 
@@ -134,21 +139,23 @@ def test_a_page_that_fails_is_asked_for_again_and_no_other(api: Api) -> None:
     api.forget()
     _, paginate = FORMS["page"]
     again = 'policy: {rules: [{when: "{{ error is defined }}", then: {do: retry, attempts: 3, delay: 10ms}}]}'
-    value, _ = play(paged("/flaky?fail_on=2,3&label=pagination", paginate, spec=again), api)
+    value, _ = play(
+        make_paging_step("/flaky?fail_on=2,3&label=pagination", paginate, spec=again), api
+    )
     assert [row["id"] for row in value["data"]] == list(range(1, 21))
     assert api.calls()["/api/v1/flaky"] == 6
 
 
 def test_a_poll_asks_until_it_is_done(api: Api) -> None:
     poll = "when: \"{{ response.state == 'running' }}\", delay: 10ms"
-    value, events = play(paged("/jobs/polled?polls=4", poll), api)
+    value, events = play(make_paging_step("/jobs/polled?polls=4", poll), api)
     assert value["data"] == {"job": "polled", "state": "done", "asked": 4}
     assert len([event for event in events if isinstance(event, e.CallPage)]) == 3
 
 
 def test_a_slow_poll_leaves_its_worker(api: Api) -> None:
     poll = "when: \"{{ response.state == 'running' }}\", delay: 6s"
-    _, events = play(paged("/jobs/slow?polls=2", poll), api, until=e.CommandParked)
+    _, events = play(make_paging_step("/jobs/slow?polls=2", poll), api, until=e.CommandParked)
     assert isinstance(events[-1], e.CommandParked)
     assert (events[-1].reason, events[-1].delay) == ("retry", 6_000_000)
 

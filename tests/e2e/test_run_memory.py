@@ -14,13 +14,13 @@ from noetl.cli import main
 ROOT = Path(__file__).parents[2]
 
 
-class Said(NamedTuple):
+class RunOutput(NamedTuple):
     code: int
     out: str
     err: str
 
 
-Noetl = Callable[..., Said]
+Noetl = Callable[..., RunOutput]
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def noetl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")
 
-    def command(*arguments: str | Path) -> Said:
+    def command(*arguments: str | Path) -> RunOutput:
         monkeypatch.setattr(sys, "argv", ["noetl", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-        return Said(
+        return RunOutput(
             ended.value.code if isinstance(ended.value.code, int) else 0, *capsys.readouterr()
         )
 

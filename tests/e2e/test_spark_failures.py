@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.conftest import StackClient, run_two_workers
 from tests.e2e.matrix import check_cell, names_of, start_cell
-from tests.failures import CELLS, Cell
+from tests.failures import CELLS, FailureCell
 from tests.spark import spark_url
 from tests.waiting import HANG_LIMIT_S, until
 
@@ -24,7 +24,9 @@ def stack(spark_url: str) -> Iterator[StackClient]:
 
 
 @pytest.fixture(scope="module")
-def executions(stack: StackClient, tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
+def executions(
+    stack: StackClient, tmp_path_factory: pytest.TempPathFactory
+) -> dict[FailureCell, str]:
     """All cells side by side. Those that are cancelled run by then."""
     folder = tmp_path_factory.mktemp("begun")
     begun = {cell: folder / cell.name for cell in HERE}
@@ -38,6 +40,6 @@ def executions(stack: StackClient, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("cell", HERE, ids=names_of(HERE))
 def test_spark_failure_ends_as_the_table_says(
-    stack: StackClient, executions: dict[Cell, str], cell: Cell
+    stack: StackClient, executions: dict[FailureCell, str], cell: FailureCell
 ) -> None:
     check_cell(stack, cell, executions[cell])

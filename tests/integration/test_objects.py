@@ -21,14 +21,14 @@ from noetl.results.tiers.objects import MAX_REQUEST_BYTES, ObjectTier, open_obje
 from noetl.runtime.stores import open_large_results
 from noetl.settings import StorageSettings
 from tests import s3
-from tests.stores import cached, in_tier
+from tests.stores import in_tier, make_cached_tier
 
 PLACE = make_address("7", "result", "step", "key")
 ROWS = [{"n": n, "text": "x" * 90} for n in range(150_000)]  # 16 MB
 BARE = Reference(ref_id=RefId(""), type="disk", uri=str(PLACE))
 
 
-class Watched:
+class WatchedBucket:
     """A store that counts the bytes it gives."""
 
     def __init__(self, store: Any) -> None:
@@ -70,10 +70,12 @@ def test_one_row_of_a_large_list_costs_little_and_nothing_when_it_is_read_again(
     tmp_path: Path, bucket: str
 ) -> None:
     async def run() -> None:
-        store = Watched(s3.server().connected(bucket))
+        store = WatchedBucket(s3.server().connect_bucket(bucket))
         reference = await in_tier(ObjectTier(store, bucket), tmp_path).put(PLACE, ROWS)
         for _ in range(2):  # another reader on the same machine
-            reader = in_tier(cached(ObjectTier(store, bucket), tmp_path / "cache"), tmp_path)
+            reader = in_tier(
+                make_cached_tier(ObjectTier(store, bucket), tmp_path / "cache"), tmp_path
+            )
             assert await reader.read_rows(reference, 70_000, 70_001) == ROWS[70_000:70_001]
         assert 0 < store.read < 2_000_000
         first = store.read
@@ -87,7 +89,7 @@ def test_a_server_that_is_away_may_be_asked_again(
     tmp_path: Path, bucket: str, stopped: s3.S3
 ) -> None:
     async def run() -> None:
-        tier = ObjectTier(stopped.connected(bucket), bucket)
+        tier = ObjectTier(stopped.connect_bucket(bucket), bucket)
         for size in (10, MAX_REQUEST_BYTES + 1):
             with pytest.raises(StoreUnavailable):
                 await tier.write(PLACE, StagedPayload.from_bytes(os.urandom(size)))
@@ -105,7 +107,7 @@ def test_a_put_waits_for_a_server_that_comes_back(
     tmp_path: Path, bucket: str, stopped: s3.S3
 ) -> None:
     async def run() -> None:
-        tier = ObjectTier(stopped.connected(bucket), bucket)
+        tier = ObjectTier(stopped.connect_bucket(bucket), bucket)
         store = LargeStore(tier, in_tier(tier, tmp_path).staging, patience=60.0)
         putting = asyncio.create_task(store.put(PLACE, ROWS))
         await asyncio.to_thread(stopped.start)
@@ -145,7 +147,8 @@ def test_the_environment_says_where(
         store = open_large_results(tmp_path, StorageSettings(), lambda: 0.0)
         assert await store.resolve(await store.put(PLACE, ROWS)) == ROWS
         found = [
-            each async for each in ObjectTier(s3.server().connected(bucket), bucket).list_objects()
+            each
+            async for each in ObjectTier(s3.server().connect_bucket(bucket), bucket).list_objects()
         ]
         assert [each.address for each in found] == [PLACE]
 
@@ -159,8 +162,8 @@ def test_one_row_of_a_large_row_set_costs_little_and_less_again(
     schema = pa.schema([("id", pa.int64()), ("noise", pa.binary())])
 
     async def run() -> None:
-        watched = Watched(s3.server().connected(bucket))
-        store = in_tier(cached(ObjectTier(watched, bucket), tmp_path / "cache"), tmp_path)
+        watched = WatchedBucket(s3.server().connect_bucket(bucket))
+        store = in_tier(make_cached_tier(ObjectTier(watched, bucket), tmp_path / "cache"), tmp_path)
         writer, chance, count = (
             RowSetWriter(schema, TableOptions(store.staging)),
             Random(1),
@@ -177,7 +180,9 @@ def test_one_row_of_a_large_row_set_costs_little_and_less_again(
         reference = await store.put(PLACE, table)
         table.close()
         assert table.staged.size > 45 << 20
-        reader = in_tier(cached(ObjectTier(watched, bucket), tmp_path / "another"), tmp_path)
+        reader = in_tier(
+            make_cached_tier(ObjectTier(watched, bucket), tmp_path / "another"), tmp_path
+        )
         watched.read = 0
         assert (await reader.read_rows(reference, 54_321, 54_322))[0]["id"] == 54_321
         assert 0 < watched.read < 4 << 20  # with what is read to find the rows

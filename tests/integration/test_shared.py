@@ -15,13 +15,13 @@ from noetl.results.tiers import shared_cache
 from noetl.results.tiers.shared_cache import SharedCache
 from tests import nats
 from tests.stores import in_files
-from tests.waiting import HANG_LIMIT_S, comes
+from tests.waiting import HANG_LIMIT_S, wait_until
 
 PLACE = make_address("7", "result", "step", "key")
 VALUE = {"a": "x" * 100_000}
 
 
-class Servers:
+class ManifestServers:
     """Keeps what it is given and counts who asks for it."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Workers:
     """Any number of them, with nothing in memory."""
 
     def __init__(self, folder: Path) -> None:
-        self.servers = Servers()
+        self.servers = ManifestServers()
         self.bucket = nats.server().bucket()
         self.caches: list[SharedCache] = []
         self._folder = folder
@@ -80,18 +80,18 @@ def play(work: Callable[[Workers], Awaitable[None]], folder: Path) -> None:
     asyncio.run(run())
 
 
-async def shared(here: Workers, value: Any = VALUE) -> tuple[ResultRouter, Reference]:
+async def share_value(here: Workers, value: Any = VALUE) -> tuple[ResultRouter, Reference]:
     """A second worker, and what a first one has put and read."""
     first, second = await here.worker(), await here.worker()
     reference = await first.put(PLACE, value)
     assert await first.resolve(reference) == value
-    await comes(lambda: here.caches[1].get(reference.uri), here.servers.kept[reference.uri])
+    await wait_until(lambda: here.caches[1].get(reference.uri), here.servers.kept[reference.uri])
     return second, reference
 
 
 def test_what_one_worker_has_read_another_finds(tmp_path: Path) -> None:
     async def work(here: Workers) -> None:
-        second, reference = await shared(here)
+        second, reference = await share_value(here)
         assert await second.resolve(reference) == VALUE
         assert here.servers.asked == 1
 
@@ -100,9 +100,9 @@ def test_what_one_worker_has_read_another_finds(tmp_path: Path) -> None:
 
 def test_what_is_there_is_not_believed_without_its_checksum(tmp_path: Path) -> None:
     async def work(here: Workers) -> None:
-        second, reference = await shared(here)
+        second, reference = await share_value(here)
         here.caches[0].add(reference.uri, b'"another"')
-        await comes(lambda: here.caches[1].get(reference.uri), b'"another"')
+        await wait_until(lambda: here.caches[1].get(reference.uri), b'"another"')
         assert await second.resolve(reference) == VALUE
         assert here.servers.asked == 2
 
@@ -114,7 +114,7 @@ def test_a_nats_that_does_not_answer_is_not_missed(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(here: Workers) -> None:
-        second, reference = await shared(here)
+        second, reference = await share_value(here)
         monkeypatch.setattr(shared_cache, "NATS_TIMEOUT_S", 0.25)
         if how == "stopped":
             nats.server().stop()
@@ -139,7 +139,9 @@ def test_a_nats_that_was_never_there_is_not_missed_and_found_when_it_comes(tmp_p
         nats.server().start()
         assert await here.caches[0].open()
         assert await worker.resolve(reference) == VALUE
-        await comes(lambda: here.caches[0].get(reference.uri), here.servers.kept[reference.uri])
+        await wait_until(
+            lambda: here.caches[0].get(reference.uri), here.servers.kept[reference.uri]
+        )
 
     play(work, tmp_path)
 
@@ -160,17 +162,17 @@ def test_a_nats_that_comes_back_is_used_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(here: Workers) -> None:
-        second, reference = await shared(here)
+        second, reference = await share_value(here)
         monkeypatch.setattr(shared_cache, "NATS_PAUSE_S", 1e-3)
         nats.server().stop()
         assert await second.resolve(reference) == VALUE
         nats.server().start()
         monkeypatch.setattr(shared_cache, "NATS_PAUSE_S", 1.0)
 
-        async def found() -> bytes | None:
+        async def find_cached() -> bytes | None:
             assert await second.resolve(reference) == VALUE
             return await here.caches[1].get(reference.uri)
 
-        await comes(found, here.servers.kept[reference.uri])
+        await wait_until(find_cached, here.servers.kept[reference.uri])
 
     play(work, tmp_path)

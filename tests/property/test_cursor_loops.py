@@ -115,7 +115,7 @@ def test_every_claimed_row_has_one_result_in_claim_order(data: st.DataObject) ->
     sizes = data.draw(st.lists(st.integers(1, 2 * size + 1), max_size=8))
     play = Play(workflow(CURSOR.format(size=size, lanes=lanes))).start()
     claims = Claims(play, sizes)
-    while ready := play.ready():
+    while ready := play.list_ready():
         command = data.draw(st.sampled_from(ready))
         rows = claims.frames.get(command.command_id)
         done = play.state.commands[command.command_id].journal.done - command.first
@@ -132,7 +132,7 @@ def test_every_claimed_row_has_one_result_in_claim_order(data: st.DataObject) ->
                 return
         else:
             claims.finish(command, max(done, 0))
-    done_event = play.check().last(e.LoopDone)
+    done_event = play.check().find_last(e.LoopDone)
     assert (done_event.stats.total, done_event.stats.ok) == (
         len(claims.claimed),
         len(claims.claimed),

@@ -114,7 +114,7 @@ def older(draw: st.DrawFn, playbook: Node) -> Node:
     made = copy.deepcopy(playbook)
     made["apiVersion"] = draw(st.sampled_from(["noetl.io/v10", "noetl.io/v2", "v10"]))
     for step in made["workflow"]:
-        for change in (_sink, _retry, _fields, _label, _loop, _vars, _next):
+        for change in (_sink, _retry, _fields, _label, _loop, _vars, _respell_next):
             if draw(st.booleans()):
                 change(step, draw)
     if draw(st.booleans()):
@@ -171,7 +171,7 @@ def _vars(step: Node, draw: st.DrawFn) -> None:
         step["vars"] = {key.removeprefix("ctx."): value for key, value in step.pop("set").items()}
 
 
-def _next(step: Node, draw: st.DrawFn) -> None:
+def _respell_next(step: Node, draw: st.DrawFn) -> None:
     router = step["next"]
     if "spec" in router:
         router["mode"] = draw(st.sampled_from(["inclusive", "all"]))

@@ -54,9 +54,9 @@ class Walk(Play):
         kind = tasks[0].kind if tasks else "noop"
         if command.kind == "evaluate":
             sources = self.fixed.plan.steps[command.step].site_sources[command.site or ""]
-            self.evaluated(command, *(Selected(value=well) for _ in sources))
+            self.report_evaluated(command, *(Selected(value=well) for _ in sources))
         elif command.kind == "plan":
-            self.planned(command)
+            self.report_plan(command)
         elif kind in ("wait", "playbook") and command.journal.resolved is None:
             self.park(command, tasks[0])
         elif command.kind == "chunk":
@@ -79,9 +79,9 @@ class Walk(Play):
             )
             self.report(command, done)
         else:
-            self.done(command, {"n": value, "list": [True] * value})
+            self.complete(command, {"n": value, "list": [True] * value})
 
-    def planned(self, command: Command) -> None:
+    def report_plan(self, command: Command) -> None:
         reference = Reference(
             ref_id=RefId("1"),
             type="memory",
@@ -132,7 +132,7 @@ class Walk(Play):
                 return
 
     def act(self, draw: Any, number: int) -> None:
-        ready = self.ready()
+        ready = self.list_ready()
         action = draw(
             st.sampled_from(
                 ["work"] * 8
@@ -169,7 +169,7 @@ class Walk(Play):
         elif action == "child":
             self.end_child(draw(st.booleans()))
         if self.stops and draw(st.booleans()):
-            self.stopped()
+            self.finish_stops()
 
     def drain(self) -> None:
         """The outside world comes to rest: everything that can end does, well."""
@@ -178,8 +178,8 @@ class Walk(Play):
             if self.state.terminal:
                 return
             if self.stops:
-                self.stopped()
-            elif ready := self.ready():
+                self.finish_stops()
+            elif ready := self.list_ready():
                 self.work(ready[0], True, 1)
             elif any(child.parent.call not in self.answered for child in self.children):
                 self.end_child(True)
@@ -196,7 +196,7 @@ class Walk(Play):
                 return
 
 
-def checked(walk: Walk) -> None:
+def check_walk(walk: Walk) -> None:
     walk.check()
     types = walk.types()
     terminal = next((n for n, event in enumerate(walk.log) if event.key == "terminal"), len(types))
@@ -219,7 +219,7 @@ def test_whatever_happens_the_execution_ends_or_waits_for_a_named_thing(
     for number in range(data.draw(st.integers(0, 25))):
         walk.act(data.draw, number)
     walk.drain()
-    checked(walk)
+    check_walk(walk)
     if not walk.state.terminal:
         waiting = [explain(walk.fixed, walk.state, a.step) for a in walk.state.activations.values()]
         assert waiting
@@ -266,14 +266,14 @@ def test_any_order_of_reports_closes_a_loop_exactly_once(
     step = f"- {{step: each, loop: {{in: '{{{{ workload.rows }}}}', spec: {spec}}}, tool: {{kind: python, code: 'result = 1'}}}}"
     p = Play(workflow(step), {"rows": list(range(size))}).start()
     reported: list[Command] = []
-    while ready := p.ready():
+    while ready := p.list_ready():
         assert sum(command.together for command in ready) <= window
         command = data.draw(st.sampled_from(ready))
         p.chunk(command, failed=tuple(bad), partial={"ctx.t": command.count})
         reported.append(command)
         if data.draw(st.booleans()):
             assert isinstance(p.chunk(data.draw(st.sampled_from(reported))), Refusal)
-    done = p.check().last(e.LoopDone)
+    done = p.check().find_last(e.LoopDone)
     missed = len([index for index in bad if index < size])
     assert done.stats == e.Stats(size, size - missed, missed, 0)
     assert p.types("loop.done") == ["loop.done"]
@@ -305,11 +305,11 @@ def test_the_outcome_does_not_depend_on_the_order_of_independent_reports(
     for turn in range(3):
         walk = Walk(document)
         walk.start()
-        while ready := walk.ready():
+        while ready := walk.list_ready():
             command = ready[0] if turn == 0 else (ready[-1] if turn == 1 else order.choice(ready))
             walk.work(command, True, value)
         walk.drain()
-        checked(walk)
+        check_walk(walk)
         outcomes.add(hash_outcome(walk.state))
     assert len(outcomes) == 1
 

@@ -37,7 +37,7 @@ def lists(draw: st.DrawFn) -> list[Any]:
     return [dict(row) for row in drawn * (1 + records.MIN_RECORDS // len(drawn))]
 
 
-def stored(value: Any) -> Any:
+def store_value(value: Any) -> Any:
     found = records.find_records(value)
     if found is None:
         return value
@@ -45,20 +45,20 @@ def stored(value: Any) -> Any:
     return made.value() if isinstance(made, EncodedTable) else made
 
 
-def same(value: Any, found: Any) -> bool:
+def is_same(value: Any, found: Any) -> bool:
     """Types too, and the order of names."""
     return repr(value) == repr(found)
 
 
 @given(lists())
 def test_any_list_of_records_comes_back_as_it_was(value: list[Any]) -> None:
-    assert same(value, stored(value))
+    assert is_same(value, store_value(value))
 
 
 @given(lists(), st.dictionaries(names, st.integers() | texts, max_size=3), names)
 def test_also_as_a_member_of_a_map(value: list[Any], rest: dict[str, Any], at: str) -> None:
     whole = {**rest, at: value}
-    assert same(whole, stored(whole))
+    assert is_same(whole, store_value(whole))
 
 
 def test_what_fits_becomes_columns_and_what_would_lose_something_does_not() -> None:

@@ -97,7 +97,7 @@ def playbook(put: Put, value: Any) -> str:
     return yaml.safe_dump({**DOCUMENT, **final, "workflow": steps}, sort_keys=False)
 
 
-def accepted(put: Put) -> set[str]:
+def list_accepted(put: Put) -> set[str]:
     """Names that validate. Asked a few at a time: findings are bounded."""
     return accepted_in(lambda value: playbook(put, value))
 
@@ -112,19 +112,19 @@ def accepted_in(text: Callable[[dict[str, str]], str]) -> set[str]:
     return {name for name in NAMES if name not in refused and name.split(".")[0] not in refused}
 
 
-def known(values: dict[str, Any]) -> set[str]:
+def list_known(values: dict[str, Any]) -> set[str]:
     """Names that exist at run time, from what the probes gave."""
     return {name for key, name in KEYS.items() if values.get(key) is True}
 
 
 def agree(put: Put, values: dict[str, Any], leaving: frozenset[str] = frozenset()) -> None:
-    valid, there = accepted(put) - leaving, known(values)
+    valid, there = list_accepted(put) - leaving, list_known(values)
     assert there - valid == set(), "exists at run time, and is refused"
     assert valid - there - SOMETIMES == set(), "validates, and does not exist at run time"
     assert len(there) > 5
 
 
-def made(put: Put) -> Plan:
+def make_plan(put: Put) -> Plan:
     return compile_plan(load_registered(playbook(put, PROBES)), "hash")
 
 
@@ -212,7 +212,7 @@ def test_arc_guard() -> None:
     agree(put, {key: taken.get(key, False) for key in KEYS})
 
 
-def admitted(key: str, guard: str) -> dict[str, Any]:
+def make_admission(key: str, guard: str) -> dict[str, Any]:
     rules = [{"when": guard}, {"else": {"allow": False}}]
     return {
         "step": f"to_{key}",
@@ -224,7 +224,7 @@ def admitted(key: str, guard: str) -> dict[str, Any]:
 def test_admit() -> None:
     def put(value: Any) -> list[dict[str, Any]]:
         fork = {"spec": {"mode": "inclusive"}, "arcs": [{"step": f"to_{key}"} for key in value]}
-        return [{**UP, "next": fork}, *(admitted(key, part) for key, part in value.items())]
+        return [{**UP, "next": fork}, *(make_admission(key, part) for key, part in value.items())]
 
     taken = ended_play(put).state.ctx
     agree(put, {key: taken.get(key, False) for key in KEYS})
@@ -263,7 +263,7 @@ def test_final_step() -> None:
 # ---- on a worker ----
 
 
-class Many(Scripted):
+class ManyProbes(Scripted):
     """Answers many calls at once, as Python does: items then share one rendering path."""
 
     async def run_many(
@@ -291,13 +291,13 @@ def bench(*, many: bool = False) -> Bench:
     ]
     found = Bench(more=more)
     if many:
-        found.tool.__class__ = Many
+        found.tool.__class__ = ManyProbes
     return found
 
 
-def ran(put: Put, found: Bench, **fields: Any) -> Any:
+def run_probes(put: Put, found: Bench, **fields: Any) -> Any:
     fields = {"kind": "run", **fields, **scope_fields()}
-    plan = made(put)
+    plan = make_plan(put)
     event = fields.pop("event")
     scope = {name: fields.pop(name) for name in ("workload", "outer", "path")}
     results = {"up": found.put({"a": 1})}
@@ -348,7 +348,7 @@ def test_input(kind: str, many: bool) -> None:
         lambda value: step_of(loop, tool={"kind": "python", "code": "x", "input": value}),
     ):
         found = bench(many=many)
-        report = ran(wrap, found, **fields)
+        report = run_probes(wrap, found, **fields)
         value = found.value(report.result)
         agree(wrap, value[0]["result"] if loop else value)
 
@@ -361,7 +361,7 @@ def test_tool_fields(kind: str) -> None:
         return step_of(loop, tool={"kind": "python", "code": "x", "env": value})
 
     found = bench()
-    ran(put, found, **fields)
+    run_probes(put, found, **fields)
     agree(put, found.tool.calls[0].config["env"])
 
 
@@ -376,7 +376,7 @@ def test_later_task(kind: str) -> None:
         )
 
     found = bench()
-    ran(put, found, **fields)
+    run_probes(put, found, **fields)
     agree(put, found.tool.calls[1].input)
 
 
@@ -385,7 +385,7 @@ def test_sink_task_and_what_follows_it(kind: str) -> None:
     loop, fields = KINDS[kind]
     sink = {"kind": "sink", "target": {"kind": "postgres", "table": "t"}}
 
-    def stored(value: Any) -> list[dict[str, Any]]:
+    def make_steps(value: Any) -> list[dict[str, Any]]:
         return step_of(
             loop,
             tool=[
@@ -395,8 +395,8 @@ def test_sink_task_and_what_follows_it(kind: str) -> None:
         )
 
     found = bench()
-    ran(stored, found, **fields)
-    agree(stored, found.more[1].calls[0].config["data"])  # type: ignore[attr-defined]
+    run_probes(make_steps, found, **fields)
+    agree(make_steps, found.more[1].calls[0].config["data"])  # type: ignore[attr-defined]
 
     def following(value: Any) -> list[dict[str, Any]]:
         last = {"name": "last", "kind": "python", "code": "x", "input": value}
@@ -410,7 +410,7 @@ def test_sink_task_and_what_follows_it(kind: str) -> None:
         )
 
     found = bench()
-    ran(following, found, **fields)
+    run_probes(following, found, **fields)
     agree(following, found.tool.calls[1].input)
 
 
@@ -425,7 +425,7 @@ def test_task_set_and_rule_set(kind: str, where: str) -> None:
         task = {"set": values} if where == "task" else {"spec": rule}
         return step_of(loop, tool=[{"name": "first", "kind": "python", "code": "x", **task}])
 
-    report = ran(put, bench(), **fields)
+    report = run_probes(put, bench(), **fields)
     agree(put, {name.removeprefix("ctx."): value for name, value in report.set.items()})
 
 
@@ -449,7 +449,7 @@ def test_rule_guard(kind: str) -> None:
 
     values: dict[str, Any] = {}
     for key, probe in PROBES.items():
-        report = ran(lambda _, one={key: probe}: put(one), bench(), **fields)  # type: ignore[misc]
+        report = run_probes(lambda _, one={key: probe}: put(one), bench(), **fields)  # type: ignore[misc]
         values |= {name.removeprefix("ctx."): value for name, value in report.set.items()}
     agree(put, values)
 
@@ -467,10 +467,10 @@ def test_pages_and_their_sinks(kind: str) -> None:
 
     found = bench()
     found.does = lambda call: {"data": {"more": len(found.tool.calls) == 1}}
-    ran(following, found, **fields)
+    run_probes(following, found, **fields)
     agree(following, found.tool.calls[1].config["env"])
 
-    def stored(value: Any) -> list[dict[str, Any]]:
+    def make_steps(value: Any) -> list[dict[str, Any]]:
         page = {
             "when": "{{ response.data.more }}",
             "next_call": {"env": {"a": "b"}},
@@ -483,15 +483,15 @@ def test_pages_and_their_sinks(kind: str) -> None:
 
     found = bench()
     found.does = lambda call: {"data": {"more": len(found.tool.calls) == 1}}
-    ran(stored, found, **fields)
-    agree(stored, found.more[1].calls[0].config["data"])  # type: ignore[attr-defined]
+    run_probes(make_steps, found, **fields)
+    agree(make_steps, found.more[1].calls[0].config["data"])  # type: ignore[attr-defined]
 
 
 def test_provenance() -> None:
     def put(value: Any) -> list[dict[str, Any]]:
         return step_of(None, tool={"kind": "python", "code": "x", "provenance": value})
 
-    agree(put, ran(put, bench()).result.meta.provenance)
+    agree(put, run_probes(put, bench()).result.meta.provenance)
 
 
 def test_cursor_claim() -> None:
@@ -502,7 +502,7 @@ def test_cursor_claim() -> None:
         )
 
     found = bench()
-    ran(put, found, **KINDS["cursor"][1])
+    run_probes(put, found, **KINDS["cursor"][1])
     agree(put, found.more[0].calls[0].config["params"])  # type: ignore[attr-defined]
 
 
@@ -511,7 +511,7 @@ def test_a_worker_that_evaluates_for_the_server_has_all_names_of_the_server(loop
     def put(value: Any) -> list[dict[str, Any]]:
         return step_of(loop, set={f"ctx.{key}": part for key, part in value.items()})
 
-    found, plan = bench(), made(put)
+    found, plan = bench(), make_plan(put)
     own = found.put({"a": 1}, "s")
     own = msgspec.structs.replace(own, context={"stats": {"total": 1}}) if loop else own
     fields = {
@@ -528,7 +528,7 @@ def test_a_worker_that_evaluates_for_the_server_has_all_names_of_the_server(loop
         for (key, name), value in zip(KEYS.items(), event.values, strict=True)
         if value.value is True
     }
-    assert accepted(put) - there - SOMETIMES == set()
+    assert list_accepted(put) - there - SOMETIMES == set()
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "pipeline"])
@@ -546,7 +546,7 @@ def test_spark_loop_task(plain: bool) -> None:
         return step_of(loop, tool=[tool, *more])
 
     async def items() -> Any:
-        plan = made(put)
+        plan = make_plan(put)
         fields = {"workload": {"limit": 7}, "outer": OUTER, "path": "test", "size": 1}
         issued = command(plan, "s", kind="chunk", results={"up": Envelope(status="ok")}, **fields)
         work = LoopWork(
@@ -592,7 +592,7 @@ def test_workload_defaults() -> None:
     merged = merge_workload(
         load_registered(text(PROBES)), {}, WorkloadContext("99", "test", 1, {"HOST": "h"})
     )
-    assert known(merged["map"]) == accepted_in(text)
+    assert list_known(merged["map"]) == accepted_in(text)
 
 
 def test_keychain_entries() -> None:
@@ -610,4 +610,4 @@ def test_keychain_entries() -> None:
     plan = compile_plan(load_registered(text(PROBES)), "hash")
     issued = command(plan, "s", workload={"limit": 7}, path="test")
     asyncio.run(_execute(found, plan, issued))
-    assert known(found.tool.calls[0].input["found"]) == accepted_in(text) - SOMETIMES
+    assert list_known(found.tool.calls[0].input["found"]) == accepted_in(text) - SOMETIMES

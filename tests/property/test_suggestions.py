@@ -22,7 +22,7 @@ def known_findings(text: str) -> frozenset[tuple[int, Code]]:
     return frozenset((finding.line, finding.code) for finding in load(text).findings)
 
 
-def misspelled(draw: st.DrawFn, word: str) -> str:
+def misspell_word(draw: st.DrawFn, word: str) -> str:
     at = draw(st.integers(1, len(word) - 1))
     letter = draw(st.sampled_from("aeqx_"))
     return draw(
@@ -41,7 +41,7 @@ def misspelled_words(draw: st.DrawFn) -> tuple[str, str, int, str]:
     """(playbook, the same with one word misspelled, where, the misspelled word)."""
     text = draw(st.sampled_from(CORPUS)).read_text()
     word = draw(st.sampled_from(list(WORD.finditer(text))))
-    wrong = misspelled(draw, word[0])
+    wrong = misspell_word(draw, word[0])
     return text, text[: word.start()] + wrong + text[word.end() :], word.start(), wrong
 
 
@@ -52,7 +52,7 @@ def additional_keys(draw: st.DrawFn) -> tuple[str, str, int, str]:
         st.sampled_from([path for path in CORPUS if KEY.search(path.read_text())])
     ).read_text()
     key = draw(st.sampled_from(list(KEY.finditer(text))))
-    wrong = misspelled(draw, key[2])
+    wrong = misspell_word(draw, key[2])
     at = key.start() + len(key[1])
     return text, f"{text[:at]}{wrong}: 1\n{key[1]}{text[at:]}", at, wrong
 
@@ -70,7 +70,7 @@ def suggestions(changed: str, wrong: str) -> list[tuple[Finding, str]]:
     ]
 
 
-def left(fixed: str, finding: Finding, known: frozenset[tuple[int, Code]]) -> list[str]:
+def list_remaining(fixed: str, finding: Finding, known: frozenset[tuple[int, Code]]) -> list[str]:
     """What is still found at the place of a finding after its suggestion was followed, and keys that now stand there twice."""
     new = [other for other in load(fixed).findings if (other.line, other.code) not in known]
     same = [other for other in new if other.line == finding.line and other.code is finding.code]
@@ -84,7 +84,10 @@ def test_a_suggestion_for_a_misspelled_word_works(case: tuple[str, str, int, str
     text, changed, at, wrong = case
     for finding, meant in suggestions(changed, wrong):
         fixed = changed[:at] + meant + changed[at + len(wrong) :]
-        assert left(fixed, finding, known_findings(text)) == [], (str(finding), finding.hint)
+        assert list_remaining(fixed, finding, known_findings(text)) == [], (
+            str(finding),
+            finding.hint,
+        )
 
 
 @settings(max_examples=300)
@@ -93,7 +96,7 @@ def test_no_key_is_suggested_that_stands_there_already(case: tuple[str, str, int
     _, changed, at, wrong = case
     for finding, meant in suggestions(changed, wrong):
         fixed = changed[:at] + meant + changed[at + len(wrong) :]
-        assert left(fixed, finding, frozenset()) == [], (str(finding), finding.hint)
+        assert list_remaining(fixed, finding, frozenset()) == [], (str(finding), finding.hint)
 
 
 STEP = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: a}\nworkflow:\n- step: a\n  {key}: {value}\n- step: b\n"

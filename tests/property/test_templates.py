@@ -212,13 +212,13 @@ def test_cutting_changes_no_result(template: str, scope: dict[str, Any]) -> None
     rest = {name: value for name, value in scope.items() if name not in ("fetch", "a")}
     assert not made.names & {"fetch", "a"}
 
-    def selected(selection: Selection) -> Any:
+    def compute_value(selection: Selection) -> Any:
         return compute_selection(
             selection, {"workload": scope["workload"], selection.step: scope[selection.step]}
         )
 
     whole = outcome(lambda: render(template, scope))
-    assert outcome(lambda: render(made.template, rest, selected=selected)) == whole
+    assert outcome(lambda: render(made.template, rest, selected=compute_value)) == whole
 
 
 @FEW

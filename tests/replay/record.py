@@ -24,12 +24,12 @@ from noetl.log.events.event_columns import split_event
 from noetl.model import codec
 from noetl.model.events import Event
 from noetl.model.ids import ExecutionId
-from tests.api.process import served
-from tests.e2e.corpus import cases, play
+from tests.api.process import run_api
+from tests.e2e.corpus import list_cases, play
 from tests.postgres import server
 from tests.replay.recorded import LOGS, RecordedLog, StoredEvent
 from tests.simulation.faulty import drive
-from tests.simulation.world import History, World, run
+from tests.simulation.world import History, SimWorld, run
 
 ROOT = Path(__file__).parents[2]
 MAX_EVENTS = 2_000  # events of an execution that is recorded
@@ -48,9 +48,9 @@ def main() -> None:
     target = LOGS / f"{version}.jsonl.xz"
     if target.exists():
         raise SystemExit(f"{target.name} exists: the logs of a released version do not change")
-    with server().database() as own, server().database() as tables, served() as api:
+    with server().database() as own, server().database() as tables, run_api() as api:
         os.environ["NOETL_DB_URL"] = own
-        chosen = cases()
+        chosen = list_cases()
         for case in chosen:
             os.environ.update(case.given.get("env", {}))
         with (
@@ -98,7 +98,7 @@ def simulate_logs() -> list[RecordedLog]:
     """The logs of all executions of the first seeds."""
     logs: list[RecordedLog] = []
 
-    def look_at(world: World) -> None:
+    def look_at(world: SimWorld) -> None:
         for execution_id, state in world.oracle.states.items():
             events = drive(world.stores.log.read_events(ExecutionId(execution_id)))
             logs.append(record_state(state, [recorded.event for recorded in events]))

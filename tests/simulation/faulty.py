@@ -16,7 +16,7 @@ from typing import Any
 from noetl import faults as points
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
 from noetl.model.ids import Micros
-from tests.simulation.loop import Killed, Process, SimLoop, current
+from tests.simulation.loop import Killed, SimLoop, SimProcess, current
 
 START: Micros = 1_750_000_000_000_000  # the virtual clock begins here
 
@@ -116,7 +116,7 @@ def swarm(seed: int) -> frozenset[str]:
     return frozenset(chosen)
 
 
-class Clock:
+class SimClock:
     """A node's wall clock: virtual time, and how wrong it is."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -130,7 +130,9 @@ class Clock:
 class Wire:
     """Calls from processes to stores. `observe` sees each effect at its commit point, in order."""
 
-    def __init__(self, loop: SimLoop, faults: Faults, kill: Callable[[Process, str], bool]) -> None:
+    def __init__(
+        self, loop: SimLoop, faults: Faults, kill: Callable[[SimProcess, str], bool]
+    ) -> None:
         self.loop = loop
         self.faults = faults
         self.closed = False
@@ -140,7 +142,7 @@ class Wire:
         self.calls: Counter[str] = Counter()
 
     def transact(
-        self, process: Process, store: str, method: str, call: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...],
+        self, process: SimProcess, store: str, method: str, call: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> Awaitable[Any]:  # fmt: skip
         process.check()
@@ -154,12 +156,14 @@ class Wire:
         slow = faults.hit("results.slow" if family == "results" else "store.delay")
         there = self._delay(slow)
         if faults.hit(f"{family}.unavailable"):
-            loop.outside(there, _fail, future, StoreUnavailable(f"{store}.{method}: simulated"))
+            loop.call_outside(
+                there, _fail, future, StoreUnavailable(f"{store}.{method}: simulated")
+            )
             return future
         unknown = writes and faults.hit(f"{family}.unknown")
         if writes and family == "store" and faults.hit("store.late"):
             # the caller gives up while the call is still under way: it takes effect afterwards, perhaps after the repeat
-            loop.outside(
+            loop.call_outside(
                 there,
                 _fail,
                 future,
@@ -167,7 +171,7 @@ class Wire:
             )
             there += self._delays.choice((0.0, 0.01, 0.1, 1.0, 4.0))
             unknown = False
-        loop.outside(
+        loop.call_outside(
             there, self._commit, process, store, method, call, args, keywords, future, unknown
         )
         return future
@@ -178,7 +182,7 @@ class Wire:
         return 0.0005 * self._delays.random()
 
     def _commit(
-        self, process: Process, store: str, method: str, call: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...],
+        self, process: SimProcess, store: str, method: str, call: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...],
         keywords: dict[str, Any], future: "asyncio.Future[Any]", unknown: bool,
     ) -> None:  # fmt: skip
         if self.closed:
@@ -211,16 +215,16 @@ class Wire:
             return
         back = self._delay(faults.hit("store.delay"))
         if unknown:
-            self.loop.outside(
+            self.loop.call_outside(
                 back,
                 _fail,
                 future,
                 OutcomeUnknown(f"{store}.{method}: simulated, the answer was lost"),
             )
         elif error is not None:
-            self.loop.outside(back, _fail, future, error)
+            self.loop.call_outside(back, _fail, future, error)
         else:
-            self.loop.outside(back, _give, future, result)
+            self.loop.call_outside(back, _give, future, result)
 
 
 def drive(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -246,7 +250,7 @@ def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
 class Port:
     """One process's view of one store: the same methods, over the wire."""
 
-    def __init__(self, wire: Wire, process: Process, store: str, inner: Any) -> None:
+    def __init__(self, wire: Wire, process: SimProcess, store: str, inner: Any) -> None:
         self._wire = wire
         self._process = process
         self._store = store
@@ -270,7 +274,7 @@ class Port:
 class Hints:
     """One process's view of the bus: hints that may be lost, doubled or late."""
 
-    def __init__(self, wire: Wire, process: Process, inner: Any) -> None:
+    def __init__(self, wire: Wire, process: SimProcess, inner: Any) -> None:
         self._wire = wire
         self._process = process
         self._inner = inner
@@ -287,7 +291,7 @@ class Hints:
                 if faults.hit("bus.delay")
                 else 0.0005 * late.random()
             )
-            wire.loop.outside(delay, self._deliver, subject)
+            wire.loop.call_outside(delay, self._deliver, subject)
 
     def _deliver(self, subject: str) -> None:
         if not self._wire.closed:
@@ -302,8 +306,8 @@ class Hints:
 def crash_points(
     loop: SimLoop,
     faults: Faults,
-    kill: Callable[[Process, str], bool],
-    pause: Callable[[Process, str], None],
+    kill: Callable[[SimProcess, str], bool],
+    pause: Callable[[SimProcess, str], None],
 ) -> None:
     """Arm the named points: a process that reaches one may die there, or stop for longer than its lease."""
 

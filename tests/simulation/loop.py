@@ -30,7 +30,7 @@ class Livelock(Exception):
     """Callbacks follow each other for ever without time moving on."""
 
 
-class Process:
+class SimProcess:
     """One life of a node. A restart is a new one: nothing of the old one's memory is left."""
 
     __slots__ = ("alive", "held", "name", "paused", "pauses")
@@ -50,10 +50,12 @@ class Process:
         return f"<{self.name}{'' if self.alive else ' dead'}{' paused' if self.paused else ''}>"
 
 
-_process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+_process: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar(
+    "process", default=None
+)
 
 
-def current() -> Process | None:
+def current() -> SimProcess | None:
     """The process whose code is running; None for the world outside (stores, network, the oracle)."""
     return _process.get()
 
@@ -167,7 +169,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> Any:
         return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
 
-    def outside(self, delay: float, callback: Callable[..., object], *args: Any) -> Any:
+    def call_outside(self, delay: float, callback: Callable[..., object], *args: Any) -> Any:
         """Call later in the world outside every process: what is on the wire goes on when its sender dies."""
         return self.call_at(self._now + delay, callback, *args, context=self._context)
 
@@ -238,24 +240,24 @@ class SimLoop(asyncio.AbstractEventLoop):
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def spawn(
-        self, process: Process | None, coroutine: Coroutine[Any, Any, T], name: str | None = None
+        self, process: SimProcess | None, coroutine: Coroutine[Any, Any, T], name: str | None = None
     ) -> "asyncio.Task[T]":
         context = self._context.copy()
         context.run(_process.set, process)
         return self.create_task(coroutine, name=name, context=context)
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: SimProcess) -> None:
         process.alive = False
         process.held.clear()
 
-    def pause(self, process: Process, duration: float) -> None:
+    def pause(self, process: SimProcess, duration: float) -> None:
         if process.paused or not process.alive:
             return
         process.paused = True
         process.pauses += 1
-        self.outside(duration, self._resume, process)
+        self.call_outside(duration, self._resume, process)
 
-    def _resume(self, process: Process) -> None:
+    def _resume(self, process: SimProcess) -> None:
         process.paused = False
         held, process.held = process.held, []
         if process.alive:

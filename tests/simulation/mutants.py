@@ -54,7 +54,7 @@ class MutantBroken(Exception):
 
 
 @contextmanager
-def planted(name: str | None) -> Iterator[None]:
+def plant_mutant(name: str | None) -> Iterator[None]:
     """MutantBroken if the mutant's own code raised what only a slip in it raises."""
     slips: list[str] = []
     with nullcontext() if name is None else MUTANTS[name](slips):
@@ -64,15 +64,15 @@ def planted(name: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def patched(slips: list[str], *changes: tuple[Any, str, Any]) -> Iterator[None]:
+def patch_changes(slips: list[str], *changes: tuple[Any, str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, new in changes:
             stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, watched(new, slips) if callable(new) else new)
+            setattr(owner, name, watch_function(new, slips) if callable(new) else new)
         yield
 
 
-def watched(new: Callable[..., Any], slips: list[str]) -> Callable[..., Any]:
+def watch_function(new: Callable[..., Any], slips: list[str]) -> Callable[..., Any]:
     """The same function; slips in its own code, or in how it is called, are noted. The product survives them as it survives
     any bug, so that the simulator would take what follows for the planted bug."""
 
@@ -81,21 +81,21 @@ def watched(new: Callable[..., Any], slips: list[str]) -> Callable[..., Any]:
         if innermost.filename in (__file__, new.__code__.co_filename):
             slips.append(f"{type(error).__name__}: {error}, at line {innermost.lineno}")
 
-    def called(*args: Any, **more: Any) -> Any:
+    def call_function(*args: Any, **more: Any) -> Any:
         try:
             return new(*args, **more)
         except SLIPS as error:
             note(error)
             raise
 
-    async def awaited(*args: Any, **more: Any) -> Any:
+    async def await_function(*args: Any, **more: Any) -> Any:
         try:
             return await new(*args, **more)
         except SLIPS as error:
             note(error)
             raise
 
-    return awaited if inspect.iscoroutinefunction(new) else called
+    return await_function if inspect.iscoroutinefunction(new) else call_function
 
 
 Change = tuple[Any, str, Any]
@@ -103,7 +103,7 @@ Change = tuple[Any, str, Any]
 
 def mutant(changes: Callable[[], list[Change]]) -> Callable[[], list[Change]]:
     """Registers a function that says what to replace; its docstring is the bug."""
-    MUTANTS[changes.__name__] = lambda slips: patched(slips, *changes())
+    MUTANTS[changes.__name__] = lambda slips: patch_changes(slips, *changes())
     return changes
 
 
@@ -285,13 +285,13 @@ def ack_before_append() -> list[Change]:
 def known_is_enough() -> list[Change]:
     """A part that was refused because the state had moved on counts as written."""
 
-    def known(self: Dispatcher, work: Any, key: str | None) -> None:
+    def answer_known(self: Dispatcher, work: Any, key: str | None) -> None:
         self._states.forget(work.execution_id)
         work.give_back()
         for item in work.all_items():
             item.reply("ok")
 
-    return [(Dispatcher, "_retry_known", known)]
+    return [(Dispatcher, "_retry_known", answer_known)]
 
 
 @mutant
@@ -633,7 +633,7 @@ def loop_closed_by_counter() -> list[Change]:
     """A loop is over when everything has been issued and half of it was counted, whatever its commands do."""
     original = loops.is_loop_over
 
-    def over(loop: Any) -> bool:
+    def is_over(loop: Any) -> bool:
         counted = loop.ok + loop.failed + loop.skipped
         return original(loop) or (
             loop.mode == "parallel"
@@ -641,7 +641,7 @@ def loop_closed_by_counter() -> list[Change]:
             and 2 * counted >= loop.collection.size
         )
 
-    return [(loops, "is_loop_over", over)]
+    return [(loops, "is_loop_over", is_over)]
 
 
 @mutant

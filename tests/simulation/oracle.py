@@ -141,17 +141,17 @@ class Oracle:
             return
         try:
             if what == "log.append":
-                self._appended()
+                self._read_appended()
             elif what == "projections.write_projections":
-                self._projected(args[0], result)
+                self._check_projected(args[0], result)
             elif what == "queue.renew_leases":
-                self._renewed(args[1], result)
+                self._check_renewed(args[1], result)
             elif what == "leases.claim":
                 self._taken_over(result)
         except Violation as violation:
             self.error = violation
 
-    def _appended(self) -> None:
+    def _read_appended(self) -> None:
         for shard in range(self._shards):
             for recorded in drive(self._stores.log.follow_shard(shard, self._read[shard], 1000)):
                 self._record(shard, recorded)
@@ -187,7 +187,7 @@ class Oracle:
         self._asked_once(execution_id, event)
         self._commands(execution_id, event)
         self._loops(event)
-        self._failed(execution_id, event)
+        self._check_failures(execution_id, event)
         if CANARY.encode() in encode(event):
             raise Violation("no row in an event", f"{event.key}: {event}")
         for reference in references_of(event):
@@ -357,7 +357,7 @@ class Oracle:
             else:
                 loop.failed += 1
 
-    def _failed(self, execution_id: str, event: ev.Event) -> None:
+    def _check_failures(self, execution_id: str, event: ev.Event) -> None:
         """An execution that completed has every failure handled: by an arc that was taken, or by a policy that says so."""
         book = self._failures[execution_id]
         match event:
@@ -397,7 +397,7 @@ class Oracle:
                 "references resolve", f"{reference.uri} of {event.key}: {error!r}"
             ) from error
 
-    def _projected(self, batch: list[ShardRows], applied: list[bool]) -> None:
+    def _check_projected(self, batch: list[ShardRows], applied: list[bool]) -> None:
         for each, is_applied in zip(batch, applied, strict=True):
             if not is_applied:
                 continue
@@ -408,7 +408,7 @@ class Oracle:
             for row in each.rows:
                 self._row(drive(self._stores.projections.read_projection(row.execution_id)))
 
-    def _renewed(self, held: tuple[LeaseKey, ...], renewal: Renewal) -> None:
+    def _check_renewed(self, held: tuple[LeaseKey, ...], renewal: Renewal) -> None:
         """Whoever is not told that a lease is lost holds it."""
         for each in held:
             status = drive(self._stores.queue.find_status(each.command_id))
@@ -455,7 +455,7 @@ class Oracle:
 
     # -- what tools and workers see --------------------------------------------------------------------------------------
 
-    def called(self, effect: Effect) -> None:
+    def note_call(self, effect: Effect) -> None:
         """A tool begins. Not one that was journaled before its worker got the command, nor beside another attempt of it."""
         self.effects.append(effect)
         if self.error is None:
@@ -519,7 +519,7 @@ class Oracle:
                 )
         beside.append(effect)
 
-    def delivered(self, process: str, command: Command, mark: int, sent: float) -> None:
+    def note_delivery(self, process: str, command: Command, mark: int, sent: float) -> None:
         self._delivered.setdefault((process, command.command_id, command.attempt), mark)
         self._sent[process, command.command_id, command.attempt] = sent
         if self.error is None and command.command_id not in self.commands:
@@ -528,7 +528,7 @@ class Oracle:
                 f"{process} has command {command.command_id} of {command.step}, which is not in the log",
             )
 
-    def answered(self, request: ExchangeRequest, reply: ExchangeReply) -> None:
+    def note_reply(self, request: ExchangeRequest, reply: ExchangeReply) -> None:
         """A report that is acknowledged is in the log, or on its way there in the inbox, as the attempt that made it."""
         if self.error is not None:
             return
@@ -551,7 +551,7 @@ class Oracle:
         """Whatever the faults were: what was acknowledged is stored, what is stored folds and resolves."""
         if self.error is not None:
             raise self.error
-        self._appended()
+        self._read_appended()
         for shard, seen in self.followed.items():
             stored = [
                 (recorded.seq, recorded.event.key)
@@ -616,7 +616,11 @@ class Oracle:
                     "nothing left over", f"command {command_id} of an ended execution is {status}"
                 )
         for effect in self.effects:
-            if effect.running and effect.process.alive and self.ended(effect.identity.execution_id):
+            if (
+                effect.running
+                and effect.process.alive
+                and self.has_ended(effect.identity.execution_id)
+            ):
                 raise Violation(
                     "stopped",
                     f"{effect.identity} still runs on {effect.process.name}, its execution has ended",
@@ -639,7 +643,7 @@ class Oracle:
             if row is None or row.status != self.states[each].status
         }
 
-    def ended(self, execution_id: str) -> bool:
+    def has_ended(self, execution_id: str) -> bool:
         return execution_id in self._terminal
 
 

@@ -42,7 +42,7 @@ def rerun_with_fixed_hashes() -> int:
 def attempt(history: History) -> Result:
     if history.mutant is not None:
         prepare(history)
-    with mutants.planted(history.mutant):
+    with mutants.plant_mutant(history.mutant):
         return run(history)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from tests.simulation.loop import Killed, Livelock, Process, SimLoop, current
+from tests.simulation.loop import Killed, Livelock, SimLoop, SimProcess, current
 
 
 def loop_of(seed: int = 1, order: Literal["process", "any", "fifo"] = "process") -> SimLoop:
@@ -46,7 +46,7 @@ def test_processes_interleave_but_each_keeps_its_own_order() -> None:
         async def say(seen: list[str], name: str) -> None:
             seen.append(name)
 
-        processes = Process("a"), Process("b")
+        processes = SimProcess("a"), SimProcess("b")
         for number in range(3):
             for process in processes:
                 loop.spawn(process, say(seen, f"{process.name}{number}"))
@@ -58,7 +58,7 @@ def test_processes_interleave_but_each_keeps_its_own_order() -> None:
 
 
 def test_a_killed_process_never_runs_again_and_says_nothing() -> None:
-    loop, process, seen = loop_of(), Process("a"), []
+    loop, process, seen = loop_of(), SimProcess("a"), []
 
     async def work() -> None:
         try:
@@ -71,14 +71,14 @@ def test_a_killed_process_never_runs_again_and_says_nothing() -> None:
             seen.append(-1.0)
 
     loop.spawn(process, work())
-    loop.outside(2.5, loop.kill, process)
+    loop.call_outside(2.5, loop.kill, process)
     loop.run_until(10)
     loop.dispose()
     assert seen == [1, 2]
 
 
 def test_a_process_that_kills_itself_stops_where_it_is() -> None:
-    loop, process, seen = loop_of(), Process("a"), []
+    loop, process, seen = loop_of(), SimProcess("a"), []
 
     async def work() -> None:
         assert current() is process
@@ -99,7 +99,7 @@ def test_a_process_that_kills_itself_stops_where_it_is() -> None:
 
 
 def test_tasks_made_by_a_process_belong_to_it() -> None:
-    loop, process, seen = loop_of(), Process("a"), []
+    loop, process, seen = loop_of(), SimProcess("a"), []
 
     async def child() -> None:
         await asyncio.sleep(5)
@@ -111,14 +111,14 @@ def test_tasks_made_by_a_process_belong_to_it() -> None:
             group.create_task(child())
 
     loop.spawn(process, parent())
-    loop.outside(1, loop.kill, process)
+    loop.call_outside(1, loop.kill, process)
     loop.run_until(10)
     loop.dispose()
     assert seen == []
 
 
 def test_a_paused_process_wakes_after_its_timers() -> None:
-    loop, process, seen = loop_of(), Process("a"), []
+    loop, process, seen = loop_of(), SimProcess("a"), []
 
     async def work() -> None:
         for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_paused_process_wakes_after_its_timers() -> None:
             seen.append(loop.time())
 
     loop.spawn(process, work())
-    loop.outside(1.5, loop.pause, process, 6.0)
+    loop.call_outside(1.5, loop.pause, process, 6.0)
     loop.run_until(20)
     assert seen == [1, 7.5, 8.5]
 
@@ -134,7 +134,7 @@ def test_a_paused_process_wakes_after_its_timers() -> None:
 def test_timeouts_and_cancellation_work() -> None:
     loop, seen = loop_of(), []
 
-    async def slow() -> None:
+    async def sleep_long() -> None:
         try:
             await asyncio.sleep(100)
         finally:
@@ -143,9 +143,9 @@ def test_timeouts_and_cancellation_work() -> None:
     async def main() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(3):
-                await slow()
+                await sleep_long()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(slow(), 2)
+            await asyncio.wait_for(sleep_long(), 2)
 
     loop.run_until_complete(main())
     assert (loop.time(), seen) == (5, ["stopped", "stopped"])

@@ -24,27 +24,27 @@ WINDOW = range(
 
 
 @pytest.fixture(scope="module")
-def short() -> list[Result]:
+def short_results() -> list[Result]:
     """In another process, whose hashes are the same every time."""
     return list(runner.results([History(seed) for seed in SEEDS], 1, fresh=True))
 
 
-def test_no_seed_breaks_an_invariant(short: list[Result]) -> None:
+def test_no_seed_breaks_an_invariant(short_results: list[Result]) -> None:
     broken = [
         f"{runner.command(result.history)}: {result.violation}"
-        for result in short
+        for result in short_results
         if result.violation is not None
     ]
     assert broken == []
 
 
-def test_every_crash_point_is_reached(short: list[Result]) -> None:
-    reached = {name for result in short for name in result.reached}
+def test_every_crash_point_is_reached(short_results: list[Result]) -> None:
+    reached = {name for result in short_results for name in result.reached}
     assert reached == set(FAULT_POINTS)
 
 
-def test_a_seed_gives_the_same_history_in_another_process(short: list[Result]) -> None:
-    chosen = [result for result in short if result.history.seed % 10 == 0]
+def test_a_seed_gives_the_same_history_in_another_process(short_results: list[Result]) -> None:
+    chosen = [result for result in short_results if result.history.seed % 10 == 0]
     again = list(runner.results([result.history for result in reversed(chosen)], 1, fresh=True))
     assert [result.trace for result in reversed(again)] == [result.trace for result in chosen]
 
@@ -59,7 +59,7 @@ def test_every_mutant_has_a_recorded_seed() -> None:
 
 
 @pytest.fixture(scope="module")
-def hunted() -> dict[str, list[Result]]:
+def mutant_results() -> dict[str, list[Result]]:
     """Every mutant on its recorded seeds, in one other process."""
     seeds = {name: [*entry["seeds"], *WINDOW] for name, entry in RECORD.items()}
     faults = {
@@ -69,8 +69,8 @@ def hunted() -> dict[str, list[Result]]:
 
 
 @pytest.mark.parametrize("name", sorted(mutants.MUTANTS))
-def test_a_planted_bug_is_found(hunted: dict[str, list[Result]], name: str) -> None:
-    assert hunted[name], (
+def test_a_planted_bug_is_found(mutant_results: dict[str, list[Result]], name: str) -> None:
+    assert mutant_results[name], (
         f"not found by seeds {RECORD[name]['seeds']} any more: python -m tests.simulation --hunt --seeds 10000"
     )
 
@@ -86,7 +86,9 @@ def test_a_mutant_with_a_slip_in_its_own_code_counts_as_broken_not_as_found(
     monkeypatch: pytest.MonkeyPatch, new: Any, slip: str
 ) -> None:
     change = (mutants.dispatch, "interpret", new)
-    monkeypatch.setitem(mutants.MUTANTS, "wrong", lambda slips: mutants.patched(slips, change))
+    monkeypatch.setitem(
+        mutants.MUTANTS, "wrong", lambda slips: mutants.patch_changes(slips, change)
+    )
     with pytest.raises(mutants.MutantBroken, match=f"wrong: {slip}"):
         runner.attempt(History(2, mutant="wrong"))
 

@@ -18,7 +18,7 @@ from noetl.model.exchange import LeaseKey
 from noetl.model.ids import derive_id
 from noetl.tools.port import Call, CallIdentity, Failed, Success
 from tests.inspection import CANARY
-from tests.simulation.loop import Process
+from tests.simulation.loop import SimProcess
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class Effect:
     key: str
     identity: CallIdentity
     value: str
-    process: Process
+    process: SimProcess
     at: float
     command: LeaseKey | None  # which attempt of which command; None for an item of a chunk
     pauses: int  # of its process until it began
@@ -36,7 +36,7 @@ class Effect:
 
 
 @lru_cache(1000)
-def parsed(body: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+def parse_body(body: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     steps = []
     for line in ast.parse(body).body:
         call = line.value  # type: ignore[attr-defined]
@@ -45,7 +45,7 @@ def parsed(body: str) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 class Watcher(Protocol):
-    def called(self, effect: Effect) -> None: ...
+    def note_call(self, effect: Effect) -> None: ...
 
 
 class Simulated:
@@ -55,7 +55,7 @@ class Simulated:
 
     def __init__(
         self,
-        process: Process,
+        process: SimProcess,
         node: Any,
         now: Callable[[], float],
         watcher: Watcher,
@@ -76,7 +76,7 @@ class Simulated:
         effect = Effect(
             call.key, call.identity, value, process, self._now(), self._command(), process.pauses
         )
-        self._watcher.called(effect)
+        self._watcher.note_call(effect)
         try:
             return await self._do(call)
         finally:
@@ -91,7 +91,7 @@ class Simulated:
     async def _do(self, call: Call) -> Success | Failed:
         tries, item = call.identity.attempt, call.input.get("item")
         value: Any = {"value": 0, "input": dict(call.input)}
-        for name, arguments in parsed(call.config["code"]):
+        for name, arguments in parse_body(call.config["code"]):
             match name, arguments:
                 case "slow", (seconds,):
                     await asyncio.sleep(seconds)
@@ -114,15 +114,15 @@ class Simulated:
                 case "hang_item", (wanted,) if item == wanted:
                     await asyncio.sleep(1e9)
                 case "fail", ():
-                    return failed(call)
+                    return make_failed(call)
                 case "fail", (times,) if tries <= times:
-                    return failed(call)
+                    return make_failed(call)
                 case "fail_items", items if item in items:
-                    return failed(call)
+                    return make_failed(call)
                 case "fail_item", (wanted, times) if item == wanted and tries <= times:
-                    return failed(call)
+                    return make_failed(call)
         return Success(value)
 
 
-def failed(call: Call) -> Failed:
+def make_failed(call: Call) -> Failed:
     return Failed(Failure(code="SIMULATED", message="as asked", retryable=True))

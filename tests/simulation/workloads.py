@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from noetl.model.ids import derive_id
-from tests.failures import CELLS, Cell, Expected, expected
+from tests.failures import CELLS, Expected, FailureCell, find_expected
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Act:
 
 
 @dataclass(frozen=True)
-class Case:
+class SimCase:
     name: str
     text: str
     payload: dict[str, Any] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def step(name: str, does: str = "", *, after: str = "", **more: str) -> str:
 # ---- the menus ---------------------------------------------------------------------------------------------------------
 
 
-def chain(rng: Random) -> Case:
+def chain(rng: Random) -> SimCase:
     length, body = rng.choice((1, 3, 4)), rng.choice(("ok()", "value(7)", "slow(0.3)", "slow(2.5)"))
     steps = ""
     for number in range(length):
@@ -80,10 +80,10 @@ def chain(rng: Random) -> Case:
         after = f"s{number + 1}" if number + 1 < length else ""
         does = tool(body, input='{n: "{{ ctx.n | default(0) }}"}') if number else tool(body)
         steps += step(f"s{number}", does, after=after, **more)
-    return Case(f"chain-{length}-{body}", book("chain", steps))
+    return SimCase(f"chain-{length}-{body}", book("chain", steps))
 
 
-def routes(rng: Random) -> Case:
+def routes(rng: Random) -> SimCase:
     number = rng.choice((1, 5))
     steps = step(
         "s0",
@@ -97,10 +97,10 @@ def routes(rng: Random) -> Case:
     )
     steps += step("small", tool("ok()"), after="last")
     steps += step("last", tool("ok()", input='{v: "{{ s0.value }}"}'))
-    return Case(f"routes-{number}", book("routes", steps))
+    return SimCase(f"routes-{number}", book("routes", steps))
 
 
-def fork(rng: Random) -> Case:
+def fork(rng: Random) -> SimCase:
     width, slow = rng.choice((2, 3)), rng.choice(("ok()", "slow(1.5)"))
     arms = ", ".join(f"{{step: b{number}}}" for number in range(width))
     steps = step("s0", tool("ok()"), after=f"{{spec: {{mode: inclusive}}, arcs: [{arms}]}}")
@@ -108,10 +108,10 @@ def fork(rng: Random) -> Case:
         steps += step(f"b{number}", tool(slow if number == 0 else "ok()"), after="meet")
     steps += step("meet", tool("ok()"), after="last")
     steps += step("last", tool("ok()"))
-    return Case(f"fork-{width}-{slow}", book("fork", steps))
+    return SimCase(f"fork-{width}-{slow}", book("fork", steps))
 
 
-def failing(rng: Random) -> Case:
+def failing(rng: Random) -> SimCase:
     policy, slow = rng.choice(("fail_fast", "continue")), rng.choice(("slow(3)", "hang()", "ok()"))
     if policy == "continue" and slow == "hang()":
         slow = "slow(1)"
@@ -128,7 +128,7 @@ def failing(rng: Random) -> Case:
     steps += step("tail", tool("ok()"))
     steps += step("never", tool("ok()"))
     retry, blocks = rng.random() < 0.4, slow == "hang()"
-    return Case(
+    return SimCase(
         f"failing-{policy}-{slow}",
         book("failing", steps),
         settled=False,
@@ -137,7 +137,7 @@ def failing(rng: Random) -> Case:
     )
 
 
-def handled(rng: Random) -> Case:
+def handled_failure(rng: Random) -> SimCase:
     steps = step(
         "s0",
         tool("fail()"),
@@ -145,21 +145,21 @@ def handled(rng: Random) -> Case:
     )
     steps += step("rescue", tool("ok()", input='{why: "{{ s0.error.code | default(1) }}"}'))
     steps += step("never", tool("ok()"))
-    return Case("handled", book("handled", steps))
+    return SimCase("handled", book("handled", steps))
 
 
-def final(rng: Random) -> Case:
+def final(rng: Random) -> SimCase:
     body = rng.choice(("ok()", "fail()"))
     steps = step("s0", tool(body))
     steps += step("report", tool("ok()", input='{status: "{{ execution.status }}"}'))
-    return Case(f"final-{body}", book("final", steps, executor="final_step: report"))
+    return SimCase(f"final-{body}", book("final", steps, executor="final_step: report"))
 
 
 def _loop(items: str, mode: str, more: str = "") -> str:
     return f"{{in: {items}, iterator: item, spec: {{mode: {mode}{more}}}}}"
 
 
-def looping(rng: Random) -> Case:
+def looping(rng: Random) -> SimCase:
     size = rng.choice((0, 1, 3, 6))
     mode = rng.choice(("sequential", "parallel"))
     body = rng.choice(("ok()", "slow(0.4)", "slow(1.2)", "fail(1)"))
@@ -190,14 +190,14 @@ def looping(rng: Random) -> Case:
     steps += step(
         "last", tool("ok()", input=f'{{total: "{{{{ ctx.total | default(0) }}}}"{counted}}}')
     )
-    return Case(
+    return SimCase(
         f"looping-{size}-{mode}-{body}-{chunk}-{window}-{source}",
         book("looping", steps, workload="{items: []}"),
         payload={"items": list(range(size))} if source == "workload" else {},
     )
 
 
-def bad_loop(rng: Random) -> Case:
+def bad_loop(rng: Random) -> SimCase:
     """Items 1 and 3 always fail."""
     size, mode = rng.choice((3, 5)), rng.choice(("sequential", "parallel"))
     policy = rng.choice(
@@ -217,12 +217,12 @@ def bad_loop(rng: Random) -> Case:
     settled = policy in ("best_effort", "at_end") or (
         mode == "sequential" and "chunk" not in window
     )
-    return Case(
+    return SimCase(
         f"bad_loop-{size}-{mode}-{policy}-{window}", book("bad_loop", steps), settled=settled
     )
 
 
-def retried_loop(rng: Random) -> Case:
+def retried_loop(rng: Random) -> SimCase:
     """A loop with failed items fails its execution, or not; a retry runs the failed ones only."""
     policy = rng.choice(("{max_failed: 0}", "at_end", "best_effort"))
     steps = step("s0", tool("rows(4)"), after="each")
@@ -231,10 +231,10 @@ def retried_loop(rng: Random) -> Case:
         loop=_loop('"{{ s0.rows }}"', "parallel", f", chunk: 1, policy: {{failure: {policy}}}"), after="last",
     )  # fmt: skip
     steps += step("last", tool("ok()"))
-    return Case(f"retried_loop-{policy}", book("retried_loop", steps), retry=True, settled=False)
+    return SimCase(f"retried_loop-{policy}", book("retried_loop", steps), retry=True, settled=False)
 
 
-def deferred_loop(rng: Random) -> Case:
+def deferred_loop(rng: Random) -> SimCase:
     """An item whose retry waits longer than a worker is held leaves its chunk."""
     mode, chunk = rng.choice(("sequential", "parallel")), rng.choice((1, 3))
     policy = "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 6s}}]}}"
@@ -244,10 +244,10 @@ def deferred_loop(rng: Random) -> Case:
         loop=_loop("[0, 1, 2]", mode, f", chunk: {chunk}"), after="last",
     )  # fmt: skip
     steps += step("last", tool("ok()"))
-    return Case(f"deferred_loop-{mode}-{chunk}", book("deferred_loop", steps))
+    return SimCase(f"deferred_loop-{mode}-{chunk}", book("deferred_loop", steps))
 
 
-def cycle(rng: Random) -> Case:
+def cycle(rng: Random) -> SimCase:
     """The same loop is entered again: a new epoch each time."""
     rounds = rng.choice((2, 3))
     steps = step("s0", tool("ok()"), set="{ctx.round: 0}", after="each")
@@ -257,10 +257,10 @@ def cycle(rng: Random) -> Case:
         after=f'[{{step: each, when: "{{{{ ctx.round < {rounds} }}}}"}}, last]',
     )  # fmt: skip
     steps += step("last", tool("ok()"))
-    return Case(f"cycle-{rounds}", book("cycle", steps))
+    return SimCase(f"cycle-{rounds}", book("cycle", steps))
 
 
-def pipeline(rng: Random) -> Case:
+def pipeline(rng: Random) -> SimCase:
     tries, delay = rng.choice((0, 1, 2, 3)), rng.choice(("100ms", "1s"))
     jump = rng.random() < 0.5
     retry = f"{{when: \"{{{{ output.status == 'error' }}}}\", then: {{do: retry, attempts: 3, delay: {delay}}}}}"
@@ -276,10 +276,10 @@ def pipeline(rng: Random) -> Case:
         "s0", tasks, after="[{step: bad, when: \"{{ event.name == 'call.error' }}\"}, last]"
     )
     steps += step("last", tool("ok()", input='{one: "{{ ctx.one }}"}')) + step("bad", tool("ok()"))
-    return Case(f"pipeline-{tries}-{delay}-{jump}", book("pipeline", steps))
+    return SimCase(f"pipeline-{tries}-{delay}-{jump}", book("pipeline", steps))
 
 
-def parked(rng: Random) -> Case:
+def parked_retry(rng: Random) -> SimCase:
     tries = rng.choice((1, 2, 3))
     policy = "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 7s}}]}}"
     tasks = f'[{{name: one, kind: python, code: "ok()"}}, {{name: two, kind: python, code: "fail({tries})", spec: {policy}}}]'
@@ -287,10 +287,10 @@ def parked(rng: Random) -> Case:
         "s0", tasks, after="[{step: bad, when: \"{{ event.name == 'call.error' }}\"}, last]"
     )
     steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
-    return Case(f"parked-{tries}", book("parked", steps))
+    return SimCase(f"parked-{tries}", book("parked", steps))
 
 
-def waiting(rng: Random) -> Case:
+def waiting(rng: Random) -> SimCase:
     kind = rng.choice(("time", "signal", "timeout", "pipeline"))
     acts: tuple[Act, ...] = ()
     if kind == "time":
@@ -312,10 +312,10 @@ def waiting(rng: Random) -> Case:
         "hold", does, after="[{step: late, when: \"{{ event.name == 'call.error' }}\"}, last]"
     )
     steps += step("last", tool("ok()")) + step("late", tool("ok()"))
-    return Case(f"waiting-{kind}-{acts}", book("waiting", steps), acts=acts)
+    return SimCase(f"waiting-{kind}-{acts}", book("waiting", steps), acts=acts)
 
 
-def child(rng: Random) -> Case:
+def child(rng: Random) -> SimCase:
     body = rng.choice(("ok()", "slow(1.2)", "fail()"))
     kind = rng.choice(("one", "loop", "detached"))
     inner = book(
@@ -343,7 +343,7 @@ def child(rng: Random) -> Case:
         steps = step("s0", call, after=after)
     steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
     # a detached child's id is the parent's value
-    return Case(
+    return SimCase(
         f"child-{kind}-{body}",
         book("child", steps),
         children=((path, inner),),
@@ -351,7 +351,7 @@ def child(rng: Random) -> Case:
     )
 
 
-def row_children(rng: Random) -> Case:
+def row_children(rng: Random) -> SimCase:
     """Children that get texts of rows: their input travels by reference, and theirs to their own child."""
     body = rng.choice(("ok()", "slow(1.2)", "fail_items(1)"))
     given = '{mark: "{{ workload.mark }}", item: "{{ workload.item }}"}'
@@ -375,14 +375,14 @@ def row_children(rng: Random) -> Case:
         after="last",
     )
     steps += step("last", tool("ok()"))
-    return Case(
+    return SimCase(
         f"row_children-{body}",
         book("row_children", steps),
         children=((path, inner), (below_path, below)),
     )
 
 
-def failing_children(rng: Random) -> Case:
+def failing_children(rng: Random) -> SimCase:
     """A loop over child playbooks that stops early: children 1 and 3 fail, the others end late or not by themselves."""
     policy = rng.choice(("fail_fast", "{max_failed: 1}"))
     rest = rng.choice((tool("ok()"), tool("slow(1.5)"), "{kind: wait, signal: never}"))
@@ -413,7 +413,7 @@ def failing_children(rng: Random) -> Case:
         after=after,
     )
     steps += step("last", tool("ok()")) + step("rescue", tool("ok()"))
-    return Case(
+    return SimCase(
         f"failing_children-{policy}-{rest}-{window}-{handled}",
         book("failing_children", steps),
         children=((path, inner),),
@@ -421,7 +421,7 @@ def failing_children(rng: Random) -> Case:
     )
 
 
-def busy_children(rng: Random) -> Case:
+def busy_children(rng: Random) -> SimCase:
     """A loop over child playbooks that stops early while every child begins a step every few milliseconds, so that commands are
     stopped as they arrive at their workers."""
     policy = rng.choice(("fail_fast", "{max_failed: 0}"))
@@ -442,7 +442,7 @@ def busy_children(rng: Random) -> Case:
     call = f'{{kind: playbook, path: {path}, input: {{item: "{{{{ item }}}}"}}}}'
     spec = f", max_in_flight: {width}, policy: {{failure: {policy}}}"
     steps = step("s0", call, loop=_loop(str(list(range(width))), "parallel", spec))
-    return Case(
+    return SimCase(
         f"busy_children-{policy}-{width}",
         book("busy_children", steps),
         children=((path, inner),),
@@ -450,7 +450,7 @@ def busy_children(rng: Random) -> Case:
     )
 
 
-def cancelled(rng: Random) -> Case:
+def cancelled_execution(rng: Random) -> SimCase:
     inner = book("inner_slow", step("c0", tool("slow(3)"), after="c1") + step("c1", tool("hang()")))
     shape = rng.choice(("chain", "loop", "child", "wait", "queue"))
     if shape == "chain":
@@ -476,19 +476,19 @@ def cancelled(rng: Random) -> Case:
     at = rng.choice((0.0, 0.4, 2.0, 5.0))
     acts = [Act(at, "cancel")]
     if shape == "child":
-        return Case(
+        return SimCase(
             f"cancelled-{shape}-{at}",
             book("cancelled", steps),
             acts=tuple(acts),
             children=(("sim/inner_slow", inner),),
             settled=False,
         )
-    return Case(
+    return SimCase(
         f"cancelled-{shape}-{at}", book("cancelled", steps), acts=tuple(acts), settled=False
     )
 
 
-def held(rng: Random) -> Case:
+def paused_execution(rng: Random) -> SimCase:
     """Paused in the middle and resumed: it ends as if it had not been."""
     first = rng.choice((0.0, 0.5, 1.5))
     steps = step("s0", tool("slow(0.4)"), after="each")
@@ -499,29 +499,29 @@ def held(rng: Random) -> Case:
         after="hold",
     )
     steps += step("hold", "{kind: wait, duration: 1s}", after="last") + step("last", tool("ok()"))
-    return Case(
+    return SimCase(
         f"held-{first}", book("held", steps), acts=(Act(first, "pause"), Act(first + 3, "resume"))
     )
 
 
-def noisy(rng: Random) -> Case:
+def noisy(rng: Random) -> SimCase:
     """Signals nobody waits for, some of them about when the execution ends."""
     acts = tuple(
         Act(after, "signal", "noise", after)
         for after in (0.0, rng.choice((0.02, 0.05, 0.1)), rng.choice((0.2, 0.6)))
     )
     steps = step("s0", tool("ok()"), after="last") + step("last", tool("ok()"))
-    return Case(f"noisy-{acts[1].after}-{acts[2].after}", book("noisy", steps), acts=acts)
+    return SimCase(f"noisy-{acts[1].after}-{acts[2].after}", book("noisy", steps), acts=acts)
 
 
-def patient(rng: Random) -> Case:
+def patient(rng: Random) -> SimCase:
     """A tool that runs longer than a lease: it lives on renewals alone."""
     body = rng.choice(("slow(9)", "slow(14)"))
     steps = step("s0", tool(body), after="last") + step("last", tool("ok()"))
-    return Case(f"patient-{body}", book("patient", steps))
+    return SimCase(f"patient-{body}", book("patient", steps))
 
 
-def stamped(rng: Random) -> Case:
+def stamped_values(rng: Random) -> SimCase:
     """Values that are different each time they are made: two attempts must not meet in one place."""
     steps = step(
         "s0",
@@ -535,14 +535,16 @@ def stamped(rng: Random) -> Case:
         after="last",
     )
     steps += step("last", tool("ok()"))
-    return Case("stamped", book("stamped", steps), settled=False)
+    return SimCase("stamped", book("stamped", steps), settled=False)
 
 
-def timed(rng: Random) -> Case:
+def timed_step(rng: Random) -> SimCase:
     kind = rng.choice(("step", "task", "execution"))
     if kind == "execution":
         steps = step("s0", tool("hang()"), after="last") + step("last", tool("ok()"))
-        return Case("timed-execution", book("timed", steps, executor="timeout: 5s"), settled=False)
+        return SimCase(
+            "timed-execution", book("timed", steps, executor="timeout: 5s"), settled=False
+        )
     limit = {"spec": "{timeout: 2s}"} if kind == "step" else {}
     does = tool("hang()") if kind == "step" else tool("hang()", timeout="2s")
     steps = step(
@@ -552,26 +554,26 @@ def timed(rng: Random) -> Case:
         **limit,
     )
     steps += step("last", tool("ok()")) + step("late", tool("ok()"))
-    return Case(f"timed-{kind}", book("timed", steps), punctual=False)
+    return SimCase(f"timed-{kind}", book("timed", steps), punctual=False)
 
 
-def asked(rng: Random) -> Case:
+def asked_worker(rng: Random) -> SimCase:
     """An expression the server cannot evaluate without data: a worker does it."""
     steps = step("s0", tool("rows(3)"), set="{ctx.i: 1}", after="s1")
     steps += step(
         "s1", tool("ok()"), after='[{step: last, when: "{{ s0.rows[ctx.i] == 1 }}"}, bad]'
     )
     steps += step("last", tool("ok()")) + step("bad", tool("ok()"))
-    return Case("asked", book("asked", steps))
+    return SimCase("asked", book("asked", steps))
 
 
-def crowd(rng: Random) -> Case:
+def crowd(rng: Random) -> SimCase:
     """Several executions of a playbook that runs one at a time."""
     steps = step("s0", tool("slow(0.5)"), after="last") + step("last", tool("ok()"))
-    return Case("crowd", book("crowd", steps, executor="max_concurrent: 1"), copies=3)
+    return SimCase("crowd", book("crowd", steps, executor="max_concurrent: 1"), copies=3)
 
 
-def watermark(rng: Random) -> Case:
+def watermark(rng: Random) -> SimCase:
     """Executions of one playbook that count in its state, side by side or one at a time. Who loses a race fails or handles it."""
     how = rng.choice(("step", "task", "journal", "arc", "loop"))
     serial = rng.random() < 0.3
@@ -600,7 +602,7 @@ def watermark(rng: Random) -> Case:
     executor = "max_concurrent: 1" if serial else ""
     retry = not serial and rng.random() < 0.3
     text = book("watermark", steps, executor=executor)
-    return Case(f"watermark-{how}", text, copies=3, settled=False, retry=retry)
+    return SimCase(f"watermark-{how}", text, copies=3, settled=False, retry=retry)
 
 
 # ---- the failure matrix ------------------------------------------------------------------------------------------------
@@ -619,7 +621,7 @@ _ARCS = {
 }  # fmt: skip
 
 
-def failure_cell(cell: Cell) -> Case:
+def failure_cell(cell: FailureCell) -> SimCase:
     children: tuple[tuple[str, str], ...] = ()
     more: dict[str, str] = {}
     fields = {"timeout": "2s"} if cell.how == "times_out" else {}
@@ -642,7 +644,7 @@ def failure_cell(cell: Cell) -> Case:
     steps = step("s0", does, after=_ARCS[cell.handling], **more)
     steps += step("last", tool("ok()")) + step("rescue", tool("ok()"))
     what = "cancel_child" if cell.unit == "child" else "cancel"
-    return Case(
+    return SimCase(
         f"matrix-{cell.name}",
         book("matrix", steps, workload="{mode: full}"),
         children=children,
@@ -650,12 +652,12 @@ def failure_cell(cell: Cell) -> Case:
         settled=False,
         blocks=cell.how in ("times_out", "cancelled"),
         punctual=False,
-        expected=expected(cell),
+        expected=find_expected(cell),
         loses_workers=cell.how == "worker_lost",
     )
 
 
-def _rules(cell: Cell) -> str:
+def _rules(cell: FailureCell) -> str:
     """The rules of the task: what it does after an error, and after everything else."""
     rules = []
     if cell.how == "fails_after_retries":
@@ -668,9 +670,10 @@ def _rules(cell: Cell) -> str:
 
 
 MENU = (
-    chain, routes, fork, failing, handled, final, looping, looping, bad_loop, retried_loop, deferred_loop, cycle, pipeline,
-    pipeline, parked, waiting, child, child, cancelled, cancelled, held, timed, asked, crowd, noisy,
-    stamped, patient, failing_children,
+    chain, routes, fork, failing, handled_failure, final, looping, looping, bad_loop, retried_loop,
+    deferred_loop, cycle, pipeline, pipeline, parked_retry, waiting, child, child, cancelled_execution,
+    cancelled_execution, paused_execution, timed_step, asked_worker, crowd, noisy, stamped_values, patient,
+    failing_children,
 )  # fmt: skip
 
 
@@ -684,7 +687,7 @@ VARIANTS = 24  # of each: so many that each comes back often enough
 MATRIX_EVERY = 2  # seeds: the next cell of the failure matrix is one of the executions
 
 
-def cases(seed: int) -> list[Case]:
+def cases(seed: int) -> list[SimCase]:
     rng = Random(f"{seed}:workload")
     chosen = [
         rng.choice(MENU)(Random(rng.randrange(VARIANTS))) for _ in range(rng.choice((1, 2, 2, 3)))

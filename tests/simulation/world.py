@@ -56,18 +56,18 @@ from tests.simulation.faulty import (
     MAX_KILLS,
     MAX_PAUSES,
     START,
-    Clock,
     Faults,
     Hints,
     Port,
+    SimClock,
     Wire,
     crash_points,
     drive,
 )
-from tests.simulation.loop import Killed, Livelock, Process, SimLoop
+from tests.simulation.loop import Killed, Livelock, SimLoop, SimProcess
 from tests.simulation.oracle import Oracle, Violation
 from tests.simulation.tools import Simulated
-from tests.simulation.workloads import Act, Case, cases
+from tests.simulation.workloads import Act, SimCase, cases
 
 MODES = ("both", "liveness", "safety")
 SHARDS = (1, 2, 4)
@@ -109,25 +109,25 @@ class Result:
 
 
 @dataclass
-class Node:
+class SimNode:
     name: str
     kind: str
-    clock: Clock
-    process: Process | None = None
+    clock: SimClock
+    process: SimProcess | None = None
     body: Any = None
     boots: int = 0
     disk: Any = None
 
 
-class World:
+class SimWorld:
     def __init__(
-        self, seed: int, faults: Faults, chosen: list[Case], *, calm: bool = False
+        self, seed: int, faults: Faults, chosen: list[SimCase], *, calm: bool = False
     ) -> None:
         rng = self.rng = Random(f"{seed}:world")
         self.faults = faults
         order: Any = "fifo" if calm else rng.choice(ORDERS)
         self.loop = SimLoop(Random(f"{seed}:schedule"), order)
-        self.clock = Clock(self.loop)
+        self.clock = SimClock(self.loop)
         self.story: list[str] = []
         self.cases = chosen
         self.shards = 1 if calm else rng.choice(SHARDS)
@@ -150,10 +150,10 @@ class World:
         servers = 1 if calm else rng.choice((1, 2, 2, 3))
         workers = 1 if calm else rng.choice((1, 2, 2, 3))
         self.nodes = [
-            Node(f"s{number}", "server", Clock(self.loop)) for number in range(1, servers + 1)
+            SimNode(f"s{number}", "server", SimClock(self.loop)) for number in range(1, servers + 1)
         ]
         self.nodes += [
-            Node(f"w{number}", "worker", Clock(self.loop)) for number in range(1, workers + 1)
+            SimNode(f"w{number}", "worker", SimClock(self.loop)) for number in range(1, workers + 1)
         ]
         self.cuts: dict[tuple[str, str], float] = {}
         blocked = sum(
@@ -167,17 +167,17 @@ class World:
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    def boot(self, node: Node) -> None:
+    def boot(self, node: SimNode) -> None:
         if node.process is not None and node.process.alive:
             return
         node.boots += 1
-        process = node.process = Process(f"{node.name}.{node.boots}")
+        process = node.process = SimProcess(f"{node.name}.{node.boots}")
         self.say(f"{process.name} starts")
         make = self._server if node.kind == "server" else self._worker
         self.loop.spawn(process, self._live(node, process, make), name=process.name)
 
     async def _live(
-        self, node: Node, process: Process, make: Callable[[Node, Process], Any]
+        self, node: SimNode, process: SimProcess, make: Callable[[SimNode, SimProcess], Any]
     ) -> None:
         body = node.body = make(node, process)
         try:
@@ -189,9 +189,9 @@ class World:
         self.errors.append(f"{process.name} ended by itself: {ending}")
         self.say(self.errors[-1])
         self.loop.kill(process)
-        self.loop.outside(1.0, self.boot, node)
+        self.loop.call_outside(1.0, self.boot, node)
 
-    def _server(self, node: Node, process: Process) -> Server:
+    def _server(self, node: SimNode, process: SimProcess) -> Server:
         wire = self.wire
         settings = ServerSettings(name=node.name, address=node.name, shards=self.shards, **PACE)
         stores = {
@@ -207,7 +207,7 @@ class World:
             settings,
         )
 
-    def _worker(self, node: Node, process: Process) -> Worker:
+    def _worker(self, node: SimNode, process: SimProcess) -> Worker:
         if node.disk is None:
             node.disk = MemorySpool()
         channel = WorkerChannel(self, process, Random(f"{process.name}:{self.faults.seed}"))
@@ -225,24 +225,24 @@ class World:
             plans=PlanCache(channel, 128, cached_load),
         )
 
-    def kill(self, process: Process, why: str) -> bool:
+    def kill(self, process: SimProcess, why: str) -> bool:
         node = next(node for node in self.nodes if node.name == process.name.partition(".")[0])
         if self.faults.quiet or self.kills >= MAX_KILLS or not process.alive:
             return False
         self.kills += 1
         self.say(f"{process.name} is killed {why}")
         self.loop.kill(process)
-        self.loop.outside(self.rng.choice((0.05, 0.5, 3.0, 9.0)), self.boot, node)
+        self.loop.call_outside(self.rng.choice((0.05, 0.5, 3.0, 9.0)), self.boot, node)
         return True
 
-    def lose(self, process: Process) -> None:
+    def lose(self, process: SimProcess) -> None:
         """A tool kills its worker, whether faults are on or not; it is started again at once."""
         node = next(node for node in self.nodes if node.name == process.name.partition(".")[0])
         self.say(f"{process.name} is killed by a tool")
         self.loop.kill(process)
-        self.loop.outside(0.05, self.boot, node)
+        self.loop.call_outside(0.05, self.boot, node)
 
-    def pause(self, process: Process, why: str) -> None:
+    def pause(self, process: SimProcess, why: str) -> None:
         if self.faults.quiet or self.pauses >= MAX_PAUSES or process.paused or not process.alive:
             return
         self.pauses += 1
@@ -265,7 +265,7 @@ class World:
         ):
             rng = faults.rng(kind)
             for _ in range(faults.times(kind)):
-                self.loop.outside(rng.random() * until, self._strike, kind)
+                self.loop.call_outside(rng.random() * until, self._strike, kind)
         if faults.times("clock.skew"):
             rng = faults.rng("clock.skew")
             for node in self.nodes:
@@ -318,7 +318,12 @@ class World:
     # -- the network ---------------------------------------------------------------------------------------------------
 
     def call(
-        self, sender: Process | None, to: Node, method: str, args: tuple[Any, ...], limit: float
+        self,
+        sender: SimProcess | None,
+        to: SimNode,
+        method: str,
+        args: tuple[Any, ...],
+        limit: float,
     ) -> "asyncio.Future[Any]":
         """One request over the network and its answer; each may be lost, late or doubled."""
         loop, faults, rng = self.loop, self.faults, self.faults.rng("net")
@@ -339,11 +344,11 @@ class World:
         def arrive() -> None:
             process = to.process
             if process is None or not process.alive or to.body is None:
-                loop.outside(delay(), give_up)
+                loop.call_outside(delay(), give_up)
             elif not cut():
                 loop.spawn(process, serve(process, to.body))
 
-        async def serve(process: Process, body: Any) -> None:
+        async def serve(process: SimProcess, body: Any) -> None:
             mark = self.oracle.events
             try:
                 answer = await getattr(body, method)(*args)
@@ -352,10 +357,10 @@ class World:
                 answer, error = None, raised
             process.check()
             if isinstance(answer, ExchangeReply):
-                self.oracle.answered(args[0], answer)
+                self.oracle.note_reply(args[0], answer)
                 answer = (answer, mark, loop.time())
             if not faults.hit("net.lost_reply") and not cut():
-                loop.outside(delay(), reply, answer, error)
+                loop.call_outside(delay(), reply, answer, error)
 
         def reply(answer: Any, error: Exception | None) -> None:
             if future.done():
@@ -375,8 +380,8 @@ class World:
             raise Killed("the history is over")
         for _ in range(2 if faults.hit("net.double") else 1):
             if not faults.hit("net.lost_request"):
-                loop.outside(delay(), arrive)
-        loop.outside(limit, give_up)
+                loop.call_outside(delay(), arrive)
+        loop.call_outside(limit, give_up)
         return future
 
     # -- people ----------------------------------------------------------------------------------------------------------
@@ -387,14 +392,14 @@ class World:
             servers = [node for node in self.nodes if node.kind == "server"]
             node = self.rng.choice(servers)
             try:
-                return await self.call(None, Asked(node, what), "answer", (), 5.0)  # type: ignore[arg-type]
+                return await self.call(None, SimRequest(node, what), "answer", (), 5.0)  # type: ignore[arg-type]
             except (Conflict, NotFound):
                 raise
             except NoetlError:
                 await asyncio.sleep(min(0.2 * (number + 1), 2.0))
         raise Unavailable("nobody answers")
 
-    async def person(self, number: int, copy: int, case: Case) -> None:
+    async def person(self, number: int, copy: int, case: SimCase) -> None:
         """Starts an execution and does to it what the case says."""
         await asyncio.sleep(self.rng.random() * self.rng.choice((0.1, 1.0, 3.0)))
         key = f"start-{number}-{copy}"
@@ -436,7 +441,7 @@ class World:
         return await server.requests.cancel(children[0], request)
 
     async def _retry(self, number: int, copy: int, execution_id: Any) -> None:
-        while not self.oracle.ended(execution_id):  # noqa: ASYNC110  # people look from time to time
+        while not self.oracle.has_ended(execution_id):  # noqa: ASYNC110  # people look from time to time
             await asyncio.sleep(1.0)
         ended = self.oracle.states[execution_id]
         if ended.status == "completed" and not find_loops_with_failed_items(ended):
@@ -471,7 +476,7 @@ class World:
                 self.loop.spawn(None, self.person(number, copy, case))
         self.loop.spawn(None, self.follower())
 
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Everyone has what they asked for and every execution has ended."""
         if self.busy or self.oracle.events == self._looked:
             return self._done
@@ -486,7 +491,7 @@ class World:
             state.terminal for state in states.values()
         )
 
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         return self.oracle.error is not None
 
     def close(self) -> None:
@@ -500,7 +505,7 @@ class World:
 class WorkerChannel:
     """A worker's way to the servers: it stays with one while that one answers."""
 
-    def __init__(self, world: World, process: Process, rng: Random) -> None:
+    def __init__(self, world: SimWorld, process: SimProcess, rng: Random) -> None:
         self._world = world
         self._process = process
         self._rng = rng
@@ -510,7 +515,7 @@ class WorkerChannel:
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
         reply, mark, sent = await self._call("exchange", request)
         for command in reply.commands:
-            self._world.oracle.delivered(self._process.name, command, mark, sent)
+            self._world.oracle.note_delivery(self._process.name, command, mark, sent)
         return reply
 
     async def fetch_playbook(self, content: str) -> str:
@@ -534,7 +539,7 @@ class WorkerChannel:
 class Disk:
     """A worker's spool: slow, sometimes full, and it outlives the process."""
 
-    def __init__(self, world: World, process: Process, kept: MemorySpool) -> None:
+    def __init__(self, world: SimWorld, process: SimProcess, kept: MemorySpool) -> None:
         self._world = world
         self._process = process
         self._kept = kept
@@ -562,20 +567,20 @@ class Disk:
         self._process.check()
 
 
-class Asked:
+class SimRequest:
     """A request to a server that is a function of it: stands in for a node in `call`."""
 
-    def __init__(self, node: Node, what: Callable[[Server], Any]) -> None:
+    def __init__(self, node: SimNode, what: Callable[[Server], Any]) -> None:
         self._node = node
         self._what = what
         self.name = node.name
 
     @property
-    def process(self) -> Process | None:
+    def process(self) -> SimProcess | None:
         return self._node.process
 
     @property
-    def body(self) -> "Asked | None":
+    def body(self) -> "SimRequest | None":
         return None if self._node.body is None else self
 
     async def answer(self) -> Any:
@@ -586,7 +591,7 @@ class Asked:
 
 
 @contextmanager
-def controlled(loop: SimLoop, seed: int) -> Iterator[None]:
+def control_process(loop: SimLoop, seed: int) -> Iterator[None]:
     """Clocks, chance and identities come from the history; whoever asks the machine gets the simulation's answer."""
     saved = (time.time, time.monotonic, time.time_ns, uuid.uuid4)
     chance = Random(f"{seed}:uuid")
@@ -627,7 +632,7 @@ def cached_plan(playbook: Any, content: str) -> Any:
     return found
 
 
-def run(history: History, look_at: "Callable[[World], None] | None" = None) -> Result:
+def run(history: History, look_at: "Callable[[SimWorld], None] | None" = None) -> Result:
     """Run the history. `look_at` sees the world at its end."""
     seed = history.seed
     faults = Faults(seed, history.faults)
@@ -639,15 +644,15 @@ def run(history: History, look_at: "Callable[[World], None] | None" = None) -> R
     rng = Random(f"{seed}:length")
     lively = history.mode == "liveness" or (history.mode == "both" and rng.random() < 0.85)
     until = rng.choice(FAULTS_UNTIL)
-    world = World(seed, faults, chosen)
+    world = SimWorld(seed, faults, chosen)
     violation: Violation | None = None
-    with controlled(world.loop, seed):
+    with control_process(world.loop, seed):
         crash_points(world.loop, faults, world.kill, world.pause)
         try:
             world.begin()
             world.plan_faults(until)
-            world.loop.run_until(until, lambda: world.broken() or world.done())
-            if lively and not world.broken():
+            world.loop.run_until(until, lambda: world.is_broken() or world.is_done())
+            if lively and not world.is_broken():
                 world.calm_down()
                 settle(world)
             world.oracle.at_end()
@@ -665,21 +670,23 @@ def run(history: History, look_at: "Callable[[World], None] | None" = None) -> R
     return result_of(history, world, violation)
 
 
-def settle(world: World) -> None:
+def settle(world: SimWorld) -> None:
     """Everything ends, and what follows from the end (projections, hints, leases) has a moment too."""
-    world.loop.run_until(world.loop.time() + AFTERWARDS, lambda: world.broken() or world.done())
-    if world.broken():
+    world.loop.run_until(
+        world.loop.time() + AFTERWARDS, lambda: world.is_broken() or world.is_done()
+    )
+    if world.is_broken():
         return
-    if not world.done():
-        raise Violation("liveness", stuck(world))
-    world.loop.run_until(max(world.loop.time(), world.awake) + 3.0, world.broken)
+    if not world.is_done():
+        raise Violation("liveness", describe_stuck(world))
+    world.loop.run_until(max(world.loop.time(), world.awake) + 3.0, world.is_broken)
     for _ in range(5):  # a projector looks at a shard that it has not written to once in ten runs
         if not world.oracle.behind():
             return
-        world.loop.run_until(world.loop.time() + 1.5, world.broken)
+        world.loop.run_until(world.loop.time() + 1.5, world.is_broken)
 
 
-def stuck(world: World) -> str:
+def describe_stuck(world: SimWorld) -> str:
     open_ones = [state for state in world.oracle.states.values() if not state.terminal]
     if not open_ones:
         return f"someone waits for an answer for {AFTERWARDS} s"
@@ -691,7 +698,7 @@ def stuck(world: World) -> str:
     return f"{where}; commands {commands}, timers {len(state.timers)}"
 
 
-def result_of(history: History, world: World, violation: Violation | None) -> Result:
+def result_of(history: History, world: SimWorld, violation: Violation | None) -> Result:
     oracle = world.oracle
     oracle.trace.update(f"{world.loop.steps} {world.loop.time():.6f}".encode())
     endings = Counter(state.status for state in oracle.states.values())
@@ -707,11 +714,11 @@ def result_of(history: History, world: World, violation: Violation | None) -> Re
 _undisturbed: dict[Any, Any] = {}
 
 
-def undisturbed(case: Case) -> "Outcomes":
+def run_undisturbed(case: SimCase) -> "Outcomes":
     key = (case.text, repr(case.payload), case.children, repr(case.acts), case.copies)
     found = _undisturbed.get(key)
     if found is None:
-        found = _undisturbed[key] = _alone(case)
+        found = _undisturbed[key] = _run_alone(case)
     return found
 
 
@@ -727,27 +734,27 @@ def prepare(history: History) -> None:
     """What a mutant is compared with must not be computed by the mutant."""
     for case in cases(history.seed):
         if case.settled:
-            undisturbed(case)
+            run_undisturbed(case)
 
 
-def _alone(case: Case) -> Outcomes:
-    world = World(0, Faults(0, frozenset()), [replace(case, retry=False)], calm=True)
+def _run_alone(case: SimCase) -> Outcomes:
+    world = SimWorld(0, Faults(0, frozenset()), [replace(case, retry=False)], calm=True)
     hook = points._hook
-    with controlled(world.loop, 0):
+    with control_process(world.loop, 0):
         try:
             world.begin()
-            world.loop.run_until(AFTERWARDS, lambda: world.broken() or world.done())
+            world.loop.run_until(AFTERWARDS, lambda: world.is_broken() or world.is_done())
             if world.oracle.error is not None:
                 raise Violation(f"undisturbed {case.name}", str(world.oracle.error))
-            if not world.done():
-                raise Violation(f"undisturbed {case.name}", stuck(world))
+            if not world.is_done():
+                raise Violation(f"undisturbed {case.name}", describe_stuck(world))
         finally:
             world.close()
     points.install_fault_hook(hook)
     return outcomes(world, [world.started[0, copy] for copy in range(case.copies)])
 
 
-def outcomes(world: World, own: list[str]) -> Outcomes:
+def outcomes(world: SimWorld, own: list[str]) -> Outcomes:
     states = world.oracle.states
     below = family(world, own)
     effects = [
@@ -770,7 +777,7 @@ def outcomes(world: World, own: list[str]) -> Outcomes:
     )
 
 
-def family(world: World, own: list[str]) -> list[str]:
+def family(world: SimWorld, own: list[str]) -> list[str]:
     """Children and theirs. A detached child says who asked for it in `by`."""
     found: list[str] = []
     wanted = set(own)
@@ -786,7 +793,7 @@ def family(world: World, own: list[str]) -> list[str]:
     return found
 
 
-def compare(world: World) -> None:
+def compare(world: SimWorld) -> None:
     """A settled case ends as it ends undisturbed, unless machines were lost too often for one of its commands."""
     known = {*world.started.values(), *world.retried.values()}
     for state in world.oracle.states.values():
@@ -803,9 +810,11 @@ def compare(world: World) -> None:
             raise Violation("asked once", f"{case.name}: more signals than were sent")
         if case.expected is not None:
             as_expected(world, case, own[0])
-        if not case.settled or any(disturbed(world, each) for each in (*own, *family(world, own))):
+        if not case.settled or any(
+            is_disturbed(world, each) for each in (*own, *family(world, own))
+        ):
             continue
-        expected, found = undisturbed(case), outcomes(world, own)
+        expected, found = run_undisturbed(case), outcomes(world, own)
         if (found.own, found.children) != (expected.own, expected.children):
             endings = [world.oracle.states[each].status for each in own]
             raise Violation(
@@ -830,7 +839,7 @@ MENTIONS_OUTCOME = re.compile(
 )
 
 
-def handled_by_error_arcs(world: World) -> None:
+def handled_by_error_arcs(world: SimWorld) -> None:
     """Every arc that was taken after a failure says in its guard that it handles one."""
     texts = {case.path: case.text for case in world.cases} | {
         path: text for case in world.cases for path, text in case.children
@@ -854,12 +863,12 @@ def handled_by_error_arcs(world: World) -> None:
                 )
 
 
-def as_expected(world: World, case: Case, execution_id: str) -> None:
+def as_expected(world: SimWorld, case: SimCase, execution_id: str) -> None:
     """A cell of the failure matrix ends as its table says, unless machines were lost that the cell does not lose itself."""
     assert case.expected is not None
     state = world.oracle.states[execution_id]
     family_of = (execution_id, *family(world, [execution_id]))
-    if not case.loses_workers and any(disturbed(world, each) for each in family_of):
+    if not case.loses_workers and any(is_disturbed(world, each) for each in family_of):
         return
     found = (state.status, state.recovered)
     if found != (case.expected.status, case.expected.recovered):
@@ -869,5 +878,5 @@ def as_expected(world: World, case: Case, execution_id: str) -> None:
         )
 
 
-def disturbed(world: World, execution_id: str) -> bool:
+def is_disturbed(world: SimWorld, execution_id: str) -> bool:
     return execution_id in world.oracle.dead or execution_id in world.oracle.machine_failures

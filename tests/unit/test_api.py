@@ -15,20 +15,20 @@ from tests.api.troubles import Window
 FACILITIES = [7573, 7461, 7473, 7605, 7484, 7434, 7587, 7572, 7513, 7472]
 
 
-class Asked:
+class ApiCaller:
     """The application, asked without a network."""
 
     def __init__(self, rate_limit: int = 0) -> None:
         self._transport = httpx.ASGITransport(make(rate_limit))
 
     def ask(self, method: str, url: str, **more: Any) -> httpx.Response:
-        async def asked() -> httpx.Response:
+        async def send_request() -> httpx.Response:
             async with httpx.AsyncClient(
                 transport=self._transport, base_url="http://api"
             ) as client:
                 return await client.request(method, url, **more)
 
-        return asyncio.run(asked())
+        return asyncio.run(send_request())
 
     get = partialmethod(ask, "GET")
     post = partialmethod(ask, "POST")
@@ -36,8 +36,8 @@ class Asked:
 
 
 @pytest.fixture
-def api() -> Asked:
-    return Asked()
+def api() -> ApiCaller:
+    return ApiCaller()
 
 
 def mds_of(first: int, last: int) -> int:
@@ -58,7 +58,7 @@ def test_patients_are_as_many_as_the_benchmark_says() -> None:
     assert [mds_of(1_000 * number + 1, 1_000 * (number + 1)) for number in range(10)] == FACILITIES
 
 
-def test_a_batch_is_every_page_of_its_patients(api: Asked) -> None:
+def test_a_batch_is_every_page_of_its_patients(api: ApiCaller) -> None:
     ids = ",".join(map(str, range(1, 26)))
     for kind in patients.PAGES:
         found = api.get(f"/api/v1/pft/batch/{kind}", params={"patientIds": ids}).json()["rows"]
@@ -72,7 +72,7 @@ def test_a_batch_is_every_page_of_its_patients(api: Asked) -> None:
     assert rows[-1]["facility_mapping_id"] == 2
 
 
-def test_a_patient_is_read_page_by_page(api: Asked) -> None:
+def test_a_patient_is_read_page_by_page(api: ApiCaller) -> None:
     found, page, more = [], 1, True
     while more:
         told = api.get(
@@ -94,7 +94,7 @@ def test_a_patient_is_read_page_by_page(api: Asked) -> None:
     )
 
 
-def by_page(api: Asked) -> list[Any]:
+def by_page(api: ApiCaller) -> list[Any]:
     found, page = [], 1
     while True:
         told = api.get("/api/v1/assessments", params={"page": page}).json()
@@ -104,14 +104,14 @@ def by_page(api: Asked) -> list[Any]:
         page = told["paging"]["page"] + 1
 
 
-def by_offset(api: Asked) -> list[Any]:
+def by_offset(api: ApiCaller) -> list[Any]:
     found: list[Any] = []
     while (told := api.get("/api/v1/users", params={"offset": len(found)}).json())["has_more"]:
         found += told["users"]
     return found + told["users"]
 
 
-def by_cursor(api: Asked) -> list[Any]:
+def by_cursor(api: ApiCaller) -> list[Any]:
     found, cursor = [], ""
     while cursor is not None:
         told = api.get("/api/v1/events", params={"cursor": cursor}).json()
@@ -119,7 +119,7 @@ def by_cursor(api: Asked) -> list[Any]:
     return found
 
 
-def by_link(api: Asked) -> list[Any]:
+def by_link(api: ApiCaller) -> list[Any]:
     found, url = [], "/api/v1/linked?per_page=8"
     while url:
         told = api.get(url)
@@ -127,7 +127,7 @@ def by_link(api: Asked) -> list[Any]:
     return found
 
 
-def by_next(api: Asked) -> list[Any]:
+def by_next(api: ApiCaller) -> list[Any]:
     found, url = [], "/api/v1/next"
     while url:
         told = api.get(url).json()
@@ -137,12 +137,12 @@ def by_next(api: Asked) -> list[Any]:
 
 @pytest.mark.parametrize("paged", [by_page, by_offset, by_cursor, by_link, by_next])
 def test_every_way_of_paging_gives_each_of_35_once(
-    api: Asked, paged: Callable[[Asked], list[Any]]
+    api: ApiCaller, paged: Callable[[ApiCaller], list[Any]]
 ) -> None:
     assert [row["id"] for row in paged(api)] == list(range(1, 36))
 
 
-def test_a_flaky_page_fails_once(api: Asked) -> None:
+def test_a_flaky_page_fails_once(api: ApiCaller) -> None:
     def page() -> int:
         return api.get("/api/v1/flaky", params={"page": 2, "fail_on": "2,3"}).status_code
 
@@ -154,7 +154,7 @@ def test_a_flaky_page_fails_once(api: Asked) -> None:
 @pytest.mark.parametrize(
     ("kind", "status"), [("429", 429), ("503", 503), ("auth", 401), ("403", 403), ("404", 404)]
 )
-def test_errors_as_asked_for(api: Asked, kind: str, status: int) -> None:
+def test_errors_as_asked_for(api: ApiCaller, kind: str, status: int) -> None:
     told = api.get("/api/v1/errors", params={"error_type": kind})
     assert told.status_code == status
     assert ("retry-after" in told.headers) == (kind in ("429", "503"))
@@ -168,14 +168,14 @@ def test_a_window_admits_so_many_in_any_second() -> None:
 
 
 def test_patients_are_limited_when_that_is_asked_for() -> None:
-    api = Asked(rate_limit=1)
+    api = ApiCaller(rate_limit=1)
     asked = [
         api.get("/api/v1/patient/conditions", params={"patientId": 1}).status_code for _ in range(2)
     ]
     assert asked == [200, 429]
 
 
-def test_what_is_sent_twice_with_one_key_is_taken_once(api: Asked) -> None:
+def test_what_is_sent_twice_with_one_key_is_taken_once(api: ApiCaller) -> None:
     for key in ("a", "a", "b"):
         api.post("/api/v1/inbox/x", json={"from": key}, headers={"Idempotency-Key": key})
     assert api.get("/api/v1/inbox/x").json() == {
@@ -184,14 +184,14 @@ def test_what_is_sent_twice_with_one_key_is_taken_once(api: Asked) -> None:
     }
 
 
-def test_calls_are_counted(api: Asked) -> None:
+def test_calls_are_counted(api: ApiCaller) -> None:
     for path in ("/api/v1/users", "/api/v1/users", "/health", "/nowhere"):
         api.get(path)
     assert api.get("/api/v1/calls").json() == {"/api/v1/users": 2, "/nowhere": 1}
     assert api.delete("/api/v1/calls").json() == {}
 
 
-def test_the_rest_answers(api: Asked) -> None:
+def test_the_rest_answers(api: ApiCaller) -> None:
     probe = api.get("/api/v1/concurrency/probe", params={"label": "x"})
     assert probe.json() == {"active": 0}
     stats = {"started": 1, "completed": 1, "active": 0, "max_active": 1, "labels": {"x": 1}}

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.waiting import virtually
+from tests.waiting import run_virtually
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "noetl"
@@ -226,4 +226,4 @@ def test_sleeping_is_refused_while_a_test_runs() -> None:
 
 def test_virtual_time_may_pass() -> None:
     asyncio.run(asyncio.sleep(0))
-    virtually(asyncio.sleep(100))
+    run_virtually(asyncio.sleep(100))

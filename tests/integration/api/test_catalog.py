@@ -1,17 +1,17 @@
 """The catalog over HTTP."""
 
-from tests.integration.api.site import NOOP, Site, site
+from tests.integration.api.api_server import NOOP, ApiServer, run_api_server
 
 YAML = {"Content-Type": "text/yaml"}
 
 
-async def put(here: Site, text: str) -> tuple[int, dict[str, object]]:
+async def put(here: ApiServer, text: str) -> tuple[int, dict[str, object]]:
     answer = await here.http.post("/api/catalog/register", content=text, headers=YAML)
     return answer.status_code, answer.json()
 
 
 async def test_the_text_registered_last_is_the_latest_version() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         code, first = await put(here, NOOP)
         assert (code, first["version"], first["created"]) == (201, 1, True)
         code, second = await put(here, NOOP.replace("{n: 1}", "{n: 2}"))
@@ -36,7 +36,7 @@ async def test_the_text_registered_last_is_the_latest_version() -> None:
 
 
 async def test_versions_and_their_difference() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for number in (1, 2, 3):
             await put(here, NOOP.replace("{n: 1}", f"{{n: {number}}}"))
         page = await here.get("/api/catalog/versions/tests/simple", limit=2)
@@ -50,7 +50,7 @@ async def test_versions_and_their_difference() -> None:
 
 
 async def test_json_may_name_another_path_and_the_list_is_by_path() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for path in ("b/two", "a/one", "b/one"):
             answer = await here.http.post(
                 "/api/catalog/register", json={"content": NOOP, "path": path}
@@ -67,7 +67,7 @@ async def test_json_may_name_another_path_and_the_list_is_by_path() -> None:
 
 
 async def test_an_invalid_playbook_is_refused_with_findings() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         code, told = await put(here, NOOP.replace("next: two", "next: nowhere"))
         assert (code, told["code"]) == (422, "PLAYBOOK_INVALID")
         findings = told["findings"]
@@ -79,7 +79,7 @@ async def test_an_invalid_playbook_is_refused_with_findings() -> None:
 
 
 async def test_what_is_no_playbook_is_refused() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         register = "/api/catalog/register"
         for kwargs in (
             {"content": NOOP}, {"content": NOOP, "headers": {"Content-Type": "text/plain"}},

@@ -9,7 +9,13 @@ import pytest
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.server.credentials.keys import KEY_FILE_NAME
 from noetl.worker.http import HttpChannel
-from tests.integration.api.site import Site, messages, site, twins, working
+from tests.integration.api.api_server import (
+    ApiServer,
+    make_memory_ports,
+    read_messages,
+    run_api_server,
+    run_worker,
+)
 
 CANARY = "canary-77d1a0c3"
 USES = """
@@ -34,12 +40,12 @@ workflow:
 """
 
 
-async def add(here: Site, name: str, kind: str, **data: Any) -> Any:
+async def add(here: ApiServer, name: str, kind: str, **data: Any) -> Any:
     return await here.http.post("/api/credentials", json={"name": name, "kind": kind, "data": data})
 
 
 async def test_values_go_in_and_do_not_come_out(tmp_path: Path) -> None:
-    async with site(twins(home=tmp_path)) as here:
+    async with run_api_server(make_memory_ports(home=tmp_path)) as here:
         assert await here.get("/api/credentials") == {"credentials": []}
         added = await add(here, "tokens", "bearer", token=CANARY)
         assert (added.status_code, added.json()["created"]) == (201, True)
@@ -62,7 +68,7 @@ async def test_values_go_in_and_do_not_come_out(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_says_what_is_wrong_and_repeats_no_value(tmp_path: Path) -> None:
-    async with site(twins(home=tmp_path)) as here:
+    async with run_api_server(make_memory_ports(home=tmp_path)) as here:
         bodies: list[Any] = [
             {"name": "x", "kind": "bearer", "data": {"tokn": CANARY}},
             {"name": "x", "kind": "postgres", "data": {"password": CANARY}},
@@ -81,7 +87,7 @@ async def test_a_refusal_says_what_is_wrong_and_repeats_no_value(tmp_path: Path)
 
 
 async def test_a_worker_gets_the_fields_and_a_broken_key_is_explained_to_it(tmp_path: Path) -> None:
-    async with site(twins(home=tmp_path)) as here:
+    async with run_api_server(make_memory_ports(home=tmp_path)) as here:
         channel = HttpChannel([here.url])
         await add(here, "tokens", "bearer", token=CANARY)
         assert await channel.read_credential("tokens") == {"token": CANARY}
@@ -100,17 +106,17 @@ async def test_a_worker_gets_the_fields_and_a_broken_key_is_explained_to_it(tmp_
 
 
 async def test_a_run_uses_it_fails_with_it_and_leaves_no_trace_of_it(tmp_path: Path) -> None:
-    async with site(twins(home=tmp_path)) as here, working(here):
+    async with run_api_server(make_memory_ports(home=tmp_path)) as here, run_worker(here):
         await add(here, "tokens", "bearer", token=CANARY)
         await here.register(USES)
         execution_id = await here.start("tests/uses")
         seen = []
         async with here.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
-            async for name, _, data in messages(stream):
+            async for name, _, data in read_messages(stream):
                 seen.append(json.dumps(data))
                 if name == "end":
                     break
-        row = await here.ended(execution_id)
+        row = await here.wait_for_end(execution_id)
         assert row["status"] == "failed"
         assert "refused: ***" in row["failure"]["message"]
         page = await here.get(f"/api/executions/{execution_id}/events", limit=500)
@@ -121,9 +127,9 @@ async def test_a_run_uses_it_fails_with_it_and_leaves_no_trace_of_it(tmp_path: P
 async def test_a_credential_that_is_not_there_names_itself_the_step_and_the_remedy(
     tmp_path: Path,
 ) -> None:
-    async with site(twins(home=tmp_path)) as here, working(here):
+    async with run_api_server(make_memory_ports(home=tmp_path)) as here, run_worker(here):
         await here.register(MISSING)
-        failure = (await here.ended(await here.start("tests/missing")))["failure"]
+        failure = (await here.wait_for_end(await here.start("tests/missing")))["failure"]
         assert (failure["code"], failure["step"]) == ("CREDENTIAL_MISSING", "load")
         assert "step load asks for 'nowhere'" in failure["message"]
         assert "noetl credential add nowhere" in failure["message"]

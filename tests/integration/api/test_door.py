@@ -8,11 +8,11 @@ import pytest
 
 from noetl.model.errors import InvalidInput
 from noetl.runtime.serving import open_listener, stop_on_signals
-from tests.integration.api.site import NOOP, site
+from tests.integration.api.api_server import NOOP, run_api_server
 
 
 async def test_only_loopback_names_are_answered() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for host in (
             "evil.example",
             "evil.example:8082",
@@ -29,7 +29,7 @@ async def test_only_loopback_names_are_answered() -> None:
 
 
 async def test_other_sites_are_refused_and_there_is_no_cors() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for origin in ("http://evil.example", "https://localhost.evil.example", "null"):
             answer = await here.http.post(
                 "/api/execute", json={"path": "x"}, headers={"Origin": origin}
@@ -46,7 +46,7 @@ async def test_other_sites_are_refused_and_there_is_no_cors() -> None:
 
 
 async def test_bodies_are_bounded_before_they_are_read() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         answer = await here.http.post(
             "/api/execute", json={"path": "x", "payload": {"a": "b" * 3_000_000}}
         )
@@ -82,7 +82,7 @@ BODIES = [
 
 
 async def test_json_is_taken_strictly() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         for body, status in BODIES:
             answer = await here.http.post(
@@ -95,7 +95,7 @@ async def test_json_is_taken_strictly() -> None:
 
 
 async def test_what_is_wrong_with_a_body_is_said() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         given = {"Content-Type": "application/json"}
         broken = (
             await here.http.post(
@@ -117,20 +117,20 @@ async def test_what_is_wrong_with_a_body_is_said() -> None:
 
 
 async def test_a_refusal_does_not_repeat_what_was_sent() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         answer = await here.http.post("/api/execute", json={"path": {"secret": "canary"}})
         assert answer.status_code == 422
         assert "canary" not in answer.text
 
 
 async def test_a_bug_is_answered_without_its_trace(caplog: pytest.LogCaptureFixture) -> None:
-    async with site() as here:
+    async with run_api_server() as here:
 
-        async def broken(*args: object) -> object:
+        async def raise_bug(*args: object) -> object:
             raise RuntimeError("canary")
 
         here.node.services.queue.__class__.count_pools, kept = (
-            broken,
+            raise_bug,
             here.node.services.queue.__class__.count_pools,
         )  # type: ignore[method-assign,assignment]
         try:
@@ -144,7 +144,7 @@ async def test_a_bug_is_answered_without_its_trace(caplog: pytest.LogCaptureFixt
 
 
 async def test_unknown_routes_and_methods_are_problems() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for answer, status in (
             (await here.http.get("/nowhere"), 404),
             (await here.http.delete("/api/executions"), 405),

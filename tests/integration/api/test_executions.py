@@ -16,14 +16,23 @@ from noetl.log.tables import MemoryDatabase
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId
 from noetl.shard_rows import make_shard_rows
-from tests.integration.api.site import NOOP, SHARDS, WAITS, Clock, Site, site, twins, working
+from tests.integration.api.api_server import (
+    NOOP,
+    SHARDS,
+    WAITS,
+    ApiServer,
+    WallClock,
+    make_memory_ports,
+    run_api_server,
+    run_worker,
+)
 
 
 async def test_an_execution_runs_to_its_end_over_http() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
         execution_id = await here.start(payload={"n": 7})
-        row = await here.ended(execution_id)
+        row = await here.wait_for_end(execution_id)
         assert (row["status"], row["path"], row["execution_id"]) == (
             "completed",
             "tests/simple",
@@ -44,7 +53,7 @@ async def test_an_execution_runs_to_its_end_over_http() -> None:
 
 
 async def test_what_was_just_started_can_be_read() -> None:
-    async with site(projector_interval=0.3) as here:
+    async with run_api_server(projector_interval=0.3) as here:
         await here.register(NOOP)
         execution_id = await here.start()
         row = await here.get(f"/api/executions/{execution_id}")
@@ -62,7 +71,7 @@ async def test_what_was_just_started_can_be_read() -> None:
 
 
 async def test_one_idempotency_key_starts_one_execution() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         answers = [
             await here.http.post(
@@ -76,7 +85,7 @@ async def test_one_idempotency_key_starts_one_execution() -> None:
 
 
 async def test_one_idempotency_key_is_for_one_request() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         await here.register(WAITS)
 
@@ -109,7 +118,7 @@ async def test_one_idempotency_key_is_for_one_request() -> None:
 
 
 async def test_a_playbook_can_be_named_by_its_hash() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         content = (await here.get("/api/catalog/playbooks/tests/simple"))["hash"]
         for playbook in (content, "tests/simple"):
@@ -118,10 +127,10 @@ async def test_a_playbook_can_be_named_by_its_hash() -> None:
 
 
 async def test_events_come_in_order_by_page_and_by_type() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
         execution_id = await here.start()
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         events, after = [], 0
         while after is not None:
             page = await here.get(f"/api/executions/{execution_id}/events", after=after, limit=3)
@@ -163,7 +172,7 @@ workflow:
 """
 
 
-async def older_events(here: Site, execution_id: str, **params: Any) -> list[dict[str, Any]]:
+async def older_events(here: ApiServer, execution_id: str, **params: Any) -> list[dict[str, Any]]:
     page = await here.get(f"/api/executions/{execution_id}/events", names="older", **params)
     return list(page["events"])
 
@@ -175,10 +184,10 @@ STEP_IN_OLDER_NAMES = (
 
 
 async def test_older_names_are_views_over_the_same_events() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
         execution_id = await here.start()
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         assert [event["type"] for event in await older_events(here, execution_id)] == [
             "playbook.execution.requested", "playbook.request.evaluated", "execution_start", "workflow.started",
             *STEP_IN_OLDER_NAMES,
@@ -199,10 +208,10 @@ async def test_older_names_are_views_over_the_same_events() -> None:
 
 
 async def test_a_loop_has_its_older_names_and_each_iteration_begins_and_ends() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(LOOPS)
         execution_id = await here.start("tests/loops")
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         events = [
             event
             for event in await older_events(here, execution_id)
@@ -222,19 +231,19 @@ async def test_a_loop_has_its_older_names_and_each_iteration_begins_and_ends() -
 
 
 async def test_a_cancelled_execution_has_ended_under_its_older_name_too() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         execution_id = await here.start()
         await here.get(f"/api/executions/{execution_id}", min_seq=1)
         answer = await here.http.post(f"/api/executions/{execution_id}/cancel")
         assert answer.status_code in (200, 202), answer.text
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         (ended,) = await older_events(here, execution_id, types="execution_completed")
         assert ended["of"] == "execution.cancelled"
 
 
 async def test_pages_of_the_list_go_back_in_time() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         started = [await here.start() for _ in range(5)]
         for execution_id in started:
@@ -258,7 +267,7 @@ async def test_pages_of_the_list_go_back_in_time() -> None:
 
 
 async def test_a_start_is_seen_by_the_list_that_follows() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
         for _ in range(8):
             began = (
@@ -270,7 +279,7 @@ async def test_a_start_is_seen_by_the_list_that_follows() -> None:
             assert row["last_seq"] >= began["seq"]
             events = await here.get(f"/api/executions/{began['execution_id']}/events", limit=1)
             assert events["events"][0]["seq"] == began["seq"]
-        await here.ended(began["execution_id"])
+        await here.wait_for_end(began["execution_id"])
         again = (
             await here.http.post(f"/api/executions/{began['execution_id']}/rerun?wait=true")
         ).json()
@@ -286,12 +295,12 @@ class Mute(InboxMemory):
 
 
 async def test_a_start_that_was_accepted_is_answered_so_whatever_follows() -> None:
-    rows, clock = make_shard_rows(SHARDS), Clock()
+    rows, clock = make_shard_rows(SHARDS), WallClock()
     database = MemoryDatabase(rows, clock)
     stores = dataclasses.replace(make_memory_stores(database), inbox=Mute(database))
     leases = LeasesMemory(rows, clock)
-    async with site(
-        dataclasses.replace(twins(), stores=stores, leases=leases, clock=clock)
+    async with run_api_server(
+        dataclasses.replace(make_memory_ports(), stores=stores, leases=leases, clock=clock)
     ) as here:
         await here.register(NOOP)
         answer = await here.http.post("/api/execute?wait=true", json={"path": "tests/simple"})
@@ -304,20 +313,20 @@ async def test_a_start_that_was_accepted_is_answered_so_whatever_follows() -> No
 
 
 async def test_a_cancel_is_seen_by_the_read_that_follows() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         execution_id = await here.start()
         answer = await here.http.post(f"/api/executions/{execution_id}/cancel")
         assert (answer.status_code, answer.json()["status"]) == (202, "recorded")
         row = await here.get(f"/api/executions/{execution_id}", min_seq=answer.json()["seq"])
         assert row["status"] in ("cancelling", "cancelled")
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         answer = await here.http.post(f"/api/executions/{execution_id}/cancel")
         assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
 
 
 async def test_an_unknown_event_type_is_refused_with_a_suggestion() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         execution_id = await here.start()
         events = f"/api/executions/{execution_id}/events"
@@ -331,7 +340,7 @@ async def test_an_unknown_event_type_is_refused_with_a_suggestion() -> None:
 
 
 async def test_pause_holds_and_resume_goes_on() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         execution_id = await here.start()
         answer = (await here.http.post(f"/api/executions/{execution_id}/pause")).json()
@@ -350,15 +359,15 @@ async def test_pause_holds_and_resume_goes_on() -> None:
             "refused",
             "it is not paused; it is running",
         )
-        async with working(here):
-            assert (await here.ended(execution_id))["status"] == "completed"
+        async with run_worker(here):
+            assert (await here.wait_for_end(execution_id))["status"] == "completed"
 
 
 async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
-        await here.seen(execution_id, "command.parked")
+        await here.wait_for_event(execution_id, "command.parked")
         found = await here.get(f"/api/executions/{execution_id}/explain/one")
         assert found["verdict"] == "waiting"
         assert "signal" in found["because"][0]
@@ -366,7 +375,7 @@ async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
             f"/api/executions/{execution_id}/signals/go", json={"payload": {"by": "ada"}}
         )
         assert answer.status_code == 202
-        assert (await here.ended(execution_id))["status"] == "completed"
+        assert (await here.wait_for_end(execution_id))["status"] == "completed"
 
 
 @pytest.mark.parametrize(
@@ -375,10 +384,10 @@ async def test_a_signal_ends_a_wait_and_explain_says_so() -> None:
 async def test_a_signal_that_neither_approves_nor_rejects_is_refused_and_not_recorded(
     payload: Any,
 ) -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(WAITS.replace("signal: go", "approval: ship it?"))
         execution_id = await here.start("tests/waits")
-        await here.seen(execution_id, "command.parked")
+        await here.wait_for_event(execution_id, "command.parked")
         unclear = {"name": "approve:one", "payload": payload}
         clear = {"name": "other", "payload": None}
         asked = {
@@ -392,7 +401,7 @@ async def test_a_signal_that_neither_approves_nor_rejects_is_refused_and_not_rec
             assert '{"approved": true' in answer.text.replace("\\", "")
         rejected = {"payload": {"approved": False}}
         await here.http.post(f"/api/executions/{execution_id}/signals/approve:one", json=rejected)
-        assert (await here.ended(execution_id))["status"] == "failed"
+        assert (await here.wait_for_end(execution_id))["status"] == "failed"
         events = (await here.get(f"/api/executions/{execution_id}/events"))["events"]
         assert [event["type"] for event in events].count("signal.received") == 1
 
@@ -407,16 +416,16 @@ workflow:
 
 
 async def test_explain_says_how_the_child_is_that_a_step_waits_for() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(WAITS)
         await here.register(CALLS)
         execution_id = await here.start("tests/calls")
-        await here.seen(execution_id, "child.started")
+        await here.wait_for_event(execution_id, "child.started")
         (started,) = (
             await here.get(f"/api/executions/{execution_id}/events", types="child.started")
         )["events"]
         child = started["data"]["child"]
-        await here.seen(child, "command.parked")
+        await here.wait_for_event(child, "command.parked")
         (parked,) = (await here.get(f"/api/executions/{child}/events", types="command.parked"))[
             "events"
         ]
@@ -427,10 +436,10 @@ async def test_explain_says_how_the_child_is_that_a_step_waits_for() -> None:
 
 
 async def test_explain_says_that_no_worker_has_the_pool() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         execution_id = await here.start()
-        await here.seen(execution_id, "command.issued")
+        await here.wait_for_event(execution_id, "command.issued")
         found = await here.get(f"/api/executions/{execution_id}/explain/one")
         assert found["verdict"] == "running"
         assert "no worker has that pool" in found["because"][0]
@@ -438,14 +447,14 @@ async def test_explain_says_that_no_worker_has_the_pool() -> None:
 
 
 async def test_retry_and_rerun_make_new_executions_of_ended_ones() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
         execution_id = await here.start()
         assert (await here.http.post(f"/api/executions/{execution_id}/cancel")).status_code in (
             202,
             409,
         )
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         for what in ("retry", "rerun"):
             headers = {"Idempotency-Key": "again"}
             answer = await here.http.post(f"/api/executions/{execution_id}/{what}", headers=headers)
@@ -454,12 +463,12 @@ async def test_retry_and_rerun_make_new_executions_of_ended_ones() -> None:
             )
             assert answer.json()["execution_id"] == repeated.json()["execution_id"] != execution_id
             assert (answer.json()["created"], repeated.json()["created"]) == (True, False)
-            row = await here.ended(answer.json()["execution_id"])
+            row = await here.wait_for_end(answer.json()["execution_id"])
             assert row["retry_of"] == (execution_id if what == "retry" else None)
 
 
 async def test_what_is_not_there_is_not_found() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for path in (
             "/api/executions/99", "/api/executions/9999999999999999999", "/api/executions/99/events", "/api/vars/99",
             "/api/executions/99/explain/one", "/api/executions/99/stream", "/api/executions/99/status?min_seq=1",
@@ -474,7 +483,7 @@ async def test_what_is_not_there_is_not_found() -> None:
 
 
 async def test_a_read_that_waits_too_long_says_try_again() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         execution_id = await here.start()
         import noetl.server.executions.service as service
@@ -494,7 +503,7 @@ async def test_a_read_that_waits_too_long_says_try_again() -> None:
 
 
 async def test_the_quick_way_answers_as_the_route_does() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         body = b'{"path": "tests/simple", "payload": {"n": 2}}'
         kinds = (
@@ -526,7 +535,7 @@ async def test_the_quick_way_answers_as_the_route_does() -> None:
 
 
 async def test_a_crowd_that_connects_at_once_is_answered() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         limits = httpx.Limits(max_connections=100, max_keepalive_connections=0)
         async with httpx.AsyncClient(base_url=here.url, limits=limits) as crowd:
             answers = await asyncio.gather(*(crowd.get("/health") for _ in range(100)))

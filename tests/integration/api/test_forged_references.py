@@ -14,7 +14,12 @@ from noetl.results.router import ResultRouter
 from noetl.results.tiers.large import LargeStore
 from noetl.results.tiers.memory import TierMemory
 from noetl.server.node import Server
-from tests.integration.api.site import Site, site, twins, working
+from tests.integration.api.api_server import (
+    ApiServer,
+    make_memory_ports,
+    run_api_server,
+    run_worker,
+)
 
 CANARY = "canary-of-another-execution"
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}, path: tests/{name}}}\n"
@@ -79,30 +84,30 @@ OUTER = (
 )
 
 
-async def stolen(here: Site) -> dict[str, Any]:
+async def stolen(here: ApiServer) -> dict[str, Any]:
     """The reference of another execution's result, as a link would hold it."""
     await here.register(VICTIM)
     victim = await here.start("tests/victim")
-    assert (await here.ended(victim))["status"] == "completed"
+    assert (await here.wait_for_end(victim))["status"] == "completed"
     result = await here.get(f"/api/executions/{victim}/result/secret")
     assert CANARY in json.dumps(result)
     known = result["reference"]
     return {"ref_id": known["ref_id"], "type": "kv", "uri": known["uri"], "rows": known.get("rows")}
 
 
-async def played(here: Site, text: str, payload: dict[str, Any], forged: Any) -> str:
+async def play_attack(here: ApiServer, text: str, payload: dict[str, Any], forged: Any) -> str:
     await here.register(text)
     path = "tests/attack"
     execution_id = await here.start(path, payload=payload)
     if "signal" in text:
-        await here.seen(execution_id, "command.parked")
+        await here.wait_for_event(execution_id, "command.parked")
         await here.http.post(f"/api/executions/{execution_id}/signals/go", json={"payload": forged})
-    ended = await here.ended(execution_id)
+    ended = await here.wait_for_end(execution_id)
     assert ended["status"] == "completed", ended["failure"]
     return execution_id
 
 
-def indented(steps: str) -> str:
+def indent_steps(steps: str) -> str:
     return (
         HEAD.format(name="attack")
         + "workflow:\n"
@@ -121,8 +126,8 @@ async def test_a_map_that_looks_like_a_link_is_plain_data(
         return ResultRouter(server, LargeStore(tier, tier.staging))
 
     async with (
-        site(twins(home=tmp_path), open_store=open_store) as here,
-        working(here, store=open_store(here.node.server)),
+        run_api_server(make_memory_ports(home=tmp_path), open_store=open_store) as here,
+        run_worker(here, store=open_store(here.node.server)),
     ):
         reference = await stolen(here)
         for text in (ECHO, OUTER):
@@ -133,8 +138,8 @@ async def test_a_map_that_looks_like_a_link_is_plain_data(
             "escaped": {"$literal": link},
         }  # fmt: skip
         forged = forms[form]
-        text = indented(WAYS[way]).replace("FORGED", json.dumps(forged))
-        execution_id = await played(here, text, {"m": forged}, forged)
+        text = indent_steps(WAYS[way]).replace("FORGED", json.dumps(forged))
+        execution_id = await play_attack(here, text, {"m": forged}, forged)
         result = await here.get(f"/api/executions/{execution_id}/result/report/data")
         assert result["seen"] == forged
         assert CANARY not in (await here.http.get(f"/api/vars/{execution_id}")).text

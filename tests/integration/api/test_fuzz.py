@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from noetl.server.http.application import make_openapi
-from tests.integration.api.site import NOOP, WAITS, site
+from tests.integration.api.api_server import NOOP, WAITS, run_api_server
 
 SIGNS = "a{}%[]\\\"'é\u2028😀 \n/.1"
 WORDS = ["tests/simple", "1", "0", "-1", "9" * 20, "%2e%2e", "a b", "é", "x" * 300, "one", "latest", "1e9", "2026-01-01", "%ff",
@@ -100,7 +100,7 @@ class Fuzz:
 
 
 async def test_no_request_makes_the_server_fail() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         await here.register(WAITS)
         executions = [await here.start(), await here.start("tests/waits")]

@@ -13,7 +13,13 @@ from noetl.model.ids import RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 from noetl.server.streams import live
-from tests.integration.api.site import Site, messages, site, twins, working
+from tests.integration.api.api_server import (
+    ApiServer,
+    make_memory_ports,
+    read_messages,
+    run_api_server,
+    run_worker,
+)
 
 PRINTS = """
 apiVersion: noetl.io/v2
@@ -36,12 +42,12 @@ workflow:
 """
 
 
-async def begun(here: Site, file: Path) -> str:
+async def start_printing(here: ApiServer, file: Path) -> str:
     await here.register(PRINTS.format(file=str(file)))
     return await here.start("tests/prints")
 
 
-async def page(here: Site, execution_id: str, **params: Any) -> list[dict[str, Any]]:
+async def page(here: ApiServer, execution_id: str, **params: Any) -> list[dict[str, Any]]:
     answer = await here.http.get(f"/api/executions/{execution_id}/logs", params=params)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("application/x-ndjson")
@@ -49,31 +55,34 @@ async def page(here: Site, execution_id: str, **params: Any) -> list[dict[str, A
 
 
 @asynccontextmanager
-async def followed(here: Site, execution_id: str, **params: Any) -> AsyncIterator[Any]:
+async def follow_logs(here: ApiServer, execution_id: str, **params: Any) -> AsyncIterator[Any]:
     async with here.http.stream(
         "GET", f"/api/executions/{execution_id}/logs/stream", params=params
     ) as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
-        yield messages(stream)
+        yield read_messages(stream)
 
 
-def told(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+def list_lines(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     return [(row["step"], row["stream"], row["line"]) for row in rows]
 
 
 async def test_lines_are_seen_while_their_step_runs_by_wake_ups_alone(tmp_path: Path) -> None:
     file = tmp_path / "go"
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         here.node.services.logs._every = 60.0
-        execution_id = await begun(here, file)
+        execution_id = await start_printing(here, file)
         rows: list[dict[str, Any]] = []
-        async with followed(here, execution_id) as stream:
+        async with follow_logs(here, execution_id) as stream:
             while len(rows) < 2:
                 name, number, data = await anext(stream)
                 assert (name, number) == ("lines", data[-1]["part"])
                 rows += data
-            assert sorted(told(rows)) == [("one", "stderr", "oops"), ("one", "stdout", "begun")]
-            assert sorted(told(await page(here, execution_id))) == sorted(told(rows))
+            assert sorted(list_lines(rows)) == [
+                ("one", "stderr", "oops"),
+                ("one", "stdout", "begun"),
+            ]
+            assert sorted(list_lines(await page(here, execution_id))) == sorted(list_lines(rows))
             row = await here.get(f"/api/executions/{execution_id}")
             assert row["status"] == "running"
             file.touch()
@@ -81,7 +90,7 @@ async def test_lines_are_seen_while_their_step_runs_by_wake_ups_alone(tmp_path: 
                 if name == "end":
                     break
                 rows += data
-        assert told(rows)[2:] == [("one", "stdout", "ended"), ("two", "stdout", "after")]
+        assert list_lines(rows)[2:] == [("one", "stdout", "ended"), ("two", "stdout", "after")]
         assert [row["seq"] for row in rows] == [1, 2, 3, 1]
         assert {row["attempt"] for row in rows} == {1}
         assert await page(here, execution_id) == rows
@@ -93,16 +102,18 @@ async def test_lines_are_seen_while_their_step_runs_by_wake_ups_alone(tmp_path: 
 async def test_a_reader_goes_on_where_it_stopped_and_may_ask_for_one_step(tmp_path: Path) -> None:
     file = tmp_path / "go"
     file.touch()
-    async with site() as here, working(here):
-        execution_id = await begun(here, file)
-        await here.ended(execution_id)
+    async with run_api_server() as here, run_worker(here):
+        execution_id = await start_printing(here, file)
+        await here.wait_for_end(execution_id)
         rows = await page(here, execution_id)
         last = rows[-1]["part"]
         assert await page(here, execution_id, after=last) == []
         assert await page(here, execution_id, after=last - 1) == rows[-1:]
-        assert told(await page(here, execution_id, step="two")) == [("two", "stdout", "after")]
+        assert list_lines(await page(here, execution_id, step="two")) == [
+            ("two", "stdout", "after")
+        ]
         assert await page(here, execution_id, step="three") == []
-        async with followed(here, execution_id, after=last - 1) as stream:
+        async with follow_logs(here, execution_id, after=last - 1) as stream:
             assert [name async for name, _, _ in stream] == ["lines", "end"]
         url = f"/api/executions/{execution_id}/logs/stream"
         assert (await here.http.get(url, headers={"Last-Event-ID": str(last)})).status_code == 204
@@ -114,15 +125,15 @@ async def test_lines_stored_at_another_server_wake_readers_here(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(live, "SERVER_COUNT_INTERVAL_S", 0.2)
-    file, ports = tmp_path / "go", twins()
+    file, ports = tmp_path / "go", make_memory_ports()
     async with (
-        site(ports, "s1", several=True) as one,
-        site(ports, "s2", several=True) as two,
-        working(one),
+        run_api_server(ports, "s1", several=True) as one,
+        run_api_server(ports, "s2", several=True) as two,
+        run_worker(one),
     ):
         two.node.services.logs._every = 60.0
-        execution_id = await begun(one, file)
-        async with followed(two, execution_id) as stream:
+        execution_id = await start_printing(one, file)
+        async with follow_logs(two, execution_id) as stream:
             assert (await anext(stream))[0] == "lines"
             file.touch()
             async for name, _, _ in stream:
@@ -133,18 +144,18 @@ async def test_lines_stored_at_another_server_wake_readers_here(
 async def test_what_is_no_log_is_passed_over_and_what_cannot_be_read_says_so(
     tmp_path: Path,
 ) -> None:
-    async with site() as here:
-        execution_id = await begun(here, tmp_path / "go")
+    async with run_api_server() as here:
+        execution_id = await start_printing(here, tmp_path / "go")
         head = f"noetl://execution/{execution_id}"
-        good = stored(
+        good = make_stored_ref(
             f"{head}/log/one/c-1-0", b'[{"seq":1,"at":1,"stream":"stdout","line":"hi"}]', "1"
         )
         wrong = [
-            stored(f"{head}/result/one/k", b"[]", "2"),
-            stored("elsewhere", b"[]", "3"),
-            stored(f"{head}/log/one/c-1-1", b"[]", "4", sha="0" * 64),
+            make_stored_ref(f"{head}/result/one/k", b"[]", "2"),
+            make_stored_ref("elsewhere", b"[]", "3"),
+            make_stored_ref(f"{head}/log/one/c-1-1", b"[]", "4", sha="0" * 64),
         ]
-        broken = stored(f"{head}/log/one/c-1-3", b"\xff", "5")
+        broken = make_stored_ref(f"{head}/log/one/c-1-3", b"\xff", "5")
         for parts in ([good, *wrong], [good, broken]):
             answer = await here.http.post("/api/worker/logs", content=msgspec.json.encode(parts))
             assert answer.status_code == 200, answer.text
@@ -152,12 +163,12 @@ async def test_what_is_no_log_is_passed_over_and_what_cannot_be_read_says_so(
             "hi",
             f"({broken.reference.uri} is damaged)",
         ]
-        no_number = msgspec.json.encode([stored(f"{head}/log/one/c-1-2", b"[]", "x")])
+        no_number = msgspec.json.encode([make_stored_ref(f"{head}/log/one/c-1-2", b"[]", "x")])
         for malformed in (b"[1]", no_number):
             assert (await here.http.post("/api/worker/logs", content=malformed)).status_code == 422
 
 
-def stored(uri: str, payload: bytes, ref_id: str, sha: str | None = None) -> StoredRef:
+def make_stored_ref(uri: str, payload: bytes, ref_id: str, sha: str | None = None) -> StoredRef:
 
     reference = Reference(
         ref_id=RefId(ref_id), type="kv", uri=uri, sha256=sha or sha256(payload).hexdigest()
@@ -166,16 +177,16 @@ def stored(uri: str, payload: bytes, ref_id: str, sha: str | None = None) -> Sto
 
 
 async def test_a_stream_of_lines_ends_with_the_server(tmp_path: Path) -> None:
-    async with site() as here:
-        execution_id = await begun(here, tmp_path / "go")
-        async with followed(here, execution_id) as stream:
+    async with run_api_server() as here:
+        execution_id = await start_printing(here, tmp_path / "go")
+        async with follow_logs(here, execution_id) as stream:
             leaving = asyncio.ensure_future(here.leave())
             assert [name async for name, _, _ in stream] == []
             await leaving
 
 
 async def test_every_reader_takes_a_place(tmp_path: Path) -> None:
-    async with site() as here:
-        execution_id = await begun(here, tmp_path / "go")
-        async with followed(here, execution_id):
+    async with run_api_server() as here:
+        execution_id = await start_printing(here, tmp_path / "go")
+        async with follow_logs(here, execution_id):
             assert "noetl_event_streams 1.0" in (await here.http.get("/metrics")).text

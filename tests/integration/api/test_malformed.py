@@ -19,7 +19,12 @@ from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Address, Reference
 from noetl.server.http.application import make_openapi
-from tests.integration.api.site import NOOP, Site, on_postgres, site
+from tests.integration.api.api_server import (
+    NOOP,
+    ApiServer,
+    run_api_server,
+    run_api_server_on_postgres,
+)
 
 EXCHANGE = "/api/worker/exchange"
 JSON = {"Content-Type": "application/json"}
@@ -45,7 +50,7 @@ BODIES = {
 MAY_BE_FINE = ("empty", "null", "list")  # where a body is not needed, or is a list
 
 
-async def leased(here: Site) -> tuple[str, str, int]:
+async def lease_command(here: ApiServer) -> tuple[str, str, int]:
     """The execution, the command and the attempt of a lease that worker `w` holds."""
     await here.register(NOOP)
     execution_id = await here.start()
@@ -96,7 +101,7 @@ def paths(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | in
         yield from paths(part, (*at, key))
 
 
-def changed(value: Any, at: tuple[str | int, ...], part: Any) -> Any:
+def change_part(value: Any, at: tuple[str | int, ...], part: Any) -> Any:
     twin = copy.deepcopy(value)
     holder = twin
     for key in at[:-1]:
@@ -108,13 +113,13 @@ def changed(value: Any, at: tuple[str | int, ...], part: Any) -> Any:
     return twin
 
 
-async def sent(here: Site, path: str, body: bytes, headers: dict[str, str] = JSON) -> Any:
+async def send_body(here: ApiServer, path: str, body: bytes, headers: dict[str, str] = JSON) -> Any:
     answer = await here.http.post(path, content=body, headers=headers)
     assert answer.status_code < 500, (path, body[:300], answer.text[:500])
     return answer
 
 
-def refused(answer: Any, *about: Any) -> None:
+def check_refusal(answer: Any, *about: Any) -> None:
     assert 400 <= answer.status_code < 500, about
     assert answer.headers["content-type"] == "application/problem+json", about
     assert answer.json()["detail"], about
@@ -123,12 +128,12 @@ def refused(answer: Any, *about: Any) -> None:
 
 @pytest.mark.parametrize("path", POSTS)
 async def test_a_body_that_is_not_what_was_agreed_on_is_refused(path: str) -> None:
-    async with site() as here:
-        execution_id, _, _ = await leased(here)
+    async with run_api_server() as here:
+        execution_id, _, _ = await lease_command(here)
         for name, body in BODIES.items():
-            answer = await sent(here, path.format(id=execution_id), body)
+            answer = await send_body(here, path.format(id=execution_id), body)
             if not (answer.is_success and name in MAY_BE_FINE):
-                refused(answer, path, name)
+                check_refusal(answer, path, name)
         assert (await here.http.get("/api/health")).is_success
 
 
@@ -136,7 +141,7 @@ async def test_a_body_that_is_not_what_was_agreed_on_is_refused(path: str) -> No
     "kind", ["", "text/plain", "application/xml", "application/json; charset=latin-1", "x"]
 )
 async def test_a_body_of_another_type_is_refused(kind: str) -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for path in (
             "/api/execute",
             "/api/credentials",
@@ -144,27 +149,31 @@ async def test_a_body_of_another_type_is_refused(kind: str) -> None:
             "/api/hooks",
             "/api/context/render",
         ):
-            answer = await sent(here, path, b"\xff\xfe", {"Content-Type": kind})
-            refused(answer, path, kind)
+            answer = await send_body(here, path, b"\xff\xfe", {"Content-Type": kind})
+            check_refusal(answer, path, kind)
 
 
 @pytest.mark.parametrize("field", ["reports", "logs", ""])
 async def test_every_field_of_an_exchange_may_be_wrong(
     field: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with on_postgres(database, tmp_path, monkeypatch) as here:
-        execution_id, command_id, attempt = await leased(here)
+    async with run_api_server_on_postgres(database, tmp_path, monkeypatch) as here:
+        execution_id, command_id, attempt = await lease_command(here)
         right = exchange(execution_id, command_id, attempt)
         for at in paths(right):
             if at[0] != field and (field or at[0] in ("reports", "logs")):
                 continue
             if at[0] == "reports" and len(at) > 4 and at[2] == "refs":
                 continue  # they are like those of the logs
-            bodies = [json.dumps(changed(right, at, part)).encode() for part in (*WRONG, KeyError)]
-            for answer in await asyncio.gather(*(sent(here, EXCHANGE, body) for body in bodies)):
+            bodies = [
+                json.dumps(change_part(right, at, part)).encode() for part in (*WRONG, KeyError)
+            ]
+            for answer in await asyncio.gather(
+                *(send_body(here, EXCHANGE, body) for body in bodies)
+            ):
                 if not answer.is_success:
-                    refused(answer, at)
-        answer = await sent(here, EXCHANGE, json.dumps(right).encode())
+                    check_refusal(answer, at)
+        answer = await send_body(here, EXCHANGE, json.dumps(right).encode())
         assert answer.is_success
 
 
@@ -172,8 +181,8 @@ async def test_every_field_of_an_exchange_may_be_wrong(
     "event", get_args(e.Reported), ids=lambda event: str(event.__struct_config__.tag)
 )
 async def test_every_field_of_a_reported_event_may_be_wrong(event: Any) -> None:
-    async with site() as here:
-        right = exchange(*await leased(here))
+    async with run_api_server() as here:
+        right = exchange(*await lease_command(here))
         known = right["reports"][0]["event"]
         fields = [field.encode_name for field in msgspec.structs.fields(event)]
         likely = {name: known[name] for name in fields if name in known} | {
@@ -186,10 +195,10 @@ async def test_every_field_of_a_reported_event_may_be_wrong(event: Any) -> None:
                 {"status": "ok", "context": {"a": [1]}},
                 {"code": "", "message": ""},
             ):
-                body = changed(right, ("reports", 0, "event"), {**likely, name: part})
-                answer = await sent(here, EXCHANGE, json.dumps({**body, "logs": []}).encode())
+                body = change_part(right, ("reports", 0, "event"), {**likely, name: part})
+                answer = await send_body(here, EXCHANGE, json.dumps({**body, "logs": []}).encode())
                 if not answer.is_success:
-                    refused(answer, name, part)
+                    check_refusal(answer, name, part)
         assert (await here.http.get("/api/health")).is_success
 
 
@@ -208,24 +217,26 @@ IMPOSSIBLE_REPORTS: dict[str, Any] = {
 
 
 async def test_what_an_exchange_cannot_mean_is_refused() -> None:
-    async with site() as here:
-        right = exchange(*await leased(here))
+    async with run_api_server() as here:
+        right = exchange(*await lease_command(here))
         for field, values in IMPOSSIBLE.items():
             for value in values:
-                refused(
-                    await sent(here, EXCHANGE, json.dumps({**right, field: value}).encode()),
+                check_refusal(
+                    await send_body(here, EXCHANGE, json.dumps({**right, field: value}).encode()),
                     field,
                     value,
                 )
         for field, values in IMPOSSIBLE_REPORTS.items():
             for value in values:
-                body = changed(right, ("reports", 0, field), value)
-                refused(await sent(here, EXCHANGE, json.dumps(body).encode()), field, value)
+                body = change_part(right, ("reports", 0, field), value)
+                check_refusal(
+                    await send_body(here, EXCHANGE, json.dumps(body).encode()), field, value
+                )
 
 
 async def test_the_same_report_twice_in_an_exchange_is_recorded_once() -> None:
-    async with site() as here:
-        execution_id, command_id, attempt = await leased(here)
+    async with run_api_server() as here:
+        execution_id, command_id, attempt = await lease_command(here)
         right = exchange(execution_id, command_id, attempt)
         doubled = {
             **right,
@@ -233,13 +244,13 @@ async def test_the_same_report_twice_in_an_exchange_is_recorded_once() -> None:
             "held": right["held"] * 3,
             "pools": ["cpu"] * 3,
         }
-        assert (await sent(here, EXCHANGE, json.dumps(doubled).encode())).is_success
+        assert (await send_body(here, EXCHANGE, json.dumps(doubled).encode())).is_success
         events = (await here.get(f"/api/executions/{execution_id}/events"))["events"]
         assert [event["type"] for event in events].count("command.started") == 1
 
 
 async def test_a_payload_without_a_sound_reference_is_refused() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for reference in (
             "",
             "{",
@@ -251,7 +262,7 @@ async def test_a_payload_without_a_sound_reference_is_refused() -> None:
             answer = await here.http.put(
                 "/api/worker/payloads", params={"reference": reference}, content=b"{}"
             )
-            refused(answer, reference)
+            check_refusal(answer, reference)
 
 
 def query_parameters() -> list[tuple[str, str, str, dict[str, Any]]]:
@@ -271,7 +282,7 @@ def is_integer(schema: dict[str, Any]) -> bool:
 
 
 async def test_parameters_out_of_range_are_refused_by_name() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         integers = [
             (method, path, name)
             for method, path, name, schema in query_parameters()
@@ -289,7 +300,7 @@ async def test_parameters_out_of_range_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("query", ["offset=-1", "offset=20", "page_size=5", "limits=1"])
 async def test_parameters_that_a_route_does_not_know_are_refused_by_name(query: str) -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for path, operations in make_openapi()["paths"].items():
             if "get" not in operations or path in ("/health", "/ready", "/metrics"):
                 continue
@@ -300,7 +311,7 @@ async def test_parameters_that_a_route_does_not_know_are_refused_by_name(query: 
 
 
 async def test_a_parameter_given_twice_is_refused() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         answer = await here.http.get("/api/executions?limit=1&limit=2")
         assert (answer.status_code, answer.json()["detail"]) == (
             422,
@@ -310,13 +321,13 @@ async def test_a_parameter_given_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("since", ["-1d", "yesterday", "1x", "99999999999999999d"])
 async def test_a_since_that_is_no_time_is_refused_by_name(since: str) -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         answer = await here.http.get("/api/executions", params={"since": since})
         assert (answer.status_code, "since" in answer.json()["detail"]) == (422, True), answer.text
 
 
 async def test_rows_that_end_before_they_begin_are_refused() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         execution_id = await here.start()
         answer = await here.http.get(

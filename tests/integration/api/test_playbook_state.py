@@ -7,8 +7,15 @@ import pytest
 
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import ExecutionId, Tenant
-from tests.integration.api.site import NOOP, SHARDS, Site, on_postgres, site, working
-from tests.waiting import comes
+from tests.integration.api.api_server import (
+    NOOP,
+    SHARDS,
+    ApiServer,
+    run_api_server,
+    run_api_server_on_postgres,
+    run_worker,
+)
+from tests.waiting import wait_until
 
 COUNTS = """
 apiVersion: noetl.io/v2
@@ -32,14 +39,14 @@ workflow:
 VALUE = "/api/state/value/n/tests/etl/counts"
 
 
-async def done(here: Site, path: str) -> str:
+async def run_to_completion(here: ApiServer, path: str) -> str:
     started = await here.start(path)
-    assert (await here.ended(started))["status"] == "completed"
+    assert (await here.wait_for_end(started))["status"] == "completed"
     return started
 
 
 async def test_people_read_write_and_unset_values() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(COUNTS)
         assert (await here.http.get(VALUE)).status_code == 404
         written = await here.http.put(VALUE, json={"value": 7})
@@ -70,7 +77,7 @@ async def test_people_read_write_and_unset_values() -> None:
 
 
 async def test_a_write_with_another_version_is_a_conflict() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(COUNTS)
         assert (
             await here.http.put(VALUE, json={"value": 1, "expected_version": 0})
@@ -104,7 +111,7 @@ async def test_a_write_with_another_version_is_a_conflict() -> None:
 async def test_what_cannot_be_kept_is_refused(
     place: str, body: dict[str, object], code: int
 ) -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(COUNTS)
         refused = await here.http.put(place, json=body)
         assert refused.status_code == code, refused.text
@@ -112,9 +119,9 @@ async def test_what_cannot_be_kept_is_refused(
 
 
 async def test_executions_write_it_and_say_so() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(COUNTS)
-        first, second = [await done(here, "tests/etl/counts") for _ in range(2)]
+        first, second = [await run_to_completion(here, "tests/etl/counts") for _ in range(2)]
         row = await here.get(VALUE)
         assert (row["value"], row["version"], row["execution_id"], row["by"]) == (
             2,
@@ -137,14 +144,14 @@ async def test_executions_write_it_and_say_so() -> None:
 
 
 async def test_an_execution_that_lost_the_race_fails_and_says_who_won() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(WAITS)
         started = await here.start("tests/waits")
-        await here.seen(started, "command.parked")
+        await here.wait_for_event(started, "command.parked")
         place = "/api/state/value/n/tests/waits"
         await here.http.put(place, json={"value": 100})
         await here.http.post(f"/api/executions/{started}/signals/go", json={"payload": 1})
-        ended = await here.ended(started)
+        ended = await here.wait_for_end(started)
         assert (ended["status"], ended["failure"]["code"]) == ("failed", "STATE_CONFLICT")
         assert ended["failure"]["detail"] == {"name": "n", "expected": 0, "found": 1, "by": "local"}
         assert ended["state"]["n"]["conflict_version"] == 1
@@ -153,7 +160,7 @@ async def test_an_execution_that_lost_the_race_fails_and_says_who_won() -> None:
 
 async def test_another_tenant_finds_nothing() -> None:
     stranger = Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(COUNTS)
         await here.http.put(VALUE, json={"value": 7})
         app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
@@ -169,7 +176,7 @@ async def test_another_tenant_finds_nothing() -> None:
 
 
 async def test_values_of_many_paths_come_in_pages() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for name in ("a", "b", "c"):
             await here.register(NOOP.replace("tests/simple", f"tests/{name}"))
             await here.http.put(f"/api/state/value/n/tests/{name}", json={"value": name})
@@ -182,17 +189,17 @@ async def test_values_of_many_paths_come_in_pages() -> None:
 RACERS, ROUNDS = 8, 3
 
 
-async def all_shards_are_owned(*servers: Site) -> None:
+async def all_shards_are_owned(*servers: ApiServer) -> None:
     """Returns when every shard has an owner, and every server has a shard."""
 
-    async def shared() -> bool:
+    async def are_shared() -> bool:
         owned = [each.node.server.shards.list_owned() for each in servers]
         return all(owned) and len({shard for shards in owned for shard in shards}) == SHARDS
 
-    await comes(shared)
+    await wait_until(are_shared)
 
 
-def owns(here: Site, execution_id: str) -> bool:
+def owns(here: ApiServer, execution_id: str) -> bool:
     shards = here.node.server.shards
     return shards.owns(shards.find_shard(ExecutionId(execution_id)))
 
@@ -202,10 +209,14 @@ async def test_executions_of_two_servers_that_write_one_name_lose_nothing(
 ) -> None:
     place = "/api/state/value/n/tests/waits"
     async with (
-        on_postgres(database, tmp_path / "one", monkeypatch, "s1", several=True) as one,
-        on_postgres(database, tmp_path / "two", monkeypatch, "s2", several=True) as two,
-        working(one, "w1"),
-        working(two, "w2"),
+        run_api_server_on_postgres(
+            database, tmp_path / "one", monkeypatch, "s1", several=True
+        ) as one,
+        run_api_server_on_postgres(
+            database, tmp_path / "two", monkeypatch, "s2", several=True
+        ) as two,
+        run_worker(one, "w1"),
+        run_worker(two, "w2"),
     ):
         await all_shards_are_owned(one, two)
         await one.register(WAITS)
@@ -216,11 +227,11 @@ async def test_executions_of_two_servers_that_write_one_name_lose_nothing(
             ):
                 racers.append(await (one, two)[len(racers) % 2].start("tests/waits"))
             for racer in racers:
-                await one.seen(racer, "command.parked")
+                await one.wait_for_event(racer, "command.parked")
             signals = [each.http.post(f"/api/executions/{racer}/signals/go", json={"payload": 1})
                        for number, racer in enumerate(racers) for each in [(one, two)[number % 2]]]  # fmt: skip
             assert {answer.status_code for answer in await asyncio.gather(*signals)} == {202}
-            ended = [await one.ended(racer) for racer in racers]
+            ended = [await one.wait_for_end(racer) for racer in racers]
             (winner,) = [row for row in ended if row["status"] == "completed"]
             losers = [row for row in ended if row is not winner]
             assert {row["failure"]["code"] for row in losers} == {"STATE_CONFLICT"}

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tests.integration.api.site import NOOP, WAITS, site, working
+from tests.integration.api.api_server import NOOP, WAITS, run_api_server, run_worker
 
 
 async def test_an_event_from_outside_becomes_a_signal_once() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
         await here.get(f"/api/executions/{execution_id}", min_seq=1)
@@ -16,7 +16,7 @@ async def test_an_event_from_outside_becomes_a_signal_once() -> None:
         )
         answer = await here.http.post("/api/events", json=body, headers=headers)
         assert (answer.status_code, answer.json()["status"]) == (202, "accepted")
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         status = await here.get(answer.json()["status_url"])
         assert (status["status"], status["seq"] > 0) == ("recorded", True)
         events = await here.get(f"/api/executions/{execution_id}/events", types="signal.received")
@@ -26,7 +26,7 @@ async def test_an_event_from_outside_becomes_a_signal_once() -> None:
 
 
 async def test_a_batch_is_taken_in_order_and_once() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
         await here.get(f"/api/executions/{execution_id}", min_seq=1)
@@ -50,7 +50,7 @@ async def test_a_batch_is_taken_in_order_and_once() -> None:
 
 
 async def test_a_batch_with_one_event_that_is_too_large_is_refused_whole() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
         body = {
@@ -68,7 +68,7 @@ async def test_a_batch_with_one_event_that_is_too_large_is_refused_whole() -> No
 
 
 async def test_the_queue_shows_commands_and_never_what_they_carry() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         execution_id = await here.start(payload={"n": "canary"})
         await here.get(f"/api/executions/{execution_id}", min_seq=1)
@@ -83,7 +83,7 @@ async def test_the_queue_shows_commands_and_never_what_they_carry() -> None:
 
 
 async def test_a_worker_is_listed_with_its_pools() -> None:
-    async with site() as here, working(here, "w7", slots=3):
+    async with run_api_server() as here, run_worker(here, "w7", slots=3):
         rows: list[dict[str, Any]] = []
         while not rows:
             rows = await here.get("/api/workers")
@@ -97,7 +97,7 @@ async def test_a_worker_is_listed_with_its_pools() -> None:
 
 
 async def test_the_older_queue_names_the_exchange() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         for path in (
             "/api/queue/lease",
             "/queue/lease",
@@ -111,10 +111,10 @@ async def test_the_older_queue_names_the_exchange() -> None:
 
 
 async def test_templates_are_rendered_on_what_the_control_plane_knows() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
         execution_id = await here.start(payload={"n": 5})
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
 
         async def render(**body: Any) -> Any:
             return (await here.http.post("/api/context/render", json=body)).json()
@@ -137,7 +137,7 @@ async def test_templates_are_rendered_on_what_the_control_plane_knows() -> None:
 
 
 async def test_health_readiness_and_metrics() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         assert await here.get("/health") == {"status": "ok"}
         checks = {"lease": "ok", "shards": "ok", "store": "ok", "history": "ok"}
         assert await here.get("/ready") == {"ready": True, "checks": checks}
@@ -153,7 +153,7 @@ async def test_health_readiness_and_metrics() -> None:
 
 
 async def test_a_server_without_shards_is_not_ready() -> None:
-    async with site(shard_interval=60) as here:
+    async with run_api_server(shard_interval=60) as here:
         await here.get("/ready")
         for shard in here.node.server.shards.list_owned():
             here.node.server.shards.drop(shard)

@@ -10,7 +10,7 @@ from typing import Any
 from noetl.model.identity import LOCAL_IDENTITY, Identity
 from noetl.model.ids import Tenant
 from noetl.results.tiers.memory import ResultsMemory
-from tests.integration.api.site import Site, site, working
+from tests.integration.api.api_server import ApiServer, run_api_server, run_worker
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: %s, path: tests/%s}\nworkflow:\n"
 CHILD = (
@@ -55,16 +55,16 @@ LINES = (
 
 
 @asynccontextmanager
-async def ran(
+async def run_playbook(
     text: str = LINES, *more: str, store: ResultsMemory | None = None
-) -> AsyncIterator[tuple[Site, str]]:
+) -> AsyncIterator[tuple[ApiServer, str]]:
     """An execution that has ended, and where it is."""
     store = store or ResultsMemory()
-    async with site(store=store) as here, working(here, store=store):
+    async with run_api_server(store=store) as here, run_worker(here, store=store):
         for each in (CHILD, *more, text):
             await here.register(each)
         execution_id = await here.start("tests/lines")
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         yield here, f"/api/executions/{execution_id}"
 
 
@@ -73,7 +73,7 @@ def by_step(trace: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 async def test_a_result_is_traced_across_steps_and_executions() -> None:
-    async with ran() as (here, place):
+    async with run_playbook() as (here, place):
         trace = await here.get(f"{place}/trace/t")
         nodes = by_step(trace)
         assert set(nodes) == {"t.task_0", "s.sum", "fetch.task_0", "each.chunk"}
@@ -99,7 +99,7 @@ async def test_a_result_is_traced_across_steps_and_executions() -> None:
 
 
 async def test_a_trace_comes_in_pages_and_ends_at_its_depth() -> None:
-    async with ran() as (here, place):
+    async with run_playbook() as (here, place):
         whole = await here.get(f"{place}/trace/t")
         found, after = [], None
         while True:
@@ -130,13 +130,13 @@ async def test_a_loop_is_traced_by_its_parts_and_a_failed_step_by_what_it_went_o
   tool: {kind: python, code: "result = n", input: {n: "{{ row.id }}"}}
 """
     )
-    async with ran(looped) as (here, place):
+    async with run_playbook(looped) as (here, place):
         trace = await here.get(f"{place}/trace/each")
         assert trace["reference"]["format"] == "manifest"
         parts = [node for node in trace["nodes"] if node["ref_id"] in trace["roots"]]
         assert sum(node["rows"] for node in parts) == 300
         assert {node["step"] for node in trace["nodes"]} == {"each", "fetch"}
-    async with ran() as (here, place):
+    async with run_playbook() as (here, place):
         trace = await here.get(f"{place}/trace/bad")
         assert (trace["status"], trace["reference"]) == ("error", None)
         assert set(by_step(trace)) == {"bad.first"}
@@ -155,18 +155,18 @@ async def test_a_retry_is_traced_into_the_execution_it_inherits_from() -> None:
 """
     )
     store = ResultsMemory()
-    async with site(store=store) as here, working(here, store=store):
+    async with run_api_server(store=store) as here, run_worker(here, store=store):
         await here.register(retried)
         first = await here.start("tests/lines")
-        await here.ended(first)
+        await here.wait_for_end(first)
         second = (await here.http.post(f"/api/executions/{first}/retry")).json()["execution_id"]
-        await here.ended(second)
+        await here.wait_for_end(second)
         trace = await here.get(f"/api/executions/{second}/trace/fetch")
         assert [node["execution_id"] for node in trace["nodes"]] == [first]
 
 
 async def test_a_result_is_shown_with_its_beginning() -> None:
-    async with ran() as (here, place):
+    async with run_playbook() as (here, place):
         shown = await here.get(f"{place}/result/fetch", rows=2)
         assert (shown["status"], shown["context"]["row_count"]) == ("ok", 300)
         assert shown["reference"].keys() == {
@@ -198,7 +198,7 @@ async def test_a_result_is_shown_with_its_beginning() -> None:
 
 
 async def test_data_is_streamed_by_ranges() -> None:
-    async with ran() as (here, place):
+    async with run_playbook() as (here, place):
         whole = await here.http.get(f"{place}/result/s/data")
         assert (whole.status_code, whole.headers["Content-Type"]) == (200, "application/json")
         assert whole.json()["total"] == 12
@@ -229,7 +229,7 @@ async def test_data_is_streamed_by_ranges() -> None:
 
 
 async def test_data_is_described_without_being_sent() -> None:
-    async with ran() as (here, place):
+    async with run_playbook() as (here, place):
         for params in ({}, {"format": "csv"}, {"format": "parquet", "start": 5}):
             whole = await here.http.get(f"{place}/result/fetch/data", params=params)
             told = await here.http.head(
@@ -252,7 +252,7 @@ async def test_data_is_described_without_being_sent() -> None:
 
 
 async def test_data_comes_in_other_formats() -> None:
-    async with ran() as (here, place):
+    async with run_playbook() as (here, place):
         lines = await here.http.get(
             f"{place}/result/fetch/data", params={"format": "jsonl", "start": 5, "stop": 7}
         )
@@ -272,11 +272,11 @@ async def test_data_comes_in_other_formats() -> None:
 
 
 async def test_a_server_without_a_store_says_so_and_still_traces() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(CHILD)
         await here.register(LINES)
         execution_id = await here.start("tests/lines")
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         place = f"/api/executions/{execution_id}"
         for what in ("result/t", "result/t/data"):
             refused = await here.http.get(f"{place}/{what}")
@@ -287,7 +287,7 @@ async def test_a_server_without_a_store_says_so_and_still_traces() -> None:
 
 async def test_another_tenant_finds_nothing() -> None:
     stranger = Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
-    async with ran() as (here, place):
+    async with run_playbook() as (here, place):
         app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
         app.state.identity = stranger
         paths = [
@@ -300,7 +300,7 @@ async def test_another_tenant_finds_nothing() -> None:
 
 async def test_a_payload_that_is_gone_is_not_found() -> None:
     store = ResultsMemory()
-    async with ran(store=store) as (here, place):
+    async with run_playbook(store=store) as (here, place):
         store._payloads.clear()
         for what in ("result/t", "result/t/data"):
             answer = await here.http.get(f"{place}/{what}")
@@ -327,10 +327,10 @@ VARIABLES = (
 
 async def test_a_variable_is_read_whole_whatever_its_size() -> None:
     store = ResultsMemory()
-    async with site(store=store) as here, working(here, store=store):
+    async with run_api_server(store=store) as here, run_worker(here, store=store):
         await here.register(VARIABLES)
         execution_id = await here.start("tests/variables", payload={"count": 2_000})
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         rows = [{"n": n, "text": "x" * 90} for n in range(2_000)]
 
         async def one(name: str) -> Any:
@@ -354,10 +354,10 @@ async def test_a_variable_is_read_whole_whatever_its_size() -> None:
 
 
 async def test_a_server_without_a_store_shows_links() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(VARIABLES)
         execution_id = await here.start("tests/variables", payload={"count": 2})
-        await here.ended(execution_id)
+        await here.wait_for_end(execution_id)
         assert "$reference" in (await here.get(f"/api/vars/{execution_id}"))["vars"]["some"]
         answer = await here.http.get(f"/api/vars/{execution_id}/some")
         assert (answer.status_code, answer.json()["code"]) == (503, "NO_STORE")
@@ -386,7 +386,7 @@ LOOPS = (
 
 
 async def test_the_trace_of_a_small_loop_leads_to_the_step_whose_rows_it_ran_over() -> None:
-    async with ran(LOOPS) as (here, place):
+    async with run_playbook(LOOPS) as (here, place):
         for step in ("of_member", "of_rows", "of_ctx"):
             nodes = by_step(await here.get(f"{place}/trace/{step}"))
             assert {f"{step}.chunk", "load.task_0"} <= set(nodes), (step, set(nodes))

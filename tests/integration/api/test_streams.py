@@ -6,18 +6,26 @@ import pytest
 
 from noetl.server.streams import live
 from noetl.server.streams import service as streams
-from tests.integration.api.site import NOOP, SHARDS, WAITS, messages, site, twins, working
+from tests.integration.api.api_server import (
+    NOOP,
+    SHARDS,
+    WAITS,
+    make_memory_ports,
+    read_messages,
+    run_api_server,
+    run_worker,
+)
 
 
 async def test_a_stream_goes_on_where_its_reader_stopped() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
         url = f"/api/executions/{execution_id}/stream"
         seen: list[int] = []
         async with here.http.stream("GET", url) as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
-            async for name, seq, data in messages(stream):
+            async for name, seq, data in read_messages(stream):
                 assert seq is not None
                 assert (data["type"], data["seq"]) == (name, seq)
                 seen.append(seq)
@@ -25,7 +33,7 @@ async def test_a_stream_goes_on_where_its_reader_stopped() -> None:
                     break
         await here.http.post(f"/api/executions/{execution_id}/signals/go")
         async with here.http.stream("GET", url, headers={"Last-Event-ID": str(seen[-1])}) as stream:
-            async for name, seq, _ in messages(stream):
+            async for name, seq, _ in read_messages(stream):
                 if name == "end":
                     break
                 assert seq is not None
@@ -38,9 +46,9 @@ async def test_a_stream_goes_on_where_its_reader_stopped() -> None:
 
 async def test_a_reader_is_woken_rather_than_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "STREAM_POLL_S", 60.0)
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
-        row = await here.ended(await here.start())
+        row = await here.wait_for_end(await here.start())
         assert row["status"] == "completed"
 
 
@@ -48,12 +56,17 @@ async def test_a_stream_of_another_servers_execution_comes_by_looking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "STREAM_POLL_S", 0.1)
-    ports = twins()
-    async with site(ports, "s1") as one, site(ports, "s2") as two, working(one), working(two, "w2"):
+    ports = make_memory_ports()
+    async with (
+        run_api_server(ports, "s1") as one,
+        run_api_server(ports, "s2") as two,
+        run_worker(one),
+        run_worker(two, "w2"),
+    ):
         await one.register(NOOP)
         started = [await one.start() for _ in range(SHARDS)]
         for execution_id in started:
-            assert (await two.ended(execution_id))["status"] == "completed"
+            assert (await two.wait_for_end(execution_id))["status"] == "completed"
 
 
 async def test_a_stream_of_another_servers_execution_is_woken_by_hints(
@@ -61,22 +74,22 @@ async def test_a_stream_of_another_servers_execution_is_woken_by_hints(
 ) -> None:
     monkeypatch.setattr(streams, "STREAM_POLL_S", 60.0)
     monkeypatch.setattr(live, "SERVER_COUNT_INTERVAL_S", 0.2)
-    ports = twins()
+    ports = make_memory_ports()
     async with (
-        site(ports, "s1", several=True) as one,
-        site(ports, "s2", several=True) as two,
-        working(one),
-        working(two, "w2"),
+        run_api_server(ports, "s1", several=True) as one,
+        run_api_server(ports, "s2", several=True) as two,
+        run_worker(one),
+        run_worker(two, "w2"),
     ):
         await one.register(NOOP)
         for execution_id in [await one.start() for _ in range(SHARDS)]:
-            assert (await two.ended(execution_id))["status"] == "completed"
+            assert (await two.wait_for_end(execution_id))["status"] == "completed"
 
 
 async def test_a_quiet_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "HEARTBEAT_INTERVAL_S", 0.02)
     monkeypatch.setattr(streams, "STREAM_POLL_S", 0.02)
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
         async with here.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
@@ -86,14 +99,14 @@ async def test_a_quiet_stream_says_that_it_is_there(monkeypatch: pytest.MonkeyPa
 
 
 async def test_the_list_is_followed_as_it_changes() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         first = await here.start()
         await here.get(f"/api/executions/{first}", min_seq=1)
         async with here.http.stream(
             "GET", "/api/executions/stream", params={"status": "running"}
         ) as stream:
-            told = messages(stream)
+            told = read_messages(stream)
             name, _, data = await anext(told)
             assert (name, data["execution_id"]) == ("execution", first)
             second = await here.start()
@@ -106,7 +119,7 @@ async def test_the_list_is_followed_as_it_changes() -> None:
 
 
 async def test_streams_and_polls_end_with_the_server() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
         async with (
@@ -124,7 +137,7 @@ async def test_streams_and_polls_end_with_the_server() -> None:
 
 
 async def test_a_reader_that_left_is_forgotten() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(WAITS)
         execution_id = await here.start("tests/waits")
         async with here.http.stream("GET", f"/api/executions/{execution_id}/stream"):

@@ -10,21 +10,31 @@ import pytest
 
 from noetl.model.ids import DEFAULT_TENANT
 from noetl.triggers.port import Every, ScheduleDefinition
-from tests.integration.api.site import NOOP, WAITS, Clock, Site, site, twins, working
-from tests.waiting import comes
+from tests.integration.api.api_server import (
+    NOOP,
+    WAITS,
+    ApiServer,
+    WallClock,
+    make_memory_ports,
+    run_api_server,
+    run_worker,
+)
+from tests.waiting import wait_until
 
 MINUTE = 60_000_000
 
 
-async def add(here: Site, **body: Any) -> Any:
+async def add(here: ApiServer, **body: Any) -> Any:
     return await here.http.post(
         "/api/schedules", json={"name": "s", "path": "tests/simple", **body}
     )
 
 
-async def due(here: Site, name: str, missed: int, **fields: Any) -> list[int]:
+async def schedule_missed_slots(
+    here: ApiServer, name: str, missed: int, **fields: Any
+) -> list[int]:
     """A schedule by the minute with these slots behind it, as after an outage."""
-    first = Clock().now() - missed * MINUTE + MINUTE // 2
+    first = WallClock().now() - missed * MINUTE + MINUTE // 2
     rule = Every(MINUTE, first - MINUTE)
     usual = {
         "tenant": DEFAULT_TENANT,
@@ -38,7 +48,7 @@ async def due(here: Site, name: str, missed: int, **fields: Any) -> list[int]:
 
 
 async def test_a_schedule_is_kept_shown_paused_and_deleted() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         added = await add(
             here, cron="30 2 * * *", timezone="Europe/Berlin", payload={"n": 3}, overlap="skip"
@@ -97,21 +107,21 @@ async def test_a_schedule_is_kept_shown_paused_and_deleted() -> None:
 async def test_a_schedule_that_could_not_fire_is_refused(
     body: dict[str, Any], status: int, words: str
 ) -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         answer = await add(here, **body)
         assert (answer.status_code, words in answer.text) == (status, True), answer.text
 
 
 async def test_each_missed_slot_is_run_once_and_says_which_it_is() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
-        slots = await due(here, "s", 5, payload={"n": 9})
+        slots = await schedule_missed_slots(here, "s", 5, payload={"n": 9})
 
         async def count() -> int:
             return len((await here.get("/api/executions", status="completed"))["executions"])
 
-        await comes(count, len(slots))
+        await wait_until(count, len(slots))
         rows = (await here.get("/api/executions"))["executions"]
         assert len(rows) == len(slots)
         pinned = [await here.node.ports.stores.log.read_pinned(row["execution_id"]) for row in rows]
@@ -126,9 +136,9 @@ async def test_each_missed_slot_is_run_once_and_says_which_it_is() -> None:
 
 
 async def test_slots_queue_behind_an_execution_that_runs() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(WAITS)
-        await due(here, "s", 3, path="tests/waits", overlap="queue")
+        await schedule_missed_slots(here, "s", 3, path="tests/waits", overlap="queue")
         seen: list[str] = []
         for left in (2, 1, 0):
 
@@ -136,40 +146,40 @@ async def test_slots_queue_behind_an_execution_that_runs() -> None:
                 row = await here.get("/api/schedules/s")
                 return len(row["waiting"]), row["last_execution"] not in (None, *seen)
 
-            await comes(waiting, (left, True))
+            await wait_until(waiting, (left, True))
             seen.append((await here.get("/api/schedules/s"))["last_execution"])
             assert len((await here.get("/api/executions"))["executions"]) <= len(seen)
             answer = await here.http.post(f"/api/executions/{seen[-1]}/signals/go", json={})
             assert answer.status_code == 202
-            assert (await here.ended(seen[-1]))["status"] == "completed"
+            assert (await here.wait_for_end(seen[-1]))["status"] == "completed"
         assert len(set(seen)) == 3
 
 
 async def test_slots_are_skipped_while_an_execution_runs() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(WAITS)
-        await due(here, "s", 4, path="tests/waits", overlap="skip")
+        await schedule_missed_slots(here, "s", 4, path="tests/waits", overlap="skip")
 
-        async def skipped() -> int:
+        async def count_skipped() -> int:
             return int((await here.get("/api/schedules/s"))["skipped"])
 
-        await comes(skipped, 3)
+        await wait_until(count_skipped, 3)
         assert len((await here.get("/api/executions"))["executions"]) <= 1
 
 
 async def test_a_playbook_that_is_gone_is_said_and_the_schedule_goes_on() -> None:
-    async with site() as here, working(here):
+    async with run_api_server() as here, run_worker(here):
         await here.register(NOOP)
-        await due(here, "broken", 2, path="tests/nowhere")
-        await due(here, "fine", 2)
+        await schedule_missed_slots(here, "broken", 2, path="tests/nowhere")
+        await schedule_missed_slots(here, "fine", 2)
 
-        async def said() -> Any:
+        async def get_errors() -> Any:
             row = await here.get("/api/schedules/broken")
             return row["error"], (await here.get("/api/schedules/fine"))[
                 "last_execution"
             ] is not None
 
-        await comes(said, ("no playbook 'tests/nowhere'", True))
+        await wait_until(get_errors, ("no playbook 'tests/nowhere'", True))
         row = await here.get("/api/schedules/broken")
         assert row["next_at"] > row["last_at"]
 
@@ -177,12 +187,12 @@ async def test_a_playbook_that_is_gone_is_said_and_the_schedule_goes_on() -> Non
 # ---- hooks -------------------------------------------------------------------------------------------------------------
 
 
-async def hook(here: Site, **body: Any) -> Any:
+async def hook(here: ApiServer, **body: Any) -> Any:
     return await here.http.post("/api/hooks", json={"name": "h", "path": "tests/simple", **body})
 
 
 async def test_a_call_starts_the_playbook_with_its_body_and_a_repeat_starts_nothing() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         added = await hook(here)
         assert (added.status_code, added.json()["created"], added.json()["path"]) == (
@@ -213,7 +223,7 @@ async def test_a_call_starts_the_playbook_with_its_body_and_a_repeat_starts_noth
 
 
 async def test_a_body_may_stand_under_a_key_and_a_header_may_name_the_call() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         assert (await hook(here, into="push", key_header="X-GitHub-Delivery")).status_code == 201
         assert (await here.http.post("/api/hooks/h", json=[1])).status_code == 422
@@ -228,7 +238,7 @@ async def test_a_body_may_stand_under_a_key_and_a_header_may_name_the_call() -> 
 
 
 async def test_a_signed_hook_takes_signed_calls_only(tmp_path: Path) -> None:
-    async with site(twins(home=tmp_path)) as here:
+    async with run_api_server(make_memory_ports(home=tmp_path)) as here:
         await here.register(NOOP)
         assert (await hook(here, secret="github")).status_code == 404
         for data, status in (({"token": "x"}, 422), ({"secret": "s3cr3t"}, 201)):

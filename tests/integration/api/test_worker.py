@@ -13,7 +13,7 @@ from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference
 from noetl.runtime.serving import open_listener
 from noetl.worker.http import HttpChannel
-from tests.integration.api.site import NOOP, Site, site, twins
+from tests.integration.api.api_server import NOOP, ApiServer, make_memory_ports, run_api_server
 
 
 @asynccontextmanager
@@ -37,7 +37,7 @@ def asking(
     )
 
 
-async def started(here: Site) -> str:
+async def start_execution(here: ApiServer) -> str:
     await here.register(NOOP)
     execution_id = await here.start()
     await here.get(f"/api/executions/{execution_id}", min_seq=1)
@@ -45,7 +45,7 @@ async def started(here: Site) -> str:
 
 
 async def test_a_poll_is_answered_when_work_comes() -> None:
-    async with site(poll_interval=60.0) as here, channel(here.url) as way:
+    async with run_api_server(poll_interval=60.0) as here, channel(here.url) as way:
         await here.register(NOOP)
         polling = asyncio.ensure_future(way.exchange(asking(wait=10)))
         while not await here.get("/api/workers"):
@@ -56,7 +56,7 @@ async def test_a_poll_is_answered_when_work_comes() -> None:
 
 
 async def test_playbooks_and_manifests_are_read_through_the_channel() -> None:
-    async with site() as here, channel(here.url) as way:
+    async with run_api_server() as here, channel(here.url) as way:
         await here.register(NOOP)
         content = (await here.get("/api/catalog/playbooks/tests/simple"))["hash"]
         assert await way.fetch_playbook(content) == NOOP
@@ -66,8 +66,8 @@ async def test_playbooks_and_manifests_are_read_through_the_channel() -> None:
 
 
 async def test_small_payloads_are_kept_by_the_server() -> None:
-    async with site() as here, channel(here.url) as way:
-        execution_id = ExecutionId(await started(here))
+    async with run_api_server() as here, channel(here.url) as way:
+        execution_id = ExecutionId(await start_execution(here))
         data = bytes(range(256)) * 100
         uri = str(Address(execution_id, "result", "one", "k-1"))
         reference = Reference(
@@ -89,7 +89,7 @@ async def test_small_payloads_are_kept_by_the_server() -> None:
 
 
 async def test_a_poll_ends_with_the_server() -> None:
-    async with site() as here, channel(here.url) as way:
+    async with run_api_server() as here, channel(here.url) as way:
         polling = asyncio.ensure_future(way.exchange(asking(wait=20)))
         while not await here.get("/api/workers"):
             pass
@@ -112,7 +112,7 @@ async def test_the_next_server_is_asked_when_one_is_not_there() -> None:
     free = open_listener(port=0)
     dead = f"http://127.0.0.1:{free.getsockname()[1]}"
     free.close()
-    async with site() as here, channel(dead, here.url) as way:
+    async with run_api_server() as here, channel(dead, here.url) as way:
         assert await way.exchange(asking()) == ExchangeReply()
 
 
@@ -129,7 +129,7 @@ async def test_an_answer_that_breaks_off_leaves_the_outcome_unknown() -> None:
 
 
 async def test_what_is_no_exchange_is_refused() -> None:
-    async with site() as here, channel(here.url) as way:
+    async with run_api_server() as here, channel(here.url) as way:
         for body in (
             b"",
             b"{}",
@@ -148,9 +148,9 @@ async def test_what_is_no_exchange_is_refused() -> None:
 
 
 async def test_a_worker_whose_connection_broke_is_lost_soon() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         here.node.presence._grace = 0.05
-        execution_id = await started(here)
+        execution_id = await start_execution(here)
         async with channel(here.url) as way:
             (command,) = (await way.exchange(asking())).commands
         async with channel(here.url) as other:  # long before the lease of six seconds is over
@@ -167,10 +167,10 @@ async def test_a_worker_whose_connection_broke_is_lost_soon() -> None:
 
 
 async def test_a_worker_that_comes_back_in_time_keeps_its_work() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         presence = here.node.presence
         presence._grace = 3600
-        await started(here)
+        await start_execution(here)
         async with channel(here.url) as way:
             (command,) = (await way.exchange(asking())).commands
         while not presence._loss_timers:
@@ -183,11 +183,11 @@ async def test_a_worker_that_comes_back_in_time_keeps_its_work() -> None:
 
 
 async def test_a_worker_that_another_server_hears_of_is_not_lost() -> None:
-    ports = twins()
-    async with site(ports, "s1") as one, site(ports, "s2") as two:
+    ports = make_memory_ports()
+    async with run_api_server(ports, "s1") as one, run_api_server(ports, "s2") as two:
         for here in (one, two):
             here.node.presence._grace = 0.1
-        await started(one)
+        await start_execution(one)
         async with channel(one.url) as first, channel(two.url) as second:
             command = None
             while command is None:
@@ -205,7 +205,7 @@ async def test_a_worker_that_another_server_hears_of_is_not_lost() -> None:
 
 
 async def test_a_poll_whose_worker_left_is_given_nothing() -> None:
-    async with site() as here:
+    async with run_api_server() as here:
         await here.register(NOOP)
         async with channel(here.url) as way:
             polling = asyncio.ensure_future(way.exchange(asking(wait=20)))
@@ -222,7 +222,7 @@ async def test_a_poll_whose_worker_left_is_given_nothing() -> None:
 
 
 async def test_connections_are_reused() -> None:
-    async with site() as here, channel(here.url) as way:
+    async with run_api_server() as here, channel(here.url) as way:
         for _ in range(5):
             await way.exchange(asking(free=0))
         assert len(here.node.presence._holders) == 1
@@ -233,8 +233,8 @@ async def test_connections_are_reused() -> None:
 
 
 async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
-    ports = twins()
-    async with site(ports) as here, channel(here.url) as way:
+    ports = make_memory_ports()
+    async with run_api_server(ports) as here, channel(here.url) as way:
         await way.exchange(asking(free=0))
         await here.leave()
         with pytest.raises(Unreached):

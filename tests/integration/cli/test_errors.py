@@ -27,13 +27,13 @@ def is_sound(noetl: NoetlCommand) -> None:
 
 
 @pytest.fixture
-def unharmed(noetl: NoetlCommand) -> Iterator[None]:
+def sound_home(noetl: NoetlCommand) -> Iterator[None]:
     """The home of the test works as before."""
     yield
     is_sound(noetl)
 
 
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("sound_home")
 def test_what_is_not_there(noetl: NoetlCommand) -> None:
     complains(noetl, 2, "no file and no playbook", "run", "no/such/path")
     complains(noetl, 2, "did you mean examples/hello.yaml", "run", "examples/helo.yaml")
@@ -49,13 +49,13 @@ def test_an_unreachable_server(noetl: NoetlCommand) -> None:
     complains(away, 1, "noetl server start", "exec", "list")
 
 
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("sound_home")
 def test_an_unreachable_database(noetl: NoetlCommand) -> None:
     away = noetl.with_env(NOETL_DB_URL="postgresql://nobody@127.0.0.1:9/none")
     complains(away, 1, "no database answers", "run", "examples/hello.yaml")
 
 
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("sound_home")
 def test_a_payload_of_the_wrong_type(noetl: NoetlCommand, tmp_path: Path) -> None:
     payload = tmp_path / "payload.yaml"
     for content in ("[1, 2]", "just text", "a: [unclosed"):
@@ -64,7 +64,7 @@ def test_a_payload_of_the_wrong_type(noetl: NoetlCommand, tmp_path: Path) -> Non
     complains(noetl, 2, "--set 'name'", "run", "examples/hello.yaml", "--set", "name")
 
 
-@pytest.mark.usefixtures("unharmed")
+@pytest.mark.usefixtures("sound_home")
 def test_a_port_that_is_in_use(noetl: NoetlCommand) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

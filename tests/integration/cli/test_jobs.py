@@ -21,7 +21,7 @@ STEPS = """  - step: load
 
 
 @pytest.fixture
-def here(noetl: NoetlCommand) -> NoetlCommand:
+def sparkless(noetl: NoetlCommand) -> NoetlCommand:
     return noetl.with_env(NOETL_SPARK_PROFILE="none")
 
 
@@ -37,48 +37,50 @@ def answers(client: NoetlCommand, execution: str) -> list[object]:
 
 
 def test_every_command_answers_the_same_when_events_are_in_files(
-    here: NoetlCommand, tmp_path: Path
+    sparkless: NoetlCommand, tmp_path: Path
 ) -> None:
-    done = here.json("run", write_playbook(tmp_path, "sums", STEPS))
+    done = sparkless.json("run", write_playbook(tmp_path, "sums", STEPS))
     assert done["status"] == "completed"
-    before = answers(here, done["execution_id"])
-    assert here.json("job", "export")["events"] > 0
-    moved = here.json("job", "compact", "--days", "0")
+    before = answers(sparkless, done["execution_id"])
+    assert sparkless.json("job", "export")["events"] > 0
+    moved = sparkless.json("job", "compact", "--days", "0")
     assert (moved["executions"], moved["files"]) == (1, 1)
-    assert answers(here, done["execution_id"]) == before
-    assert here.json("job", "export")["events"] == 0
-    assert here("verify").code == 0
-    assert here("verify", done["execution_id"]).code == 0
+    assert answers(sparkless, done["execution_id"]) == before
+    assert sparkless.json("job", "export")["events"] == 0
+    assert sparkless("verify").code == 0
+    assert sparkless("verify", done["execution_id"]).code == 0
 
 
-def test_a_planted_difference_is_found_and_mended(here: NoetlCommand, tmp_path: Path) -> None:
-    done = here.json("run", write_playbook(tmp_path, "sums", STEPS))
-    embedded = EmbeddedPostgres(here.home)
+def test_a_planted_difference_is_found_and_mended(sparkless: NoetlCommand, tmp_path: Path) -> None:
+    done = sparkless.json("run", write_playbook(tmp_path, "sums", STEPS))
+    embedded = EmbeddedPostgres(sparkless.home)
     with psycopg.connect(embedded.ensure_postgres().control) as connection:
         connection.execute(
             "update noetl.execution set steps = 7 where execution_id = %s", [done["execution_id"]]
         )
     embedded.stop_postgres()
-    found = here("verify")
+    found = sparkless("verify")
     assert found.code == 1
     assert found.out.splitlines()[1].split() == [done["execution_id"], "steps", "7", "2"]
-    assert here.json("job", "rebuild")["written"] == 1
-    assert here("verify").code == 0
+    assert sparkless.json("job", "rebuild")["written"] == 1
+    assert sparkless("verify").code == 0
 
 
-def test_sql_without_spark_says_what_to_do(here: NoetlCommand) -> None:
-    refused = here("sql", "select 1")
+def test_sql_without_spark_says_what_to_do(sparkless: NoetlCommand) -> None:
+    refused = sparkless("sql", "select 1")
     assert refused.code == 2
     assert "NOETL_SPARK_PROFILE" in refused.err
 
 
-def test_a_server_compacts_by_itself_when_it_is_told_to(here: NoetlCommand, tmp_path: Path) -> None:
-    done = here.json("run", write_playbook(tmp_path, "sums", STEPS))
-    server = here.and_env(NOETL_COMPACTOR_ENABLED="true", NOETL_RETENTION_DAYS="0")
+def test_a_server_compacts_by_itself_when_it_is_told_to(
+    sparkless: NoetlCommand, tmp_path: Path
+) -> None:
+    done = sparkless.json("run", write_playbook(tmp_path, "sums", STEPS))
+    server = sparkless.and_env(NOETL_COMPACTOR_ENABLED="true", NOETL_RETENTION_DAYS="0")
     with run_stack(server):
-        embedded = EmbeddedPostgres(here.home)
+        embedded = EmbeddedPostgres(sparkless.home)
         with psycopg.connect(embedded.ensure_postgres().control, autocommit=True) as connection:
             moved = "select exists (select from noetl.tombstone where execution_id = %s)"
             until(lambda: connection.execute(moved, [done["execution_id"]]).fetchone() == (True,))
         embedded.stop_postgres()
-    assert here("verify", done["execution_id"]).code == 0
+    assert sparkless("verify", done["execution_id"]).code == 0

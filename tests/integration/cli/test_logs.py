@@ -47,13 +47,13 @@ def prints(folder: Path, name: str) -> tuple[Path, Path]:
     return write_playbook(folder, name, STEP.format(go=str(go))), go
 
 
-def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
+def read_row(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     row: dict[str, Any] = json.loads(process.stdout.readline())
     return row
 
 
-def begun(client: NoetlCommand, file: Path) -> "tuple[subprocess.Popen[str], str]":
+def start_run(client: NoetlCommand, file: Path) -> "tuple[subprocess.Popen[str], str]":
     running = client.start("run", file, "--json")
     while not (rows := client.json("exec", "list", "--path", file.stem)):
         pass
@@ -65,9 +65,9 @@ def test_lines_are_seen_while_the_step_runs_after_its_end_and_without_its_worker
 ) -> None:
     file, go = prints(tmp_path, "seen")
     with stack.run_worker(NOETL_HOME=str(worker_home)):
-        running, execution_id = begun(client, file)
+        running, execution_id = start_run(client, file)
         following = client.start("exec", "logs", execution_id, "--follow", "--json")
-        assert told(following)["line"].startswith("attempt of")
+        assert read_row(following)["line"].startswith("attempt of")
         assert client.json("exec", "get", execution_id)["status"] == "running"
         assert client.json("exec", "logs", execution_id, "--step", "talk")["seq"] == 1
         go.touch()
@@ -101,13 +101,13 @@ def test_a_worker_that_is_killed_loses_no_line_that_was_seen_and_the_next_attemp
 ) -> None:
     file, go = prints(tmp_path, "killed")
     worker = stack.start_worker(NOETL_HOME=str(worker_home))
-    running, execution_id = begun(client, file)
+    running, execution_id = start_run(client, file)
     following = client.start("exec", "logs", execution_id, "--follow", "--json")
-    first = told(following)
+    first = read_row(following)
     worker.kill()
     shutil.rmtree(worker_home)
     with stack.run_worker(NOETL_HOME=str(worker_home)):
-        second = told(following)
+        second = read_row(following)
         go.touch()
         assert client.wait(running).json["status"] == "completed"
     rows = [first, second, *(json.loads(line) for line in client.wait(following).out.splitlines())]
@@ -124,11 +124,11 @@ def test_a_worker_that_is_told_to_stop_hands_its_step_back(
 ) -> None:
     file, go = prints(tmp_path, "returned")
     with stack.run_worker(NOETL_HOME=str(worker_home)):
-        running, execution_id = begun(client, file)
+        running, execution_id = start_run(client, file)
         following = client.start("exec", "logs", execution_id, "--follow", "--json")
-        told(following)
+        read_row(following)
     with stack.run_worker(NOETL_HOME=str(worker_home)):
-        assert told(following)["attempt"] == 2
+        assert read_row(following)["attempt"] == 2
         go.touch()
         assert client.wait(running).json["status"] == "completed"
     client.wait(following)

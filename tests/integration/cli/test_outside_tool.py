@@ -14,7 +14,9 @@ PLAYBOOK = EXAMPLE / "playbook.yml"
 
 
 @pytest.fixture(scope="module")
-def installed(noetl: NoetlCommand, tmp_path_factory: pytest.TempPathFactory) -> NoetlCommand:
+def command_with_tool(
+    noetl: NoetlCommand, tmp_path_factory: pytest.TempPathFactory
+) -> NoetlCommand:
     """The example as an installer leaves it, in a folder of its own."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     folder = tmp_path_factory.mktemp("site")
@@ -37,33 +39,33 @@ def installed(noetl: NoetlCommand, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_with_the_package_it_is_known_checked_and_runs(
-    installed: NoetlCommand, tmp_path: Path
+    command_with_tool: NoetlCommand, tmp_path: Path
 ) -> None:
-    done = installed("validate", PLAYBOOK)
+    done = command_with_tool("validate", PLAYBOOK)
     assert (done.code, done.out) == (0, ""), done.err
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(PLAYBOOK.read_text().replace("algorithm: sha256", "algoritm: sha256"))
     for command in (("validate",), ("catalog", "register"), ("run",)):
-        done = installed(*command, wrong)
+        done = command_with_tool(*command, wrong)
         assert done.code in (1, 2)
         assert "`algoritm` of checksum" in done.out + done.err
     file = tmp_path / "data"
     file.write_bytes(b"abc")
     for where in ((), ("--memory",)):
-        said = installed.json("run", PLAYBOOK, "--set", f"file={file}", *where)
+        said = command_with_tool.json("run", PLAYBOOK, "--set", f"file={file}", *where)
         assert (said["status"], said["steps"]["sum"]["status"]) == ("completed", "completed")
     assert (
-        installed.json("result", "show", "@latest", "sum")["digest"]
+        command_with_tool.json("result", "show", "@latest", "sum")["digest"]
         == hashlib.sha256(b"abc").hexdigest()
     )
 
 
 def test_a_server_without_the_package_leaves_it_to_workers_that_have_it(
-    noetl: NoetlCommand, installed: NoetlCommand, tmp_path: Path
+    noetl: NoetlCommand, command_with_tool: NoetlCommand, tmp_path: Path
 ) -> None:
     with run_stack(noetl) as stack:
         client = stack.client
-        with stack.run_worker(**installed.settings):
+        with stack.run_worker(**command_with_tool.settings):
             done = client("run", PLAYBOOK, "--set", f"file={PLAYBOOK}", "--json")
             assert done.json["status"] == "completed"
             assert "no tool `checksum` here" in done.err
@@ -89,11 +91,11 @@ def test_without_the_package_validating_warns_and_the_step_says_what_is_missing(
 
 
 def test_a_package_that_cannot_be_loaded_is_left_out(
-    installed: NoetlCommand, tmp_path: Path
+    command_with_tool: NoetlCommand, tmp_path: Path
 ) -> None:
-    site = installed.settings["PYTHONPATH"]
+    site = command_with_tool.settings["PYTHONPATH"]
     (tmp_path / "noetl_checksum.py").write_text("raise ImportError('needs more')")
-    broken = installed.with_env(PYTHONPATH=f"{tmp_path}:{site}")
+    broken = command_with_tool.with_env(PYTHONPATH=f"{tmp_path}:{site}")
     done = broken("validate", "examples")
     assert done.code == 0
     assert "tool left out" in done.err

@@ -41,20 +41,22 @@ def waiting(client: NoetlCommand, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def ended(client: NoetlCommand, waiting: str) -> str:
+def failed_execution(client: NoetlCommand, waiting: str) -> str:
     """One that has failed."""
     client.json("exec", "signal", waiting, "go")
     until(lambda: client.json("exec", "get", waiting)["status"] == "failed")
     return waiting
 
 
-def refused(done: CommandOutput, code: int, *words: str) -> None:
+def check_refusal(done: CommandOutput, code: int, *words: str) -> None:
     assert (done.code, done.out) == (code, ""), done.err
     assert all(word in done.err for word in words), done.err
 
 
 def test_a_status_that_there_is_not(client: NoetlCommand) -> None:
-    refused(client("exec", "list", "--status", "runing"), 2, "runing", "running", "quarantined")
+    check_refusal(
+        client("exec", "list", "--status", "runing"), 2, "runing", "running", "quarantined"
+    )
     url = client.settings["NOETL_SERVER_URL"]
     answer = httpx.get(f"{url}/api/executions", params={"status": "runing"}, trust_env=False)
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT")
@@ -62,7 +64,7 @@ def test_a_status_that_there_is_not(client: NoetlCommand) -> None:
 
 def test_a_hint_is_a_command_here_and_a_route_there(client: NoetlCommand) -> None:
     done = client("exec", "get", "99")
-    refused(done, 2, "noetl exec list shows those there are")
+    check_refusal(done, 2, "noetl exec list shows those there are")
     assert "/api/" not in done.err
     url = client.settings["NOETL_SERVER_URL"]
     assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == [
@@ -70,13 +72,16 @@ def test_a_hint_is_a_command_here_and_a_route_there(client: NoetlCommand) -> Non
     ]
 
 
-def test_a_step_that_there_is_not(client: NoetlCommand, ended: str) -> None:
+def test_a_step_that_there_is_not(client: NoetlCommand, failed_execution: str) -> None:
     for more in (), ("--follow",):
-        refused(
-            client("exec", "logs", ended, "--step", "bda", *more), 2, "no step 'bda'", "ask, bad"
+        check_refusal(
+            client("exec", "logs", failed_execution, "--step", "bda", *more),
+            2,
+            "no step 'bda'",
+            "ask, bad",
         )
-    assert client.json("exec", "logs", ended, "--step", "bad")["line"] == "here"
-    assert client("exec", "logs", ended, "--step", "ask").out == "nothing was printed\n"
+    assert client.json("exec", "logs", failed_execution, "--step", "bad")["line"] == "here"
+    assert client("exec", "logs", failed_execution, "--step", "ask").out == "nothing was printed\n"
 
 
 def test_a_signal_that_nothing_waits_for_is_sent_with_a_warning(
@@ -92,7 +97,7 @@ def test_an_approval_that_does_not_say_true_or_false_is_refused(
     client: NoetlCommand, waiting: str
 ) -> None:
     done = client("exec", "signal", waiting, "approve:ask", "--payload", '{approved: "no"}')
-    refused(
+    check_refusal(
         done,
         2,
         "neither approves nor rejects",
@@ -101,38 +106,42 @@ def test_an_approval_that_does_not_say_true_or_false_is_refused(
     )
 
 
-def test_the_result_of_a_step_that_failed_is_its_failure(client: NoetlCommand, ended: str) -> None:
+def test_the_result_of_a_step_that_failed_is_its_failure(
+    client: NoetlCommand, failed_execution: str
+) -> None:
     for more in (), ("--json",):
-        refused(
-            client("result", "show", ended, "bad", *more),
+        check_refusal(
+            client("result", "show", failed_execution, "bad", *more),
             1,
             "step bad failed",
             "no such luck",
             "exec explain",
         )
-    refused(client("result", "show", ended, "bda"), 2, "'bda' has no result")
+    check_refusal(client("result", "show", failed_execution, "bda"), 2, "'bda' has no result")
 
 
 def test_a_step_that_failed_has_nothing_to_save(
-    client: NoetlCommand, noetl: NoetlCommand, ended: str
+    client: NoetlCommand, noetl: NoetlCommand, failed_execution: str
 ) -> None:
     words = (
         "step bad failed and left no result: PYTHON_ERROR: ",
         "no such luck",
-        f"noetl exec retry {ended}",
+        f"noetl exec retry {failed_execution}",
     )
-    refused(client("result", "export", ended, "bad", "--format", "csv"), 2, *words)
+    check_refusal(client("result", "export", failed_execution, "bad", "--format", "csv"), 2, *words)
     for command in "get", "export", "pin":
-        refused(noetl("result", command, ended, "bad"), 2, *words)
+        check_refusal(noetl("result", command, failed_execution, "bad"), 2, *words)
 
 
 def test_a_playbook_that_there_is_not(
     client: NoetlCommand, noetl: NoetlCommand, waiting: str
 ) -> None:
     for each in client, noetl:
-        refused(each("catalog", "get", "quite/other"), 2, "'quite/other'", "noetl catalog list")
-        refused(each("catalog", "get", "ask"), 2, "did you mean asks?")
-        refused(each("catalog", "diff", "ask"), 2, "did you mean asks?")
+        check_refusal(
+            each("catalog", "get", "quite/other"), 2, "'quite/other'", "noetl catalog list"
+        )
+        check_refusal(each("catalog", "get", "ask"), 2, "did you mean asks?")
+        check_refusal(each("catalog", "diff", "ask"), 2, "did you mean asks?")
 
 
 def test_a_folder_without_playbooks(
@@ -140,7 +149,7 @@ def test_a_folder_without_playbooks(
 ) -> None:
     (tmp_path / "some.test.yaml").write_text("")
     for each in client, noetl:
-        refused(
+        check_refusal(
             each("catalog", "register", tmp_path), 2, f"no playbooks in {tmp_path}", ".yaml or .yml"
         )
 
@@ -155,8 +164,10 @@ def test_an_execution_that_has_not_ended_cannot_be_retried_and_may_have_been_lef
     client: NoetlCommand, noetl: NoetlCommand, waiting: str
 ) -> None:
     cancel = f"noetl exec cancel {waiting}, then retry"
-    refused(client("exec", "retry", waiting), 2, "has not ended", cancel, "noetl worker start")
-    refused(noetl("exec", "retry", waiting), 2, "has not ended", cancel, "noetl server start")
+    check_refusal(
+        client("exec", "retry", waiting), 2, "has not ended", cancel, "noetl worker start"
+    )
+    check_refusal(noetl("exec", "retry", waiting), 2, "has not ended", cancel, "noetl server start")
 
 
 def test_a_dead_command_is_a_finding_until_its_execution_has_ended(

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from noetl.embedded.postgres import EmbeddedPostgres
-from tests.integration.embedded.given import Process, gone
+from tests.integration.embedded.home_users import HomeUser, wait_until_closed
 from tests.postgres import scratch
 
 
@@ -31,7 +31,7 @@ def made_home() -> Iterator[Path]:
 @pytest.fixture
 def home(made_home: Path) -> Iterator[Path]:
     yield made_home
-    gone(made_home)
+    wait_until_closed(made_home)
 
 
 @pytest.fixture
@@ -42,15 +42,15 @@ def embedded(home: Path) -> Iterator[EmbeddedPostgres]:
 
 
 @pytest.fixture
-def process() -> Iterator[Callable[[Path], Process]]:
-    started: list[Process] = []
+def process() -> Iterator[Callable[[Path], HomeUser]]:
+    started: list[HomeUser] = []
 
-    def start(home: Path) -> Process:
-        started.append(Process(home))
+    def start(home: Path) -> HomeUser:
+        started.append(HomeUser(home))
         return started[-1]
 
     yield start
     for each in started:
         each.kill()
     for each in started:
-        gone(each.home)
+        wait_until_closed(each.home)

@@ -15,11 +15,11 @@ import pytest
 
 from noetl.embedded import ensure, stop
 from noetl.embedded.postgres import EmbeddedPostgres
-from tests.integration.embedded.given import Process, gone, parent, postmaster
+from tests.integration.embedded.home_users import HomeUser, parent, postmaster, wait_until_closed
 from tests.postgres import Postgres
 from tests.waiting import HANG_LIMIT_S, until
 
-Start = Callable[[Path], Process]
+Start = Callable[[Path], HomeUser]
 
 
 def answers(dsn: str) -> bool:
@@ -74,7 +74,7 @@ def test_it_ends_when_its_parent_is_killed(home: Path, process: Start) -> None:
     starter.ask()
     starter.kill()
 
-    gone(home)
+    wait_until_closed(home)
 
 
 def test_whoever_outlives_the_starter_starts_it_again_at_the_same_address(
@@ -85,7 +85,7 @@ def test_whoever_outlives_the_starter_starts_it_again_at_the_same_address(
     other.ask()
     do(dsn, "CREATE TABLE IF NOT EXISTS kept AS SELECT 1 AS x")
     starter.kill()
-    gone(home)
+    wait_until_closed(home)
 
     assert other.ask() == dsn
     assert parent(postmaster(home).pid) == other.popen.pid
@@ -106,7 +106,7 @@ def test_a_starter_killed_while_it_starts_leaves_nothing_in_the_way(
             lambda other=other: answers(other.ask())
         )  # the one it attached to may just have been about to end
         other.kill()
-        gone(home)
+        wait_until_closed(home)
 
 
 def test_a_home_whose_maker_is_killed_is_made_by_the_next(tmp_path: Path, process: Start) -> None:
@@ -218,7 +218,7 @@ def test_it_outlives_the_event_loop_and_ends_on_request(
     assert postmaster(home).pid == server
 
     asyncio.run(stop())
-    gone(home)
+    wait_until_closed(home)
 
 
 def test_stop_leaves_the_server_of_another_process_alone(home: Path, process: Start) -> None:

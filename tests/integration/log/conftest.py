@@ -45,7 +45,7 @@ class Store:
     epochs: dict[int, int] = field(default_factory=dict)
     runtime_id: int = 0
 
-    async def own(self, lease: Micros = HOUR) -> None:
+    async def claim_shards(self, lease: Micros = HOUR) -> None:
         runtime = await self.leases.register("server", None, lease)
         self.runtime_id = runtime.runtime_id
         self.epochs = {

@@ -163,7 +163,7 @@ def test_an_event_taken_apart_is_the_same_event(event: Event) -> None:
 
 async def test_events_come_back_byte_for_byte(migrated: str) -> None:
     async with store(migrated) as here:
-        await here.own()
+        await here.claim_shards()
         id_ = ExecutionId("7")
         await here.write(id_, *[each for each in EVENTS if each.key != "terminal"], EVENTS[3])
         read = [each.event for each in await here.stores.log.read_events(id_)]

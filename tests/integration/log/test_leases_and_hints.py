@@ -10,7 +10,7 @@ from noetl.leases.postgres import LeasesPostgres
 from noetl.model.errors import Unavailable
 from noetl.postgres.pool import Database, connect
 from tests.integration.log.conftest import HOUR, SHARDS, store
-from tests.waiting import HANG_LIMIT_S, comes
+from tests.waiting import HANG_LIMIT_S, wait_until
 
 KILL = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and query like $1"
 
@@ -25,7 +25,7 @@ async def test_a_server_whose_connection_is_gone_is_dead_at_once_whatever_its_le
         two = await second.register("two", None, HOUR)
         assert await second.claim(two.runtime_id, SHARDS) == []
         await first.close()  # as the kernel does for a killed process
-        await comes(lambda: second.count_servers(), 1)  # the backend notices
+        await wait_until(lambda: second.count_servers(), 1)  # the backend notices
         assert [each.epoch for each in await second.claim(two.runtime_id, SHARDS)] == [2] * SHARDS
         await second.close()
 
@@ -38,7 +38,7 @@ async def test_a_server_that_comes_back_lives_again(migrated: str) -> None:
         await other.fetch(
             "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 2"
         )
-        await comes(lambda: peer.count_servers(), 0)
+        await wait_until(lambda: peer.count_servers(), 0)
         try:
             renewed = await leases.renew(one.runtime_id, HOUR)
         except Unavailable:

@@ -13,7 +13,7 @@ from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, shard_of
 from noetl.model.messages import LeaseLost, Report
 from tests.integration.log.conftest import SHARDS, Store, store
-from tests.waiting import comes
+from tests.waiting import wait_until
 
 EXECUTIONS = [ExecutionId(str(number)) for number in range(1, 9)]
 COMMANDS = 25  # of each execution
@@ -26,7 +26,7 @@ def ending(command: Command) -> CommandCompleted:
     )
 
 
-class Owner:
+class StormOwner:
     """Decides one execution at a time, as a dispatcher does; consumes its inbox."""
 
     def __init__(self, here: Store) -> None:
@@ -103,8 +103,8 @@ class Owner:
 
 async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
     async with store(migrated, connections=10) as here:
-        await here.own()
-        owner, stores = Owner(here), here.stores
+        await here.claim_shards()
+        owner, stores = StormOwner(here), here.stores
         await owner.issue()
         accepted: Counter[CommandId] = Counter()
         holders: Counter[tuple[CommandId, int]] = Counter()
@@ -138,7 +138,7 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                 else:
                     stale += 1
 
-        async def leased(worker: str, command: Command) -> bool:
+        async def is_leased(worker: str, command: Command) -> bool:
             return any(
                 (each.command_id, each.attempt) == (command.command_id, command.attempt)
                 for each in await stores.queue.list_leased_commands(worker)
@@ -156,7 +156,9 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                     if way == 5 and command.attempt < 4:
                         continue  # forgotten: its lease runs out
                     if way == 4 and command.attempt < 4:
-                        await comes(lambda held=command: leased(worker, held), False)  # too late
+                        await wait_until(
+                            lambda held=command: is_leased(worker, held), False
+                        )  # too late
                     await stores.queue.renew_leases(
                         worker, (LeaseKey(command.command_id, command.attempt),), LEASE
                     )

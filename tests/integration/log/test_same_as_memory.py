@@ -30,16 +30,16 @@ from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, TimerId, shard_of
 from noetl.model.messages import Cancel, Pause, Start, StoredRef
 from noetl.model.reference import Reference
-from tests.conformance.conftest import SHARDS, World, memory, postgres
-from tests.conformance.given import (
+from tests.conformance.conftest import SHARDS, PortWorld, memory, postgres
+from tests.conformance.shard_owner import (
     LEASE,
     command,
-    completed,
-    ended,
     journal,
+    make_completed,
+    make_end,
+    make_start,
     report,
     signal_like,
-    started,
 )
 
 STEPS = 150
@@ -50,7 +50,7 @@ WORKERS = ("w1", "w2")
 
 
 class Both:
-    def __init__(self, memory_world: World, postgres_world: World, seed: int) -> None:
+    def __init__(self, memory_world: PortWorld, postgres_world: PortWorld, seed: int) -> None:
         self.worlds = (memory_world, postgres_world)
         self.random = Random(seed)
         self.commands: dict[CommandId, ExecutionId] = {}
@@ -184,15 +184,15 @@ class Both:
                 for _ in range(self.random.randrange(3))
             ]
             if last == 0 and self.random.random() < 0.8:
-                events.insert(0, started(execution_id))
+                events.insert(0, make_start(execution_id))
             if self.random.random() < 0.02:
-                events.append(ended())
+                events.append(make_end())
             taken, timers, handoffs = [], [], []
             mine = self.some_command(execution_id)
             if self.random.random() < 0.4:
                 status = await self.each("queue", "find_status", mine)
                 taken.append(LeaseKey(mine, self.one(1, status[1] if status else 2)))
-                events.append(self.one(completed(mine), journal(mine, run=self.number)))
+                events.append(self.one(make_completed(mine), journal(mine, run=self.number)))
             if self.random.random() < 0.2:
                 timers.append(TimerId(self.one("a", "b")))
             for effect in effects:
@@ -265,7 +265,9 @@ class Both:
                     await self.each("queue", "end_leases", self.one(*WORKERS))
             case 4 | 5:
                 status = await self.each("queue", "find_status", mine)
-                event = self.one(completed, journal)(mine, self.one(1, status[1] if status else 1))
+                event = self.one(make_completed, journal)(
+                    mine, self.one(1, status[1] if status else 1)
+                )
                 await self.each("inbox", "accept_report", report(execution_id, event))
             case 6:
                 await self.pass_time()

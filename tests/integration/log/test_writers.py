@@ -20,7 +20,7 @@ from noetl.model.messages import Pause
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import Database, connect
 from tests.integration.log.conftest import HOUR, SHARDS, Store, store
-from tests.waiting import comes
+from tests.waiting import wait_until
 
 WRITERS = 16
 
@@ -64,7 +64,7 @@ async def test_readers_by_shard_and_sequence_miss_nothing(migrated: str) -> None
     async with store(migrated, connections=WRITERS) as here:
         async with here.database.main.open_write_transaction() as session:
             await session.execute(HELD_BACK)
-        await here.own()
+        await here.claim_shards()
         until = asyncio.Event()
         readers = [asyncio.create_task(follow(here, shard, until)) for shard in range(SHARDS)]
         acked: set[tuple[ExecutionId, str]] = set()
@@ -106,7 +106,7 @@ async def test_readers_by_shard_and_sequence_miss_nothing(migrated: str) -> None
 async def test_a_transaction_that_waits_holds_back_what_comes_after_it(migrated: str) -> None:
     """The number is given at commit, not before: a later writer of the shard waits, and a reader never sees it first."""
     async with store(migrated) as here:
-        await here.own()
+        await here.claim_shards()
         slow = await connect(migrated)
         transaction = slow.transaction()
         await transaction.start()
@@ -196,7 +196,7 @@ async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path
         await migrate(connection, shards=SHARDS)
         await connection.close()
         async with store(dsn, connections=6) as here:
-            await here.own()
+            await here.claim_shards()
             acked: set[tuple[str, str]] = set()
             posted: set[tuple[str, str]] = set()
             trouble: set[str] = set()
@@ -227,7 +227,7 @@ async def test_what_was_acknowledged_survives_a_database_that_is_killed(tmp_path
             writers = [asyncio.create_task(write(writer)) for writer in range(4)]
             for _ in range(3):
                 before = len(acked)
-                await comes(lambda before=before: enough(acked, before + 40), True)
+                await wait_until(lambda before=before: enough(acked, before + 40), True)
                 os.kill(postmaster(embedded), signal.SIGKILL)
                 assert (await embedded.ensure()).control == dsn
             killed.set()
@@ -260,14 +260,14 @@ async def test_a_broken_connection_means_unknown_for_a_write_and_unavailable_for
     migrated: str,
 ) -> None:
     async with store(migrated, connections=1) as here:
-        await here.own()
+        await here.claim_shards()
         other = await connect(migrated)
         kill = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and query like $1"
         holder = other.transaction()
         await holder.start()
         await other.execute("select from noetl.execution_shard for update")
         waits = asyncio.create_task(here.write(ExecutionId("1"), signal_event("a")))
-        await comes(
+        await wait_until(
             lambda: other.fetchval("select exists (select from pg_locks where not granted)"), True
         )
         await other.fetch(kill, "%noetl.append%")

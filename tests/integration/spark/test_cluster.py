@@ -10,7 +10,7 @@ import pytest
 
 from noetl.spark.server.server_start import stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
-from tests.cluster import Cluster, cluster
+from tests.cluster import SparkCluster, run_spark_cluster
 from tests.integration.spark.test_playbooks import noetl
 from tests.stack import NoetlCommand, write_playbook
 from tests.waiting import HANG_LIMIT_S, until
@@ -87,13 +87,13 @@ NUMBERS = """\
 
 
 @pytest.fixture
-def spread(tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path / "cluster") as made:
+def spread(tmp_path: Path) -> Iterator[SparkCluster]:
+    with run_spark_cluster(tmp_path / "cluster") as made:
         yield made
 
 
 def test_a_cluster_gives_what_this_machine_gives_also_when_it_loses_a_worker(
-    noetl: NoetlCommand, spread: Cluster, tmp_path: Path
+    noetl: NoetlCommand, spread: SparkCluster, tmp_path: Path
 ) -> None:
     numbers = NUMBERS.replace("FOLDER", str(tmp_path))
     file = write_playbook(tmp_path, "flow", FLOW.replace("NUMBERS\n", f"{numbers}    next: last\n"))

@@ -25,7 +25,7 @@ def _write(spark: Runner, path: str, sql: str, format: str = "parquet", **more: 
     return spark({"sql": sql, "output": output})
 
 
-def _refused(spark: Runner, path: str, sql: str, format: str = "parquet", **more: Any) -> str:
+def _get_refusal(spark: Runner, path: str, sql: str, format: str = "parquet", **more: Any) -> str:
     output = {"path": path, "format": format, "mode": "append", **more}
     failure = spark.failure({"sql": sql, "output": output})
     assert (failure.code, failure.kind, failure.retryable) == ("SPARK_CONFIG", "config", False), (
@@ -76,7 +76,7 @@ def test_other_columns_are_refused_by_name(
 ) -> None:
     path = f"{place}{tmp_path}/lake"
     _write(spark, path, FIRST, format)
-    said = _refused(spark, path, "select 2 as id, 'y' as w", format)
+    said = _get_refusal(spark, path, "select 2 as id, 'y' as w", format)
     assert said == (
         f"output: {path} has the columns id, v, and this step does not: it lacks v; it adds w. Change the step's columns, "
         "write to another path, or replace what is there (mode: overwrite)"
@@ -92,7 +92,7 @@ def test_other_types_are_refused_by_name(
 ) -> None:
     path = f"{place}{tmp_path}/lake"
     _write(spark, path, FIRST, format)
-    said = _refused(spark, path, "select 'two' as id, 5 as v", format)
+    said = _get_refusal(spark, path, "select 'two' as id, 5 as v", format)
     assert "id is int there and string here; v is string there and int here. Cast them, or " in said
     assert _rows(spark, path, format) == BOTH[:1]
 
@@ -102,7 +102,7 @@ def test_narrower_types_are_stored_as_those_that_are_there(spark: Runner, tmp_pa
     first = "select 1L as id, 1.5D as v, cast(1 as decimal(12,2)) as amount, array(1L) as list"
     second = "select 2 as ID, cast(null as void) as v, 2 as amount, array(2) as list"
     assert isinstance(_write(spark, path, first), Success)
-    said = _refused(spark, path, f"select id, v, amount + 0.001 as amount, list from ({first})")
+    said = _get_refusal(spark, path, f"select id, v, amount + 0.001 as amount, list from ({first})")
     assert "amount is decimal(12,2) there" in said
     outcome = _write(spark, path, second)
     assert isinstance(outcome, Success), outcome
@@ -132,8 +132,8 @@ def test_columns_of_partitions_are_compared_too(
         _write(spark, path, "select 'y' as v, 2 as day, 2 as id", format, **more), Success
     )
     assert _rows(spark, path, format) == BOTH
-    assert "it lacks v" in _refused(spark, path, "select '03' as day, 3 as id", format, **more)
-    assert "is partitioned by day" in _refused(spark, path, "select 3 as id, 'z' as v", format)
+    assert "it lacks v" in _get_refusal(spark, path, "select '03' as day, 3 as id", format, **more)
+    assert "is partitioned by day" in _get_refusal(spark, path, "select 3 as id, 'z' as v", format)
     assert _rows(spark, path, format) == BOTH
 
 
@@ -152,7 +152,7 @@ def test_overwrite_takes_any_columns(spark: Runner, tmp_path: Path) -> None:
     path = f"{tmp_path}/lake"
     _write(spark, path, FIRST, "json")
     assert isinstance(_write(spark, path, "select 5 as w", "json", mode="overwrite"), Success)
-    assert "it lacks w; it adds id, v" in _refused(spark, path, FIRST, "json")
+    assert "it lacks w; it adds id, v" in _get_refusal(spark, path, FIRST, "json")
 
 
 def test_json_columns_without_values_are_known_from_the_commit(
@@ -170,7 +170,7 @@ def test_csv_without_a_header_keeps_its_order(spark: Runner, tmp_path: Path) -> 
     assert isinstance(_write(spark, path, SWAPPED, "csv", **bare), Success)
     texts = sorted(file.read_text() for file in Path(path).glob("*.csv"))
     assert texts == ["1,x\n", "2,y\n"]
-    assert "has 2 columns, and this step gives 3" in _refused(
+    assert "has 2 columns, and this step gives 3" in _get_refusal(
         spark, path, "select 3 as id, 'z' as v, 1 as w", "csv", **bare
     )
 
@@ -178,7 +178,7 @@ def test_csv_without_a_header_keeps_its_order(spark: Runner, tmp_path: Path) -> 
 def test_csv_with_a_header_takes_no_files_without_one(spark: Runner, tmp_path: Path) -> None:
     path = f"{tmp_path}/lake"
     _write(spark, path, FIRST, "csv")
-    said = _refused(spark, path, SWAPPED, "csv", options={"header": False})
+    said = _get_refusal(spark, path, SWAPPED, "csv", options={"header": False})
     assert "have a header, and this step writes none" in said
 
 

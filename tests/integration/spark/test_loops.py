@@ -71,7 +71,7 @@ def python(folder: Path, failure: str) -> str:
     return PYTHON.replace("FOLDER", str(folder)).replace("FAILURE", failure)
 
 
-def right(index: int) -> dict[str, Any]:
+def make_expected(index: int) -> dict[str, Any]:
     name = "one" if index % 2 else "two"
     return {"twice": 2 * index, "x": index / 4, "name": name, "last": index == 999}
 
@@ -85,7 +85,7 @@ def test_a_failed_item_is_a_row_and_the_rest_is_right(noetl: NoetlCommand, tmp_p
     assert result["stats"] == {"total": 1000, "ok": 990, "failed": 10, "skipped": 0}
     bad = range(7, 1000, 100)
     assert [row for index, row in enumerate(result["rows"]) if index not in bad] == [
-        right(index) for index in range(1000) if index not in bad
+        make_expected(index) for index in range(1000) if index not in bad
     ]
     assert result["total"] == sum(2 * index for index in range(1000) if index not in bad)
     lines = noetl("exec", "events", "@latest", "--json").out.splitlines()
@@ -110,7 +110,7 @@ def test_a_retry_runs_the_failed_items_only(noetl: NoetlCommand, tmp_path: Path)
     (runs / "mended").touch()
     said = noetl.json("exec", "retry", "@latest")
     assert said["status"] == "completed", said
-    assert said["result"]["rows"] == [right(index) for index in range(1000)]
+    assert said["result"]["rows"] == [make_expected(index) for index in range(1000)]
     twice = {
         int(file.name)
         for file in runs.iterdir()

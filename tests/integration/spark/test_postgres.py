@@ -24,7 +24,7 @@ def does(dsn: str, *statements: Any) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def taken(dsn: str, **more: Any) -> dict[str, Any]:
+def make_source(dsn: str, **more: Any) -> dict[str, Any]:
     return {"kind": "postgres", "auth": {"dsn": dsn}, **more}
 
 
@@ -34,11 +34,11 @@ def test_a_table_of_postgres_is_an_input_by_its_name(spark: Runner, dsn: str) ->
         "create schema other",
         """create table other."A {{ b }}" as select 1 as i, 'x' as "T" """,
     )
-    given = taken(dsn, table="{{ schema }}.A {{ '{{ b }}' }}")
+    given = make_source(dsn, table="{{ schema }}.A {{ '{{ b }}' }}")
     config = {"sql": "select * from t", "inputs": {"t": given}}
     assert spark.rows(config, {"schema": "other"}) == [{"i": 1, "T": "x"}]
     failure = spark.failure(
-        {"sql": "select * from t", "inputs": {"t": taken(dsn, table="nothing")}}
+        {"sql": "select * from t", "inputs": {"t": make_source(dsn, table="nothing")}}
     )
     assert failure.message.startswith("input t: ")
     assert '"nothing" does not exist' in failure.message
@@ -47,7 +47,7 @@ def test_a_table_of_postgres_is_an_input_by_its_name(spark: Runner, dsn: str) ->
 def test_a_name_of_a_table_is_a_name_whatever_is_in_it(spark: Runner, dsn: str) -> None:
     does(dsn, "create table safe (n int)")
     name = "it's\" ; drop table safe; --"
-    output = {**taken(dsn), "table": name, "mode": "upsert", "key": ["id"]}
+    output = {**make_source(dsn), "table": name, "mode": "upsert", "key": ["id"]}
     for _ in range(2):
         assert isinstance(spark({"sql": "select id from range(3)", "output": output}), Success)
     quoted = '"' + name.replace('"', '""') + '"'
@@ -71,7 +71,7 @@ def test_a_numeric_without_precision_keeps_every_digit(spark: Runner, dsn: str, 
     query = f"select {numbers}, null::numeric as nothing, gen_random_uuid() as u from generate_series(1, {rows}) x"
     same = " and ".join(f"n{number} = {text}BD" for number, text in enumerate(FITTING))
     sql = f"select typeof(n0) as kind, typeof(u) as text, count(*) as n from t where {same} and nothing is null group by all"
-    found = spark.rows({"sql": sql, "inputs": {"t": taken(dsn, query=query)}})
+    found = spark.rows({"sql": sql, "inputs": {"t": make_source(dsn, query=query)}})
     assert found == [{"kind": "decimal(38,18)", "text": "string", "n": rows}]
 
 
@@ -81,7 +81,7 @@ def test_a_numeric_without_precision_keeps_every_digit(spark: Runner, dsn: str, 
 def test_a_numeric_that_would_lose_something_is_refused_by_name(
     spark: Runner, dsn: str, text: str
 ) -> None:
-    given = taken(dsn, query=f'select {text}::numeric as "n.`x", 1 as m')
+    given = make_source(dsn, query=f'select {text}::numeric as "n.`x", 1 as m')
     failure = spark.failure({"sql": "select * from t", "inputs": {"t": given}})
     assert (failure.code, failure.kind) == ("SPARK_INPUT", "data")
     value = text.strip("'")
@@ -104,7 +104,7 @@ MADE = (
 )
 
 
-def stored(dsn: str, **more: Any) -> dict[str, Any]:
+def make_target(dsn: str, **more: Any) -> dict[str, Any]:
     return {"kind": "postgres", "auth": {"dsn": dsn}, "table": "t", **more}
 
 
@@ -113,13 +113,13 @@ def stored(dsn: str, **more: Any) -> dict[str, Any]:
 )
 def test_structs_and_maps_go_into_json(spark: Runner, dsn: str, mode: dict[str, Any]) -> None:
     does(dsn, MADE)
-    outcome = spark({"sql": NESTED, "output": stored(dsn, **mode)})
+    outcome = spark({"sql": NESTED, "output": make_target(dsn, **mode)})
     assert isinstance(outcome, Success), outcome
     assert does(dsn, "select * from t") == [ROW]
 
 
 def test_structs_and_maps_are_jsonb_in_a_new_table(spark: Runner, dsn: str) -> None:
-    outcome = spark({"sql": NESTED, "output": stored(dsn, mode="replace")})
+    outcome = spark({"sql": NESTED, "output": make_target(dsn, mode="replace")})
     assert isinstance(outcome, Success), outcome
     assert does(dsn, "select * from t") == [ROW]
     kinds = does(
@@ -132,14 +132,14 @@ def test_structs_and_maps_are_jsonb_in_a_new_table(spark: Runner, dsn: str) -> N
 def test_a_struct_for_another_column_is_refused_by_its_name(spark: Runner, dsn: str) -> None:
     does(dsn, "create table t (i int, s text)")
     failure = spark.failure(
-        {"sql": "select 1 as i, named_struct('x', 1) as s", "output": stored(dsn)}
+        {"sql": "select 1 as i, named_struct('x', 1) as s", "output": make_target(dsn)}
     )
     assert failure.code == "SINK_COLUMN"
     assert (
         failure.message
         == """column 's': its structs and maps need json or jsonb, and in "t" it is text"""
     )
-    strange = {"sql": "select map('a', 1) as z", "output": stored(dsn)}
+    strange = {"sql": "select map('a', 1) as z", "output": make_target(dsn)}
     assert "no column 'z'" in spark.failure(strange).message
 
 
@@ -161,7 +161,7 @@ def test_spark_output_refuses_values_that_the_column_would_change(
     spark: Runner, dsn: str, kind: str, given: str, message: str
 ) -> None:
     does(dsn, "create domain small as int", f"create table t (i int, v {kind})")
-    failure = spark.failure({"sql": f"select 1 as i, {given} as v", "output": stored(dsn)})
+    failure = spark.failure({"sql": f"select 1 as i, {given} as v", "output": make_target(dsn)})
     assert failure.code == "SINK_VALUE"
     assert message in failure.message
     assert "libpq" not in failure.message
@@ -174,7 +174,7 @@ def test_spark_output_stores_whole_numbers_in_integer_columns(spark: Runner, dsn
     )
     row = "select 2d as i, 3.0bd as s, array(4d) as a, 1 as b, 1.239d as n, 'abc' as v"
     sql = f"{row} union all select null, null, null, null, null, null"
-    assert isinstance(spark({"sql": sql, "output": stored(dsn)}), Success)
+    assert isinstance(spark({"sql": sql, "output": make_target(dsn)}), Success)
     found = does(dsn, "select i, s, a, b, n::text, v from t order by i nulls last")
     assert found == [(2, 3, [4], True, "1.24", "abc"), (None,) * 6]
 
@@ -186,17 +186,20 @@ UPSERT = {"mode": "upsert", "key": ["id"]}
 def test_spark_upsert_refuses_a_row_without_a_key(spark: Runner, dsn: str, table: str) -> None:
     does(dsn, table)
     sql = "select 1 as id, 7 as v union all select null, 9"
-    failure = spark.failure({"sql": sql, "output": stored(dsn, **UPSERT)})
+    failure = spark.failure({"sql": sql, "output": make_target(dsn, **UPSERT)})
     assert failure.code == "SINK_KEY_MISSING"
     assert failure.message == """"t": a row has no value for 'id', which is part of the key"""
-    without = spark.failure({"sql": "select 1 as v", "output": stored(dsn, **UPSERT)})
+    without = spark.failure({"sql": "select 1 as v", "output": make_target(dsn, **UPSERT)})
     assert (without.code, "no column 'id'" in without.message) == ("SINK_KEY_MISSING", True)
 
 
 def test_spark_upsert_refuses_rows_with_the_same_key(spark: Runner, dsn: str) -> None:
     does(dsn, "create table t (id int primary key, v int)", "insert into t values (3, 1)")
     failure = spark.failure(
-        {"sql": "select 3 as id, 7 as v union all select 3, 8", "output": stored(dsn, **UPSERT)}
+        {
+            "sql": "select 3 as id, 7 as v union all select 3, 8",
+            "output": make_target(dsn, **UPSERT),
+        }
     )
     assert failure.code == "SINK_KEY_NOT_UNIQUE"
     assert "several rows have the key (id) = (3)" in failure.message
@@ -213,7 +216,7 @@ def test_spark_upsert_says_which_unique_index_the_table_needs(
         "insert into t values (1, 1), (1, 2)",
         index or "select 1",
     )
-    failure = spark.failure({"sql": "select 1 as id, 7 as v", "output": stored(dsn, **UPSERT)})
+    failure = spark.failure({"sql": "select 1 as id, 7 as v", "output": make_target(dsn, **UPSERT)})
     assert failure.code == "SINK_KEY_NOT_UNIQUE"
     assert (
         failure.message
@@ -227,7 +230,9 @@ def test_spark_upsert_makes_a_new_table_with_a_unique_index_on_its_key(
     spark: Runner, dsn: str
 ) -> None:
     for value in (7, 8):
-        outcome = spark({"sql": f"select 1 as id, {value} as v", "output": stored(dsn, **UPSERT)})
+        outcome = spark(
+            {"sql": f"select 1 as id, {value} as v", "output": make_target(dsn, **UPSERT)}
+        )
         assert isinstance(outcome, Success), outcome
     assert does(dsn, "select * from t") == [(1, 8)]
     [(definition,)] = does(dsn, "select indexdef from pg_indexes where tablename = 't'")

@@ -15,8 +15,8 @@ from noetl.spark.server.server_start import find_answering_server, stop_spark_se
 from noetl.spark.server.server_state import SparkServerState
 from noetl.spark.step.tool import SparkTool, SparkToolSettings
 from tests.integration.spark.conftest import Runner, rows_of
-from tests.processes import children
-from tests.waiting import comes
+from tests.processes import list_children
+from tests.waiting import wait_until
 
 # It waits in its first run only.
 HELD = """
@@ -35,7 +35,7 @@ result = spark.range(0, 1, 1, 1).select(held('id').alias('x'))
 
 
 @pytest.fixture
-def own(loop: asyncio.Runner, tmp_path: Path) -> Iterator[Runner]:
+def own_runner(loop: asyncio.Runner, tmp_path: Path) -> Iterator[Runner]:
     home = tmp_path / "home"
     tool = SparkTool(
         SparkToolSettings(
@@ -48,34 +48,34 @@ def own(loop: asyncio.Runner, tmp_path: Path) -> Iterator[Runner]:
 
 
 def test_a_server_that_is_lost_is_started_again_and_the_command_with_it(
-    own: Runner, tmp_path: Path
+    own_runner: Runner, tmp_path: Path
 ) -> None:
     place = SparkServerState.from_home(tmp_path / "home")
     begun = tmp_path / "begun"
     printed: list[str] = []
-    call = own.call(
+    call = own_runner.call(
         {"code": HELD.format(begun=str(begun))}, log=lambda _, line: printed.append(line)
     )
 
-    async def killed() -> Any:
-        running = asyncio.ensure_future(own.tool.run(call))
-        await comes(partial(asyncio.to_thread, begun.exists))
+    async def kill_server() -> Any:
+        running = asyncio.ensure_future(own_runner.tool.run(call))
+        await wait_until(partial(asyncio.to_thread, begun.exists))
         first = place.read_server()
         assert first is not None
-        os.kill(children(first.pid)[0], signal.SIGKILL)
+        os.kill(list_children(first.pid)[0], signal.SIGKILL)
         outcome = await running
         second = place.read_server()
         assert second is not None
         assert second.pid != first.pid
         return outcome
 
-    assert rows_of(own.run(killed())) == [{"x": 1}]
+    assert rows_of(own_runner.run(kill_server())) == [{"x": 1}]
     assert "spark: the server was lost; once more" in printed
 
     too_much = "select length(repeat('x', 1500000000 + cast(id as int))) as n from range(1)"  # at once, not bit by bit
-    failure = own.failure({"sql": too_much})
+    failure = own_runner.failure({"sql": too_much})
     assert failure.code == "SPARK_OUT_OF_MEMORY", failure
-    assert own.rows({"sql": "select 1 as x"}) == [
+    assert own_runner.rows({"sql": "select 1 as x"}) == [
         {"x": 1}
     ]  # it goes on, with the same server or another
 

@@ -17,7 +17,7 @@ from tests.crash.workload import outcomes
 from tests.play import workflow
 from tests.postgres import server
 from tests.stack import Stack
-from tests.waiting import HANG_LIMIT_S, comes
+from tests.waiting import HANG_LIMIT_S, wait_until
 
 # An hour of work in tasks of half a second.
 LONG = """
@@ -59,43 +59,46 @@ def test_a_short_query_is_answered_beside_a_long_job_and_a_cancelled_job_ends(
             *(f"-Dspark.eventLog.{k}={v}" for k, v in told.items()),
         )
     )
-    with server().database() as dsn, run_crash_stack(dsn, NOETL_SPARK_JAVA_OPTIONS=options) as here:
+    with (
+        server().database() as dsn,
+        run_crash_stack(dsn, NOETL_SPARK_JAVA_OPTIONS=options) as stack,
+    ):
         try:
-            asyncio.run(asyncio.wait_for(_shared(here, tmp_path), HANG_LIMIT_S))
+            asyncio.run(asyncio.wait_for(_run_beside(stack, tmp_path), HANG_LIMIT_S))
         finally:
-            stop_spark_server(SparkServerState.from_home(here.home))
+            stop_spark_server(SparkServerState.from_home(stack.home))
 
 
-async def _shared(here: Stack, events: Path) -> None:
-    await here.become_ready()
-    begun = here.home / "begun"
-    async with here.open_client() as client:
+async def _run_beside(stack: Stack, events: Path) -> None:
+    await stack.become_ready()
+    begun = stack.home / "begun"
+    async with stack.open_client() as client:
         for name, steps in (("long", LONG), ("short", SHORT)):
             await client.register(
                 workflow(steps, metadata={"name": name, "path": name}, workload={"begun": ""})
             )
         for _ in range(2):
-            alone = await _asked(client)
+            alone = await _time_short_one(client)
         long = await client.start("long", None, {"begun": str(begun)})
-        await comes(lambda: asyncio.to_thread(begun.exists))
-        beside = await _asked(client)
+        await wait_until(lambda: asyncio.to_thread(begun.exists))
+        beside = await _time_short_one(client)
         assert (await client.get_execution(long))["status"] == "running"
-        assert await asyncio.to_thread(_ended, events, long) == []
+        assert await asyncio.to_thread(_list_ended_jobs, events, long) == []
 
         cancelled = time.time()
         await client.change_execution(long, "cancel")
-        await comes(lambda: asyncio.to_thread(lambda: bool(_ended(events, long))))
-        (ended,) = await asyncio.to_thread(_ended, events, long)
+        await wait_until(lambda: asyncio.to_thread(lambda: bool(_list_ended_jobs(events, long))))
+        (ended,) = await asyncio.to_thread(_list_ended_jobs, events, long)
         assert ended["Job Result"]["Result"] == "JobFailed"
-        await comes(lambda: _status(client, long), "cancelled")
+        await wait_until(lambda: _status(client, long), "cancelled")
         lasted = ended["Completion Time"] / 1000 - cancelled
         print(
             f"short query: {alone:.2f} s alone, {beside:.2f} s beside a long job; cancelled: stopped after {lasted:.2f} s"
         )
-        await _asked(client)  # it goes on
+        await _time_short_one(client)  # it goes on
 
 
-async def _asked(client: HttpClient) -> float:
+async def _time_short_one(client: HttpClient) -> float:
     """Seconds until the short one was answered, rightly."""
     began = time.monotonic()
     execution_id = await client.start("short", None, {})
@@ -108,7 +111,7 @@ async def _status(client: HttpClient, execution_id: ExecutionId) -> Any:
     return (await client.get_execution(execution_id))["status"]
 
 
-def _ended(events: Path, execution_id: ExecutionId) -> list[dict[str, Any]]:
+def _list_ended_jobs(events: Path, execution_id: ExecutionId) -> list[dict[str, Any]]:
     """What Spark says of the jobs of an execution that have ended."""
     lines = [
         line

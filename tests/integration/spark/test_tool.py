@@ -14,7 +14,7 @@ import pytest
 from noetl.results.formats.tables import TableParts
 from noetl.tools.port import Failed, Success
 from tests.integration.spark.conftest import Runner, identity, of, rows_of
-from tests.waiting import comes
+from tests.waiting import wait_until
 
 ORDERS = [{"user": number % 3, "amount": number * 1.5} for number in range(10)]
 
@@ -372,12 +372,12 @@ def test_a_session_that_brings_nothing_shares_what_spark_has_compiled(
     (tmp_path / "note.txt").write_text("of one session")
     isolated = "set spark.sql.artifact.isolation.enabled"
 
-    def own(config: dict[str, Any]) -> bool:
+    def is_own(config: dict[str, Any]) -> bool:
         return [row["value"] for row in spark.rows(config)] == ["true"]
 
-    assert not own({"sql": isolated})
-    assert own({"sql": f"add file '{tmp_path}/note.txt'; {isolated}"})
-    assert own({"code": f"result = spark.sql('{isolated}')"})
+    assert not is_own({"sql": isolated})
+    assert is_own({"sql": f"add file '{tmp_path}/note.txt'; {isolated}"})
+    assert is_own({"code": f"result = spark.sql('{isolated}')"})
 
 
 # ---- stopping --------------------------------------------------------------------------------------------------------------
@@ -401,9 +401,9 @@ def test_a_call_that_is_cancelled_is_stopped_in_spark(spark: Runner, tmp_path: P
     begun, done = tmp_path / "begun", tmp_path / "done"
     call = spark.call({"code": SLOW.format(begun=str(begun), done=str(done))})
 
-    async def cancelled() -> Any:
+    async def cancel_call() -> Any:
         running = asyncio.ensure_future(spark.tool.run(call))
-        await comes(partial(_exists, begun))
+        await wait_until(partial(_exists, begun))
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()
@@ -411,7 +411,7 @@ def test_a_call_that_is_cancelled_is_stopped_in_spark(spark: Runner, tmp_path: P
             spark.call({"sql": "select count(*) as x from range(0, 9, 1, 2)"})
         )
 
-    assert rows_of(spark.run(cancelled())) == [{"x": 9}]  # both cores are free again
+    assert rows_of(spark.run(cancel_call())) == [{"x": 9}]  # both cores are free again
     assert not done.exists()
 
 
@@ -424,17 +424,17 @@ def test_how_far_it_is_is_told_while_it_runs_and_not_printed(spark: Runner, tmp_
         log=lambda stream, line: printed.append(line),
     )
 
-    async def watched() -> None:
+    async def watch_progress() -> None:
         running = asyncio.ensure_future(spark.tool.run(call))
 
-        async def told() -> bool:
+        async def was_told() -> bool:
             return bool(said) or running.done()
 
-        await comes(told)
+        await wait_until(was_told)
         running.cancel()
         await asyncio.wait([running])
 
-    spark.run(watched())
+    spark.run(watch_progress())
     assert said[0] == "spark 0/2 tasks"
     assert printed == []
 
@@ -450,7 +450,7 @@ def test_a_new_lease_ends_the_session_of_the_one_before(spark: Runner, tmp_path:
 
     async def taken_over() -> tuple[Any, Any]:
         running = asyncio.ensure_future(spark.tool.run(zombie))
-        await comes(partial(_exists, begun))
+        await wait_until(partial(_exists, begun))
         outcome = await spark.tool.run(
             spark.call({"sql": "select 2 as x"}, key=key, identity=identity(lease=2))
         )

@@ -36,7 +36,7 @@ EXPECT = [{"name": "small", "sql": "n < 11"}]
 
 
 @dataclass(frozen=True)
-class Place:
+class WritePlace:
     """Where rows are written, how to look at them, and how to put the first rows there without Spark."""
 
     output: dict[str, Any]
@@ -72,17 +72,17 @@ def dsn() -> Iterator[str]:
         yield address
 
 
-def _place(kind: str, tmp_path: Path, dsn: str) -> Place:
+def _place(kind: str, tmp_path: Path, dsn: str) -> WritePlace:
     if kind == "table":
         name = f"t{uuid4().hex}"
         output = {"kind": "postgres", "auth": {"dsn": dsn}, "table": name}
-        return Place(output, lambda: _rows_of_table(dsn, name), lambda: _fill_table(dsn, name))
+        return WritePlace(output, lambda: _rows_of_table(dsn, name), lambda: _fill_table(dsn, name))
     folder = tmp_path / "lake"
     before = ELSEWHERE if "elsewhere" in kind else ""
     partitioned = "partitioned" in kind
     names = {"partition_by": ["day"]} if partitioned else {}
     fill = partial(_fill_folder, folder, partitioned=partitioned)
-    return Place({"path": f"{before}{folder}", **names}, lambda: _rows_of(folder), fill)
+    return WritePlace({"path": f"{before}{folder}", **names}, lambda: _rows_of(folder), fill)
 
 
 def _fill_table(dsn: str, name: str) -> None:
@@ -150,12 +150,12 @@ cells = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path, dsn: str) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path, dsn: str) -> WritePlace:
     return _place(request.param, tmp_path, dsn)
 
 
 @cells
-def test_what_there_is_after_a_step(spark: Runner, place: Place, mode: str) -> None:
+def test_what_there_is_after_a_step(spark: Runner, place: WritePlace, mode: str) -> None:
     """The cells of one place and one mode, one after the other; each failure leaves what was there."""
     expected = MODES[mode]
     said = {"mode": mode, **expected.needs}
@@ -188,7 +188,9 @@ def test_what_there_is_after_a_step(spark: Runner, place: Place, mode: str) -> N
 
 
 @cells
-def test_what_there_is_after_a_step_without_rows(spark: Runner, place: Place, mode: str) -> None:
+def test_what_there_is_after_a_step_without_rows(
+    spark: Runner, place: WritePlace, mode: str
+) -> None:
     expected = MODES[mode]
     said = {"mode": mode, **expected.needs}
     if mode == "upsert":
@@ -200,7 +202,9 @@ def test_what_there_is_after_a_step_without_rows(spark: Runner, place: Place, mo
 
 
 @cells
-def test_where_there_was_nothing_there_are_the_rows(spark: Runner, place: Place, mode: str) -> None:
+def test_where_there_was_nothing_there_are_the_rows(
+    spark: Runner, place: WritePlace, mode: str
+) -> None:
     outcome = place.write(spark, SQL["rows"], {"mode": mode, **MODES[mode].needs})
     assert isinstance(outcome, Success), outcome
     assert place.look() == NEW

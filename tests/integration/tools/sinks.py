@@ -14,7 +14,7 @@ def outcomes(
 ) -> list[Outcome]:
     """Of calls made one after the other: target, data, key."""
 
-    async def played() -> list[Outcome]:
+    async def run_calls() -> list[Outcome]:
         postgres, http = Postgres(), Http()
         tool = SinkTool(lambda: postgres, lambda: http)
         try:
@@ -28,7 +28,7 @@ def outcomes(
             await postgres.close()
             await http.close()
 
-    found: list[Outcome] = run(played())
+    found: list[Outcome] = run(run_calls())
     return found
 
 

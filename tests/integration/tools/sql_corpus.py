@@ -34,7 +34,7 @@ insert into people values (1, 'ann', '2020-01-01', 1.5, 1, true), (2, 'bob', '20
 
 
 @dataclass(frozen=True)
-class Case:
+class SqlCase:
     name: str
     sql: str
     rows: Rows
@@ -69,189 +69,189 @@ def ids(*found: int) -> Rows:
 
 CASES = [
     # ---- the select list ----
-    Case("text", "select {{ name }} as a", a("Ada")),
-    Case("text in quotes", "select '{{ quoted }}' as a", a("O'Brien")),
-    Case("text within quotes", "select 'it''s <{{ quoted }}> and {{ n }}' as a", a("it's <O'Brien> and 7")),
-    Case("integer", "select {{ n }} as a, {{ minus }} as b", [{"a": 7, "b": -3}]),
-    Case("large integers", "select {{ big }} as a, {{ huge }} as b", [{"a": 2**40, "b": 2**62}]),
-    Case("float", "select {{ pi }} as a, {{ tiny }} as b", [{"a": 3.141592653589793, "b": 1e-7}]),
-    Case("booleans", "select {{ yes }} as a, not {{ no }} as b", [{"a": True, "b": True}]),
-    Case("null", "select {{ nothing }} as a, '{{ nothing }}' as b", [{"a": None, "b": None}]),
-    Case("null within quotes", "select '<{{ nothing }}>' as a", a("<null>")),
-    Case("list of numbers", "select {{ ids }} as a", a([1, 3])),
-    Case("list of texts", "select {{ names }} as a", a(["ann", "bob"])),
-    Case("unicode", "select '{{ umlaut }}' as a, length({{ umlaut }}) as b", [{"a": SCOPE["umlaut"], "b": 12}]),
-    Case("alias", "select {{ n }} as {{ name | identifier }}", [{"Ada": 7}]),
-    Case("quoted alias", 'select {{ n }} as "my {{ name }}"', [{"my Ada": 7}]),
-    Case("arithmetic", "select {{ n }} + 1 as a, {{ n }} * {{ minus }} as b, 10 - {{ minus }} as c, -{{ minus }} as d",
+    SqlCase("text", "select {{ name }} as a", a("Ada")),
+    SqlCase("text in quotes", "select '{{ quoted }}' as a", a("O'Brien")),
+    SqlCase("text within quotes", "select 'it''s <{{ quoted }}> and {{ n }}' as a", a("it's <O'Brien> and 7")),
+    SqlCase("integer", "select {{ n }} as a, {{ minus }} as b", [{"a": 7, "b": -3}]),
+    SqlCase("large integers", "select {{ big }} as a, {{ huge }} as b", [{"a": 2**40, "b": 2**62}]),
+    SqlCase("float", "select {{ pi }} as a, {{ tiny }} as b", [{"a": 3.141592653589793, "b": 1e-7}]),
+    SqlCase("booleans", "select {{ yes }} as a, not {{ no }} as b", [{"a": True, "b": True}]),
+    SqlCase("null", "select {{ nothing }} as a, '{{ nothing }}' as b", [{"a": None, "b": None}]),
+    SqlCase("null within quotes", "select '<{{ nothing }}>' as a", a("<null>")),
+    SqlCase("list of numbers", "select {{ ids }} as a", a([1, 3])),
+    SqlCase("list of texts", "select {{ names }} as a", a(["ann", "bob"])),
+    SqlCase("unicode", "select '{{ umlaut }}' as a, length({{ umlaut }}) as b", [{"a": SCOPE["umlaut"], "b": 12}]),
+    SqlCase("alias", "select {{ n }} as {{ name | identifier }}", [{"Ada": 7}]),
+    SqlCase("quoted alias", 'select {{ n }} as "my {{ name }}"', [{"my Ada": 7}]),
+    SqlCase("arithmetic", "select {{ n }} + 1 as a, {{ n }} * {{ minus }} as b, 10 - {{ minus }} as c, -{{ minus }} as d",
          [{"a": 8, "b": -21, "c": 13, "d": 3}]),
-    Case("without blanks", "select 10-{{ minus }} as a,{{ n }}*2 as b", [{"a": 13, "b": 14}]),
-    Case("case", "select case when {{ n }} > 3 then '{{ name }}' else 'no' end as a", a("Ada")),
-    Case("simple case", "select case '{{ name }}' when 'Ada' then 1 else 0 end as a", a(1)),
-    Case("concatenation", "select 'a' || {{ name }} || '{{ quoted }}' as a", a("aAdaO'Brien")),
-    Case("columns by a loop", PEOPLE + "select {% for c in cols %}{{ c | identifier }}{% if not loop.last %}, {% endif %}"
+    SqlCase("without blanks", "select 10-{{ minus }} as a,{{ n }}*2 as b", [{"a": 13, "b": 14}]),
+    SqlCase("case", "select case when {{ n }} > 3 then '{{ name }}' else 'no' end as a", a("Ada")),
+    SqlCase("simple case", "select case '{{ name }}' when 'Ada' then 1 else 0 end as a", a(1)),
+    SqlCase("concatenation", "select 'a' || {{ name }} || '{{ quoted }}' as a", a("aAdaO'Brien")),
+    SqlCase("columns by a loop", PEOPLE + "select {% for c in cols %}{{ c | identifier }}{% if not loop.last %}, {% endif %}"
          "{% endfor %} from people order by id limit 1", [{"id": 1, "name": "ann"}]),
-    Case("scalar subquery", PEOPLE + "select (select name from people where id = {{ two }}) as a", a("bob")),
+    SqlCase("scalar subquery", PEOPLE + "select (select name from people where id = {{ two }}) as a", a("bob")),
     # ---- casts and typed literals ----
-    Case("cast of text", "select '{{ n }}'::int as a, {{ name }}::varchar as b", [{"a": 7, "b": "Ada"}]),
-    Case("cast function", "select cast({{ money }} as numeric(10, 2)) as a", a(12.5)),
-    Case("uuid", "select '{{ uuid }}'::uuid as a", a(SCOPE["uuid"])),
-    Case("typed uuid", "select uuid '{{ uuid }}' as a", a(SCOPE["uuid"])),
-    Case("date", "select date '{{ day }}' as a", a("2024-01-02")),
-    Case("date without quotes", "select {{ day }}::date + {{ two }} as a", a("2024-01-04")),
-    Case("timestamp", "select timestamp '{{ moment }}' as a", a("2024-01-02T03:04:05")),
-    Case("time", "select time '{{ '10:11:12' }}' as a", a("10:11:12")),
-    Case("interval", "select date '2024-01-10' - interval '{{ n }} days' as a", a("2024-01-03T00:00:00")),
-    Case("whole interval", "select timestamp '{{ moment }}' + interval '{{ '1 hour' }}' as a", a("2024-01-02T04:04:05")),
-    Case("interval of a number", "select date '2024-01-10' - {{ n }} * interval '1 day' as a", a("2024-01-03T00:00:00")),
-    Case("interval with a unit", "select date '2024-01-10' - interval {{ n }} day as a", a("2024-01-03T00:00:00"), DUCKDB),
-    Case("timestamptz", "select timestamptz '{{ moment }}Z' as a", a("2024-01-02T03:04:05+00:00")),
-    Case("bits", "select x'{{ 'ff' }}'::int as a", a(255), POSTGRES),
-    Case("inet", "select inet '{{ '10.0.0.1' }}' as a", a("10.0.0.1"), POSTGRES),
+    SqlCase("cast of text", "select '{{ n }}'::int as a, {{ name }}::varchar as b", [{"a": 7, "b": "Ada"}]),
+    SqlCase("cast function", "select cast({{ money }} as numeric(10, 2)) as a", a(12.5)),
+    SqlCase("uuid", "select '{{ uuid }}'::uuid as a", a(SCOPE["uuid"])),
+    SqlCase("typed uuid", "select uuid '{{ uuid }}' as a", a(SCOPE["uuid"])),
+    SqlCase("date", "select date '{{ day }}' as a", a("2024-01-02")),
+    SqlCase("date without quotes", "select {{ day }}::date + {{ two }} as a", a("2024-01-04")),
+    SqlCase("timestamp", "select timestamp '{{ moment }}' as a", a("2024-01-02T03:04:05")),
+    SqlCase("time", "select time '{{ '10:11:12' }}' as a", a("10:11:12")),
+    SqlCase("interval", "select date '2024-01-10' - interval '{{ n }} days' as a", a("2024-01-03T00:00:00")),
+    SqlCase("whole interval", "select timestamp '{{ moment }}' + interval '{{ '1 hour' }}' as a", a("2024-01-02T04:04:05")),
+    SqlCase("interval of a number", "select date '2024-01-10' - {{ n }} * interval '1 day' as a", a("2024-01-03T00:00:00")),
+    SqlCase("interval with a unit", "select date '2024-01-10' - interval {{ n }} day as a", a("2024-01-03T00:00:00"), DUCKDB),
+    SqlCase("timestamptz", "select timestamptz '{{ moment }}Z' as a", a("2024-01-02T03:04:05+00:00")),
+    SqlCase("bits", "select x'{{ 'ff' }}'::int as a", a(255), POSTGRES),
+    SqlCase("inet", "select inet '{{ '10.0.0.1' }}' as a", a("10.0.0.1"), POSTGRES),
     # ---- functions ----
-    Case("jsonb_build_object", "select jsonb_build_object('k', '{{ quoted }}', 'n', {{ n }}, 'z', {{ nothing }}, 'b', {{ yes }}) as a",
+    SqlCase("jsonb_build_object", "select jsonb_build_object('k', '{{ quoted }}', 'n', {{ n }}, 'z', {{ nothing }}, 'b', {{ yes }}) as a",
          a({"k": "O'Brien", "n": 7, "z": None, "b": True}), POSTGRES),
-    Case("json_object", "select json_object('k', '{{ quoted }}', 'n', {{ n }}) as a", a({"k": "O'Brien", "n": 7}), DUCKDB),
-    Case("to_jsonb", "select to_jsonb('{{ name }}') as a, to_jsonb({{ names }}) as b", [{"a": "Ada", "b": ["ann", "bob"]}], POSTGRES),
-    Case("concat", "select concat('x_', '{{ name }}', {{ n }}, {{ nothing }}) as a", a("x_Ada7")),
-    Case("format", "select format('%s-%s', '{{ name }}', {{ n }}) as a", a("Ada-7"), POSTGRES),
-    Case("format in braces", "select format('{}-{}', '{{ name }}', {{ n }}) as a", a("Ada-7"), DUCKDB),
-    Case("round", "select round({{ n }} / 2.0, 1) as a, round({{ f }}, 1) as b", [{"a": 3.5, "b": 1.6}]),
-    Case("coalesce", "select coalesce(nullif('{{ name }}', ''), 'x') as a, coalesce({{ nothing }}, {{ n }}) as b",
+    SqlCase("json_object", "select json_object('k', '{{ quoted }}', 'n', {{ n }}) as a", a({"k": "O'Brien", "n": 7}), DUCKDB),
+    SqlCase("to_jsonb", "select to_jsonb('{{ name }}') as a, to_jsonb({{ names }}) as b", [{"a": "Ada", "b": ["ann", "bob"]}], POSTGRES),
+    SqlCase("concat", "select concat('x_', '{{ name }}', {{ n }}, {{ nothing }}) as a", a("x_Ada7")),
+    SqlCase("format", "select format('%s-%s', '{{ name }}', {{ n }}) as a", a("Ada-7"), POSTGRES),
+    SqlCase("format in braces", "select format('{}-{}', '{{ name }}', {{ n }}) as a", a("Ada-7"), DUCKDB),
+    SqlCase("round", "select round({{ n }} / 2.0, 1) as a, round({{ f }}, 1) as b", [{"a": 3.5, "b": 1.6}]),
+    SqlCase("coalesce", "select coalesce(nullif('{{ name }}', ''), 'x') as a, coalesce({{ nothing }}, {{ n }}) as b",
          [{"a": "Ada", "b": 7}]),
-    Case("greatest", "select greatest({{ n }}, 3) as a, least({{ f }}, 1) as b", [{"a": 7, "b": 1}]),
-    Case("md5 and substring", "select length(md5('{{ name }}')) as a, substring('{{ name }}' from {{ two }}) as b",
+    SqlCase("greatest", "select greatest({{ n }}, 3) as a, least({{ f }}, 1) as b", [{"a": 7, "b": 1}]),
+    SqlCase("md5 and substring", "select length(md5('{{ name }}')) as a, substring('{{ name }}' from {{ two }}) as b",
          [{"a": 32, "b": "da"}]),
-    Case("trim and position", "select trim(both '{{ key }}' from 'abca') as a, position('{{ key }}' in 'cba') as b",
+    SqlCase("trim and position", "select trim(both '{{ key }}' from 'abca') as a, position('{{ key }}' in 'cba') as b",
          [{"a": "bc", "b": 3}]),
-    Case("extract from a value", "select extract(year from {{ day }}::date) as a", a(2024)),
-    Case("extract a value", "select extract('{{ unit }}' from date '2024-05-06') as a", a(5)),
-    Case("date_trunc", "select date_trunc('{{ unit }}', timestamp '{{ moment }}') as a", a("2024-01-01T00:00:00")),
-    Case("at time zone", "select timestamptz '{{ moment }}Z' at time zone '{{ zone }}' as a", a("2024-01-02T03:04:05")),
-    Case("generate_series", "select x as a from generate_series(1, {{ two }}) as g(x) order by x", [{"a": 1}, {"a": 2}]),
-    Case("is null", "select '{{ name }}' is null as a, {{ nothing }} is null as b", [{"a": False, "b": True}]),
-    Case("is a boolean", "select ({{ n }} > 3) is {{ yes }} as a", a(True)),
-    Case("is distinct from", "select {{ n }} is distinct from {{ two }} as a", a(True)),
+    SqlCase("extract from a value", "select extract(year from {{ day }}::date) as a", a(2024)),
+    SqlCase("extract a value", "select extract('{{ unit }}' from date '2024-05-06') as a", a(5)),
+    SqlCase("date_trunc", "select date_trunc('{{ unit }}', timestamp '{{ moment }}') as a", a("2024-01-01T00:00:00")),
+    SqlCase("at time zone", "select timestamptz '{{ moment }}Z' at time zone '{{ zone }}' as a", a("2024-01-02T03:04:05")),
+    SqlCase("generate_series", "select x as a from generate_series(1, {{ two }}) as g(x) order by x", [{"a": 1}, {"a": 2}]),
+    SqlCase("is null", "select '{{ name }}' is null as a, {{ nothing }} is null as b", [{"a": False, "b": True}]),
+    SqlCase("is a boolean", "select ({{ n }} > 3) is {{ yes }} as a", a(True)),
+    SqlCase("is distinct from", "select {{ n }} is distinct from {{ two }} as a", a(True)),
     # ---- arrays ----
-    Case("array of values", "select array['{{ name }}', 'b'] as a", a(["Ada", "b"])),
-    Case("unnest", "select unnest({{ names }}) as a", [{"a": "ann"}, {"a": "bob"}]),
-    Case("array_length", "select array_length({{ names }}, 1) as a", a(2), POSTGRES),
-    Case("len", "select len({{ names }}) as a, len({{ empty }}) as b", [{"a": 2, "b": 0}], DUCKDB),
-    Case("empty list", "select cardinality({{ empty }}) as a", a(0), POSTGRES),
+    SqlCase("array of values", "select array['{{ name }}', 'b'] as a", a(["Ada", "b"])),
+    SqlCase("unnest", "select unnest({{ names }}) as a", [{"a": "ann"}, {"a": "bob"}]),
+    SqlCase("array_length", "select array_length({{ names }}, 1) as a", a(2), POSTGRES),
+    SqlCase("len", "select len({{ names }}) as a, len({{ empty }}) as b", [{"a": 2, "b": 0}], DUCKDB),
+    SqlCase("empty list", "select cardinality({{ empty }}) as a", a(0), POSTGRES),
     # ---- where ----
-    Case("comparison", PEOPLE + "select id from people where id = {{ two }}", ids(2)),
-    Case("text against a number", PEOPLE + "select id from people where id = '{{ two }}'", ids(2)),
-    Case("smallint and numeric", PEOPLE + "select id from people where small < {{ two }} and score = {{ 1.5 }}", ids(1)),
-    Case("date column", PEOPLE + "select id from people where born > {{ '2020-06-01' }}", ids(2)),
-    Case("boolean column", PEOPLE + "select id from people where ok = {{ yes }}", ids(1)),
-    Case("in by a loop", PEOPLE + "select id from people where id in "
+    SqlCase("comparison", PEOPLE + "select id from people where id = {{ two }}", ids(2)),
+    SqlCase("text against a number", PEOPLE + "select id from people where id = '{{ two }}'", ids(2)),
+    SqlCase("smallint and numeric", PEOPLE + "select id from people where small < {{ two }} and score = {{ 1.5 }}", ids(1)),
+    SqlCase("date column", PEOPLE + "select id from people where born > {{ '2020-06-01' }}", ids(2)),
+    SqlCase("boolean column", PEOPLE + "select id from people where ok = {{ yes }}", ids(1)),
+    SqlCase("in by a loop", PEOPLE + "select id from people where id in "
          "({% for i in ids %}{{ i }}{% if not loop.last %}, {% endif %}{% endfor %}) order by id", ids(1, 3)),
-    Case("in a list", PEOPLE + "select id from people where id in ({{ ids }}) and name not in ({{ names }})", ids(3)),
-    Case("any", PEOPLE + "select id from people where name = any({{ names }}) and id = any({{ ids }})", ids(1)),
-    Case("any of nothing", PEOPLE + "select id from people where id = any({{ empty }})", []),
-    Case("any of another type", PEOPLE + "select id from people where born = any({{ ['2021-01-01'] }})", ids(2), POSTGRES),
-    Case("between", PEOPLE + "select id from people where born between '{{ '2020-01-01' }}' and {{ '2020-12-31' }}", ids(1)),
-    Case("like", PEOPLE + "select id from people where name like '%{{ 'o' }}%'", ids(2)),
-    Case("like a prefix", PEOPLE + "select id from people where name like {{ prefix }} || '%'", ids(1)),
-    Case("shaped by if", PEOPLE + "select id from people where true {% if wanted %} and id > {{ n - 5 }} {% else %} and false"
+    SqlCase("in a list", PEOPLE + "select id from people where id in ({{ ids }}) and name not in ({{ names }})", ids(3)),
+    SqlCase("any", PEOPLE + "select id from people where name = any({{ names }}) and id = any({{ ids }})", ids(1)),
+    SqlCase("any of nothing", PEOPLE + "select id from people where id = any({{ empty }})", []),
+    SqlCase("any of another type", PEOPLE + "select id from people where born = any({{ ['2021-01-01'] }})", ids(2), POSTGRES),
+    SqlCase("between", PEOPLE + "select id from people where born between '{{ '2020-01-01' }}' and {{ '2020-12-31' }}", ids(1)),
+    SqlCase("like", PEOPLE + "select id from people where name like '%{{ 'o' }}%'", ids(2)),
+    SqlCase("like a prefix", PEOPLE + "select id from people where name like {{ prefix }} || '%'", ids(1)),
+    SqlCase("shaped by if", PEOPLE + "select id from people where true {% if wanted %} and id > {{ n - 5 }} {% else %} and false"
          " {% endif %} order by id", ids(3)),
-    Case("operator as SQL", PEOPLE + "select id from people where id {{ operator | sql }} {{ two }}", ids(3)),
-    Case("exists", PEOPLE + "select id from people p where exists (select 1 from people q where q.id = p.id + {{ two }})", ids(1)),
-    Case("a value alone", PEOPLE + "select id from people where {{ no }} or id = 1", ids(1)),
-    Case("quoted name", PEOPLE + 'select "{{ cols[0] }}" from people where "{{ cols[1] }}" = {{ names[0] }}', ids(1)),
+    SqlCase("operator as SQL", PEOPLE + "select id from people where id {{ operator | sql }} {{ two }}", ids(3)),
+    SqlCase("exists", PEOPLE + "select id from people p where exists (select 1 from people q where q.id = p.id + {{ two }})", ids(1)),
+    SqlCase("a value alone", PEOPLE + "select id from people where {{ no }} or id = 1", ids(1)),
+    SqlCase("quoted name", PEOPLE + 'select "{{ cols[0] }}" from people where "{{ cols[1] }}" = {{ names[0] }}', ids(1)),
     # ---- json ----
-    Case("arrow", "select '{{ m | tojson }}'::json -> '{{ key }}' ->> 'b' as a", a("it's")),
-    Case("jsonb contains", "select '{{ m | tojson }}'::jsonb @> '{{ {'n': [1]} | tojson }}' as a", a(True), POSTGRES),
-    Case("recordset", "select * from jsonb_to_recordset('{{ rows | tojson }}'::jsonb) as x(id int, t text) order by id",
+    SqlCase("arrow", "select '{{ m | tojson }}'::json -> '{{ key }}' ->> 'b' as a", a("it's")),
+    SqlCase("jsonb contains", "select '{{ m | tojson }}'::jsonb @> '{{ {'n': [1]} | tojson }}' as a", a(True), POSTGRES),
+    SqlCase("recordset", "select * from jsonb_to_recordset('{{ rows | tojson }}'::jsonb) as x(id int, t text) order by id",
          [{"id": 1, "t": "it's"}, {"id": 2, "t": None}], POSTGRES),
-    Case("doubled by hand", """select '{{ quoted | replace("'", "''") }}' as a""", a("O'Brien")),
-    Case("json doubled by hand", """select '{{ m | tojson | replace("'", "''") }}'::json ->> 'n' as a""", a("[1,2]")),
+    SqlCase("doubled by hand", """select '{{ quoted | replace("'", "''") }}' as a""", a("O'Brien")),
+    SqlCase("json doubled by hand", """select '{{ m | tojson | replace("'", "''") }}'::json ->> 'n' as a""", a("[1,2]")),
     # ---- grouping, ordering, windows, limits ----
-    Case("group by an expression", "select x / {{ two }} as a, count(*) as c from generate_series(1, 3) g(x) "
+    SqlCase("group by an expression", "select x / {{ two }} as a, count(*) as c from generate_series(1, 3) g(x) "
          "group by x / {{ two }} order by 1", [{"a": 0, "c": 1}, {"a": 1, "c": 2}], POSTGRES),
-    Case("group by an expression of DuckDB", "select x // {{ two }} as a, count(*) as c from range(1, 4) g(x) "
+    SqlCase("group by an expression of DuckDB", "select x // {{ two }} as a, count(*) as c from range(1, 4) g(x) "
          "group by x // {{ two }} order by 1", [{"a": 0, "c": 1}, {"a": 1, "c": 2}], DUCKDB),
-    Case("group by a text", PEOPLE + "select name || '{{ quoted }}' as a from people where id = 1 group by name || '{{ quoted }}'",
+    SqlCase("group by a text", PEOPLE + "select name || '{{ quoted }}' as a from people where id = 1 group by name || '{{ quoted }}'",
          a("annO'Brien")),
-    Case("having", PEOPLE + "select ok as a from people group by ok having count(*) >= {{ two }}", []),
-    Case("order by an expression", PEOPLE + "select id from people order by abs(id - {{ two }}), id desc limit {{ two }}", ids(2, 3)),
-    Case("order by a case", PEOPLE + "select id from people order by case '{{ cols[1] }}' when 'name' then name end desc limit 1",
+    SqlCase("having", PEOPLE + "select ok as a from people group by ok having count(*) >= {{ two }}", []),
+    SqlCase("order by an expression", PEOPLE + "select id from people order by abs(id - {{ two }}), id desc limit {{ two }}", ids(2, 3)),
+    SqlCase("order by a case", PEOPLE + "select id from people order by case '{{ cols[1] }}' when 'name' then name end desc limit 1",
          ids(3)),
-    Case("order by a name", PEOPLE + "select id from people order by {{ cols[1] | identifier }} {{ 'desc' | sql }} limit 1", ids(3)),
-    Case("limit and offset", PEOPLE + "select id from people order by id limit {{ two }} offset {{ two - 1 }}", ids(2, 3)),
-    Case("no limit", PEOPLE + "select id from people order by id limit {{ nothing }}", ids(1, 2, 3)),
-    Case("window frame", PEOPLE + "select sum(id) over (order by id rows between {{ two - 1 }} preceding and current row) as a "
+    SqlCase("order by a name", PEOPLE + "select id from people order by {{ cols[1] | identifier }} {{ 'desc' | sql }} limit 1", ids(3)),
+    SqlCase("limit and offset", PEOPLE + "select id from people order by id limit {{ two }} offset {{ two - 1 }}", ids(2, 3)),
+    SqlCase("no limit", PEOPLE + "select id from people order by id limit {{ nothing }}", ids(1, 2, 3)),
+    SqlCase("window frame", PEOPLE + "select sum(id) over (order by id rows between {{ two - 1 }} preceding and current row) as a "
          "from people order by id", [{"a": 1}, {"a": 3}, {"a": 5}]),
-    Case("lag", PEOPLE + "select lag(name, {{ two }}, '{{ quoted }}') over (order by id) as a from people order by id limit 1",
+    SqlCase("lag", PEOPLE + "select lag(name, {{ two }}, '{{ quoted }}') over (order by id) as a from people order by id limit 1",
          a("O'Brien")),
-    Case("filter", PEOPLE + "select count(*) filter (where id > {{ two }}) as a from people", a(1)),
-    Case("string_agg", PEOPLE + "select string_agg(name, '{{ quoted }}' order by id) as a from people where id < 3", a("annO'Brienbob")),
+    SqlCase("filter", PEOPLE + "select count(*) filter (where id > {{ two }}) as a from people", a(1)),
+    SqlCase("string_agg", PEOPLE + "select string_agg(name, '{{ quoted }}' order by id) as a from people where id < 3", a("annO'Brienbob")),
     # ---- more statements ----
-    Case("values", "select * from (values ({{ n }}, '{{ name }}')) v(a, b) where b = 'Ada'", [{"a": 7, "b": "Ada"}]),
-    Case("union", "select {{ n }} as a union all select {{ two }} order by 1", [{"a": 2}, {"a": 7}]),
-    Case("common table", "with t as (select {{ n }} as a), u as (select a + {{ two }} as a from t) select * from u", a(9)),
-    Case("recursive", "with recursive t(a) as (select 1 union all select a + 1 from t where a < {{ two }}) select max(a) as a from t",
+    SqlCase("values", "select * from (values ({{ n }}, '{{ name }}')) v(a, b) where b = 'Ada'", [{"a": 7, "b": "Ada"}]),
+    SqlCase("union", "select {{ n }} as a union all select {{ two }} order by 1", [{"a": 2}, {"a": 7}]),
+    SqlCase("common table", "with t as (select {{ n }} as a), u as (select a + {{ two }} as a from t) select * from u", a(9)),
+    SqlCase("recursive", "with recursive t(a) as (select 1 union all select a + 1 from t where a < {{ two }}) select max(a) as a from t",
          a(2)),
-    Case("lateral", "select b as a from (select {{ n }} as x) t, lateral (select t.x * {{ two }} as b) u", a(14)),
-    Case("insert", PEOPLE + "insert into people values ({{ n }}, '{{ quoted }}', {{ day }}, {{ money }}, {{ two }}, {{ yes }}); "
+    SqlCase("lateral", "select b as a from (select {{ n }} as x) t, lateral (select t.x * {{ two }} as b) u", a(14)),
+    SqlCase("insert", PEOPLE + "insert into people values ({{ n }}, '{{ quoted }}', {{ day }}, {{ money }}, {{ two }}, {{ yes }}); "
          "select name, born, score, small, ok from people where id = 7",
          [{"name": "O'Brien", "born": "2024-01-02", "score": 12.5, "small": 2, "ok": True}]),
-    Case("insert a float", PEOPLE + "create temp table n (a numeric(20, 15), b double precision); insert into n values ({{ pi }}, {{ pi }}); "
+    SqlCase("insert a float", PEOPLE + "create temp table n (a numeric(20, 15), b double precision); insert into n values ({{ pi }}, {{ pi }}); "
          "select * from n", [{"a": 3.141592653589793, "b": 3.141592653589793}]),
-    Case("insert by a loop", PEOPLE + "insert into people (id, name) values {% for r in rows %}({{ r.id + 10 }}, {{ r.t }})"
+    SqlCase("insert by a loop", PEOPLE + "insert into people (id, name) values {% for r in rows %}({{ r.id + 10 }}, {{ r.t }})"
          "{% if not loop.last %}, {% endif %}{% endfor %}; select id, name from people where id > 10 order by id",
          [{"id": 11, "name": "it's"}, {"id": 12, "name": None}]),
-    Case("insert select", PEOPLE + "insert into people (id, name) select id + {{ n }}, '{{ quoted }}' from people; "
+    SqlCase("insert select", PEOPLE + "insert into people (id, name) select id + {{ n }}, '{{ quoted }}' from people; "
          "select count(*) as a from people where name = '{{ quoted }}'", a(3)),
-    Case("insert with one value of several types", "create temp table t (s text, u uuid); insert into t values ('{{ uuid }}', '{{ uuid }}'); "
+    SqlCase("insert with one value of several types", "create temp table t (s text, u uuid); insert into t values ('{{ uuid }}', '{{ uuid }}'); "
          "select u as a from t where s = '{{ uuid }}'", a(SCOPE["uuid"])),
-    Case("on conflict", "create temp table t (id int primary key, s text); insert into t values ({{ n }}, 'x'); insert into t values "
+    SqlCase("on conflict", "create temp table t (id int primary key, s text); insert into t values ({{ n }}, 'x'); insert into t values "
          "({{ n }}, {{ name }}) on conflict (id) do update set s = excluded.s || '{{ quoted }}'; select s as a from t", a("AdaO'Brien")),
-    Case("returning", PEOPLE + "insert into people (id, name) values ({{ n }}, {{ name }}) returning id, name || '{{ quoted }}' as a",
+    SqlCase("returning", PEOPLE + "insert into people (id, name) values ({{ n }}, {{ name }}) returning id, name || '{{ quoted }}' as a",
          [{"id": 7, "a": "AdaO'Brien"}]),
-    Case("update", PEOPLE + "update people set name = '{{ quoted }}', score = score + {{ f }} where id = {{ two }}; "
+    SqlCase("update", PEOPLE + "update people set name = '{{ quoted }}', score = score + {{ f }} where id = {{ two }}; "
          "select name, score from people where id = 2", [{"name": "O'Brien", "score": 4.05}]),
-    Case("update a named column", PEOPLE + "update people set {{ cols[1] | identifier }} = {{ quoted }} where id = 1; "
+    SqlCase("update a named column", PEOPLE + "update people set {{ cols[1] | identifier }} = {{ quoted }} where id = 1; "
          "select name as a from people where id = 1", a("O'Brien")),
-    Case("delete", PEOPLE + "delete from people where id = any({{ ids }}); select id from people", ids(2)),
-    Case("merge", PEOPLE + "merge into people p using (select {{ two }} as id, '{{ quoted }}' as name) s on p.id = s.id "
+    SqlCase("delete", PEOPLE + "delete from people where id = any({{ ids }}); select id from people", ids(2)),
+    SqlCase("merge", PEOPLE + "merge into people p using (select {{ two }} as id, '{{ quoted }}' as name) s on p.id = s.id "
          "when matched then update set name = s.name when not matched then insert (id) values ({{ n }}); "
          "select name as a from people where id = 2", a("O'Brien")),
-    Case("types of columns", "create type mood as enum ('sad', 'it''s'); create table t (j jsonb, u uuid, d date, z timestamptz, m mood, "
+    SqlCase("types of columns", "create type mood as enum ('sad', 'it''s'); create table t (j jsonb, u uuid, d date, z timestamptz, m mood, "
          "l uuid[], t text[]); insert into t values ('{{ m | tojson }}', {{ uuid }}, {{ day }}, '{{ moment }}Z', {{ \"it's\" }}, "
          "{{ [uuid] }}, {{ names }}); select j ->> 'n' as j, u, d, m::text as m, l[1] as l, t from t where m = 'it''s' and d <= '{{ day }}' "
          "and u = {{ uuid }} and l && {{ [uuid] }}",
          [{"j": "[1, 2]", "u": SCOPE["uuid"], "d": "2024-01-02", "m": "it's", "l": SCOPE["uuid"], "t": ["ann", "bob"]}], POSTGRES),
-    Case("create table as", "create temp table t as select {{ n }} as a, '{{ quoted }}' as b; select * from t", [{"a": 7, "b": "O'Brien"}]),
-    Case("create a named table", "create temp table {{ quoted | identifier }} (a int default {{ n }}); insert into {{ quoted | identifier }} "
+    SqlCase("create table as", "create temp table t as select {{ n }} as a, '{{ quoted }}' as b; select * from t", [{"a": 7, "b": "O'Brien"}]),
+    SqlCase("create a named table", "create temp table {{ quoted | identifier }} (a int default {{ n }}); insert into {{ quoted | identifier }} "
          "values (default); table {{ quoted | identifier }}", a(7)),
-    Case("qualified name", "create schema {{ name | identifier }}; create table {{ [name, table] | identifier }} as select {{ n }} as a; "
+    SqlCase("qualified name", "create schema {{ name | identifier }}; create table {{ [name, table] | identifier }} as select {{ n }} as a; "
          "select a from {{ [name, table] | identifier }}; ", a(7)),
-    Case("comment on", "create temp table t (a int); comment on table t is '{{ quoted }}'; select obj_description('t'::regclass) as a",
+    SqlCase("comment on", "create temp table t (a int); comment on table t is '{{ quoted }}'; select obj_description('t'::regclass) as a",
          a("O'Brien"), POSTGRES),
-    Case("prepare", "prepare noetl_p as select $1::int + {{ n }} as a; execute noetl_p({{ two }})", a(9), POSTGRES),
-    Case("set", "set local work_mem = '{{ n }}MB'; select current_setting('work_mem') as a", a("7MB"), POSTGRES),
-    Case("explain", "explain (costs off) select {{ n }} as a where {{ no }}", [{"QUERY PLAN": "Result"},
+    SqlCase("prepare", "prepare noetl_p as select $1::int + {{ n }} as a; execute noetl_p({{ two }})", a(9), POSTGRES),
+    SqlCase("set", "set local work_mem = '{{ n }}MB'; select current_setting('work_mem') as a", a("7MB"), POSTGRES),
+    SqlCase("explain", "explain (costs off) select {{ n }} as a where {{ no }}", [{"QUERY PLAN": "Result"},
          {"QUERY PLAN": "  One-Time Filter: false"}], POSTGRES),
-    Case("copy to a file", "copy (select {{ n }} as a) to '/dev/null' (format csv); select {{ n }} as a", a(7), DUCKDB),
-    Case("describe", "select typeof({{ n }}) as a, typeof({{ f }}) as b, typeof('{{ n }}') as c",
+    SqlCase("copy to a file", "copy (select {{ n }} as a) to '/dev/null' (format csv); select {{ n }} as a", a(7), DUCKDB),
+    SqlCase("describe", "select typeof({{ n }}) as a, typeof({{ f }}) as b, typeof('{{ n }}') as c",
          [{"a": "INTEGER", "b": "DOUBLE", "c": "VARCHAR"}], DUCKDB),
     # ---- quotes, comments, bodies ----
-    Case("line comment", "select 1 as a -- {{ quoted }} it's\n, {{ two }} as b", [{"a": 1, "b": 2}]),
-    Case("block comment", "select /* {{ quoted }} /* nested */ ; */ {{ two }} as a", a(2)),
-    Case("escape string", "select E'\\t{{ quoted }}\\\\' as a", a("\tO'Brien\\")),
-    Case("dollar quotes", "select $$ {{ quoted }} $$ as a, $q$ $$ {{ n }} $q$ as b", [{"a": " O'Brien ", "b": " $$ 7 "}]),
-    Case("semicolons in quotes", "select '; {{ name }} --' as a", a("; Ada --")),
-    Case("do block", "do $$ begin if '{{ name }}' <> 'Ada' or {{ n }} <> 7 then raise exception 'bad {{ n }}'; end if; end $$; "
+    SqlCase("line comment", "select 1 as a -- {{ quoted }} it's\n, {{ two }} as b", [{"a": 1, "b": 2}]),
+    SqlCase("block comment", "select /* {{ quoted }} /* nested */ ; */ {{ two }} as a", a(2)),
+    SqlCase("escape string", "select E'\\t{{ quoted }}\\\\' as a", a("\tO'Brien\\")),
+    SqlCase("dollar quotes", "select $$ {{ quoted }} $$ as a, $q$ $$ {{ n }} $q$ as b", [{"a": " O'Brien ", "b": " $$ 7 "}]),
+    SqlCase("semicolons in quotes", "select '; {{ name }} --' as a", a("; Ada --")),
+    SqlCase("do block", "do $$ begin if '{{ name }}' <> 'Ada' or {{ n }} <> 7 then raise exception 'bad {{ n }}'; end if; end $$; "
          "select {{ n }} as a", a(7), POSTGRES),
-    Case("function body", "create function pg_temp.f(x int) returns text language sql as $$ select $1 || '{{ quoted }}' $$; "
+    SqlCase("function body", "create function pg_temp.f(x int) returns text language sql as $$ select $1 || '{{ quoted }}' $$; "
          "select pg_temp.f({{ n }}) as a", a("7O'Brien"), POSTGRES),
-    Case("dynamic SQL in a body", "create temp table t (a text); do $$ begin execute format('insert into t values (%L)', '{{ quoted }}'); "
+    SqlCase("dynamic SQL in a body", "create temp table t (a text); do $$ begin execute format('insert into t values (%L)', '{{ quoted }}'); "
          "execute 'insert into t values ($1)' using '{{ name }}'; end $$; select a from t order by a", [{"a": "Ada"}, {"a": "O'Brien"}],
          POSTGRES),
-    Case("macro", "create temp macro plus(x) as x + {{ n }}; select plus({{ two }}) as a", a(9), DUCKDB),
-    Case("struct and list", "select {'k': '{{ quoted }}', 'l': [{{ n }}]} as a", a({"k": "O'Brien", "l": [7]}), DUCKDB),
-    Case("params", "select {{ n }} + $given as a, '$given' as b", [{"a": 12, "b": "$given"}]),
+    SqlCase("macro", "create temp macro plus(x) as x + {{ n }}; select plus({{ two }}) as a", a(9), DUCKDB),
+    SqlCase("struct and list", "select {'k': '{{ quoted }}', 'l': [{{ n }}]} as a", a({"k": "O'Brien", "l": [7]}), DUCKDB),
+    SqlCase("params", "select {{ n }} + $given as a, '$given' as b", [{"a": 12, "b": "$given"}]),
 ]  # fmt: skip
 
 REFUSED = [

@@ -27,13 +27,13 @@ def call(**config: Any) -> Call:
     )
 
 
-def ran(work: Coroutine[Any, Any, Outcome]) -> Any:
+def run_work(work: Coroutine[Any, Any, Outcome]) -> Any:
     outcome = asyncio.run(work)
     return outcome.value if isinstance(outcome, Success) else outcome
 
 
 def code(url: str | None, **config: Any) -> tuple[str, bool]:
-    outcome = ran(Nats(url).run(call(**config)))
+    outcome = run_work(Nats(url).run(call(**config)))
     assert isinstance(outcome, Failed)
     return outcome.failure.code, outcome.failure.retryable
 
@@ -73,7 +73,7 @@ def test_a_request_gives_the_answer() -> None:
         finally:
             await client.close()
 
-    assert ran(play()) == {"subject": "shout", "data": "HELLO x"}
+    assert run_work(play()) == {"subject": "shout", "data": "HELLO x"}
 
 
 def test_a_key_is_put_read_and_deleted() -> None:

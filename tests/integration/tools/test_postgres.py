@@ -23,7 +23,7 @@ from tests.unit.tools.injections import Ask, come_back_unchanged, leave_the_cana
 def play(database: str, test: Callable[[Ask], Awaitable[Any]]) -> Any:
     """With a function that runs a query on the database."""
 
-    async def played() -> Any:
+    async def play_on_tool() -> Any:
         tool = Postgres()
 
         async def ask(
@@ -41,7 +41,7 @@ def play(database: str, test: Callable[[Ask], Awaitable[Any]]) -> Any:
         finally:
             await tool.close()
 
-    return run(played())
+    return run(play_on_tool())
 
 
 def outcomes(where: str, *queries: str, **more: Any) -> list[Outcome]:
@@ -369,16 +369,16 @@ def test_a_year_is_twelve_months_of_thirty_days(database: str) -> None:
 def test_infinity_is_refused_however_many_rows_there_are(
     database: str, kind: str, sign: str
 ) -> None:
-    _refused(database, f"SELECT {kind} '{sign}infinity' AS a")
+    _check_refusal(database, f"SELECT {kind} '{sign}infinity' AS a")
 
 
 def test_a_moment_that_no_column_holds_is_refused_however_many_rows_there_are(
     database: str,
 ) -> None:
-    _refused(database, "SELECT timestamp '294276-12-31' AS a")
+    _check_refusal(database, "SELECT timestamp '294276-12-31' AS a")
 
 
-def _refused(database: str, one: str) -> None:
+def _check_refusal(database: str, one: str) -> None:
     few, many = outcomes(database, one, f"{one} FROM generate_series(1, 30000)")
     assert (failure(few).kind, failure(many).kind) == ("data", "data")
     assert "column 'a'" in failure(many).message

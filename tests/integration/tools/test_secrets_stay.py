@@ -115,12 +115,12 @@ async def left_behind(text: str) -> tuple[Execution, list[str]]:
                 )
         async for rows in cluster.stream_logs(execution):
             wrote += [f"printed: {row['line']}" for row in rows]
-        wrote.append(repr(vars(cluster._log)))
+        wrote.append(repr(vars(cluster._stores)))
         wrote.append(
             repr(
                 {
                     name: vars(part)
-                    for name, part in vars(cluster._log).items()
+                    for name, part in vars(cluster._stores).items()
                     if hasattr(part, "__dict__")
                 }
             )

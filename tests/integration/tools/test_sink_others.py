@@ -28,7 +28,7 @@ def records(count: int) -> list[dict[str, Any]]:
 # ---- duckdb ------------------------------------------------------------------------------------------------------------
 
 
-class Here:
+class DuckDBTable:
     def __init__(self, file: Path) -> None:
         self.file = str(file)
 
@@ -43,63 +43,67 @@ class Here:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Here:
-    made = Here(tmp_path / "d.duckdb")
+def sink_table(tmp_path: Path) -> DuckDBTable:
+    made = DuckDBTable(tmp_path / "d.duckdb")
     made.do("CREATE TABLE t (a int PRIMARY KEY, b varchar)")
     return made
 
 
 @pytest.mark.parametrize("count", [1, MANY])
 @pytest.mark.parametrize("mode", ["insert", "staged"])
-def test_rows_are_added_to_a_duckdb_file_once(here: Here, mode: str, count: int) -> None:
-    assert value(here.sink(records(count), mode=mode)) == {"row_count": count}
-    assert value(here.sink(records(count), mode=mode)) == REPEATED
-    assert here.do("FROM t ORDER BY a") == [tuple(row.values()) for row in records(count)]
-    found = failure(here.sink(records(1), "other", mode=mode))
+def test_rows_are_added_to_a_duckdb_file_once(
+    sink_table: DuckDBTable, mode: str, count: int
+) -> None:
+    assert value(sink_table.sink(records(count), mode=mode)) == {"row_count": count}
+    assert value(sink_table.sink(records(count), mode=mode)) == REPEATED
+    assert sink_table.do("FROM t ORDER BY a") == [tuple(row.values()) for row in records(count)]
+    found = failure(sink_table.sink(records(1), "other", mode=mode))
     assert (found.code, found.kind) == ("SQL_ERROR", "constraint")
 
 
 @pytest.mark.parametrize("count", [3, MANY])
-def test_rows_of_a_duckdb_file_are_replaced_by_key_and_as_a_whole(here: Here, count: int) -> None:
-    here.do("INSERT INTO t VALUES (0, 'old'), (-1, 'other')")
+def test_rows_of_a_duckdb_file_are_replaced_by_key_and_as_a_whole(
+    sink_table: DuckDBTable, count: int
+) -> None:
+    sink_table.do("INSERT INTO t VALUES (0, 'old'), (-1, 'other')")
     data = [*records(count), {"a": 1, "b": "last"}]
     for _ in range(2):
-        value(here.sink(data, mode="upsert", key=["a"]))
-    assert here.do("SELECT b FROM t WHERE a IN (-1, 0, 1) ORDER BY a") == [
+        value(sink_table.sink(data, mode="upsert", key=["a"]))
+    assert sink_table.do("SELECT b FROM t WHERE a IN (-1, 0, 1) ORDER BY a") == [
         ("other",),
         ("row 0",),
         ("last",),
     ]
     for _ in range(2):
-        assert value(here.sink(records(count), mode="replace")) == {"row_count": count}
-    assert here.do("FROM t ORDER BY a") == [tuple(row.values()) for row in records(count)]
+        assert value(sink_table.sink(records(count), mode="replace")) == {"row_count": count}
+    assert sink_table.do("FROM t ORDER BY a") == [tuple(row.values()) for row in records(count)]
 
 
-def test_values_become_the_types_of_a_duckdb_table(here: Here) -> None:
-    here.do(
+def test_values_become_the_types_of_a_duckdb_table(sink_table: DuckDBTable) -> None:
+    sink_table.do(
         "CREATE TABLE x (d date, z timestamp, j json, l int[], s struct(k int), m map(varchar, int), y blob, h hugeint)"
     )
     row = {
         "d": "2030-01-02", "z": "2030-01-02T03:04:05", "j": {"k": [1]}, "l": [1, None], "s": {"k": 1}, "m": {"a": 1}, "y": "/w==",
         "h": 2**100,
     }  # fmt: skip
-    value(here.sink([row, {"d": None}], table="x"))
+    value(sink_table.sink([row, {"d": None}], table="x"))
     shown = "d::varchar, z::varchar, j, l, s, m, y, h"
-    first, nothing = here.do(f"SELECT {shown} FROM x ORDER BY d NULLS LAST")
+    first, nothing = sink_table.do(f"SELECT {shown} FROM x ORDER BY d NULLS LAST")
     assert first == (
         "2030-01-02", "2030-01-02 03:04:05", '{"k":[1]}', [1, None], {"k": 1}, {"a": 1}, b"\xff", 2**100
     )  # fmt: skip
     assert nothing == (None,) * 8
 
 
-def test_what_is_wrong_with_a_duckdb_target_is_named(here: Here) -> None:
-    found = failure(here.sink([{"a": 1}, {"a": "x"}]))
+def test_what_is_wrong_with_a_duckdb_target_is_named(sink_table: DuckDBTable) -> None:
+    found = failure(sink_table.sink([{"a": 1}, {"a": "x"}]))
     assert (found.code, found.detail["row"], found.detail["column"]) == ("SINK_VALUE", 1, "a")
-    assert failure(here.sink({"c": 1})).code == "SINK_COLUMN"
-    assert failure(here.sink({"a": 1}, table="nowhere")).code == "SINK_TABLE"
-    assert failure(here.sink({"a": 1}, mode="upsert", key=["z"])).code == "SINK_COLUMN"
-    assert here.do("FROM t") == []
-    assert value(here.sink({"a": 1})) == {"row_count": 1}
+    assert failure(sink_table.sink({"c": 1})).code == "SINK_COLUMN"
+    assert failure(sink_table.sink({"a": 1}, table="nowhere")).code == "SINK_TABLE"
+    assert failure(sink_table.sink({"a": 1}, mode="upsert", key=["z"])).code == "SINK_COLUMN"
+    assert sink_table.do("FROM t") == []
+    assert value(sink_table.sink({"a": 1})) == {"row_count": 1}
 
 
 @pytest.mark.parametrize(
@@ -111,22 +115,22 @@ def test_what_is_wrong_with_a_duckdb_target_is_named(here: Here) -> None:
     ],
 )  # fmt: skip
 def test_duckdb_sink_refuses_a_number_that_its_column_would_change(
-    here: Here, kind: str, given: Any
+    sink_table: DuckDBTable, kind: str, given: Any
 ) -> None:
-    here.do(f"CREATE TABLE x (id int, v {kind})")
-    found = failure(here.sink([{"id": 1}, {"id": 2, "v": given}], table="x"))
+    sink_table.do(f"CREATE TABLE x (id int, v {kind})")
+    found = failure(sink_table.sink([{"id": 1}, {"id": 2, "v": given}], table="x"))
     assert (found.code, found.detail["row"], found.detail["column"]) == ("SINK_VALUE", 1, "v")
-    assert here.do("FROM x") == []
+    assert sink_table.do("FROM x") == []
 
 
-def test_duckdb_sink_stores_whole_numbers_however_they_are_written(here: Here) -> None:
-    here.do("CREATE TABLE x (i int, l int[], b boolean, d decimal(4, 2))")
+def test_duckdb_sink_stores_whole_numbers_however_they_are_written(sink_table: DuckDBTable) -> None:
+    sink_table.do("CREATE TABLE x (i int, l int[], b boolean, d decimal(4, 2))")
     value(
-        here.sink(
+        sink_table.sink(
             [{"i": 2.0, "l": [3.0, 4], "b": 1, "d": 1.5}, {"i": "7", "b": "false"}], table="x"
         )
     )
-    assert here.do("FROM x ORDER BY i") == [
+    assert sink_table.do("FROM x ORDER BY i") == [
         (2, [3, 4], True, Decimal("1.50")),
         (7, None, False, None),
     ]
@@ -135,7 +139,7 @@ def test_duckdb_sink_stores_whole_numbers_however_they_are_written(here: Here) -
 # ---- files -------------------------------------------------------------------------------------------------------------
 
 
-def stored(path: Path) -> list[Any]:
+def read_rows(path: Path) -> list[Any]:
     match path.suffix:
         case ".jsonl":
             return [json.loads(line) for line in path.read_text().splitlines()]
@@ -160,7 +164,7 @@ def test_a_file_is_named_by_its_key_and_written_once(
     assert value(sinks.outcome(target, records(count))) == {"row_count": count, "path": str(made)}
     assert value(sinks.outcome(target, records(count))) == {**REPEATED, "path": str(made)}
     value(sinks.outcome(target, records(2), "other"))
-    assert stored(made) == records(count)
+    assert read_rows(made) == records(count)
     assert sorted(path.name for path in made.parent.iterdir()) == [
         f"orders-k{suffix}",
         f"orders-other{suffix}",
@@ -179,7 +183,7 @@ def test_a_folder_takes_files_and_replace_takes_the_name_as_it_is(tmp_path: Path
     whole = {"kind": "file", "path": str(tmp_path / "all.json"), "mode": "replace"}
     for data in (records(3), records(2), None):
         value(sinks.outcome(whole, data))
-    assert stored(tmp_path / "all.json") == []
+    assert read_rows(tmp_path / "all.json") == []
 
 
 def test_a_file_that_fails_is_not_there(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ UPSERT = {"mode": "upsert", "key": ["a"]}
 Rows = list[tuple[Any, ...]]
 
 
-class Here:
+class PostgresTable:
     """A database with a table `t`, and sinks that write to it."""
 
     def __init__(self, dsn: str) -> None:
@@ -52,8 +52,8 @@ class Here:
 
 
 @pytest.fixture
-def here(database: str) -> Here:
-    made = Here(database)
+def sink_table(database: str) -> PostgresTable:
+    made = PostgresTable(database)
     made.do("CREATE TABLE t (a int, b text DEFAULT 'given')")
     return made
 
@@ -67,59 +67,63 @@ def records(count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("count", [1, 3, MANY])
 @pytest.mark.parametrize("mode", ["insert", "append", "staged"])
-def test_rows_are_added_once_per_key(here: Here, mode: str, count: int) -> None:
+def test_rows_are_added_once_per_key(sink_table: PostgresTable, mode: str, count: int) -> None:
     rows = [tuple(row.values()) for row in records(count)]
-    assert value(here.sink(records(count), mode=mode)) == {"row_count": count}
-    assert value(here.sink(records(count), mode=mode)) == REPEATED
-    assert here.rows() == rows
-    assert value(here.sink(records(count), "other", mode=mode)) == {"row_count": count}
-    assert here.rows() == sorted(rows * 2)
-    kept = here.do("SELECT sink_key, execution_id, step FROM noetl_sink ORDER BY 1")
+    assert value(sink_table.sink(records(count), mode=mode)) == {"row_count": count}
+    assert value(sink_table.sink(records(count), mode=mode)) == REPEATED
+    assert sink_table.rows() == rows
+    assert value(sink_table.sink(records(count), "other", mode=mode)) == {"row_count": count}
+    assert sink_table.rows() == sorted(rows * 2)
+    kept = sink_table.do("SELECT sink_key, execution_id, step FROM noetl_sink ORDER BY 1")
     assert kept == [("k", "1", "s"), ("other", "1", "s")]
 
 
 @pytest.mark.parametrize("count", [3, MANY])
 @pytest.mark.parametrize("mode", ["upsert", "staged"])
 def test_rows_replace_those_with_their_key_and_the_last_one_wins(
-    here: Here, mode: str, count: int
+    sink_table: PostgresTable, mode: str, count: int
 ) -> None:
-    here.do("CREATE UNIQUE INDEX ON t (a); INSERT INTO t VALUES (0, 'old'), (-1, 'other')")
+    sink_table.do("CREATE UNIQUE INDEX ON t (a); INSERT INTO t VALUES (0, 'old'), (-1, 'other')")
     data = [*records(count), {"a": 1, "b": "last"}]
     for _ in range(2):
-        assert value(here.sink(data, mode=mode, key=["a"])) == {"row_count": count}
-    rows = dict(here.rows())
+        assert value(sink_table.sink(data, mode=mode, key=["a"])) == {"row_count": count}
+    rows = dict(sink_table.rows())
     assert (rows[-1], rows[0], rows[1], len(rows)) == ("other", "row 0", "last", count + 1)
-    assert here.do("SELECT to_regclass('noetl_sink')::text") == [(None,)]
-    assert here.do("SELECT count(*) FROM pg_class WHERE relname LIKE 'noetl_stage%'") == [(0,)]
+    assert sink_table.do("SELECT to_regclass('noetl_sink')::text") == [(None,)]
+    assert sink_table.do("SELECT count(*) FROM pg_class WHERE relname LIKE 'noetl_stage%'") == [
+        (0,)
+    ]
 
 
 @pytest.mark.parametrize("count", [0, 2, MANY])
-def test_a_table_is_replaced(here: Here, count: int) -> None:
-    here.do("INSERT INTO t VALUES (99, 'old')")
+def test_a_table_is_replaced(sink_table: PostgresTable, count: int) -> None:
+    sink_table.do("INSERT INTO t VALUES (99, 'old')")
     for _ in range(2):
-        assert value(here.sink(records(count), mode="replace")) == {"row_count": count}
-    assert here.rows() == [tuple(row.values()) for row in records(count)]
+        assert value(sink_table.sink(records(count), mode="replace")) == {"row_count": count}
+    assert sink_table.rows() == [tuple(row.values()) for row in records(count)]
 
 
-def test_doubles_are_fine_when_that_is_said(here: Here) -> None:
+def test_doubles_are_fine_when_that_is_said(sink_table: PostgresTable) -> None:
     for _ in range(2):
-        here.sink({"a": 1}, at_least_once=True)
-    assert here.rows() == [(1, "given")] * 2
+        sink_table.sink({"a": 1}, at_least_once=True)
+    assert sink_table.rows() == [(1, "given")] * 2
 
 
-def test_a_key_without_other_columns_is_kept_once(here: Here) -> None:
-    here.do("CREATE UNIQUE INDEX ON t (a)")
+def test_a_key_without_other_columns_is_kept_once(sink_table: PostgresTable) -> None:
+    sink_table.do("CREATE UNIQUE INDEX ON t (a)")
     for _ in range(2):
-        here.sink([{"a": 1}, {"a": 1}], **UPSERT)
-    assert here.rows() == [(1, "given")]
+        sink_table.sink([{"a": 1}, {"a": 1}], **UPSERT)
+    assert sink_table.rows() == [(1, "given")]
 
 
-def test_two_that_come_at_once_with_one_key_store_once(here: Here) -> None:
+def test_two_that_come_at_once_with_one_key_store_once(sink_table: PostgresTable) -> None:
     async def both() -> list[Outcome]:
         postgres = Postgres()
         tool = SinkTool(lambda: postgres, lambda: None)  # type: ignore[arg-type, return-value]  # nobody sends anything
         config = {"target": {"kind": "postgres", "table": "t"}, "data": records(5)}
-        calls = [call(config, key=key, auth={"dsn": here.dsn}) for key in ["x"] * 4 + ["y"] * 4]
+        calls = [
+            call(config, key=key, auth={"dsn": sink_table.dsn}) for key in ["x"] * 4 + ["y"] * 4
+        ]
         try:
             return await asyncio.gather(*map(tool.run, calls))
         finally:
@@ -127,7 +131,7 @@ def test_two_that_come_at_once_with_one_key_store_once(here: Here) -> None:
 
     found = [value(outcome) for outcome in run(both())]
     assert sorted(map(str, found)) == sorted(map(str, [{"row_count": 5}] * 2 + [REPEATED] * 6))
-    assert len(here.rows()) == 10
+    assert len(sink_table.rows()) == 10
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -149,20 +153,22 @@ numbers = counting()
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.lists(RECORD, max_size=20))
-def test_the_same_twice_leaves_the_table_as_once(here: Here, data: list[dict[str, Any]]) -> None:
-    here.do("DROP TABLE t; CREATE TABLE t (a int, b text, j jsonb, l text[])")
+def test_the_same_twice_leaves_the_table_as_once(
+    sink_table: PostgresTable, data: list[dict[str, Any]]
+) -> None:
+    sink_table.do("DROP TABLE t; CREATE TABLE t (a int, b text, j jsonb, l text[])")
     key = f"call {next(numbers)}"
     for _ in range(2):
-        value(here.sink(data, key))
+        value(sink_table.sink(data, key))
     expected = [(row["a"], row.get("b"), row.get("j"), row.get("l")) for row in data]
-    assert sorted(here.do("SELECT * FROM t"), key=repr) == sorted(expected, key=repr)
+    assert sorted(sink_table.do("SELECT * FROM t"), key=repr) == sorted(expected, key=repr)
 
 
 # ---- values ------------------------------------------------------------------------------------------------------------
 
 
-def test_values_become_the_types_of_their_columns(here: Here) -> None:
-    here.do(
+def test_values_become_the_types_of_their_columns(sink_table: PostgresTable) -> None:
+    sink_table.do(
         "CREATE TABLE typed (n numeric, d date, z timestamptz, j jsonb, x json, u uuid, y bytea, i int[], o bool, v varchar(3),"
         ' c char(3), "Mixed Case" text)'
     )
@@ -172,8 +178,8 @@ def test_values_become_the_types_of_their_columns(here: Here) -> None:
         "Mixed Case": "it's",
     }  # fmt: skip
     for data in (row, [row] * MANY):
-        value(here.sink(data, table="typed", at_least_once=True))
-    [found] = here.do(
+        value(sink_table.sink(data, table="typed", at_least_once=True))
+    [found] = sink_table.do(
         "SELECT DISTINCT n::text, d::text, extract(epoch from z)::int, j, x::text, u::text, y, i, o, v, c::text,"
         ' "Mixed Case" FROM typed'
     )
@@ -183,26 +189,28 @@ def test_values_become_the_types_of_their_columns(here: Here) -> None:
     )  # fmt: skip
 
 
-def test_columns_that_no_row_has_keep_their_default_and_others_are_null(here: Here) -> None:
-    here.sink([{"a": 1}, {"a": 2}])
-    here.sink([{"a": 3}, {"a": 4, "b": "x"}], "second")
-    here.sink(
+def test_columns_that_no_row_has_keep_their_default_and_others_are_null(
+    sink_table: PostgresTable,
+) -> None:
+    sink_table.sink([{"a": 1}, {"a": 2}])
+    sink_table.sink([{"a": 3}, {"a": 4, "b": "x"}], "second")
+    sink_table.sink(
         [{"a": number} for number in range(5, 5 + SINK_BATCH_ROWS)] + [{"b": "late"}], "third"
     )
-    assert here.rows()[:4] == [(1, "given"), (2, "given"), (3, None), (4, "x")]
-    assert here.do("SELECT count(*) FROM t WHERE b IS NULL") == [(SINK_BATCH_ROWS + 1,)]
-    assert here.do("SELECT a FROM t WHERE b = 'late'") == [(None,)]
+    assert sink_table.rows()[:4] == [(1, "given"), (2, "given"), (3, None), (4, "x")]
+    assert sink_table.do("SELECT count(*) FROM t WHERE b IS NULL") == [(SINK_BATCH_ROWS + 1,)]
+    assert sink_table.do("SELECT a FROM t WHERE b = 'late'") == [(None,)]
 
 
 @pytest.mark.parametrize("table", ["s.Orders", "S.orders", '"s"."orders"', "orders"])
-def test_names_are_found_as_written_or_folded(here: Here, table: str) -> None:
-    here.do("CREATE SCHEMA s; CREATE TABLE s.orders (a int)")
-    dsn = f"{here.dsn}{'&' if '?' in here.dsn else '?'}options=-csearch_path%3Ds,public"
-    assert value(here.sink({"a": 1}, table=table, dsn=dsn)) == {"row_count": 1}
-    assert here.do("SELECT * FROM s.orders") == [(1,)]
+def test_names_are_found_as_written_or_folded(sink_table: PostgresTable, table: str) -> None:
+    sink_table.do("CREATE SCHEMA s; CREATE TABLE s.orders (a int)")
+    dsn = f"{sink_table.dsn}{'&' if '?' in sink_table.dsn else '?'}options=-csearch_path%3Ds,public"
+    assert value(sink_table.sink({"a": 1}, table=table, dsn=dsn)) == {"row_count": 1}
+    assert sink_table.do("SELECT * FROM s.orders") == [(1,)]
 
 
-def test_rows_that_are_stored_are_read_in_batches(here: Here) -> None:
+def test_rows_that_are_stored_are_read_in_batches(sink_table: PostgresTable) -> None:
     asked: list[int] = []
 
     class Stored:
@@ -211,9 +219,9 @@ def test_rows_that_are_stored_are_read_in_batches(here: Here) -> None:
                 asked.append(start)
                 yield records(MANY)[start : start + size]
 
-    assert value(here.sink(Stored())) == {"row_count": MANY}
+    assert value(sink_table.sink(Stored())) == {"row_count": MANY}
     assert asked == list(range(0, MANY, SINK_BATCH_ROWS))
-    assert len(here.rows()) == MANY
+    assert len(sink_table.rows()) == MANY
 
 
 # ---- what is wrong -----------------------------------------------------------------------------------------------------
@@ -239,29 +247,29 @@ def test_rows_that_are_stored_are_read_in_batches(here: Here) -> None:
     ],
 )
 def test_a_value_that_does_not_fit_is_named(
-    here: Here, count: int, bad: Any, code: str, said: str
+    sink_table: PostgresTable, count: int, bad: Any, code: str, said: str
 ) -> None:
-    here.do("ALTER TABLE t ADD COLUMN v varchar(3)")
-    found = failure(here.sink([*records(count), bad, {"a": 7}]))
+    sink_table.do("ALTER TABLE t ADD COLUMN v varchar(3)")
+    found = failure(sink_table.sink([*records(count), bad, {"a": 7}]))
     assert found.code == code
     assert found.message.startswith(said.format(at=count))
-    assert here.rows() == []
-    assert here.do("SELECT * FROM noetl_sink") == []
+    assert sink_table.rows() == []
+    assert sink_table.do("SELECT * FROM noetl_sink") == []
     if code != "SINK_DATA":
         assert found.detail["row"] == count
 
 
-def test_a_target_that_is_not_there_or_not_fit_says_so(here: Here) -> None:
-    assert failure(here.sink({"a": 1}, table="nowhere")).code == "SINK_TABLE"
-    assert failure(here.sink({"a": 1}, mode="upsert", key=["nothing"])).code == "SINK_COLUMN"
-    found = failure(here.sink({"a": 1}, **UPSERT))
+def test_a_target_that_is_not_there_or_not_fit_says_so(sink_table: PostgresTable) -> None:
+    assert failure(sink_table.sink({"a": 1}, table="nowhere")).code == "SINK_TABLE"
+    assert failure(sink_table.sink({"a": 1}, mode="upsert", key=["nothing"])).code == "SINK_COLUMN"
+    found = failure(sink_table.sink({"a": 1}, **UPSERT))
     assert (found.code, "CREATE UNIQUE INDEX ON t" in found.message) == (
         "SINK_KEY_NOT_UNIQUE",
         True,
     )
-    assert failure(here.sink({"b": "x"}, **UPSERT)).code == "SINK_KEY_MISSING"
-    here.do("ALTER TABLE t ADD UNIQUE (a); INSERT INTO t VALUES (1)")
-    found = failure(here.sink({"a": 1}))
+    assert failure(sink_table.sink({"b": "x"}, **UPSERT)).code == "SINK_KEY_MISSING"
+    sink_table.do("ALTER TABLE t ADD UNIQUE (a); INSERT INTO t VALUES (1)")
+    found = failure(sink_table.sink({"a": 1}))
     assert (found.code, found.kind, found.sqlstate) == ("SQL_ERROR", "constraint", "23505")
 
 
@@ -274,32 +282,32 @@ def test_a_target_that_is_not_there_or_not_fit_says_so(here: Here) -> None:
     ],
 )
 def test_a_call_without_the_right_to_keep_keys_is_told_what_else_there_is(
-    here: Here, taken: str
+    sink_table: PostgresTable, taken: str
 ) -> None:
-    here.do(f"CREATE UNIQUE INDEX ON t (a); {taken}")
-    found = failure(here.sink({"a": 1}))
+    sink_table.do(f"CREATE UNIQUE INDEX ON t (a); {taken}")
+    found = failure(sink_table.sink({"a": 1}))
     assert found.code == "SINK_FORBIDDEN"
     assert "mode: upsert" in found.message
     assert "at_least_once: true" in found.message
-    assert here.rows() == []
-    assert value(here.sink({"a": 1}, at_least_once=True)) == {"row_count": 1}
-    assert value(here.sink({"a": 1, "b": "x"}, **UPSERT)) == {"row_count": 1}
+    assert sink_table.rows() == []
+    assert value(sink_table.sink({"a": 1}, at_least_once=True)) == {"row_count": 1}
+    assert value(sink_table.sink({"a": 1, "b": "x"}, **UPSERT)) == {"row_count": 1}
 
 
-def test_a_call_whose_time_is_up_stops_in_the_server(here: Here) -> None:
-    with psycopg.connect(here.dsn) as other:
+def test_a_call_whose_time_is_up_stops_in_the_server(sink_table: PostgresTable) -> None:
+    with psycopg.connect(sink_table.dsn) as other:
         other.execute("LOCK TABLE t")
-        found = failure(here.sink({"a": 1}, timeout=200_000))
+        found = failure(sink_table.sink({"a": 1}, timeout=200_000))
     assert (found.kind, found.sqlstate, found.retryable) == ("timeout", "57014", True)
-    assert value(here.sink({"a": 1})) == {"row_count": 1}
+    assert value(sink_table.sink({"a": 1})) == {"row_count": 1}
 
 
-def test_a_call_that_is_cancelled_leaves_nothing(here: Here) -> None:
-    async def played() -> None:
+def test_a_call_that_is_cancelled_leaves_nothing(sink_table: PostgresTable) -> None:
+    async def cancel_call() -> None:
         postgres = Postgres()
         begun = asyncio.Event()
 
-        class Endless:
+        class EndlessRows:
             async def batches(self, size: int) -> AsyncIterator[list[Any]]:
                 while True:
                     yield records(size)
@@ -307,14 +315,14 @@ def test_a_call_that_is_cancelled_leaves_nothing(here: Here) -> None:
                     await asyncio.sleep(0)
 
         tool = SinkTool(lambda: postgres, lambda: None)  # type: ignore[arg-type, return-value]  # nobody sends anything
-        config = {"target": {"kind": "postgres", "table": "t"}, "data": Endless()}
-        running = asyncio.ensure_future(tool.run(call(config, auth={"dsn": here.dsn})))
+        config = {"target": {"kind": "postgres", "table": "t"}, "data": EndlessRows()}
+        running = asyncio.ensure_future(tool.run(call(config, auth={"dsn": sink_table.dsn})))
         await begun.wait()
         running.cancel()
         await asyncio.wait([running])
         assert running.cancelled()
         await postgres.close()
 
-    run(played())
-    assert here.rows() == []
-    assert here.do("SELECT count(*) FROM noetl_sink") == [(0,)]
+    run(cancel_call())
+    assert sink_table.rows() == []
+    assert sink_table.do("SELECT count(*) FROM noetl_sink") == [(0,)]

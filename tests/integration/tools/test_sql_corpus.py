@@ -17,9 +17,9 @@ from tests.integration.tools.sql_corpus import (
     HOSTILES,
     REFUSED,
     SCOPE,
-    Case,
     Hostile,
     Refused,
+    SqlCase,
 )
 from tests.postgres import Postgres as Server
 from tests.unit.tools.calls import call, failure, value
@@ -66,7 +66,7 @@ def each(cases: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("database", "case"), each(CASES))
-def test_ordinary_sql_takes_values(database: Dialect, case: Case, databases: Databases) -> None:
+def test_ordinary_sql_takes_values(database: Dialect, case: SqlCase, databases: Databases) -> None:
     found = value(databases.ask(database, case.sql, SCOPE, given=5))
     assert found["rows"] == case.rows
 

@@ -22,7 +22,7 @@ SOURCE = """CREATE TABLE source AS SELECT g AS id, 'é,"' || g AS name, (g / 8.0
     FROM generate_series(1, 30) g"""
 
 
-def moved(
+def transfer_rows(
     source: dict[str, Any],
     target: dict[str, Any],
     key: str = "k",
@@ -35,7 +35,7 @@ def moved(
 
 
 @pytest.fixture
-def given(database: str) -> str:
+def source_database(database: str) -> str:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(SOURCE)
         connection.execute(
@@ -44,7 +44,7 @@ def given(database: str) -> str:
     return database
 
 
-def asked(database: str, query: str) -> list[Any]:
+def query_rows(database: str, query: str) -> list[Any]:
     with psycopg.connect(database) as connection:
         return connection.execute(query.encode()).fetchall()
 
@@ -53,91 +53,110 @@ def postgres(database: str, **more: Any) -> dict[str, Any]:
     return {"kind": "postgres", "auth": {"dsn": database}, **more}
 
 
-def test_postgres_to_postgres_with_every_type(given: str) -> None:
+def test_postgres_to_postgres_with_every_type(source_database: str) -> None:
     source, target = (
-        postgres(given, query="SELECT * FROM source"),
-        postgres(given, table="target", mode="insert"),
+        postgres(source_database, query="SELECT * FROM source"),
+        postgres(source_database, table="target", mode="insert"),
     )
-    assert value(moved(source, target)) == {"read": 30, "written": 30, "repeated": False}
-    assert asked(given, "SELECT * FROM target ORDER BY id") == asked(
-        given, "SELECT * FROM source ORDER BY id"
+    assert value(transfer_rows(source, target)) == {"read": 30, "written": 30, "repeated": False}
+    assert query_rows(source_database, "SELECT * FROM target ORDER BY id") == query_rows(
+        source_database, "SELECT * FROM source ORDER BY id"
     )
 
 
-def test_an_insert_that_is_repeated_writes_nothing_more(given: str) -> None:
+def test_an_insert_that_is_repeated_writes_nothing_more(source_database: str) -> None:
     source, target = (
-        postgres(given, query="SELECT * FROM source"),
-        postgres(given, table="public.target"),
+        postgres(source_database, query="SELECT * FROM source"),
+        postgres(source_database, table="public.target"),
     )
-    assert value(moved(source, target))["written"] == 30
-    assert value(moved(source, target)) == {"read": 30, "written": 0, "repeated": True}
-    found = failure(moved(source, target, key="another"))
+    assert value(transfer_rows(source, target))["written"] == 30
+    assert value(transfer_rows(source, target)) == {"read": 30, "written": 0, "repeated": True}
+    found = failure(transfer_rows(source, target, key="another"))
     assert (found.kind, found.sqlstate) == ("constraint", "23505")
-    assert asked(given, "SELECT sink_key, execution_id, step FROM noetl_sink") == [("k", "1", "s")]
+    assert query_rows(source_database, "SELECT sink_key, execution_id, step FROM noetl_sink") == [
+        ("k", "1", "s")
+    ]
 
 
-def test_doubles_are_fine_when_the_author_says_so(given: str) -> None:
-    source = postgres(given, query="SELECT id + {{ more }} AS id, name FROM source")
-    target = postgres(given, table="target", at_least_once=True)
+def test_doubles_are_fine_when_the_author_says_so(source_database: str) -> None:
+    source = postgres(source_database, query="SELECT id + {{ more }} AS id, name FROM source")
+    target = postgres(source_database, table="target", at_least_once=True)
     for more in (0, 100):
-        assert value(moved(source, target, scope={"more": more}))["written"] == 30
-    assert asked(given, "SELECT count(*), to_regclass('noetl_sink') FROM target") == [(60, None)]
+        assert value(transfer_rows(source, target, scope={"more": more}))["written"] == 30
+    assert query_rows(
+        source_database, "SELECT count(*), to_regclass('noetl_sink') FROM target"
+    ) == [(60, None)]
 
 
-def test_an_upsert_writes_over_and_the_later_of_two_counts(given: str) -> None:
-    target = postgres(given, table="target", mode="upsert", key=["id"])
+def test_an_upsert_writes_over_and_the_later_of_two_counts(source_database: str) -> None:
+    target = postgres(source_database, table="target", mode="upsert", key=["id"])
     query = "SELECT * FROM (VALUES (1, 'a'), (2, 'b'), (1, 'c')) v (id, name)"
     for _ in range(2):
-        assert value(moved(postgres(given, query=query), target))["written"] == 2
-    assert asked(given, "SELECT id, name FROM target ORDER BY id") == [(1, "c"), (2, "b")]
+        assert value(transfer_rows(postgres(source_database, query=query), target))["written"] == 2
+    assert query_rows(source_database, "SELECT id, name FROM target ORDER BY id") == [
+        (1, "c"),
+        (2, "b"),
+    ]
 
 
-def test_replacing_leaves_what_came_last(given: str) -> None:
-    target = postgres(given, table="target", mode="replace")
+def test_replacing_leaves_what_came_last(source_database: str) -> None:
+    target = postgres(source_database, table="target", mode="replace")
     for last in (30, 7):
         query = "SELECT * FROM source WHERE id <= {{ last }}"
         assert (
-            value(moved(postgres(given, query=query), target, scope={"last": last}))["written"]
+            value(
+                transfer_rows(postgres(source_database, query=query), target, scope={"last": last})
+            )["written"]
             == last
         )
-    assert asked(given, "SELECT count(*) FROM target") == [(7,)]
+    assert query_rows(source_database, "SELECT count(*) FROM target") == [(7,)]
 
 
-def test_what_fails_leaves_nothing(given: str) -> None:
+def test_what_fails_leaves_nothing(source_database: str) -> None:
     query = "SELECT id, name, 'no date' AS day FROM source"
-    found = failure(moved(postgres(given, query=query), postgres(given, table="target")))
+    found = failure(
+        transfer_rows(
+            postgres(source_database, query=query), postgres(source_database, table="target")
+        )
+    )
     assert (found.kind, found.sqlstate) == ("data", "22007")
-    assert asked(given, "SELECT count(*) FROM target") == [(0,)]
-    assert asked(given, "SELECT count(*) FROM noetl_sink") == [(0,)]
+    assert query_rows(source_database, "SELECT count(*) FROM target") == [(0,)]
+    assert query_rows(source_database, "SELECT count(*) FROM noetl_sink") == [(0,)]
     missing = failure(
-        moved(postgres(given, query="SELECT 1 AS a"), postgres(given, table="nowhere"))
+        transfer_rows(
+            postgres(source_database, query="SELECT 1 AS a"),
+            postgres(source_database, table="nowhere"),
+        )
     )
     assert missing.sqlstate == "42P01"
 
 
-def test_without_the_right_to_remember_an_insert_says_what_to_do(given: str) -> None:
+def test_without_the_right_to_remember_an_insert_says_what_to_do(source_database: str) -> None:
     """Where tables go first belongs to the system."""
     target = {
-        **postgres(given, table="public.target"),
-        "auth": {"dsn": given, "options": "-c search_path=pg_catalog"},
+        **postgres(source_database, table="public.target"),
+        "auth": {"dsn": source_database, "options": "-c search_path=pg_catalog"},
     }
-    found = failure(moved(postgres(given, query="SELECT * FROM source"), target))
+    found = failure(transfer_rows(postgres(source_database, query="SELECT * FROM source"), target))
     assert found.code == "SINK_FORBIDDEN"
     assert "at_least_once" in found.message
 
 
-def test_postgres_to_a_file_and_back(given: str, tmp_path: Path) -> None:
+def test_postgres_to_a_file_and_back(source_database: str, tmp_path: Path) -> None:
     columns = "id, name, amount, note, day, even, f"
     for kind in ("parquet", "csv", "json"):
         path = str(tmp_path / "deep" / f"rows.{kind}")
-        query = postgres(given, query=f"SELECT {columns} FROM source")
+        query = postgres(source_database, query=f"SELECT {columns} FROM source")
         assert (
-            value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 30
+            value(transfer_rows(query, {"kind": "file", "path": path, "mode": "replace"}))[
+                "written"
+            ]
+            == 30
         )
-        target = postgres(given, table="target", mode="replace")
-        assert value(moved({"kind": "file", "path": path}, target))["written"] == 30
+        target = postgres(source_database, table="target", mode="replace")
+        assert value(transfer_rows({"kind": "file", "path": path}, target))["written"] == 30
         both = [
-            asked(given, f"SELECT {columns} FROM {name} ORDER BY id")
+            query_rows(source_database, f"SELECT {columns} FROM {name} ORDER BY id")
             for name in ("target", "source")
         ]
         assert both[0] == both[1]
@@ -167,13 +186,18 @@ def test_a_file_goes_back_into_the_table_it_came_from(
             connection.execute("UPDATE every SET j = NULL WHERE j = 'null'")
     path = str(tmp_path / f"every.{kind}")
     query = postgres(database, query=f"SELECT {columns} FROM every")
-    assert value(moved(query, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 3
+    assert (
+        value(transfer_rows(query, {"kind": "file", "path": path, "mode": "replace"}))["written"]
+        == 3
+    )
     back = value(
-        moved({"kind": "file", "path": path}, postgres(database, table="target", mode="replace"))
+        transfer_rows(
+            {"kind": "file", "path": path}, postgres(database, table="target", mode="replace")
+        )
     )
     assert back["written"] == 3
     both = f"(SELECT {columns} FROM every EXCEPT SELECT {columns} FROM target)"
-    assert asked(database, both) == []
+    assert query_rows(database, both) == []
 
 
 def test_a_text_in_a_file_of_json_is_what_it_says(database: str, tmp_path: Path) -> None:
@@ -194,8 +218,8 @@ def test_a_text_in_a_file_of_json_is_what_it_says(database: str, tmp_path: Path)
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n".join(map(orjson.dumps, [*rows, last])))
     target = postgres(database, table="target")
-    assert value(moved({"kind": "file", "path": str(path)}, target))["written"] == 25_001
-    found = asked(
+    assert value(transfer_rows({"kind": "file", "path": str(path)}, target))["written"] == 25_001
+    found = query_rows(
         database,
         "SELECT id, n::text, f::text, t, j::text, js::text FROM target GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1",
     )
@@ -213,13 +237,19 @@ def test_moments_beyond_the_calendar_arrive(database: str, tmp_path: Path) -> No
     rows: dict[str, Any] = {"kind": "duckdb", "query": f"SET TimeZone = 'UTC'; {query}"}
     files = [str(tmp_path / f"rows.{kind}") for kind in ("parquet", "csv", "jsonl")]
     for path in files:
-        assert value(moved(rows, {"kind": "file", "path": path, "mode": "replace"}))["written"] == 5
+        assert (
+            value(transfer_rows(rows, {"kind": "file", "path": path, "mode": "replace"}))["written"]
+            == 5
+        )
     days = ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC", "2030-01-02"]
     for source in (rows, *({"kind": "file", "path": path} for path in files)):
         assert (
-            value(moved(source, postgres(database, table="target", mode="replace")))["written"] == 5
+            value(transfer_rows(source, postgres(database, table="target", mode="replace")))[
+                "written"
+            ]
+            == 5
         )
-        found = asked(
+        found = query_rows(
             database,
             "SELECT d::text, at = d::timestamp AT TIME ZONE 'UTC', t::text, ds[1] = d FROM target",
         )
@@ -231,22 +261,22 @@ def test_arrays_may_be_text_as_postgres_writes_it(database: str) -> None:
         connection.execute("CREATE TABLE target (bs bytea[], js jsonb[], a int[])")
     literals = r"""SELECT '{"\\x00ff",NULL}' AS bs, '{"{\"a\": 1}"}' AS js, '[0:1]={1,2}' AS a"""
     assert (
-        value(moved(postgres(database, query=literals), postgres(database, table="target")))[
-            "written"
-        ]
+        value(
+            transfer_rows(postgres(database, query=literals), postgres(database, table="target"))
+        )["written"]
         == 1
     )
-    assert asked(database, "SELECT bs, js, a[0] FROM target") == [
+    assert query_rows(database, "SELECT bs, js, a[0] FROM target") == [
         ([b"\x00\xff", None], [{"a": 1}], 1)
     ]
 
 
-def test_an_empty_query_is_a_file_with_columns(given: str, tmp_path: Path) -> None:
-    query = postgres(given, query="SELECT id, day, span, doc FROM source WHERE false")
+def test_an_empty_query_is_a_file_with_columns(source_database: str, tmp_path: Path) -> None:
+    query = postgres(source_database, query="SELECT id, day, span, doc FROM source WHERE false")
     for kind in ("csv", "parquet"):
         assert (
             value(
-                moved(
+                transfer_rows(
                     query, {"kind": "file", "path": str(tmp_path / f"no.{kind}"), "mode": "replace"}
                 )
             )["written"]
@@ -255,41 +285,46 @@ def test_an_empty_query_is_a_file_with_columns(given: str, tmp_path: Path) -> No
     assert (tmp_path / "no.csv").read_text() == "id,day,span,doc\n"
     found = pq.read_schema(tmp_path / "no.parquet")
     assert found.types == [pa.int32(), pa.date32(), pa.duration("us"), pa.json_()]
-    back = moved(
+    back = transfer_rows(
         {"kind": "file", "path": str(tmp_path / "no.csv")},
-        postgres(given, table="target", mode="replace"),
+        postgres(source_database, table="target", mode="replace"),
     )
     assert value(back)["written"] == 0
 
 
-def test_what_are_no_bytes_is_said_with_the_column(given: str, tmp_path: Path) -> None:
+def test_what_are_no_bytes_is_said_with_the_column(source_database: str, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("id,raw\n1,/wA=\n2,\\xff00\n3,no bytes\n")
     found = failure(
-        moved({"kind": "file", "path": str(tmp_path / "bad.csv")}, postgres(given, table="target"))
+        transfer_rows(
+            {"kind": "file", "path": str(tmp_path / "bad.csv")},
+            postgres(source_database, table="target"),
+        )
     )
     assert (found.code, "'raw'" in found.message) == ("SINK_VALUE", True)
 
 
-def test_files_are_named_by_the_call(given: str, tmp_path: Path) -> None:
-    source = postgres(given, query="SELECT id FROM source")
+def test_files_are_named_by_the_call(source_database: str, tmp_path: Path) -> None:
+    source = postgres(source_database, query="SELECT id FROM source")
     for path, name in (("all", "{}.csv"), ("all/rows.csv", "rows-{}.csv")):
         target = {"kind": "file", "path": str(tmp_path / path), "format": "csv"}
         for key, written in (("a", 30), ("b", 30), ("a", 0)):
             place = str(tmp_path / "all" / name.format(key))
-            assert value(moved(source, target, key=key)) == {
+            assert value(transfer_rows(source, target, key=key)) == {
                 "read": 30, "written": written, "repeated": not written, "path": place,
             }  # fmt: skip
             assert Path(place).read_text().splitlines()[0] in ("id", '"id"')
     assert not [path for path in (tmp_path / "all").iterdir() if path.name.startswith(".")]
 
 
-def test_postgres_to_duckdb(given: str, tmp_path: Path) -> None:
+def test_postgres_to_duckdb(source_database: str, tmp_path: Path) -> None:
     database = str(tmp_path / "d.duckdb")
-    source = postgres(given, query="SELECT id, name, amount, at, uid, doc, span FROM source")
+    source = postgres(
+        source_database, query="SELECT id, name, amount, at, uid, doc, span FROM source"
+    )
     insert = {"kind": "duckdb", "database": database, "table": "t"}
     upsert = {**insert, "mode": "upsert", "key": ["id", "name"]}
-    assert [value(moved(source, insert))["written"] for _ in range(2)] == [30, 0]
-    assert value(moved(source, upsert))["written"] == 30
+    assert [value(transfer_rows(source, insert))["written"] for _ in range(2)] == [30, 0]
+    assert value(transfer_rows(source, upsert))["written"] == 30
     with duckdb.connect(database) as connection:
         described = {name: kind for name, kind, *_ in connection.execute("DESCRIBE t").fetchall()}
         assert connection.execute("SELECT count(*), sum(amount)::DOUBLE FROM t").fetchall() == [
@@ -318,7 +353,7 @@ def test_transfer_to_duckdb_refuses_a_number_that_its_column_would_change(
         connection.execute(f'CREATE TABLE t ("V" {kind})')
         connection.execute("INSERT INTO t VALUES (NULL)")
     target = {"kind": "duckdb", "database": file, "table": "t", "mode": "replace"}
-    found = failure(moved(postgres(database, query=query), target))
+    found = failure(transfer_rows(postgres(database, query=query), target))
     assert found.code == "SINK_VALUE"
     assert found.message.startswith("column 'v': a value is ")
     with duckdb.connect(file) as connection:
@@ -334,7 +369,9 @@ def test_transfer_to_duckdb_stores_whole_numbers_in_integer_columns(
     query = """SELECT 2::float8 AS a, 3.0::numeric(5, 1) AS b, '4' AS c, '[5, 6.0]'::jsonb AS d, 1 AS e, '7.0'::numeric AS f
                UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL"""
     value(
-        moved(postgres(database, query=query), {"kind": "duckdb", "database": file, "table": "t"})
+        transfer_rows(
+            postgres(database, query=query), {"kind": "duckdb", "database": file, "table": "t"}
+        )
     )
     with duckdb.connect(file) as connection:
         assert connection.execute("FROM t ORDER BY a NULLS LAST").fetchall() == [
@@ -343,48 +380,70 @@ def test_transfer_to_duckdb_stores_whole_numbers_in_integer_columns(
         ]
 
 
-def test_rows_of_a_step_and_of_duckdb_to_postgres(given: str) -> None:
-    target = postgres(given, table="target", mode="upsert", key=["id"])
+def test_rows_of_a_step_and_of_duckdb_to_postgres(source_database: str) -> None:
+    target = postgres(source_database, table="target", mode="upsert", key=["id"])
     rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
     assert (
-        value(moved({"ref": "{{ load }}"}, target, scope={"load": {"rows": rows}}))["written"] == 2
+        value(transfer_rows({"ref": "{{ load }}"}, target, scope={"load": {"rows": rows}}))[
+            "written"
+        ]
+        == 2
     )
     query = "SELECT range::INT AS id, 'd' AS name FROM range({{ n }})"
-    assert value(moved({"kind": "duckdb", "query": query}, target, scope={"n": 2}))["written"] == 2
-    assert asked(given, "SELECT id, name FROM target ORDER BY id") == [
+    assert (
+        value(transfer_rows({"kind": "duckdb", "query": query}, target, scope={"n": 2}))["written"]
+        == 2
+    )
+    assert query_rows(source_database, "SELECT id, name FROM target ORDER BY id") == [
         (0, "d"),
         (1, "d"),
         (2, None),
     ]
     assert (
-        failure(moved({"ref": "{{ load }}"}, target, scope={"load": 7})).code == "TRANSFER_SOURCE"
+        failure(transfer_rows({"ref": "{{ load }}"}, target, scope={"load": 7})).code
+        == "TRANSFER_SOURCE"
     )
 
 
-def test_many_rows(given: str, tmp_path: Path) -> None:
+def test_many_rows(source_database: str, tmp_path: Path) -> None:
     query = "SELECT g AS id, repeat('x', 100) || g AS name FROM generate_series(1, 60000) g"
-    target = postgres(given, table="target", mode="replace")
-    assert value(moved(postgres(given, query=query), target))["written"] == 60_000
-    assert asked(given, "SELECT count(*), sum(id), max(length(name)) FROM target") == [
-        (60_000, 1_800_030_000, 105)
-    ]
+    target = postgres(source_database, table="target", mode="replace")
+    assert value(transfer_rows(postgres(source_database, query=query), target))["written"] == 60_000
+    assert query_rows(
+        source_database, "SELECT count(*), sum(id), max(length(name)) FROM target"
+    ) == [(60_000, 1_800_030_000, 105)]
 
 
-def test_what_is_asked_for_wrongly(given: str) -> None:
-    source = postgres(given, query="SELECT 1 AS a")
-    assert failure(moved(source, postgres(given, table="t", mode="staged"))).code == "SINK_MODE"
-    assert failure(moved(source, {"kind": "http", "url": "http://x"})).code == "TRANSFER_TARGET"
+def test_what_is_asked_for_wrongly(source_database: str) -> None:
+    source = postgres(source_database, query="SELECT 1 AS a")
     assert (
-        failure(moved({"kind": "nats", "query": "x"}, postgres(given, table="t"))).code
+        failure(transfer_rows(source, postgres(source_database, table="t", mode="staged"))).code
+        == "SINK_MODE"
+    )
+    assert (
+        failure(transfer_rows(source, {"kind": "http", "url": "http://x"})).code
+        == "TRANSFER_TARGET"
+    )
+    assert (
+        failure(
+            transfer_rows({"kind": "nats", "query": "x"}, postgres(source_database, table="t"))
+        ).code
         == "TRANSFER_SOURCE"
     )
     assert (
-        failure(moved({"kind": "file", "path": "a.xls"}, postgres(given, table="t"))).code
+        failure(
+            transfer_rows({"kind": "file", "path": "a.xls"}, postgres(source_database, table="t"))
+        ).code
         == "TRANSFER_SOURCE"
     )
-    assert failure(moved(source, {"kind": "file", "path": "a.xls"})).code == "SINK_FORMAT"
+    assert failure(transfer_rows(source, {"kind": "file", "path": "a.xls"})).code == "SINK_FORMAT"
     assert (
-        failure(moved(postgres(given, query="CREATE TABLE y ()"), postgres(given, table="t"))).code
+        failure(
+            transfer_rows(
+                postgres(source_database, query="CREATE TABLE y ()"),
+                postgres(source_database, table="t"),
+            )
+        ).code
         == "TRANSFER_SOURCE"
     )
 
@@ -406,18 +465,18 @@ def test_upsert_by_transfer_refuses_a_row_without_a_key(
         local.execute(table)
     target = {"duckdb": {"kind": "duckdb", "database": file}, "postgres": postgres(database)}[kind]
     upsert = {**target, "table": "t", "mode": "upsert", "key": ["id"]}
-    found = failure(moved(postgres(database, query=query), upsert))
+    found = failure(transfer_rows(postgres(database, query=query), upsert))
     assert found.code == "SINK_KEY_MISSING"
     assert found.message == "t: a row has no value for 'id', which is part of the key"
     with duckdb.connect(file) as local:
-        assert asked(database, "SELECT * FROM t") == local.execute("FROM t").fetchall() == []
+        assert query_rows(database, "SELECT * FROM t") == local.execute("FROM t").fetchall() == []
 
 
 def test_upsert_by_transfer_says_which_unique_index_the_table_needs(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id int, name text)")
     upsert = postgres(database, table="t", mode="upsert", key=["id"])
-    found = failure(moved(postgres(database, query="SELECT 1 AS id, 'a' AS name"), upsert))
+    found = failure(transfer_rows(postgres(database, query="SELECT 1 AS id, 'a' AS name"), upsert))
     assert found.code == "SINK_KEY_NOT_UNIQUE"
     assert (
         found.message == 't has no unique index on its key (id): CREATE UNIQUE INDEX ON "t" ("id")'
@@ -437,17 +496,17 @@ RAGGED = {
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "file"])
 @pytest.mark.parametrize("case", RAGGED)
 def test_csv_with_lines_of_different_length_is_refused(
-    given: str, tmp_path: Path, case: str, kind: str
+    source_database: str, tmp_path: Path, case: str, kind: str
 ) -> None:
     text, place = RAGGED[case]
     file = tmp_path / "zips.csv"
     file.write_text(text)
     targets = {
-        "postgres": postgres(given, table="target"),
+        "postgres": postgres(source_database, table="target"),
         "duckdb": {"kind": "duckdb", "database": str(tmp_path / "d.duckdb"), "table": "t"},
         "file": {"kind": "file", "path": str(tmp_path / "out.parquet"), "mode": "replace"},
     }
-    found = failure(moved({"kind": "file", "path": str(file)}, targets[kind]))
+    found = failure(transfer_rows({"kind": "file", "path": str(file)}, targets[kind]))
     cause = "cannot be split into columns, because its lines have different numbers of fields"
     assert (found.code, found.message) == ("TRANSFER_SOURCE", f"{file} {cause}: {place}")
 
@@ -468,7 +527,7 @@ def test_csv_that_can_be_split_is_read(tmp_path: Path, text: str, columns: list[
     file.write_text(text, newline="")
     out = tmp_path / "out.parquet"
     value(
-        moved(
+        transfer_rows(
             {"kind": "file", "path": str(file)},
             {"kind": "file", "path": str(out), "mode": "replace"},
         )
@@ -478,7 +537,7 @@ def test_csv_that_can_be_split_is_read(tmp_path: Path, text: str, columns: list[
 
 def test_a_csv_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     found = failure(
-        moved(
+        transfer_rows(
             {"kind": "file", "path": str(tmp_path / "no.csv")},
             {"kind": "file", "path": str(tmp_path / "out.csv")},
         )

@@ -28,17 +28,17 @@ class Listing:
         ]
 
 
-def chosen(count: int) -> tuple[list[str], bool]:
+def choose_executions(count: int) -> tuple[list[str], bool]:
     rows, complete = asyncio.run(_list_executions_to_retry(cast(RowClient, Listing(count)), {}))
     return [row["execution_id"] for row in rows], complete
 
 
 def test_all_failed_executions_are_chosen_oldest_first() -> None:
-    assert chosen(5) == (["1", "3", "5"], True)
-    ids, complete = chosen(MAX_REPEATED)
+    assert choose_executions(5) == (["1", "3", "5"], True)
+    ids, complete = choose_executions(MAX_REPEATED)
     assert (len(ids), ids[0], complete) == (MAX_REPEATED // 2, "1", True)
 
 
 def test_more_executions_than_the_limit_are_said_to_be_left_out() -> None:
-    ids, complete = chosen(MAX_REPEATED + 1)
+    ids, complete = choose_executions(MAX_REPEATED + 1)
     assert (len(ids), ids[0], complete) == (MAX_REPEATED // 2, "3", False)

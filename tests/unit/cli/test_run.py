@@ -33,7 +33,7 @@ from noetl.runtime.memory import MemoryCluster
 from noetl.tools.port import Call
 from noetl.tools.registry import Registry, make_registry
 from tests.unit.pipeline.bench import HEADER, Scripted
-from tests.waiting import virtually
+from tests.waiting import run_virtually
 
 ID, A = ExecutionId("42"), ActivationId("a")
 
@@ -182,7 +182,7 @@ def story(*events: e.Event) -> Story:
     return told
 
 
-def ended(result: Envelope) -> list[e.Event]:
+def make_end_events(result: Envelope) -> list[e.Event]:
     return [
         e.CallDone(step="greet", activation=A, result=result, at=2_000_000),
         e.StepExit(step="greet", activation=A, result=result, set={"ctx.n": 1}, at=2_000_000),
@@ -195,7 +195,7 @@ async def resolve(reference: Reference) -> Any:
     return "hi"
 
 
-def settled(told: Story) -> dict[str, Any]:
+def settle_story(told: Story) -> dict[str, Any]:
     import asyncio
 
     asyncio.run(told.read_results(resolve))
@@ -210,8 +210,10 @@ def test_a_running_step_is_running() -> None:
 
 def test_a_completed_execution_shows_its_last_result() -> None:
     done = Envelope(status="ok", reference=RESULT)
-    told = story(*ended(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000))
-    assert settled(told) == {
+    told = story(
+        *make_end_events(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000)
+    )
+    assert settle_story(told) == {
         "execution_id": "42",
         "status": "completed",
         "recovered": 0,
@@ -237,8 +239,10 @@ def test_a_completed_execution_shows_its_last_result() -> None:
 
 def test_a_large_result_is_shown_by_reference() -> None:
     done = Envelope(status="ok", reference=LARGE)
-    told = story(*ended(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000))
-    assert settled(told)["result"]["reference"]["uri"] == LARGE.uri
+    told = story(
+        *make_end_events(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000)
+    )
+    assert settle_story(told)["result"]["reference"]["uri"] == LARGE.uri
 
 
 def test_a_failed_execution_names_cause_and_step() -> None:
@@ -250,7 +254,7 @@ def test_a_failed_execution_names_cause_and_step() -> None:
         e.NextEvaluated(step="greet", activation=A, event="call.error", at=2_000_000),
         e.PlaybookFailed(error=failure, step="greet", at=2_000_000),
     )
-    said = settled(told)
+    said = settle_story(told)
     assert said["status"] == "failed"
     assert said["error"] == {"code": "PYTHON_ERROR", "message": "no", "step": "greet"}
     assert (said["steps"]["greet"]["status"], said["steps"]["greet"]["seconds"]) == ("failed", 0.5)
@@ -334,7 +338,9 @@ def test_first_rows_of_a_large_result_are_told_as_a_table(
 ) -> None:
     large = replace(LARGE, rows=MAX_TABLE_ROWS + 7)
     done = Envelope(status="ok", reference=large)
-    told = story(*ended(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000))
+    told = story(
+        *make_end_events(done), e.PlaybookCompleted(step="greet", result=done, at=2_000_000)
+    )
 
     async def look(execution_id: ExecutionId, step: str, rows: int) -> dict[str, Any]:
         return {"preview": {"rows": [{"n": number} for number in range(rows)]}}
@@ -373,18 +379,18 @@ class Watching:
 def test_how_far_a_tool_is_stands_beside_its_step_while_it_runs() -> None:
     watching = Watching()
 
-    async def slow(call: Call) -> int:
+    async def run_slowly(call: Call) -> int:
         call.progress("spark 12/48 tasks")
         await watching.seen.wait()
         return 1
 
-    async def followed() -> Story:
-        async with MemoryCluster(Registry([Scripted(slow)])) as cluster:
+    async def follow_run() -> Story:
+        async with MemoryCluster(Registry([Scripted(run_slowly)])) as cluster:
             text = HEADER + "workflow:\n- step: totals\n  tool: {kind: python, code: x}\n"
             execution_id = await cluster.start(text, "a.yaml", {})
             return await follow_execution(cluster, execution_id, watching, asyncio.Event())
 
-    story = virtually(followed())
+    story = run_virtually(follow_run())
     assert story.status == "completed"
     assert not any("tasks" in line for line in watching.lines)
 
@@ -407,5 +413,5 @@ def test_all_parts_of_one_process_read_a_playbook_once(monkeypatch: pytest.Monke
                 story = await follow_execution(cluster, execution_id, Watching(), asyncio.Event())
                 assert story.status == "completed"
 
-    virtually(run_twice())
+    run_virtually(run_twice())
     assert reads == [text]

@@ -14,13 +14,13 @@ from noetl.cli import main
 ROOT = Path(__file__).parents[3]
 
 
-class Said(NamedTuple):
+class CliOutput(NamedTuple):
     code: int
     out: str
     err: str
 
 
-Noetl = Callable[..., Said]
+Noetl = Callable[..., CliOutput]
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def noetl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def command(*arguments: str | Path) -> Said:
+    def command(*arguments: str | Path) -> CliOutput:
         monkeypatch.setattr(sys, "argv", ["noetl", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-        return Said(
+        return CliOutput(
             ended.value.code if isinstance(ended.value.code, int) else 0, *capsys.readouterr()
         )
 

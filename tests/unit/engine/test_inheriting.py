@@ -17,18 +17,18 @@ STEPS = """
 """
 
 
-def ended(steps: str = STEPS) -> Play:
+def run_to_end(steps: str = STEPS) -> Play:
     return Play(workflow(steps)).start().run(lambda command: command.step)
 
 
 def test_the_preview_says_what_is_taken_over_and_what_runs() -> None:
-    old, plan = ended(), plan_of(workflow(STEPS))
+    old, plan = run_to_end(), plan_of(workflow(STEPS))
     told = inheriting.predict_retry(plan, rewind(old, "two").state)
     assert (told.inherited, told.begins, told.again) == (("one",), ("two",), ("two", "three"))
 
 
 def test_a_version_without_a_step_whose_result_is_taken_over_does_not_fit() -> None:
-    old = ended()
+    old = run_to_end()
     newer = plan_of(workflow(STEPS.replace("step: one", "step: first")))
     cut = rewind(old, "three").state
     assert inheriting.find_misfits(newer, cut) == [
@@ -38,7 +38,7 @@ def test_a_version_without_a_step_whose_result_is_taken_over_does_not_fit() -> N
 
 
 def test_a_version_that_decides_on_what_was_not_kept_does_not_fit() -> None:
-    old = ended()
+    old = run_to_end()
     text = STEPS.replace(
         "next: three", 'next: {arcs: [{step: three, when: "{{ one.count > 3 }}"}]}'
     )

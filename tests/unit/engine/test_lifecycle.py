@@ -58,9 +58,9 @@ def test_cancel_stops_everything_and_then_ends_once() -> None:
     assert p.tell(m.Cancel(request="r2")) == Refusal("known")
     running = p.queue[min(p.stops)]
     p.stops.discard(running.command_id)
-    p.done(running)
+    p.complete(running)
     assert p.state.status == "cancelling", "its report is recorded and routes nothing"
-    p.stopped()
+    p.finish_stops()
     assert p.check().state.status == "cancelled"
     assert p.tell(m.Cancel(request="r3")) == Refusal("terminal")
     assert p.types()[-1] == "execution.cancelled"
@@ -78,9 +78,9 @@ def test_pause_folds_reports_and_holds_what_would_be_issued() -> None:
     p = play(f"- {{step: a, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}}}")
     command = p.command("a")
     p.tell(m.Pause(request="r1"))
-    p.done(command)
+    p.complete(command)
     assert p.path() == ["a"]
-    assert not p.ready()
+    assert not p.list_ready()
     assert explain(p.fixed, p.state, "b").verdict == "held"
     p.tell(m.Resume(request="r2"))
     p.run()
@@ -92,7 +92,7 @@ def test_pause_holds_a_loop_between_chunks() -> None:
     command = p.command("a")
     p.tell(m.Pause(request="r1"))
     p.chunk(command)
-    assert not p.ready()
+    assert not p.list_ready()
     p.tell(m.Resume(request="r2"))
     assert p.run().check().state.status == "completed"
 
@@ -100,13 +100,13 @@ def test_pause_holds_a_loop_between_chunks() -> None:
 def test_a_wait_holds_no_worker_and_ends_with_its_timer() -> None:
     p = play("- {step: a, tool: {kind: wait, duration: 1h}}")
     park(p, "a", "time", delay=3_600_000_000)
-    assert not p.ready()
+    assert not p.list_ready()
     assert explain(p.fixed, p.state, "a").verdict == "waiting"
     p.fire()
     again = p.command("a")
     assert again.attempt == 2
     assert again.journal.resolved == Envelope(status="ok", context={"value": None})
-    p.done(again)
+    p.complete(again)
     assert p.check().state.status == "completed"
 
 
@@ -119,7 +119,7 @@ def test_signals_are_kept_in_order_until_a_wait_takes_one() -> None:
     p.tell(m.Signal(name="go", request="s2", payload=2))
     park(p, "a", "signal", signal="go")
     assert p.command("a").journal.resolved.context == {"value": 1}
-    p.done(p.command("a"))
+    p.complete(p.command("a"))
     park(p, "b", "signal", signal="go")
     assert p.command("b").journal.resolved.context == {"value": 2}
     p.run()
@@ -183,7 +183,7 @@ def test_too_many_signals_are_refused() -> None:
 def test_a_retry_that_is_far_off_is_parked_with_its_tries() -> None:
     p = play(f"- {{step: a, {PYTHON}}}")
     park(p, "a", "retry", delay=60_000_000, tries=3)
-    assert not p.ready()
+    assert not p.list_ready()
     p.now += 60_000_000
     assert p.command("a").journal.tries == 3
     assert p.command("a").attempt == 2
@@ -194,7 +194,7 @@ def test_resolved_waits_go_on_when_a_pause_ends() -> None:
     park(p, "a", "signal", signal="go")
     p.tell(m.Pause(request="p"))
     p.tell(m.Signal(name="go", request="s"))
-    assert not p.ready()
+    assert not p.list_ready()
     p.tell(m.Resume(request="r"))
     assert p.run().check().state.status == "completed"
 
@@ -227,7 +227,7 @@ def test_a_cancelled_parent_waits_for_its_children() -> None:
     p = play(CALL)
     asked = ask_child(p)
     p.tell(m.Cancel(request="r"))
-    p.stopped()
+    p.finish_stops()
     assert p.state.status == "cancelling"
     p.tell(m.Notice(event=e.ChildStarted(call=asked.parent.call, child=m.ExecutionId("99"))))
     assert [send.execution_id for send in p.sent] == ["99"], "it is told as soon as it is known"
@@ -267,7 +267,7 @@ def test_loop_over_children_that_stops_cancels_the_others_and_ends_when_they_hav
     child_started(p, second, "92")
     child_ended(p, first, "91")
     p.fail(p.command("a"))
-    p.stopped()
+    p.finish_stops()
     assert {send.execution_id for send in p.sent} == {"92"}
     assert p.state.status == "cancelling"
     child_started(p, third, "93")
@@ -285,7 +285,7 @@ def test_call_that_is_parked_after_its_loop_stopped_starts_no_child_and_is_not_w
     late = p.command("a")
     child_started(p, first, "91")
     child_ended(p, first, "91")
-    p.fail(next(command for command in p.ready() if command.attempt == 2))
+    p.fail(next(command for command in p.list_ready() if command.attempt == 2))
     asked = e.CommandParked(
         command_id=late.command_id,
         attempt=1,
@@ -294,7 +294,7 @@ def test_call_that_is_parked_after_its_loop_stopped_starts_no_child_and_is_not_w
         child=e.ChildRequest(path="child"),
     )
     p.report(late, asked)
-    p.stopped()
+    p.finish_stops()
     assert len(p.children) == 1
     assert p.check().state.status == "failed"
 
@@ -303,7 +303,7 @@ def test_cancel_ends_an_execution_that_was_left_cancelling_with_nothing_to_wait_
     p = play(CALL)
     ask_child(p)
     p.tell(m.Cancel(request="r"))
-    p.stopped()
+    p.finish_stops()
     left = replace(
         p.state, calls={}, reason="failed", failure=Failure(code="LOOP_FAILED", message="no")
     )
@@ -327,7 +327,7 @@ def test_cancel_while_children_are_being_stopped_changes_nothing() -> None:
     p = play(CALL)
     ask_child(p)
     p.tell(m.Cancel(request="r"))
-    p.stopped()
+    p.finish_stops()
     assert p.tell(m.Cancel(request="again", reason="parent")) == Refusal("known")
 
 
@@ -376,11 +376,11 @@ def test_a_step_timeout_stops_the_command_and_fails_the_step() -> None:
     assert p.command("a").timeout == 10_000_000
     p.fire()
     assert len(p.stops) == 1
-    p.stopped()
+    p.finish_stops()
     assert p.check().path() == ["a", "b"]
 
 
-def claimed(p: Play, step: str) -> None:
+def claim_command(p: Play, step: str) -> None:
     command = p.command(step)
     p.report(
         command,
@@ -394,8 +394,8 @@ POOLED = f"- {{step: a, spec: {{timeout: 10s, pool: gpu}}, {PYTHON}}}"
 def test_a_timeout_of_a_step_that_no_worker_took_names_the_pool() -> None:
     p = play(POOLED)
     p.fire()
-    p.stopped()
-    error = p.check().last(e.PlaybookFailed).error
+    p.finish_stops()
+    error = p.check().find_last(e.PlaybookFailed).error
     assert error.code == "TIMEOUT"
     assert (
         "did not begin within its timeout of 10s: no worker of pool 'gpu' took its command"
@@ -405,11 +405,11 @@ def test_a_timeout_of_a_step_that_no_worker_took_names_the_pool() -> None:
 
 def test_a_timeout_of_a_step_that_a_worker_took_says_that_it_ran_too_long() -> None:
     p = play(POOLED)
-    claimed(p, "a")
+    claim_command(p, "a")
     p.fire()
-    p.stopped()
+    p.finish_stops()
     assert (
-        p.check().last(e.PlaybookFailed).error.message
+        p.check().find_last(e.PlaybookFailed).error.message
         == "step a ran longer than its timeout of 10s"
     )
 
@@ -417,10 +417,10 @@ def test_a_timeout_of_a_step_that_a_worker_took_says_that_it_ran_too_long() -> N
 def test_a_timeout_of_a_loop_that_no_worker_took_names_the_pool() -> None:
     p = play(f"- {{step: a, spec: {{timeout: 10s, pool: gpu}}, loop: {{in: [1, 2, 3]}}, {PYTHON}}}")
     p.fire()
-    p.stopped()
+    p.finish_stops()
     assert (
         "no worker of pool 'gpu' took its command"
-        in p.check().last(e.LoopDone).result.error.message
+        in p.check().find_last(e.LoopDone).result.error.message
     )
 
 
@@ -430,10 +430,10 @@ def test_a_timeout_of_an_execution_names_the_step_that_no_worker_took(
 ) -> None:
     p = play(f"- {{step: a, spec: {{pool: gpu}}, {PYTHON}}}", executor={"spec": {"timeout": "1m"}})
     if taken:
-        claimed(p, "a")
+        claim_command(p, "a")
     p.fire()
-    p.stopped()
-    message = p.check().last(e.PlaybookFailed).error.message
+    p.finish_stops()
+    message = p.check().find_last(e.PlaybookFailed).error.message
     assert ("step a did not begin: no worker of pool 'gpu' took its command" in message) == said
 
 
@@ -450,7 +450,7 @@ def test_explain_says_until_when_a_step_waits_for_a_timer() -> None:
 def test_a_timer_of_a_finished_step_is_cleared_and_a_late_one_is_known() -> None:
     p = play(f"- {{step: a, spec: {{timeout: 10s}}, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}}}")
     (timer,) = p.timers
-    p.done(p.command("a"))
+    p.complete(p.command("a"))
     assert not p.timers
     assert p.tell(m.TimerDue(timer=m.TimerId(timer))) == Refusal("known")
 
@@ -458,16 +458,16 @@ def test_a_timer_of_a_finished_step_is_cleared_and_a_late_one_is_known() -> None
 def test_a_loop_that_times_out_is_done_with_an_error() -> None:
     p = play(f"- {{step: a, spec: {{timeout: 10s}}, loop: {{in: [1, 2, 3]}}, {PYTHON}}}")
     p.fire()
-    p.stopped()
-    assert p.check().last(e.LoopDone).result.error.code == "TIMEOUT"
-    assert p.last(e.LoopDone).stats == e.Stats(3, 0, 0, 3)
+    p.finish_stops()
+    assert p.check().find_last(e.LoopDone).result.error.code == "TIMEOUT"
+    assert p.find_last(e.LoopDone).stats == e.Stats(3, 0, 0, 3)
 
 
 def test_an_execution_timeout_fails_with_its_code() -> None:
     p = play(f"- {{step: a, {PYTHON}}}", executor={"spec": {"timeout": "1m"}})
     p.fire()
-    p.stopped()
-    assert p.check().last(e.PlaybookFailed).error.code == "TIMEOUT"
+    p.finish_stops()
+    assert p.check().find_last(e.PlaybookFailed).error.code == "TIMEOUT"
 
 
 def test_admission_waits_for_a_place_and_gives_it_back() -> None:
@@ -520,7 +520,7 @@ def test_a_retried_loop_runs_its_failed_items_only() -> None:
 - {{step: each, loop: {{in: [1, 2, 3, 4], spec: {{mode: parallel, chunk: 1, policy: {{failure: {{max_failed: 0}}}}}}}}, {PYTHON}}}
 """)
     old = Play(text).start()
-    *rest, last = old.ready()
+    *rest, last = old.list_ready()
     for command in rest:
         old.chunk(command)
     old.chunk(last, failed=(3,))
@@ -535,15 +535,15 @@ def test_a_retried_loop_runs_its_failed_items_only() -> None:
         ),
         old.state,
     )
-    started = new.last(e.LoopStarted).collection
+    started = new.find_last(e.LoopStarted).collection
     assert (started.kind, started.size, started.total) == ("failed", 1, 4)
     assert new.run().check().state.status == "completed"
-    result = new.last(e.LoopDone).result.context
+    result = new.find_last(e.LoopDone).result.context
     assert result == {"row_count": 4, "stats": {"total": 4, "ok": 4, "failed": 0, "skipped": 0}}, (
         "of all that its rows have"
     )
     first = next(effect for effect in new.effects if isinstance(effect, d.AddPart))
-    assert first.reference == old.last(e.LoopDone).result.reference, (
+    assert first.reference == old.find_last(e.LoopDone).result.reference, (
         "the results that stand are the old manifest's"
     )
 
@@ -561,13 +561,13 @@ def test_a_retry_runs_a_step_again_for_every_arrival_that_was_cut_off() -> None:
     text = workflow(EACH.replace("JOIN", "spec: {join: each}"))
     old = Play(text).start()
     for step in ("a", "c", "d"):
-        old.done(old.command(step))
-    assert len([each for each in old.ready() if each.step == "b"]) == 3
+        old.complete(old.command(step))
+    assert len([each for each in old.list_ready() if each.step == "b"]) == 3
     old.tell(m.Cancel(request="r"))
-    old.stopped()
+    old.finish_stops()
     assert old.check().state.status == "cancelled"
     new = retry_of(old, text)
-    assert [each.scope.args for each in new.ready()] == [{"x": 1}, {"y": 2}, {"z": 3}]
+    assert [each.scope.args for each in new.list_ready()] == [{"x": 1}, {"y": 2}, {"z": 3}]
     assert new.run().check().state.steps["b"].runs == 3
 
 
@@ -575,12 +575,12 @@ def test_a_retry_gives_a_join_the_arguments_of_all_arrivals_that_waited_there() 
     text = workflow(EACH.replace("JOIN", "spec: {join: all}"))
     old = Play(text).start()
     for step in ("a", "c"):
-        old.done(old.command(step))
+        old.complete(old.command(step))
     old.run(lambda command: Failure(code="X", message=""))
     assert old.check().state.failed_step == "d"
     new = retry_of(old, text)
-    assert [each.step for each in new.ready()] == ["d"]
-    new.done(new.command("d"))
+    assert [each.step for each in new.list_ready()] == ["d"]
+    new.complete(new.command("d"))
     assert new.command("b").scope.args == {"x": 1, "y": 2, "z": 3}
     assert new.run().check().path() == ["d", "b"]
 
@@ -597,12 +597,12 @@ def test_a_retry_of_many_arrivals_fits_into_its_events() -> None:
         f"- {{step: b, {PYTHON}, spec: {{join: each}}}}\n"
     )
     old = Play(text).start()
-    waiting = len(old.ready())
+    waiting = len(old.list_ready())
     assert waiting == count
     old.tell(m.Cancel(request="r"))
-    old.stopped()
+    old.finish_stops()
     new = retry_of(old, text)
-    assert sorted(each.scope.args["n"] for each in new.ready()) == list(range(count))
+    assert sorted(each.scope.args["n"] for each in new.list_ready()) == list(range(count))
     assert max(len(encode(event)) for event in new.log) < 16_384
     new.run().check()
 
@@ -628,14 +628,14 @@ def test_retry_of_a_loop_that_completed_with_failed_items_runs_them_and_the_step
 - {{step: report, {PYTHON}}}
 """)
     old = Play(text).start()
-    old.done(old.command("load"), {"n": 1})
-    for number, command in enumerate(old.ready()):
+    old.complete(old.command("load"), {"n": 1})
+    for number, command in enumerate(old.list_ready()):
         failed = (number,) if number == 2 else ()
         old.chunk(command, failed=failed, partial={} if failed else {"ctx.total": 10})
     old.run()
     assert (old.state.status, old.state.ctx) == ("completed", {"total": 30})
     new = retry_of(old, text)
-    started = new.last(e.LoopStarted).collection
+    started = new.find_last(e.LoopStarted).collection
     assert (started.kind, started.size, started.total) == ("failed", 1, 4)
     command = new.command("each")
     assert command.scope.args == {"k": 5}
@@ -643,7 +643,7 @@ def test_retry_of_a_loop_that_completed_with_failed_items_runs_them_and_the_step
     assert new.state.ctx == {"total": 40}, "what the other items gave is there already"
     assert "report" not in new.state.steps or new.state.steps["report"].status != "inherited"
     assert new.run().check().path() == ["each", "report"]
-    assert new.last(e.LoopDone).result.context["stats"] == {
+    assert new.find_last(e.LoopDone).result.context["stats"] == {
         "total": 4,
         "ok": 4,
         "failed": 0,
@@ -659,7 +659,7 @@ def test_retry_of_two_loops_with_failed_items_begins_at_the_first() -> None:
 """)
     old = Play(text).start()
     for size in (2, 3):
-        for number, command in enumerate(old.ready()):
+        for number, command in enumerate(old.list_ready()):
             old.chunk(command, failed=(number,) if number == size - 1 else ())
     new = retry_of(old, text).run()
     loops = [
@@ -677,7 +677,7 @@ def test_a_retried_loop_reduces_what_its_other_items_gave() -> None:
 - {{step: each, loop: {{in: [1, 2, 3, 4], spec: {{mode: parallel, chunk: 1, {policy}}}}}, {PYTHON}}}
 """)
     old = Play(text).start()
-    for number, command in enumerate(old.ready(), 1):
+    for number, command in enumerate(old.list_ready(), 1):
         failed = (number - 1,) if number > 2 else ()
         old.chunk(
             command,
@@ -696,7 +696,7 @@ def test_a_retried_loop_reduces_what_its_other_items_gave() -> None:
             ),
             old.state,
         )
-        mended, *others = new.ready()
+        mended, *others = new.list_ready()
         new.chunk(mended, partial={"ctx.total": again, "ctx.seen": [again]})
         for number, command in enumerate(others, 1):
             new.chunk(command, failed=(number,))
@@ -723,8 +723,8 @@ def test_a_step_timeout_is_left_to_the_worker_first_where_one_holds_the_step(
 def test_a_quarantined_execution_issues_nothing_until_it_is_released() -> None:
     p = play(f"- {{step: a, {PYTHON}, next: b}}\n- {{step: b, {PYTHON}}}")
     p.take(advance(p.fixed, p.state, make_quarantined(p.state, "fold raised", "x", p.now)))
-    p.done(p.command("a"))
-    assert not p.ready()
+    p.complete(p.command("a"))
+    assert not p.list_ready()
     p.tell(m.Release(request="r"))
     assert p.run().check().state.status == "completed"
 
@@ -733,8 +733,8 @@ def test_the_outcome_is_the_same_whatever_order_branches_finish_in() -> None:
     hashes = set()
     for last in ("x", "y"):
         p = play(FORK)
-        p.done(p.command("y" if last == "x" else "x"), 1)
-        p.done(p.command(last), 1)
+        p.complete(p.command("y" if last == "x" else "x"), 1)
+        p.complete(p.command(last), 1)
         hashes.add(hash_outcome(p.run(lambda _: 1).state))
     assert len(hashes) == 1
     assert hash_outcome(play(FORK).run(lambda _: 2).state) not in hashes
@@ -798,7 +798,7 @@ def test_explain_says_that_the_execution_was_cancelled_before_a_step() -> None:
     p.tell(m.Cancel(request="r"))
     ended = "the execution was cancelled before it was reached"
     assert explain(p.fixed, p.state, "b").because == (ended, "step a leads here and is still live")
-    p.stopped()
+    p.finish_stops()
     assert p.check().state.status == "cancelled"
     assert explain(p.fixed, p.state, "b").because == (ended, "step a leads here and was cancelled")
     assert explain(p.fixed, p.state, "c").because == (
@@ -810,7 +810,7 @@ def test_explain_says_that_the_execution_was_cancelled_before_a_step() -> None:
 def test_explain_says_that_the_execution_timed_out_before_a_step() -> None:
     p = play(CHAIN, executor={"spec": {"timeout": "1m"}})
     p.fire()
-    p.stopped()
+    p.finish_stops()
     assert (
         explain(p.fixed, p.state, "c").because[0] == "the execution timed out before it was reached"
     )
@@ -840,9 +840,9 @@ def test_explain_says_where_the_execution_failed_before_a_step_and_not_where_an_
 
 def test_explain_says_that_a_join_was_cut_short() -> None:
     p = play(FORK)
-    p.done(p.command("x"))
+    p.complete(p.command("x"))
     p.tell(m.Cancel(request="r"))
-    p.stopped()
+    p.finish_stops()
     because = explain(p.fixed, p.state, "z").because
     assert because == (
         "the execution was cancelled before it was reached",
@@ -871,7 +871,7 @@ FINAL = {"executor": {"spec": {"final_step": "report", "timeout": "1h"}}}
 def test_the_final_step_runs_after_a_cancel_and_the_execution_stays_cancelled() -> None:
     p = play(f"- {{step: a, {PYTHON}}}\n- {{step: report, {PYTHON}}}", **FINAL)
     p.tell(m.Cancel(request="r"))
-    p.stopped()
+    p.finish_stops()
     assert p.command("report").scope.status == "cancelled"
     assert p.tell(m.Cancel(request="r2")) == Refusal("known")
     assert p.run().check().state.status == "cancelled"
@@ -880,11 +880,11 @@ def test_the_final_step_runs_after_a_cancel_and_the_execution_stays_cancelled() 
 def test_the_final_step_runs_after_a_timeout_and_can_be_cancelled_itself() -> None:
     p = play(f"- {{step: a, {PYTHON}}}\n- {{step: report, {PYTHON}}}", **FINAL)
     p.fire()
-    p.stopped()
+    p.finish_stops()
     assert p.path() == ["a", "report"]
     p.tell(m.Cancel(request="r"))
-    p.stopped()
-    assert p.check().last(e.PlaybookFailed).error.code == "TIMEOUT"
+    p.finish_stops()
+    assert p.check().find_last(e.PlaybookFailed).error.code == "TIMEOUT"
 
 
 def test_a_final_step_that_is_not_admitted_ends_the_execution() -> None:

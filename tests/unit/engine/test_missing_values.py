@@ -26,14 +26,14 @@ def play_with_failed_step(then: str) -> Play:
 @pytest.mark.parametrize("expression", ["a", "a.data", "a.rows"])
 def test_a_loop_over_the_value_of_a_failed_step_fails(expression: str) -> None:
     play = play_with_failed_step(f'- {{step: b, loop: {{in: "{{{{ {expression} }}}}"}}, {PYTHON}}}')
-    error = play.last(e.PlaybookFailed).error
+    error = play.find_last(e.PlaybookFailed).error
     assert error.code == "TEMPLATE_UNDEFINED"
     assert "step a failed with BOOM" in error.message
 
 
 def test_an_assignment_from_the_value_of_a_failed_step_fails() -> None:
     play = play_with_failed_step(f'- {{step: b, {PYTHON}, set: {{ctx.x: "{{{{ a }}}}"}}}}')
-    assert play.last(e.PlaybookFailed).error.code == "TEMPLATE_UNDEFINED"
+    assert play.find_last(e.PlaybookFailed).error.code == "TEMPLATE_UNDEFINED"
 
 
 def test_default_is_defined_and_facts_of_a_failed_step_work() -> None:

@@ -52,21 +52,21 @@ def test_names_that_the_playbook_uses_are_read_before_the_first_step() -> None:
         "workflow.initialized",
         "step.enter",
     ]
-    assert p.last(e.StateRead).values == {"n": StateValue(3, 41)}
+    assert p.find_last(e.StateRead).values == {"n": StateValue(3, 41)}
     assert writes(p) == [("n", 42, 3)]
-    assert p.last(e.StepExit).set == {"state.n": 42}
+    assert p.find_last(e.StepExit).set == {"state.n": 42}
     assert p.state.status == "completed"
 
 
 def test_the_effect_names_the_event_that_reports_the_write() -> None:
     p = play(COUNT).run()
     (effect,) = [each for each in p.effects if isinstance(each, d.SetState)]
-    assert effect == d.SetState("test", "n", 1, 0, p.last(e.StepExit).key)
+    assert effect == d.SetState("test", "n", 1, 0, p.find_last(e.StepExit).key)
 
 
 def test_a_name_that_was_never_written_is_undefined_and_has_version_0() -> None:
     p = play(f"- {{step: a, {PYTHON}, set: {{ctx.n: '{{{{ state.n }}}}'}}}}").run()
-    assert p.check().last(e.StateRead).values == {"n": StateValue(0, unset=True)}
+    assert p.check().find_last(e.StateRead).values == {"n": StateValue(0, unset=True)}
     assert p.state.status == "failed"
     assert p.state.failure is not None
     assert "state.n" in p.state.failure.message
@@ -81,9 +81,9 @@ def test_own_writes_are_visible_at_once_in_guards_arcs_and_commands() -> None:
     - {{step: b, when: "{{{{ state.n == 5 }}}}", set: {{state.m: "{{{{ state.n * 2 }}}}"}}}}
 - {{step: b, tool: {{kind: python, input: {{n: "{{{{ state.n }}}}", m: "{{{{ state.m }}}}"}}, code: "result = 1"}}}}
 """)
-    p.done(p.command("a"))
+    p.complete(p.command("a"))
     assert p.command("b").scope.state == {"n": 5, "m": 10}
-    assert p.last(e.NextEvaluated).verdicts[0].saw == {"state.n": 5}
+    assert p.find_last(e.NextEvaluated).verdicts[0].saw == {"state.n": 5}
     p.run()
     assert writes(p) == [("n", 5, 0), ("m", 10, 0)]
     assert p.check().state.status == "completed"
@@ -106,7 +106,7 @@ def test_a_write_of_a_task_is_made_with_its_journal_entry_also_if_the_pipeline_f
     p.report(command, entry)
     assert p.stored == {"n": StateValue(1, 1)}
     assert [each.event for each in p.effects if isinstance(each, d.SetState)] == [
-        p.last(e.TaskDone).key
+        p.find_last(e.TaskDone).key
     ]
     p.fail(command)
     assert p.check().state.status == "failed"
@@ -126,7 +126,7 @@ def test_a_value_that_two_entries_repeat_is_written_once() -> None:
         set={"state.n": 1},
     )
     p.report(command, retried)
-    p.done(command, 1, set={"state.n": 1})
+    p.complete(command, 1, set={"state.n": 1})
     assert writes(p) == [("n", 1, 0)]
     assert p.check().state.status == "completed"
 
@@ -146,7 +146,7 @@ def test_a_whole_use_of_state_reads_every_name() -> None:
         {"n": StateValue(1, 1), "m": StateValue(1, 2)},
         workload={"name": "m"},
     ).run()
-    assert p.last(e.StateRead).values == {"m": StateValue(1, 2), "n": StateValue(1, 1)}
+    assert p.find_last(e.StateRead).values == {"m": StateValue(1, 2), "n": StateValue(1, 1)}
     assert p.check().state.ctx == {"all": 2}
 
 
@@ -163,7 +163,7 @@ def test_state_is_read_when_the_execution_is_admitted() -> None:
     assert "state.read" not in p.types()
     somebody_writes(p, "n", 10)
     p.tell(m.Admitted())
-    assert p.run().check().last(e.StateRead).values == {"n": StateValue(2, 10)}
+    assert p.run().check().find_last(e.StateRead).values == {"n": StateValue(2, 10)}
     assert writes(p) == [("n", 11, 2)]
 
 
@@ -174,7 +174,7 @@ def test_a_lost_race_fails_the_step_and_records_the_conflict() -> None:
     p = play(COUNT, {"n": StateValue(3, 3)})
     somebody_writes(p, "n", 100)
     p.run()
-    conflict = p.check().last(e.StateConflict)
+    conflict = p.check().find_last(e.StateConflict)
     assert (conflict.name, conflict.expected, conflict.version, conflict.by) == (
         "n",
         3,
@@ -186,7 +186,7 @@ def test_a_lost_race_fails_the_step_and_records_the_conflict() -> None:
     assert p.state.failure.code == "STATE_CONFLICT"
     assert p.state.failure.detail == {"name": "n", "expected": 3, "found": 4, "by": "another"}
     assert writes(p) == []
-    assert p.last(e.StepExit).set == {}
+    assert p.find_last(e.StepExit).set == {}
     assert p.stored == {"n": StateValue(4, 100)}
 
 
@@ -213,7 +213,7 @@ def test_a_name_more_than_a_playbook_may_have_fails_the_step() -> None:
 """, {"known": StateValue(1, 7)})  # fmt: skip
     p.stored |= {f"n{number}": StateValue(1, 1) for number in range(MAX_STATE_NAMES - 1)}
     p.run()
-    assert p.check().last(e.StateConflict).is_full
+    assert p.check().find_last(e.StateConflict).is_full
     assert (p.state.status, p.state.recoveries[0].code) == ("completed", "STATE_FULL")
     assert writes(p) == [("known", 8, 1)]
 
@@ -250,9 +250,9 @@ def test_a_conflict_of_an_arc_fails_its_step() -> None:
 def test_a_conflict_at_the_end_of_a_command_fails_its_step() -> None:
     p = play("- {step: a, tool: {kind: python, code: 'result = 1', set: {state.n: 1}}}")
     somebody_writes(p, "n", 100)
-    p.done(p.command("a"), 1, set={"state.n": 1})
+    p.complete(p.command("a"), 1, set={"state.n": 1})
     assert "command.completed" in p.check().types()
-    assert p.last(e.CallError).result.error.code == "STATE_CONFLICT"
+    assert p.find_last(e.CallError).result.error.code == "STATE_CONFLICT"
     assert p.state.status == "failed"
 
 
@@ -271,7 +271,7 @@ def test_a_conflict_of_a_journal_entry_stops_the_command() -> None:
     )  # fmt: skip
     p.report(command, entry)
     assert p.stops == {command.command_id}
-    p.stopped()
+    p.finish_stops()
     assert p.check().state.failure is not None
     assert p.state.failure.code == "STATE_CONFLICT"
     assert p.stored == {"n": StateValue(1, 100)}
@@ -291,7 +291,7 @@ def test_a_command_that_ends_before_it_is_stopped_fails_its_step_too() -> None:
         set={"state.n": 1},
     )  # fmt: skip
     p.report(command, entry)
-    p.done(command, 2)
+    p.complete(command, 2)
     assert p.check().state.failure is not None
     assert p.state.failure.code == "STATE_CONFLICT"
 
@@ -309,24 +309,24 @@ LOOP = f"""
 
 def test_parallel_items_write_through_a_reducer_when_the_loop_is_done() -> None:
     p = play(LOOP, {"total": StateValue(4, 10)})
-    while p.ready():
-        command = p.ready()[0]
+    while p.list_ready():
+        command = p.list_ready()[0]
         p.chunk(
             command,
             partial={
                 "state.total": sum(range(command.first + 1, command.first + command.count + 1))
             },
         )
-    assert p.check().last(e.LoopDone).set == {"state.total": 16}
+    assert p.check().find_last(e.LoopDone).set == {"state.total": 16}
     assert writes(p) == [("total", 16, 4)]
 
 
 def test_a_conflict_of_a_reduction_fails_the_loop() -> None:
     p = play(LOOP, {"total": StateValue(4, 10)})
     somebody_writes(p, "total", 0)
-    while p.ready():
-        p.chunk(p.ready()[0], partial={"state.total": 1})
-    assert p.check().last(e.LoopDone).result.error.code == "STATE_CONFLICT"
+    while p.list_ready():
+        p.chunk(p.list_ready()[0], partial={"state.total": 1})
+    assert p.check().find_last(e.LoopDone).result.error.code == "STATE_CONFLICT"
     assert p.state.status == "failed"
     assert writes(p) == []
 
@@ -339,9 +339,9 @@ def test_a_conflict_of_a_sequential_loop_ends_it() -> None:
 """)
     somebody_writes(p, "last", 0)
     command = p.command("each")
-    p.done(command, [{"index": 0}], items=e.Items(ok=1), set={"state.last": 1})
-    assert p.ready() == []
-    assert p.check().last(e.LoopDone).result.error.code == "STATE_CONFLICT"
+    p.complete(command, [{"index": 0}], items=e.Items(ok=1), set={"state.last": 1})
+    assert p.list_ready() == []
+    assert p.check().find_last(e.LoopDone).result.error.code == "STATE_CONFLICT"
     assert p.state.status == "failed"
 
 
@@ -366,31 +366,31 @@ def test_a_value_that_state_does_not_hold_fails_the_step(expression: str, messag
     assert writes(p) == []
 
 
-def listed() -> Play:
+def play_list_step() -> Play:
     """A step that puts a list of its result into state: a worker is asked for the value."""
     p = play(f"- {{step: a, {PYTHON}, set: {{state.n: '{{{{ a.rows }}}}'}}}}")
-    p.done(p.command("a"), {"rows": [1]})
+    p.complete(p.command("a"), {"rows": [1]})
     assert p.command("a").kind == "evaluate"
     return p
 
 
 def test_a_small_list_of_a_payload_is_kept_by_its_value() -> None:
-    p = listed()
-    p.evaluated(p.command("a"), [1])
+    p = play_list_step()
+    p.report_evaluated(p.command("a"), [1])
     assert p.check().state.playbook_state["n"].value == [1]
 
 
 def test_a_payload_that_is_kept_by_reference_is_refused() -> None:
-    p = listed()
+    p = play_list_step()
     stored = Reference(ref_id=RefId("1"), type="kv", uri="noetl://execution/7/result/a/k")
-    p.evaluated(p.command("a"), Selected(stored=stored))
+    p.report_evaluated(p.command("a"), Selected(stored=stored))
     assert p.check().state.failure is not None
     assert "a reference to a stored result" in p.state.failure.message
 
 
 def test_a_worker_that_sends_too_much_fails_its_step() -> None:
     p = play("- {step: a, tool: {kind: python, code: 'result = 1', set: {state.n: 1}}}")
-    p.done(p.command("a"), 1, set={"state.n": "x" * 5_000})
+    p.complete(p.command("a"), 1, set={"state.n": "x" * 5_000})
     assert p.check().state.failure is not None
     assert p.state.failure.code == "STATE_VALUE"
     assert p.stored == {}
@@ -403,11 +403,11 @@ def test_a_worker_evaluates_what_needs_data_and_the_server_writes_it() -> None:
   {PYTHON}
   set: {{state.n: "{{{{ a.rows | selectattr('id', 'gt', state.n) | list | length }}}}"}}
 """, {"n": StateValue(1, 5)})  # fmt: skip
-    p.done(p.command("a"), {"rows": []})
-    p.done(p.command("b"), 1)
+    p.complete(p.command("a"), {"rows": []})
+    p.complete(p.command("b"), 1)
     evaluate = p.command("b")
     assert (evaluate.kind, evaluate.scope.state) == ("evaluate", {"n": 5})
-    p.evaluated(evaluate, Selected(value=2))
+    p.report_evaluated(evaluate, Selected(value=2))
     assert writes(p) == [("n", 2, 1)]
     assert p.check().state.status == "completed"
 
@@ -422,13 +422,13 @@ TWO_STEPS = f"""
 
 def failed_after_extract() -> Play:
     old = play(TWO_STEPS, {"n": StateValue(3, 3)})
-    old.done(old.command("extract"), 1)
+    old.complete(old.command("extract"), 1)
     old.fail(old.command("load"))
     assert old.state.status == "failed"
     return old
 
 
-def retried(old: Play, **stored: StateValue) -> Play:
+def retry_play(old: Play, **stored: StateValue) -> Play:
     p = Play(workflow(TWO_STEPS))
     p.stored = {**old.stored, **stored}
     start = m.Start(
@@ -442,14 +442,14 @@ def retried(old: Play, **stored: StateValue) -> Play:
 
 
 def test_a_retry_goes_on_with_what_inherited_steps_have_read() -> None:
-    p = retried(failed_after_extract()).run()
+    p = retry_play(failed_after_extract()).run()
     assert p.check().path() == ["load"]
     assert p.state.status == "completed"
     assert writes(p) == [("n", 4, 3), ("loads", 1, 0)]
 
 
 def test_a_retry_does_not_write_over_a_value_that_inherited_steps_have_not_seen() -> None:
-    p = retried(failed_after_extract(), n=StateValue(4, 9)).run()
+    p = retry_play(failed_after_extract(), n=StateValue(4, 9)).run()
     reads = [(event.inherited, event.values) for event in p.log if isinstance(event, e.StateRead)]
     assert reads == [(True, {"n": StateValue(3, 3)}), (False, {"loads": StateValue(0, unset=True)})]
     assert p.check().state.failure is not None
@@ -458,7 +458,7 @@ def test_a_retry_does_not_write_over_a_value_that_inherited_steps_have_not_seen(
 
 
 def test_a_retry_reads_names_anew_that_no_inherited_step_has_used() -> None:
-    p = retried(failed_after_extract(), loads=StateValue(7, 7)).run()
+    p = retry_play(failed_after_extract(), loads=StateValue(7, 7)).run()
     assert p.check().state.status == "completed"
     assert writes(p) == [("n", 4, 3), ("loads", 8, 7)]
 

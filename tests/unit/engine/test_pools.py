@@ -34,7 +34,7 @@ def test_pool_is_rendered_from_ctx_when_the_step_starts() -> None:
   tool: {kind: python, code: x}
 """
     found = play("", steps)
-    found.done(found.command("first"), 1)
+    found.complete(found.command("first"), 1)
     assert found.command("s").pool == "large"
     found.run().check()
     assert {

@@ -15,7 +15,7 @@ PYTHON = 'tool: {kind: python, code: "result = 1"}'
 PASSED = e.Recovered(task="fetch", by="continue", code="HTTP_500", message="answered 500")
 
 
-def handled() -> Play:
+def play_handled() -> Play:
     steps = f"- {{step: a, {PYTHON}, next: [{{step: b, when: '{{{{ error is defined }}}}'}}]}}\n- {{step: b}}"
     p = Play(workflow(steps)).start()
     p.fail(p.command("a"))
@@ -23,7 +23,7 @@ def handled() -> Play:
 
 
 def test_failure_that_an_error_arc_handles_is_recovered() -> None:
-    p = handled()
+    p = play_handled()
     assert p.check().state.status == "completed"
     assert p.state.recovered == 1
     assert p.state.recoveries == (
@@ -86,7 +86,7 @@ def test_items_that_a_loop_lets_fail_are_recovered() -> None:
   {PYTHON}
 """
     p = Play(workflow(steps)).start()
-    p.chunk(p.ready()[0], failed=(1, 3))
+    p.chunk(p.list_ready()[0], failed=(1, 3))
     assert (p.check().state.status, p.state.recovered) == ("completed", 2)
     (found,) = p.state.recoveries
     assert (found.step, found.by, found.count) == ("each", "failure policy of the loop", 2)
@@ -101,7 +101,7 @@ def test_loop_that_fails_and_is_handled_is_one_failure() -> None:
 - {{step: b}}
 """
     p = Play(workflow(steps)).start()
-    p.chunk(p.ready()[0], failed=(0,))
+    p.chunk(p.list_ready()[0], failed=(0,))
     assert (p.check().state.status, p.state.recovered) == ("completed", 1)
 
 
@@ -120,8 +120,8 @@ def test_many_kinds_are_all_counted_and_the_first_remembered() -> None:
 
 def test_log_of_an_older_release_counts_nothing() -> None:
     """Its events do not say it, and what was stored of them does not either: replay must give the same."""
-    state = make_empty_execution(handled().state.execution_id)
-    for event in handled().log:
+    state = make_empty_execution(play_handled().state.execution_id)
+    for event in play_handled().log:
         state = evolve(
             state, replace(event, recovered=False) if isinstance(event, e.NextEvaluated) else event
         )

@@ -44,7 +44,7 @@ def rerun(text: str, old: Play, step: str) -> Play:
     return again
 
 
-def same(command: Any) -> str:
+def get_step(command: Any) -> str:
     return str(command.step)
 
 
@@ -52,13 +52,13 @@ def test_rerun_from_the_middle_gives_the_same_result_though_later_steps_overwrit
     None
 ):
     text = workflow(STEPS)
-    old = Play(text).start().run(same)
+    old = Play(text).start().run(get_step)
     assert old.state.ctx == {"n": 200, "late": True}
     again = rerun(text, old, "two")
     assert again.state.ctx == {"n": 1}
     (live,) = again.state.activations.values()
     assert (live.step, live.args) == ("two", {"a": 1})
-    again.run(same)
+    again.run(get_step)
     assert again.state.ctx == old.state.ctx
     assert again.state.steps["three"].args == {"b": 2}
     again.check()
@@ -82,7 +82,7 @@ CYCLE = """
 
 def test_the_last_activation_of_a_step_that_ran_several_times_is_repeated() -> None:
     text = workflow(CYCLE)
-    old = Play(text).start().run(same)
+    old = Play(text).start().run(get_step)
     rewound = rewind(old, "poll")
     assert (rewound.run, rewound.state.ctx) == (3, {"n": 2})
     again = rerun(text, old, "poll")
@@ -93,7 +93,7 @@ def test_the_last_activation_of_a_step_that_ran_several_times_is_repeated() -> N
         "check": 2,
     }
     assert again.state.steps["check"].result is not None, "of the round before"
-    again.run(same)
+    again.run(get_step)
     assert again.state.ctx == old.state.ctx
     again.check()
 
@@ -118,12 +118,12 @@ FORK = """
 
 def test_a_branch_beside_the_step_gives_what_it_gave_and_its_arrival_at_the_join_counts() -> None:
     text = workflow(FORK)
-    old = Play(text).start().run(same)
+    old = Play(text).start().run(get_step)
     assert old.state.steps["meet"].args == {"from_left": 1, "from_right": 2}
     again = rerun(text, old, "left")
     assert again.state.ctx == {"right": 2}
     assert {each.step for each in again.state.activations.values()} == {"left"}
-    again.run(same)
+    again.run(get_step)
     assert again.state.steps["meet"].args == {"from_left": 1, "from_right": 2}
     assert (again.state.ctx, again.state.steps["right"].status) == (old.state.ctx, "inherited")
     again.check()
@@ -132,13 +132,13 @@ def test_a_branch_beside_the_step_gives_what_it_gave_and_its_arrival_at_the_join
 def test_a_branch_beside_the_step_that_was_cut_off_begins_again() -> None:
     text = workflow(FORK)
     old = Play(text).start()
-    old.done(old.command("fork"))
+    old.complete(old.command("fork"))
     old.fail(old.command("left"))
-    old.stopped()
+    old.finish_stops()
     assert old.state.status == "failed"
     again = rerun(text, old, "right")
     assert {each.step for each in again.state.activations.values()} == {"left", "right"}
-    again.run(same)
+    again.run(get_step)
     assert again.state.steps["meet"].args == {"from_left": 1, "from_right": 2}
     again.check()
 
@@ -156,11 +156,11 @@ FINAL = """
 
 def test_the_final_step_runs_again_at_the_end() -> None:
     text = workflow(FINAL, executor={"spec": {"final_step": "clean"}})
-    old = Play(text).start().run(same)
+    old = Play(text).start().run(get_step)
     assert rewind(old, "clean").final
     again = rerun(text, old, "two")
     assert "clean" not in again.state.steps
-    again.run(same)
+    again.run(get_step)
     assert (again.state.status, again.state.steps["clean"].runs) == ("completed", 1)
 
 
@@ -178,7 +178,7 @@ def test_state_values_are_those_of_the_moment_and_the_executions_own_writes_are_
     None
 ):
     text = workflow(STATE)
-    old = Play(text).start().run(same)
+    old = Play(text).start().run(get_step)
     assert old.stored["watermark"].value == 10
-    again = rerun(text, old, "load").run(same)
+    again = rerun(text, old, "load").run(get_step)
     assert (again.state.status, again.stored["watermark"].value) == ("completed", 10)

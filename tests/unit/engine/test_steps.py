@@ -26,7 +26,7 @@ def test_a_chain_runs_in_order_and_ends_once() -> None:
 """).run()
     assert p.check().path() == ["a", "b", "c"]
     assert p.state.status == "completed"
-    assert p.last(e.PlaybookCompleted).step == "c"
+    assert p.find_last(e.PlaybookCompleted).step == "c"
 
 
 def test_the_events_of_a_step_are_the_six_of_the_architecture() -> None:
@@ -81,11 +81,11 @@ def test_inclusive_takes_every_true_arc_and_the_meeting_step_runs_once_with_all_
 - {{step: z}}
 - {{step: meet, {PYTHON}}}
 """)
-    p.done(p.command("a"))
+    p.complete(p.command("a"))
     assert p.command("x").scope.args == {"k": 1, "who": "x"}
-    p.done(p.command("y"))
+    p.complete(p.command("y"))
     assert "meet" in p.state.tokens, "x is live and can still reach it"
-    p.done(p.command("x"))
+    p.complete(p.command("x"))
     assert p.command("meet").scope.args == {"from_x": 1, "from_y": 1, "last": "y"}, (
         "document order, later wins"
     )
@@ -152,8 +152,8 @@ def test_a_guard_that_does_not_mention_the_outcome_handles_no_failure(guard: str
     )
     p.fail(p.command("a"))
     assert p.check().path() == ["a"]
-    assert p.last(e.PlaybookFailed).error.code == "BROKEN"
-    assert [verdict.verdict for verdict in p.last(e.NextEvaluated).verdicts] == ["untried"]
+    assert p.find_last(e.PlaybookFailed).error.code == "BROKEN"
+    assert [verdict.verdict for verdict in p.find_last(e.NextEvaluated).verdicts] == ["untried"]
 
 
 def test_a_worker_is_not_asked_for_guards_that_are_not_tried() -> None:
@@ -162,9 +162,9 @@ def test_a_worker_is_not_asked_for_guards_that_are_not_tried() -> None:
 - {{step: a, {PYTHON}, next: [{{step: b, when: "{{{{ first.rows[ctx.n] }}}}"}}]}}
 - {{step: b}}
 """)
-    p.done(p.command("first"))
+    p.complete(p.command("first"))
     p.fail(p.command("a"))
-    assert p.check().last(e.PlaybookFailed).error.code == "BROKEN"
+    assert p.check().find_last(e.PlaybookFailed).error.code == "BROKEN"
     assert [event.kind for event in p.log if isinstance(event, e.CommandIssued)] == ["run", "run"]
 
 
@@ -177,8 +177,8 @@ def test_a_step_whose_set_fails_is_routed_as_failed() -> None:
 - {{step: b}}
 """).run()
     assert p.check().path() == ["a"]
-    assert p.last(e.PlaybookFailed).error.code == "TEMPLATE_UNDEFINED"
-    assert p.last(e.NextEvaluated).event == "call.error"
+    assert p.find_last(e.PlaybookFailed).error.code == "TEMPLATE_UNDEFINED"
+    assert p.find_last(e.NextEvaluated).event == "call.error"
 
 
 def test_an_unhandled_error_fails_fast_and_stops_the_rest() -> None:
@@ -190,8 +190,8 @@ def test_an_unhandled_error_fails_fast_and_stops_the_rest() -> None:
     p.fail(p.command("x"))
     assert p.state.status == "cancelling"
     assert [p.queue[key].step for key in p.stops] == ["y"]
-    p.stopped()
-    failed = p.check().last(e.PlaybookFailed)
+    p.finish_stops()
+    failed = p.check().find_last(e.PlaybookFailed)
     assert (failed.error.code, failed.step) == ("BROKEN", "x")
 
 
@@ -214,8 +214,8 @@ def test_a_guard_that_raises_fails_its_step_visibly(guard: str) -> None:
 - {{step: a, {PYTHON}, next: [{{step: b, when: "{guard}"}}]}}
 - {{step: b}}
 """).run(lambda _: {"n": 1})
-    p.stopped()
-    failed = p.check().last(e.PlaybookFailed)
+    p.finish_stops()
+    failed = p.check().find_last(e.PlaybookFailed)
     assert failed.step == "a"
     assert "arc to b" in failed.error.message
 
@@ -236,7 +236,7 @@ def test_a_set_that_cannot_be_evaluated_fails_the_step() -> None:
     p = play(f"- {{step: a, {PYTHON}, set: {{ctx.n: '{{{{ result.nothing }}}}'}}}}").run(
         lambda _: {}
     )
-    assert p.check().last(e.PlaybookFailed).error.code == "TEMPLATE_UNDEFINED"
+    assert p.check().find_last(e.PlaybookFailed).error.code == "TEMPLATE_UNDEFINED"
 
 
 def test_what_cannot_be_cut_out_is_asked_of_a_worker() -> None:
@@ -244,10 +244,10 @@ def test_what_cannot_be_cut_out_is_asked_of_a_worker() -> None:
 - {{step: a, {PYTHON}, set: {{ctx.i: 1}}, next: [{{step: b, when: "{{{{ a.list[ctx.i] }}}}"}}]}}
 - {{step: b}}
 """)
-    p.done(p.command("a"), {"list": [False, True]})
+    p.complete(p.command("a"), {"list": [False, True]})
     asked = p.command("a")
     assert (asked.kind, asked.site) == ("evaluate", "when")
-    p.evaluated(asked, True)
+    p.report_evaluated(asked, True)
     assert p.check().path() == ["a", "b"]
 
 
@@ -275,9 +275,9 @@ def test_a_large_selection_stays_a_reference_in_ctx() -> None:
     )
     p.report(command, e.CommandCompleted(command_id=command.command_id, attempt=1, result=result))
     assert p.state.ctx == {"rows": {"$reference": "noetl://execution/7/result/a/k"}}
-    p.done(p.command("b"))
+    p.complete(p.command("b"))
     assert p.command("b").kind == "evaluate", "looking into a reference needs a worker"
-    p.evaluated(p.command("b"), Selected(value=True))
+    p.report_evaluated(p.command("b"), Selected(value=True))
     assert p.check().path() == ["a", "b", "c"]
 
 
@@ -303,7 +303,7 @@ def test_admission_skips_and_may_lead_on() -> None:
 def test_no_next_is_error_concerns_a_router_that_matched_nothing() -> None:
     document = {"executor": {"spec": {"no_next_is_error": True}}}
     p = play("- {step: a, next: [{step: b, when: false}]}\n- {step: b}", **document)
-    assert p.check().last(e.PlaybookFailed).error.code == "NO_NEXT"
+    assert p.check().find_last(e.PlaybookFailed).error.code == "NO_NEXT"
     assert play("- {step: a}", **document).state.status == "completed"
 
 
@@ -315,7 +315,7 @@ def test_the_final_step_runs_whatever_the_outcome_and_cannot_change_it() -> None
     p.run()
     assert p.check().path() == ["a", "report"]
     assert p.state.status == "failed"
-    assert p.last(e.PlaybookFailed).step == "a"
+    assert p.find_last(e.PlaybookFailed).step == "a"
 
 
 def test_a_failing_final_step_fails_a_completed_execution() -> None:
@@ -329,10 +329,10 @@ def test_a_report_of_another_attempt_is_refused() -> None:
     p = play(f"- {{step: a, {PYTHON}}}")
     old = p.command("a")
     p.tell(m.LeaseLost(command_id=old.command_id, attempt=1))
-    assert p.done(old) == Refusal("stale")
+    assert p.complete(old) == Refusal("stale")
     assert p.command("a").attempt == 2
-    p.done(p.command("a"))
-    assert p.done(old) == Refusal("terminal")
+    p.complete(p.command("a"))
+    assert p.complete(old) == Refusal("terminal")
     p.check()
 
 
@@ -382,13 +382,13 @@ def test_runaway_cycles_are_stopped() -> None:
         workflow("- {step: a, next: b}\n- {step: b, next: a}"),
         limits=ExecutionLimits(activations=50),
     ).start()
-    assert p.check().last(e.PlaybookFailed).error.code == "RUNAWAY"
+    assert p.check().find_last(e.PlaybookFailed).error.code == "RUNAWAY"
     assert len(p.path()) == 50
 
 
 def test_a_cycle_of_steps_that_wait_for_nobody_is_stopped() -> None:
     p = Play(workflow("- {step: a, next: b}\n- {step: b, next: a}")).start()
-    assert p.check().last(e.PlaybookFailed).error.code == "RUNAWAY"
+    assert p.check().find_last(e.PlaybookFailed).error.code == "RUNAWAY"
     assert p.state.terminal
 
 
@@ -397,7 +397,7 @@ def test_a_playbook_says_how_many_steps_it_may_run() -> None:
         "- {step: a, next: b}\n- {step: b, next: a}", executor={"spec": {"max_activations": 7}}
     )
     p = Play(text).start().run()
-    failure = p.check().last(e.PlaybookFailed).error
+    failure = p.check().find_last(e.PlaybookFailed).error
     assert (failure.code, len(p.path())) == ("RUNAWAY", 7)
     assert "max_activations" in failure.message
 
@@ -442,9 +442,9 @@ def test_a_rules_assignment_counts_even_if_the_worker_dies_before_the_next_try()
 def test_both_errors_are_shown_when_an_error_arc_fails(arc: str, said: str) -> None:
     p = play(f"- {{step: a, {PYTHON}, next: [{arc}]}}\n- {{step: b}}")
     p.fail(p.command("a"))
-    failure = p.check().last(e.PlaybookFailed).error
+    failure = p.check().find_last(e.PlaybookFailed).error
     assert failure.code == "BROKEN"
     assert failure.message.index("a is broken") < failure.message.index(
         f"TEMPLATE_UNDEFINED: {said}"
     )
-    assert p.last(e.NextEvaluated).error.code == "TEMPLATE_UNDEFINED"
+    assert p.find_last(e.NextEvaluated).error.code == "TEMPLATE_UNDEFINED"

@@ -14,7 +14,7 @@ DENY = "spec: {policy: {admit: {rules: [{when: true, then: {allow: false%s}}]}}}
 BOOM = Failure(code="BOOM", message="as asked")
 
 
-def played(handlers: str, steps: str, failure: str = "fail_fast") -> Play:
+def play_failure(handlers: str, steps: str, failure: str = "fail_fast") -> Play:
     """Step `a` fails, its error arcs lead to the handlers."""
     arcs = ", ".join(
         f'{{step: {name}, when: "{{{{ error is defined }}}}"}}' for name in handlers.split()
@@ -30,45 +30,49 @@ def played(handlers: str, steps: str, failure: str = "fail_fast") -> Play:
 
 
 def assert_failed(play: Play) -> None:
-    ended = play.check().last(e.PlaybookFailed)
+    ended = play.check().find_last(e.PlaybookFailed)
     assert (ended.step, ended.error.code) == ("a", "BOOM")
     assert (play.state.recovered, play.state.recoveries) == (0, ())
     assert [each.step for each in play.state.unfinished] == ["a"]
 
 
 def test_a_failure_stands_when_its_handler_is_not_admitted() -> None:
-    assert_failed(played("log", f"- {{step: log, {DENY % ''}}}"))
+    assert_failed(play_failure("log", f"- {{step: log, {DENY % ''}}}"))
 
 
 def test_a_failure_stands_when_its_handler_is_not_admitted_and_other_branches_go_on() -> None:
-    assert_failed(played("log", f"- {{step: log, {DENY % ''}}}", failure="continue"))
+    assert_failed(play_failure("log", f"- {{step: log, {DENY % ''}}}", failure="continue"))
 
 
 def test_a_failure_stands_when_no_handler_is_admitted() -> None:
     assert_failed(
-        played("log mail", f"- {{step: log, {DENY % ''}}}\n- {{step: mail, {DENY % ''}}}")
+        play_failure("log mail", f"- {{step: log, {DENY % ''}}}\n- {{step: mail, {DENY % ''}}}")
     )
 
 
 def test_a_failure_is_recovered_when_one_handler_runs() -> None:
-    play = played("log mail", f"- {{step: log, {DENY % ''}}}\n- {{step: mail, {PYTHON}}}")
+    play = play_failure("log mail", f"- {{step: log, {DENY % ''}}}\n- {{step: mail, {PYTHON}}}")
     assert (play.check().state.status, play.state.recovered) == ("completed", 1)
 
 
 def test_a_failure_is_recovered_when_the_skipped_handler_names_another_that_runs() -> None:
-    play = played("log", f"- {{step: log, {DENY % ', next: mail'}}}\n- {{step: mail, {PYTHON}}}")
+    play = play_failure(
+        "log", f"- {{step: log, {DENY % ', next: mail'}}}\n- {{step: mail, {PYTHON}}}"
+    )
     assert (play.check().state.status, play.state.recovered) == ("completed", 1)
 
 
 def test_a_failure_stands_when_the_skipped_handler_names_another_that_is_skipped_too() -> None:
     assert_failed(
-        played("log", f"- {{step: log, {DENY % ', next: mail'}}}\n- {{step: mail, {DENY % ''}}}")
+        play_failure(
+            "log", f"- {{step: log, {DENY % ', next: mail'}}}\n- {{step: mail, {DENY % ''}}}"
+        )
     )
 
 
 def test_a_skip_of_an_older_log_leaves_the_failure_recovered() -> None:
-    play = played("log", f"- {{step: log, {DENY % ''}}}")
-    until = play.log.index(play.last(e.StepSkipped))
+    play = play_failure("log", f"- {{step: log, {DENY % ''}}}")
+    until = play.log.index(play.find_last(e.StepSkipped))
     state = Execution(execution_id=play.state.execution_id)
     for event in play.log[:until]:
         state = evolve(state, event)
@@ -78,7 +82,7 @@ def test_a_skip_of_an_older_log_leaves_the_failure_recovered() -> None:
 
 
 def test_explain_says_that_nothing_handled_the_failure() -> None:
-    play = played("log", f"- {{step: log, {DENY % ''}}}")
+    play = play_failure("log", f"- {{step: log, {DENY % ''}}}")
     assert any(
         "log was not admitted" in line for line in explain(play.fixed, play.state, "a").because
     )

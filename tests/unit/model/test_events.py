@@ -20,7 +20,7 @@ def tag(event: Any) -> str:
     return str(event.__struct_config__.tag)
 
 
-def filled(event: Any) -> Any:
+def fill_event(event: Any) -> Any:
     """An event whose every field holds the same thing as the field of that name in any other event."""
     return event(**{field.name: f"<{field.name}>" for field in msgspec.structs.fields(event)})
 
@@ -97,7 +97,7 @@ def test_an_event_has_an_older_name_once(event: Any) -> None:
 
 def test_two_types_share_a_key_only_when_they_exclude_each_other() -> None:
     for first, second in combinations(EVENTS, 2):
-        assert (filled(first).key == filled(second).key) == exclusive(first, second), (
+        assert (fill_event(first).key == fill_event(second).key) == exclusive(first, second), (
             tag(first),
             tag(second),
         )
@@ -108,7 +108,7 @@ NOT_IDENTIFYING = {"at", "result", "set", "worker", "error", "step"}
 
 @pytest.mark.parametrize("event", EVENTS, ids=tag)
 def test_a_key_never_depends_on_time_worker_or_result(event: Any) -> None:
-    key = filled(event).key
+    key = fill_event(event).key
     used = {field.name for field in msgspec.structs.fields(event) if f"<{field.name}>" in key}
     if event is events.StepInherited:
         used -= {"step"}  # nothing else names it
@@ -118,13 +118,13 @@ def test_a_key_never_depends_on_time_worker_or_result(event: Any) -> None:
 @pytest.mark.parametrize("event", [events.TaskDone, events.CallPage, events.RetryStarted, events.CommandProgress,
                                    events.FrameClaimed, events.LoopShardDone], ids=tag)  # fmt: skip
 def test_a_journal_entry_is_the_same_entry_in_a_later_attempt(event: Any) -> None:
-    first = filled(event)
+    first = fill_event(event)
     assert msgspec.structs.replace(first, attempt=7).key == first.key
 
 
 @pytest.mark.parametrize("event", get_args(Ended), ids=tag)
 def test_a_command_ends_once_whatever_the_attempt(event: Any) -> None:
-    first = filled(event)
+    first = fill_event(event)
     assert msgspec.structs.replace(first, attempt=7).key == first.key == "command:<command_id>:end"
 
 

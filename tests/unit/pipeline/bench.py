@@ -23,7 +23,7 @@ from noetl.tools.playbook import PlaybookTool
 from noetl.tools.port import Call, Failed, Outcome, Success, Tool
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
-from tests.waiting import virtually
+from tests.waiting import run_virtually
 
 EXECUTION = ExecutionId("77")
 HEADER = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: bench}\n"
@@ -34,7 +34,7 @@ def plan_of(steps: str, head: str = "") -> Plan:
     return compile_plan(load_or_raise(text), source_hash(text))
 
 
-class Clock:
+class LoopClock:
     def now(self) -> int:
         return 1_700_000_000_000_000
 
@@ -74,7 +74,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.tool = Scripted(lambda call: self.does(call))
         registry = Registry([self.tool, Noop(), Wait(), PlaybookTool(), *self.more])
-        self.env = Environment(self.store, registry, Clock(), "w1", self._manifest)
+        self.env = Environment(self.store, registry, LoopClock(), "w1", self._manifest)
 
     async def _manifest(self, manifest: str) -> list[AddPart]:
         return self.parts.get(manifest, [])
@@ -85,7 +85,7 @@ class Bench:
 
     def run(self, plan: Plan, step: str = "s", **fields: Any) -> Any:
         """The report of one command; `journal` has what came before it."""
-        return virtually(self.execute(plan, step, **fields))
+        return run_virtually(self.execute(plan, step, **fields))
 
     async def execute(self, plan: Plan, step: str = "s", **fields: Any) -> Any:
         sent = await execute(self.env, plan, command(plan, step, **fields), self._record)
@@ -96,19 +96,21 @@ class Bench:
         return (
             None
             if envelope.reference is None
-            else virtually(self.store.resolve(envelope.reference))
+            else run_virtually(self.store.resolve(envelope.reference))
         )
 
-    def linked(self, value: Any) -> Any:
+    def follow_link(self, value: Any) -> Any:
         """The value of a link, or the value itself."""
-        return virtually(self.store.resolve(read_link(value))) if is_reference(value) else value
+        return run_virtually(self.store.resolve(read_link(value))) if is_reference(value) else value
 
-    def assigned(self, report: Any) -> dict[str, Any]:
+    def read_assigned(self, report: Any) -> dict[str, Any]:
         """What the report assigns, with the values of its links."""
-        return {name: self.linked(value) for name, value in report.set.items()}
+        return {name: self.follow_link(value) for name, value in report.set.items()}
 
     def put(self, value: Any, step: str = "up", key: str = "k") -> Envelope:
-        reference = virtually(self.store.put(make_address(EXECUTION, "result", step, key), value))
+        reference = run_virtually(
+            self.store.put(make_address(EXECUTION, "result", step, key), value)
+        )
         return Envelope(status="ok", reference=reference)
 
     def of(self, kind: type) -> list[Any]:
@@ -128,7 +130,7 @@ def command(plan: Plan, step: str = "s", **fields: Any) -> Command:
     return msgspec.structs.replace(made, **fields)
 
 
-def resumed(entries: list[Any]) -> Journal:
+def resume_journal(entries: list[Any]) -> Journal:
     """The journal of a new attempt, folded as the engine folds it."""
     journal = Journal()
     for event in entries:

@@ -16,7 +16,7 @@ from tests.unit.pipeline.bench import Bench, plan_of
 from tests.unit.pipeline.test_tables import upstream
 
 
-def stepped(bench: Bench, task: str, **fields: Any) -> Any:
+def run_step(bench: Bench, task: str, **fields: Any) -> Any:
     plan = plan_of(
         "- step: up\n  tool: {kind: python, code: x}\n- step: s\n  tool: {kind: artifact, "
         + task
@@ -28,8 +28,8 @@ def stepped(bench: Bench, task: str, **fields: Any) -> Any:
 
 def test_what_is_put_is_found_by_its_address() -> None:
     bench = Bench(more=[Artifact()])
-    put = stepped(bench, "put: {a: [1, {b: null}]}")
-    got = stepped(bench, 'ref: "{{ up.ref }}"', results={"up": put.result}, attempt=2)
+    put = run_step(bench, "put: {a: [1, {b: null}]}")
+    got = run_step(bench, 'ref: "{{ up.ref }}"', results={"up": put.result}, attempt=2)
     assert bench.value(got.result) == {"a": [1, {"b": None}]}
     assert bench.refs[-1].inputs == (put.result.reference.ref_id,)
 
@@ -39,7 +39,7 @@ def test_what_is_put_is_found_by_its_address() -> None:
 def test_rows_stay_rows(task: str, count: int) -> None:
     bench = Bench(more=[Artifact()])
     up = upstream(bench, count)
-    found = stepped(bench, task, results={"up": up}).result
+    found = run_step(bench, task, results={"up": up}).result
     assert (found.reference.rows, found.reference.rows_at) == (count, "rows")
     assert found.reference.format == up.reference.format  # type: ignore[union-attr]
     assert found.context == {"row_count": count, "columns": ["id", "name"]}
@@ -47,7 +47,7 @@ def test_rows_stay_rows(task: str, count: int) -> None:
 
 def test_a_list_of_rows_is_a_list() -> None:
     bench = Bench(more=[Artifact()])
-    found = stepped(bench, 'put: "{{ up.rows }}"', results={"up": upstream(bench, 3)}).result
+    found = run_step(bench, 'put: "{{ up.rows }}"', results={"up": upstream(bench, 3)}).result
     assert bench.value(found) == [{"id": n, "name": f"n{n}"} for n in range(3)]
 
 
@@ -55,12 +55,12 @@ def test_another_execution_s_data_is_read_only_when_the_server_named_it() -> Non
     bench = Bench(more=[Artifact()])
     theirs = asyncio.run(bench.store.put(make_address("78", "result", "s", "k"), {"secret": 1}))
     task = 'ref: "{{ workload.ref }}"'
-    refused = stepped(bench, task, workload={"ref": theirs.uri})
+    refused = run_step(bench, task, workload={"ref": theirs.uri})
     assert isinstance(refused, e.CommandFailed)
     assert refused.result.error is not None
     assert refused.result.error.code == "REFERENCE_FORBIDDEN"
     given_too = {"workload": {"ref": theirs.uri}, "ctx": {"old": {LINK_KEY: theirs.uri}}}
-    assert bench.value(stepped(bench, task, **given_too).result) == {"secret": 1}
+    assert bench.value(run_step(bench, task, **given_too).result) == {"secret": 1}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_another_execution_s_data_is_read_only_when_the_server_named_it() -> Non
     ],
 )
 def test_what_leads_nowhere(ref: Any, code: str) -> None:
-    report = stepped(Bench(more=[Artifact()]), 'ref: "{{ workload.ref }}"', workload={"ref": ref})
+    report = run_step(Bench(more=[Artifact()]), 'ref: "{{ workload.ref }}"', workload={"ref": ref})
     assert report.result.error.code == code
 
 
@@ -94,5 +94,5 @@ part = st.text(alphabet="./\\%:?#~ -_ab07\x00é", max_size=8)
 def test_no_address_leads_to_another_execution(uri: str) -> None:
     bench = Bench(more=[Artifact()])
     asyncio.run(bench.store.put(make_address(ExecutionId("78"), "result", "s", "k"), {"secret": 1}))
-    report = stepped(bench, 'ref: "{{ workload.ref }}"', workload={"ref": uri})
+    report = run_step(bench, 'ref: "{{ workload.ref }}"', workload={"ref": uri})
     assert isinstance(report, e.CommandFailed)

@@ -15,8 +15,8 @@ from noetl.model.reference import Reference
 from noetl.playbook.assignments import make_link
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, Success
-from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
-from tests.waiting import virtually
+from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resume_journal
+from tests.waiting import run_virtually
 
 
 def loop(spec: str = "mode: parallel", tool: str = "", more: str = "") -> Plan:
@@ -116,14 +116,14 @@ def test_failed_items_of_an_earlier_loop_keep_their_indexes() -> None:
 def test_so_many_together_and_no_more() -> None:
     running, most = 0, 0
 
-    async def slow(call: Call) -> Any:
+    async def run_slowly(call: Call) -> Any:
         nonlocal running, most
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.01)
         running -= 1
 
-    report = Bench(slow).run(loop(), **chunk(7, together=3))
+    report = Bench(run_slowly).run(loop(), **chunk(7, together=3))
     assert (most, report.items.ok) == (3, 7)
 
 
@@ -205,8 +205,8 @@ def test_gathered_reductions_are_joined_in_item_order_onto_the_current_value() -
         plan, kind="evaluate", site="reduce", site_args={"segments": segments}, ctx=ctx
     )
     seen, last, none, total = report.values  # by name
-    assert virtually(bench.store.resolve(seen.stored)) == ["z", 0, 1, 2, 3]
-    assert virtually(bench.store.resolve(last.stored)) == {"n": 3}
+    assert run_virtually(bench.store.resolve(seen.stored)) == ["z", 0, 1, 2, 3]
+    assert run_virtually(bench.store.resolve(last.stored)) == {"n": 3}
     assert (none, total.value) == (NOT_WRITTEN, 106)
 
 
@@ -220,7 +220,7 @@ def test_text_that_last_keeps_is_stored(value: Any, stored: bool) -> None:
     plan = loop("mode: parallel, reduce: {ctx.last: last}")
     (last,) = bench.run(plan, kind="evaluate", site="reduce", site_args={"segments": []}).values
     assert (last.stored is not None) is stored
-    assert (virtually(bench.store.resolve(last.stored)) if stored else last.value) == value
+    assert (run_virtually(bench.store.resolve(last.stored)) if stored else last.value) == value
 
 
 def test_reductions_that_cannot_be_joined_are_reported_as_an_error() -> None:
@@ -285,12 +285,12 @@ def test_a_short_retry_is_waited_for_inside_the_chunk() -> None:
 
 
 def test_progress_is_journaled_once_a_second_and_the_report_covers_the_rest() -> None:
-    async def slow(call: Call) -> Any:
+    async def run_slowly(call: Call) -> Any:
         await asyncio.sleep(0.4)
         return call.input["at"]
 
     plan = loop("mode: parallel, reduce: {ctx.t: sum}", tool=', set: {ctx.t: "{{ result }}"}')
-    bench = Bench(slow)
+    bench = Bench(run_slowly)
     report = bench.run(plan, **chunk(7))
     assert [(entry.done, entry.items.first, entry.items.ok) for entry in bench.journal] == [
         (3, 0, 3),
@@ -299,8 +299,8 @@ def test_progress_is_journaled_once_a_second_and_the_report_covers_the_rest() ->
     assert [entry.items.partial for entry in bench.journal] == [{"ctx.t": 3}, {"ctx.t": 12}]
     assert (report.items.first, report.items.ok, report.items.partial) == (6, 1, {"ctx.t": 6})
     assert rows(bench, report.result) == [(6, "ok")]
-    again = Bench(slow)
-    second = again.run(plan, attempt=2, journal=resumed(bench.journal[:1]), **chunk(7))
+    again = Bench(run_slowly)
+    second = again.run(plan, attempt=2, journal=resume_journal(bench.journal[:1]), **chunk(7))
     assert [call.input["at"] for call in again.tool.calls] == [3, 4, 5, 6]
     assert second.items.ok + sum(entry.items.ok for entry in again.journal) == 4
 
@@ -345,7 +345,7 @@ def test_a_lone_item_that_waits_is_parked_and_goes_on() -> None:
     parked = bench.run(plan, **chunk(1))
     assert (parked.reason, parked.delay) == ("time", 3_000_000)
     journal = msgspec.structs.replace(
-        resumed(bench.journal), resolved=Envelope(status="ok", context={"value": None})
+        resume_journal(bench.journal), resolved=Envelope(status="ok", context={"value": None})
     )
     report = bench.run(plan, attempt=2, journal=journal, **chunk(1))
     assert bench.value(report.result)[0]["result"] == {"k": 5, "a": "i0"}
@@ -394,7 +394,9 @@ def test_a_new_attempt_works_on_the_frame_that_was_claimed() -> None:
     first.run(cursor(), kind="frame", count=2)
     claims = claiming({"id": 9})
     second = Bench(more=[claims], store=first.store)
-    report = second.run(cursor(), kind="frame", count=2, attempt=2, journal=resumed(first.journal))
+    report = second.run(
+        cursor(), kind="frame", count=2, attempt=2, journal=resume_journal(first.journal)
+    )
     assert claims.calls == []
     assert [row["result"] for row in second.value(report.result)] == [{"row": 7}, {"row": 8}]
     assert report.items.claimed == 2
@@ -427,7 +429,7 @@ def test_an_item_that_goes_back_goes_on_where_it_was() -> None:
         :3
     ]  # 1 is stored, 2 is claimed
     sink.calls.clear()
-    bench.run(plan, attempt=2, journal=resumed(lost), **chunk(1))
+    bench.run(plan, attempt=2, journal=resume_journal(lost), **chunk(1))
     assert [(call.config["data"]["n"], call.key) for call in sink.calls][0] == kept[1]
 
 
@@ -440,5 +442,5 @@ def test_an_item_that_polls_slowly_holds_no_worker_and_goes_on() -> None:
     bench = Bench(lambda call: next(asked))
     parked = bench.run(plan, **chunk(1))
     assert (parked.reason, parked.delay) == ("retry", 30_000_000)
-    report = bench.run(plan, attempt=2, journal=resumed(bench.journal), **chunk(1))
+    report = bench.run(plan, attempt=2, journal=resume_journal(bench.journal), **chunk(1))
     assert bench.value(report.result)[0]["result"] == {"more": False, "job": 7}

@@ -14,7 +14,7 @@ from noetl.results.formats.tables import TableOptions
 SECRET = 'hunter2"é-hunter2'
 
 
-def cleaned(kind: pa.DataType, values: list[Any]) -> list[Any]:
+def clean_column(kind: pa.DataType, values: list[Any]) -> list[Any]:
     redactor = Redactor()
     redactor.register_secret("pg.password", SECRET)
     redactor.register_secret("pg.pin", 12345678)
@@ -38,11 +38,11 @@ def cleaned(kind: pa.DataType, values: list[Any]) -> list[Any]:
     ],
 )
 def test_a_secret_is_taken_out_of_any_column(kind: pa.DataType, value: Any, seen: Any) -> None:
-    assert cleaned(kind, [None, value, None]) == [None, seen, None]
+    assert clean_column(kind, [None, value, None]) == [None, seen, None]
 
 
 def test_a_secret_in_bytes_is_no_longer_there() -> None:
-    [found] = cleaned(pa.binary(), [b"\xff" + SECRET.encode() + b"\x00"])
+    [found] = clean_column(pa.binary(), [b"\xff" + SECRET.encode() + b"\x00"])
     assert found == "/yoqKgA="
 
 

@@ -18,7 +18,7 @@ INPUT = {
 SCOPE = {"workload": {"list": [1, 2]}, "add": 10}
 
 
-def rendered(template: dict[str, Any], item: LoopItem) -> Any:
+def render_item(template: dict[str, Any], item: LoopItem) -> Any:
     return render_value(template, {**SCOPE, **item.make_names({})})
 
 
@@ -50,12 +50,12 @@ def test_it_is_what_rendering_gives_or_left_to_it(
     assert direct is not None
     first = LoopItem(0, {"id": 0, "at": {"x": 0}}, "row", None)
     assert direct.make_inputs([first]) == [None]
-    direct.set_rendered(rendered(template, first))
+    direct.set_rendered(render_item(template, first))
     for index, value in enumerate(values, start=1):
         item = LoopItem(index, value, "row", 9)
         (made,) = direct.make_inputs([item])
         assert (made is not None) is ready
-        assert made is None or list(made.items()) == list(rendered(template, item).items())
+        assert made is None or list(made.items()) == list(render_item(template, item).items())
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_a_name_that_nobody_knows_is_told_of_every_item() -> None:
     assert direct is not None
     assert direct.make_inputs([LoopItem(0, 1, "row", 2)]) == [None]
     with pytest.raises(TemplateError):
-        rendered(template, LoopItem(0, 1, "row", 2))
+        render_item(template, LoopItem(0, 1, "row", 2))

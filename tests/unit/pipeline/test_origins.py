@@ -13,7 +13,7 @@ from noetl.model.envelope import Envelope
 from noetl.playbook.assignments import is_reference, make_link
 from noetl.playbook.plan import Plan
 from noetl.tools.http.tool import Http
-from tests.unit.pipeline.bench import Bench, Scripted, plan_of, resumed
+from tests.unit.pipeline.bench import Bench, Scripted, plan_of, resume_journal
 
 MARK = "CANARY-1"
 TASK = "kind: python, code: x"
@@ -46,12 +46,12 @@ OF_PAYLOAD = [
 ]
 
 
-def ran(tool: str, given: str, bench: Bench, **scope: Any) -> Any:
-    plan, known = prepared(tool, given, bench)
+def run_plan(tool: str, given: str, bench: Bench, **scope: Any) -> Any:
+    plan, known = prepare_plan(tool, given, bench)
     return bench.run(plan, **{**known, **scope})
 
 
-def prepared(tool: str, given: str, bench: Bench) -> tuple[Plan, dict[str, Any]]:
+def prepare_plan(tool: str, given: str, bench: Bench) -> tuple[Plan, dict[str, Any]]:
     plan = plan_of(STEPS.format(tool=tool, given=given), "workload: {word: ''}\n")
     stored = bench.put({"mark": MARK}, key="ctx").reference
     assert stored is not None
@@ -69,7 +69,7 @@ def prepared(tool: str, given: str, bench: Bench) -> tuple[Plan, dict[str, Any]]
 @pytest.mark.parametrize("given", IN_LOG)
 def test_text_that_the_log_has_stands_in_the_envelope(given: str) -> None:
     bench = Bench()
-    report = ran(TASK, given, bench)
+    report = run_plan(TASK, given, bench)
     assert report.result.meta.input.value["n"] == 1
     assert report.result.context["x"] == report.result.meta.input.value["x"]
     assert [ref.reference for ref in bench.refs] == [report.result.reference]
@@ -78,7 +78,7 @@ def test_text_that_the_log_has_stands_in_the_envelope(given: str) -> None:
 @pytest.mark.parametrize("given", OF_PAYLOAD)
 def test_text_of_a_payload_is_an_input_by_reference(given: str) -> None:
     bench = Bench()
-    report = ran(TASK, given, bench)
+    report = run_plan(TASK, given, bench)
     assert report.result.error is None
     assert report.result.meta.input.value is None
     assert bench.refs[0].reference.uri == report.result.meta.input.ref
@@ -89,7 +89,7 @@ def test_text_of_a_payload_is_an_input_by_reference(given: str) -> None:
 @pytest.mark.parametrize("given", IN_LOG)
 def test_text_that_the_log_has_goes_to_a_child_in_the_event(given: str) -> None:
     bench = Bench()
-    parked = ran(CHILD, given, bench)
+    parked = run_plan(CHILD, given, bench)
     assert set(parked.child.workload) == {"x", "n", "of_step", "of_arc"}
     assert (parked.child.reference, bench.refs) == (None, [])
 
@@ -97,7 +97,7 @@ def test_text_that_the_log_has_goes_to_a_child_in_the_event(given: str) -> None:
 @pytest.mark.parametrize("given", OF_PAYLOAD)
 def test_text_of_a_payload_goes_to_a_child_by_reference(given: str) -> None:
     bench = Bench()
-    parked = ran(
+    parked = run_plan(
         CHILD,
         given,
         bench,
@@ -112,13 +112,13 @@ def test_text_of_a_payload_goes_to_a_child_by_reference(given: str) -> None:
 
 def test_result_made_of_rows_shows_no_texts() -> None:
     bench = Bench(lambda call: {"mark": call.input["x"][0]["mark"], "n": 1})
-    report = ran(TASK, "{{ up.rows }}", bench)
+    report = run_plan(TASK, "{{ up.rows }}", bench)
     assert (report.result.context, bench.value(report.result)) == ({"n": 1}, {"mark": MARK, "n": 1})
 
 
 def test_numbers_of_a_payload_stand_in_the_event() -> None:
     bench = Bench()
-    assert ran(CHILD, "{{ up.rows[0].n }}", bench).child.workload["x"] == 1
+    assert run_plan(CHILD, "{{ up.rows[0].n }}", bench).child.workload["x"] == 1
     assert bench.refs == []
 
 
@@ -126,10 +126,10 @@ def test_numbers_of_a_payload_stand_in_the_event() -> None:
 def test_workload_that_came_by_reference_is_of_a_payload(given: str) -> None:
     scope = {"workload": {"word": MARK}, "workload_by_reference": True}
     bench = Bench(lambda call: {"found": MARK, "n": 1})
-    report = ran(TASK, given, bench, **scope)
+    report = run_plan(TASK, given, bench, **scope)
     assert report.result.context == {"n": 1}
     assert MARK.encode() not in encode(report)
-    assert MARK.encode() not in encode(ran(CHILD, given, Bench(), **scope).child.workload)
+    assert MARK.encode() not in encode(run_plan(CHILD, given, Bench(), **scope).child.workload)
 
 
 @pytest.mark.parametrize("shadow", ["step", "task"])
@@ -150,7 +150,7 @@ def test_step_or_task_named_like_a_workload_key_is_of_a_payload(shadow: str) -> 
 @pytest.mark.parametrize("given", OF_PAYLOAD)
 def test_error_shows_the_template_of_an_address_that_reads_a_payload(given: str) -> None:
     bench = Bench(more=[Http()])
-    report = ran("kind: http, url: 'demo://shop/" + given + "?q=1'", "1", bench)
+    report = run_plan("kind: http, url: 'demo://shop/" + given + "?q=1'", "1", bench)
     error = report.result.error
     assert error.message == f"GET demo://shop/{given} answered 404 Not Found"
     assert MARK.encode() not in encode(
@@ -162,7 +162,7 @@ def test_error_shows_the_template_of_an_address_that_reads_a_payload(given: str)
     "given", ["word", "{{ workload.word }}", "{{ ctx.short }}", "{{ input.of_arc }}"]
 )
 def test_error_shows_an_address_that_the_log_has(given: str) -> None:
-    report = ran("kind: http, url: 'demo://shop/" + given + "'", "1", Bench(more=[Http()]))
+    report = run_plan("kind: http, url: 'demo://shop/" + given + "'", "1", Bench(more=[Http()]))
     assert "{{" not in report.result.error.message
     assert report.result.error.message.startswith("GET demo://shop/")
 
@@ -192,7 +192,7 @@ def test_error_of_an_item_shows_it_if_the_log_has_it(collection: str | None, sho
 @pytest.mark.parametrize("url", ["{{ up.rows[0].mark }}", "http://{{ up.rows[0].mark }}:1/x"])
 def test_error_of_an_address_that_cannot_be_asked_shows_its_template(url: str) -> None:
     bench = Bench(more=[Http()])
-    plan, known = prepared("kind: http, url: '" + url + "'", "1", bench)
+    plan, known = prepare_plan("kind: http, url: '" + url + "'", "1", bench)
     report = asyncio.run(bench.execute(plan, **known))
     assert url in report.result.error.message
     assert MARK.encode() not in encode(report)
@@ -250,12 +250,14 @@ def test_item_of_a_loop_leaves_no_text_in_events() -> None:
     assert is_reference(entry.set["iter.kept"])
     assert entry.set["iter._reduced"][1] == ["ctx.most", "most"]
     assert MARK.encode() not in encode(entry) + encode(parked)
-    assert bench.linked(parked.child.iter["mark"]) == MARK
+    assert bench.follow_link(parked.child.iter["mark"]) == MARK
     assert bench.value(Envelope(status="ok", reference=parked.child.reference)) == {
         "x": MARK + MARK
     }
 
-    answered = replace(resumed([entry]), resolved=Envelope(status="ok", context={"value": 3}))
+    answered = replace(
+        resume_journal([entry]), resolved=Envelope(status="ok", context={"value": 3})
+    )
     report = bench.run(plan, workload={"word": "most"}, attempt=2, journal=answered, **fields)
     assert bench.value(Envelope(status="ok", reference=report.items.gathered)) == {
         "ctx.all": [MARK]

@@ -11,12 +11,12 @@ from noetl.pipeline.task import pages
 from noetl.playbook.assignments import is_reference
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, Success
-from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
+from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resume_journal
 
 MORE = "{{ response.next is not none }}"
 
 
-def paged(paginate: str, more: str = "") -> Plan:
+def plan_paging(paginate: str, more: str = "") -> Plan:
     spec = "{paginate: {" + paginate + "}" + more + "}"
     return plan_of(
         f"- step: s\n  tool: {{kind: python, code: x, input: {{page: 1, keep: k}}, spec: {spec}}}\n"
@@ -39,7 +39,7 @@ PAGES = f'when: "{MORE}", next_call: {{input: {{page: "{{{{ response.next }}}}"}
 
 def test_pages_are_collected_and_journaled_but_the_last() -> None:
     bench = Bench(answers(3))
-    report = bench.run(paged(PAGES))
+    report = bench.run(plan_paging(PAGES))
     assert bench.value(report.result) == {"data": [10, 11, 20, 21, 30, 31]}
     assert [(page.page, page.cursor["input"]) for page in bench.of(e.CallPage)] == [
         (1, {"page": 2}),
@@ -52,20 +52,20 @@ def test_pages_are_collected_and_journaled_but_the_last() -> None:
 
 def test_a_new_attempt_makes_the_next_call_and_keeps_what_was_collected() -> None:
     first = Bench(answers(3))
-    first.run(paged(PAGES))
+    first.run(plan_paging(PAGES))
     second = Bench(answers(3), store=first.store)
     manifest = call_id("c0ffee", "task_0", 1)
     second.parts[manifest] = [
         AddPart(manifest, page.page, 1, page.result.reference) for page in first.of(e.CallPage)
     ]
-    report = second.run(paged(PAGES), attempt=2, journal=resumed(first.journal))
+    report = second.run(plan_paging(PAGES), attempt=2, journal=resume_journal(first.journal))
     assert [call.input["page"] for call in second.tool.calls] == [3]
     assert second.value(report.result) == {"data": [10, 11, 20, 21, 30, 31]}
 
 
 def test_max_attempts_counts_calls() -> None:
     bench = Bench(answers(9))
-    report = bench.run(paged(PAGES + ", max_attempts: 2"))
+    report = bench.run(plan_paging(PAGES + ", max_attempts: 2"))
     assert len(bench.tool.calls) == 2
     assert bench.value(report.result) == {"data": [10, 11, 20, 21]}
 
@@ -74,13 +74,13 @@ def test_pages_that_nobody_bounded_and_polls_that_do_not_end_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pages, "DEFAULT_MAX_CALLS", 4)
-    endless = Bench(answers(9)).run(paged(PAGES))
+    endless = Bench(answers(9)).run(plan_paging(PAGES))
     assert isinstance(endless, e.CommandFailed)
     assert endless.result.error is not None
     assert endless.result.error.code == "PAGES_EXCEEDED"
     poll = 'when: "{{ response.more }}", max_attempts: 3'
     bench = Bench(lambda call: {"more": True})
-    waiting = bench.run(paged(poll))
+    waiting = bench.run(plan_paging(poll))
     assert isinstance(waiting, e.CommandFailed)
     assert waiting.result.error is not None
     assert (waiting.result.error.code, len(bench.tool.calls)) == ("PAGES_EXCEEDED", 3)
@@ -93,11 +93,11 @@ def test_the_lists_and_long_texts_of_a_cursor_are_stored_and_read_again() -> Non
     )
     how = f'when: "{MORE}", {following}, collect: {{path: data.items}}'
     bench = Bench(answers(2))
-    bench.run(paged(how))
+    bench.run(plan_paging(how))
     [entry] = bench.of(e.CallPage)
     body = entry.cursor["input"]["body"]
     assert entry.cursor["input"]["page"] == 2
-    assert {name: bench.linked(part) for name, part in body.items()} == {
+    assert {name: bench.follow_link(part) for name, part in body.items()} == {
         "ids": [10, 11],
         "token": "x" * 300,
     }
@@ -105,17 +105,17 @@ def test_the_lists_and_long_texts_of_a_cursor_are_stored_and_read_again() -> Non
     manifest = call_id("c0ffee", "task_0", 1)
     bench.parts[manifest] = [AddPart(manifest, 1, 1, entry.result.reference)]
     again = Bench(answers(2), store=bench.store, parts=bench.parts)
-    again.run(paged(how), attempt=2, journal=resumed([entry]))
+    again.run(plan_paging(how), attempt=2, journal=resume_journal([entry]))
     assert again.tool.calls[0].input["body"] == {"ids": [10, 11], "token": "x" * 300}
 
 
 def test_a_cursor_that_looks_like_a_link_names_no_stored_value() -> None:
     how = f'when: "{MORE}", next_call: {{input: {{page: "{{{{ response.next }}}}", body: {{$reference: "noetl://x"}}}}}}'
     bench = Bench(answers(2))
-    bench.run(paged(how))
+    bench.run(plan_paging(how))
     [entry] = bench.of(e.CallPage)
     again = Bench(answers(2), store=bench.store)
-    again.run(paged(how), attempt=2, journal=resumed([entry]))
+    again.run(plan_paging(how), attempt=2, journal=resume_journal([entry]))
     assert again.tool.calls[0].input["body"] == {"$reference": "noetl://x"}
 
 
@@ -129,7 +129,7 @@ def test_a_failed_page_is_tried_again_where_it_was() -> None:
 
     policy = ", policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 2}}]}"
     bench = Bench(flaky)
-    report = bench.run(paged(PAGES, policy))
+    report = bench.run(plan_paging(PAGES, policy))
     assert bench.value(report.result) == {"data": [10, 11, 20, 21]}
     assert [call.input["page"] for call in bench.tool.calls] == [1, 2, 2]
     [retry] = bench.of(e.RetryStarted)
@@ -139,13 +139,13 @@ def test_a_failed_page_is_tried_again_where_it_was() -> None:
 def test_a_poll_asks_the_same_again_and_keeps_the_last_answer() -> None:
     states = iter(["pending", "pending", "done"])
     bench = Bench(lambda call: {"state": next(states)})
-    report = bench.run(paged("when: \"{{ response.state == 'pending' }}\", delay: 2s"))
+    report = bench.run(plan_paging("when: \"{{ response.state == 'pending' }}\", delay: 2s"))
     assert bench.value(report.result) == {"state": "done"}
 
 
 def test_a_slow_poll_holds_no_worker() -> None:
     bench = Bench(lambda call: {"state": "pending"})
-    parked = bench.run(paged("when: \"{{ response.state == 'pending' }}\", delay: 30s"))
+    parked = bench.run(plan_paging("when: \"{{ response.state == 'pending' }}\", delay: 30s"))
     assert (parked.reason, parked.delay, parked.tries) == ("retry", 30_000_000, 0)
     assert len(bench.of(e.CallPage)) == 1
 
@@ -154,7 +154,9 @@ def test_every_page_is_given_to_the_sink_with_its_own_key() -> None:
     sink = Scripted(lambda call: None, kind="sink", raw=frozenset())
     bench = Bench(answers(2), more=[sink])
     bench.run(
-        paged(PAGES + ', sink: {target: {kind: postgres, table: t}, data: "{{ response.items }}"}')
+        plan_paging(
+            PAGES + ', sink: {target: {kind: postgres, table: t}, data: "{{ response.items }}"}'
+        )
     )
     assert [call.config["data"] for call in sink.calls] == [[10, 11], [20, 21]]
     assert len({call.key for call in sink.calls}) == 2
@@ -164,11 +166,11 @@ def test_strategies() -> None:
     for strategy, expected in (("replace", [30, 31]), ("extend", [10, 11, 20, 21, 30, 31])):
         bench = Bench(answers(3))
         report = bench.run(
-            paged(
+            plan_paging(
                 PAGES.replace(
                     "{path: data.items}", f"{{path: data.items, strategy: {strategy}, into: all}}"
                 )
             )
         )
         assert bench.value(report.result)["data"] == expected
-        assert bench.assigned(report) == {"ctx.all": expected}
+        assert bench.read_assigned(report) == {"ctx.all": expected}

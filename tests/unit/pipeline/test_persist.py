@@ -14,10 +14,10 @@ from noetl.playbook.plan import Plan
 from noetl.results.tiers.memory import ResultsMemory
 from noetl.tools.port import Success
 from tests.unit.pipeline.bench import Bench, failing, plan_of
-from tests.waiting import virtually
+from tests.waiting import run_virtually
 
 
-def routed(*guards: str) -> Plan:
+def plan_arcs(*guards: str) -> Plan:
     arcs = ", ".join(f'{{step: last, when: "{{{{ {guard} }}}}"}}' for guard in guards)
     return plan_of(
         f"- step: s\n  tool: {{kind: python, code: x}}\n  next: [{arcs}]\n- step: last\n"
@@ -29,7 +29,7 @@ def selections(plan: Plan, envelope: Envelope) -> dict[str, Any]:
 
 
 def test_selections_are_values_missing_or_errors() -> None:
-    plan = routed("output.data.n > 3", "s.nope == 1", "result.n | first")
+    plan = plan_arcs("output.data.n > 3", "s.nope == 1", "result.n | first")
     found = selections(plan, Bench(lambda call: {"n": 5}).run(plan).result)
     assert found["output.data.n > 3"].value is True
     assert found["s.nope == 1"].missing == "s.nope"
@@ -37,7 +37,7 @@ def test_selections_are_values_missing_or_errors() -> None:
 
 
 def test_selections_of_a_failed_call_see_no_value() -> None:
-    plan = routed("s.n | default(7)", "output.data is defined", "s", "s.error.code")
+    plan = plan_arcs("s.n | default(7)", "output.data is defined", "s", "s.error.code")
     report = Bench(lambda call: failing()).run(plan)
     assert isinstance(report, e.CommandFailed)
     found = selections(plan, report.result)
@@ -67,7 +67,7 @@ def test_selections_are_scalars_and_everything_else_goes_by_reference() -> None:
     }
     stored = {name: found[f"s.{name}"].stored for name in value.keys() - carried}
     assert {
-        name: virtually(bench.store.resolve(reference)) for name, reference in stored.items()
+        name: run_virtually(bench.store.resolve(reference)) for name, reference in stored.items()
     } == {name: value[name] for name in stored}
 
 
@@ -101,7 +101,7 @@ def test_a_member_that_a_loop_runs_over_is_stored_by_itself() -> None:
     plan = plan_of(f"- step: s\n  tool: {{kind: python, code: x}}\n  next: each\n{each}")
     bench = Bench(lambda call: {"found": [{"id": 1}, {"id": 2}], "more": False})
     stored = selections(plan, bench.run(plan).result)["s.found"].stored
-    assert (stored.rows, virtually(bench.store.resolve(stored))) == (2, [{"id": 1}, {"id": 2}])
+    assert (stored.rows, run_virtually(bench.store.resolve(stored))) == (2, [{"id": 1}, {"id": 2}])
 
 
 def test_a_guard_that_a_worker_evaluates_is_reported_as_its_verdict() -> None:
@@ -117,26 +117,30 @@ def test_a_guard_that_a_worker_evaluates_is_reported_as_its_verdict() -> None:
 
 
 def test_a_context_that_is_too_large_is_an_error() -> None:
-    report = Bench(lambda call: Success(1, {"http": {"headers": "x" * 9_000}})).run(routed("true"))
+    report = Bench(lambda call: Success(1, {"http": {"headers": "x" * 9_000}})).run(
+        plan_arcs("true")
+    )
     assert isinstance(report, e.CommandFailed)
     assert report.result.error is not None
     assert report.result.error.code == "CONTEXT_TOO_LARGE"
 
 
-def limited(does: Any, limit: int) -> Bench:
+def make_limited_bench(does: Any, limit: int) -> Bench:
     bench = Bench(does)
     bench.env = structs.replace(bench.env, context_limit=limit)
     return bench
 
 
 def test_the_limit_of_a_context_may_be_lower() -> None:
-    plan = routed("s.text == 'x'", "s.other")
-    report = limited(lambda call: {"text": "x" * 200, "other": "y" * 3_000}, 4_096).run(plan)
+    plan = plan_arcs("s.text == 'x'", "s.other")
+    report = make_limited_bench(lambda call: {"text": "x" * 200, "other": "y" * 3_000}, 4_096).run(
+        plan
+    )
     assert selections(plan, report.result)["s.other"].stored is not None
     assert len(encode(report.result)) < 4_096
-    report = limited(lambda call: Success(1, {"http": {"headers": "x" * 5_000}}), 4_096).run(
-        routed("true")
-    )
+    report = make_limited_bench(
+        lambda call: Success(1, {"http": {"headers": "x" * 5_000}}), 4_096
+    ).run(plan_arcs("true"))
     assert report.result.error.code == "CONTEXT_TOO_LARGE"
 
 
@@ -151,12 +155,12 @@ def test_what_an_event_says_of_a_failure_has_no_keys_that_name_secrets() -> None
 
 def test_facts_lose_keys_that_name_secrets() -> None:
     report = Bench(lambda call: Success(1, {"http": {"status": 200, "Authorization": "b"}})).run(
-        routed("true")
+        plan_arcs("true")
     )
     assert report.result.context["http"] == {"status": 200}
 
 
-class Flaky(ResultsMemory):
+class FlakyStore(ResultsMemory):
     def __init__(self, failures: int) -> None:
         super().__init__()
         self.failures = failures
@@ -173,13 +177,13 @@ POLICY = "spec: {policy: {rules: [{else: {do: retry, attempts: 5}}]}}"
 
 def test_a_failed_put_is_repeated_and_the_tool_is_not_run_again() -> None:
     plan = plan_of("- step: s\n  tool: {kind: python, code: x, input: {n: 1}}\n")
-    bench = Bench(store=Flaky(3))
+    bench = Bench(store=FlakyStore(3))
     assert isinstance(bench.run(plan), e.CommandCompleted)
     assert len(bench.tool.calls) == 1
 
 
 def test_a_store_that_stays_down_fails_the_step_whatever_its_policy() -> None:
-    bench = Bench(store=Flaky(1_000))
+    bench = Bench(store=FlakyStore(1_000))
     report = bench.run(
         plan_of(f"- step: s\n  tool: {{kind: python, code: x, input: {{n: 1}}, {POLICY}}}\n")
     )
@@ -205,7 +209,7 @@ def test_a_site_is_evaluated_with_the_data() -> None:
     assert report.values[1].missing is not None
 
 
-def planned(bench: Bench, template: str, **scope: Any) -> Any:
+def run_plan(bench: Bench, template: str, **scope: Any) -> Any:
     plan = plan_of(
         "- step: up\n  tool: {kind: python, code: x}\n  next: s\n"
         f"- step: s\n  loop: {{in: {template}, iterator: row}}\n  tool: {{kind: python, code: x}}\n"
@@ -217,7 +221,7 @@ def test_a_stored_row_set_is_looped_over_as_it_is() -> None:
     bench = Bench()
     up = bench.put([1, 2, 3])
     for template in ('"{{ up.rows }}"', '"{{ up }}"'):
-        collection = planned(bench, template, results={"up": up}).plan
+        collection = run_plan(bench, template, results={"up": up}).plan
         assert (collection.kind, collection.size, collection.reference) == (
             "reference",
             3,
@@ -228,8 +232,8 @@ def test_a_stored_row_set_is_looped_over_as_it_is() -> None:
 def test_a_computed_collection_is_written_once_whatever_its_size() -> None:
     bench = Bench()
     up = bench.put([{"n": 1}, {"n": 2}])
-    small = planned(bench, "\"{{ up | map(attribute='n') | list }}\"", results={"up": up}).plan
-    large = planned(Bench(), '"{{ ctx.big }}"', ctx={"big": ["x" * 100] * 100}).plan
+    small = run_plan(bench, "\"{{ up | map(attribute='n') | list }}\"", results={"up": up}).plan
+    large = run_plan(Bench(), '"{{ ctx.big }}"', ctx={"big": ["x" * 100] * 100}).plan
     for collection, size in ((small, 2), (large, 100)):
         assert (collection.kind, collection.size, collection.items) == ("reference", size, ())
         assert "/collection/" in collection.reference.uri
@@ -239,16 +243,16 @@ def test_a_computed_collection_is_written_once_whatever_its_size() -> None:
 def test_maps_texts_null_and_numbers() -> None:
     def items(value: Any) -> Any:
         bench = Bench()
-        plan = planned(bench, '"{{ ctx.v }}"', ctx={"v": value}).plan
+        plan = run_plan(bench, '"{{ ctx.v }}"', ctx={"v": value}).plan
         return bench.value(Envelope(status="ok", reference=plan.reference)) or []
 
     assert items({"a": 1}) == [{"a": 1}]
     assert items("text") == ["text"]
     bench = Bench()
-    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": None}).plan == e.Collection(
+    assert run_plan(bench, '"{{ ctx.v }}"', ctx={"v": None}).plan == e.Collection(
         kind="inline", size=0
     )
-    assert planned(bench, '"{{ ctx.v }}"', ctx={"v": 3}).error.code == "BAD_COLLECTION"
+    assert run_plan(bench, '"{{ ctx.v }}"', ctx={"v": 3}).error.code == "BAD_COLLECTION"
 
 
 # ---- how long it stays -------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from noetl.pipeline import Environment
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, CallIdentity, Failed, Log, OutcomeListener, Success
 from noetl.tools.registry import Registry
-from tests.unit.pipeline.bench import Bench, Clock, Scripted, failing, plan_of
+from tests.unit.pipeline.bench import Bench, LoopClock, Scripted, failing, plan_of
 from tests.unit.pipeline.test_chunk import chunk
 
 
 @dataclass
-class Many(Scripted):
+class ManyCalls(Scripted):
     batches: list[tuple[int, int]] = field(default_factory=list)
 
     async def run_many(
@@ -45,9 +45,9 @@ class Many(Scripted):
                 break
 
 
-def many(does: Any) -> tuple[Bench, Many]:
-    bench, tool = Bench(), Many(does)
-    bench.env = Environment(bench.store, Registry([tool]), Clock(), "w1")
+def many(does: Any) -> tuple[Bench, ManyCalls]:
+    bench, tool = Bench(), ManyCalls(does)
+    bench.env = Environment(bench.store, Registry([tool]), LoopClock(), "w1")
     return bench, tool
 
 
@@ -120,11 +120,11 @@ def test_a_chunk_is_one_call_and_nothing_begins_after_the_first_failure(together
 
 
 def test_items_are_counted_while_the_call_of_their_chunk_runs() -> None:
-    async def slow(call: Call) -> Success:
+    async def run_slowly(call: Call) -> Success:
         await asyncio.sleep(1)
         return Success(call.input)
 
-    bench, tool = many(slow)
+    bench, tool = many(run_slowly)
     items, _ = report_of(bench, looping(BODIES["input"]), 2, stop=False)
     counted = [event.items.ok for event in bench.of(CommandProgress)]
     assert sum(counted) + items.ok == 6
@@ -133,11 +133,11 @@ def test_items_are_counted_while_the_call_of_their_chunk_runs() -> None:
 
 
 def test_progress_is_journaled() -> None:
-    async def slow(call: Call) -> Success:
+    async def run_slowly(call: Call) -> Success:
         await asyncio.sleep(0.6)
         return Success(call.input)
 
-    bench, _ = many(slow)
+    bench, _ = many(run_slowly)
     items, _ = report_of(bench, looping(BODIES["input"]), 2, stop=False)
     progress = bench.of(CommandProgress)
     assert progress
@@ -145,10 +145,10 @@ def test_progress_is_journaled() -> None:
 
 
 def test_a_tool_that_raises_fails_its_items() -> None:
-    def broken(call: Call) -> Any:
+    def raise_error(call: Call) -> Any:
         raise RuntimeError("no")
 
-    bench, _ = many(broken)
+    bench, _ = many(raise_error)
     items, rows = report_of(bench, looping(BODIES["no input"]), 3, stop=False)
     assert (items.failed, rows[0]["error"]["code"]) == (6, "TOOL_BROKEN")
 

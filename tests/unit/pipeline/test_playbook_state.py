@@ -6,7 +6,7 @@ import pytest
 
 from noetl.model import events as e
 from noetl.playbook.plan import Plan
-from tests.unit.pipeline.bench import Bench, plan_of, resumed
+from tests.unit.pipeline.bench import Bench, plan_of, resume_journal
 
 
 def one(fields: str) -> Plan:
@@ -48,7 +48,7 @@ def test_a_new_attempt_sees_what_the_one_before_wrote() -> None:
     first = bench.run(plan, state={"n": 1})
     assert isinstance(first, e.CommandCompleted)
     again = Bench()
-    report = again.run(plan, journal=resumed(bench.journal[:1]), state={"n": 1})
+    report = again.run(plan, journal=resume_journal(bench.journal[:1]), state={"n": 1})
     assert again.value(report.result) == {"n": 5}
 
 

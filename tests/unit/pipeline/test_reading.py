@@ -70,7 +70,7 @@ async def put(store: ResultStore, value: Any) -> Reference:
     return found
 
 
-def ran(
+def read_value(
     store: ResultStore, value: Any, look: Callable[[StoredResults, Reference], Awaitable[Any]]
 ) -> Any:
     async def go() -> Any:
@@ -90,7 +90,7 @@ def data(
         found = await reading.download(reference, format, start, stop)
         return b"".join([part async for part in found.parts(0, None)])
 
-    return bytes(ran(store, value, look))
+    return bytes(read_value(store, value, look))
 
 
 VALUES: list[Any] = [
@@ -165,7 +165,7 @@ def test_what_has_no_rows_is_refused_before_the_first_byte(format: str, value: A
 @pytest.mark.parametrize("value", [[{"a": 1}, {"a": "x"}], [{"a": 1}, {"a": 2**70}]])
 def test_rows_that_fit_no_columns_are_refused_as_parquet_before_the_first_byte(value: Any) -> None:
     with pytest.raises(InvalidInput, match="do not fit columns"):
-        ran(
+        read_value(
             ResultsMemory(),
             value,
             lambda reading, reference: reading.download(reference, "parquet"),
@@ -192,7 +192,7 @@ def test_parquet_without_rows_has_the_columns_that_are_known(
 )
 def test_parquet_without_columns_is_refused_before_the_first_byte(value: Any) -> None:
     with pytest.raises(InvalidInput, match="no columns") as refused:
-        ran(
+        read_value(
             ResultsMemory(),
             value,
             lambda reading, reference: reading.download(reference, "parquet"),
@@ -216,13 +216,13 @@ def test_stored_bytes_are_read_by_position(store: ResultStore) -> None:
         beyond = b"".join([part async for part in found.parts(len(whole) - 2, len(whole) + 9)])
         return whole, middle, beyond, found.extension
 
-    whole, middle, beyond, extension = ran(store, {"text": "x" * 300_000}, look)
+    whole, middle, beyond, extension = read_value(store, {"text": "x" * 300_000}, look)
     assert json.loads(whole) == {"text": "x" * 300_000}
     assert (middle, beyond, extension) == (whole[3:10], whole[-2:], "json")
 
 
 def test_a_preview_of_rows(store: ResultStore) -> None:
-    found = ran(
+    found = read_value(
         store, {"data": MANY, "more": 1}, lambda reading, reference: reading.preview(reference, 3)
     )
     assert (found.row_count, found.cut, found.value) == (2_500, True, None)
@@ -232,7 +232,7 @@ def test_a_preview_of_rows(store: ResultStore) -> None:
 
 
 def test_a_preview_of_a_few_rows_that_are_json(store: ResultStore) -> None:
-    found = ran(
+    found = read_value(
         store,
         [{"a": 1, "Password": "x"}, {"b": [2]}],
         lambda reading, reference: reading.preview(reference, 9),
@@ -247,7 +247,7 @@ def test_a_preview_of_a_value(store: ResultStore) -> None:
         "long": "x" * (MAX_SHOWN_CHARS + 1),
         "list": list(range(MAX_SHOWN_ITEMS + 1)),
     }
-    found = ran(store, value, lambda reading, reference: reading.preview(reference, 9))
+    found = read_value(store, value, lambda reading, reference: reading.preview(reference, 9))
     assert (found.rows, found.row_count, found.cut) == (None, None, False)
     assert found.value["a"] == {"next_page_token": "t"}
     assert len(found.value["long"]) == MAX_SHOWN_CHARS + 1
@@ -263,12 +263,12 @@ def test_a_preview_of_a_deep_value_ends_somewhere(
     value: Any = 1
     for _ in range(450):
         value = wrap(value)
-    found = ran(store, value, lambda reading, reference: reading.preview(reference, 9))
+    found = read_value(store, value, lambda reading, reference: reading.preview(reference, 9))
     assert str([found.value, found.rows]).count("…") == 1
 
 
 def test_a_large_value_without_rows_is_not_opened(store: ResultStore) -> None:
-    found = ran(
+    found = read_value(
         store,
         {"text": "x" * MAX_PREVIEW_VALUE_BYTES},
         lambda reading, reference: reading.preview(reference, 9),
@@ -278,7 +278,7 @@ def test_a_large_value_without_rows_is_not_opened(store: ResultStore) -> None:
 
 def test_a_preview_opens_fewer_rows_when_they_are_large(store: ResultStore) -> None:
     value = [["x" * (MAX_PREVIEW_ROW_BYTES // 3)] for _ in range(5)]
-    found = ran(store, value, lambda reading, reference: reading.preview(reference, 9))
+    found = read_value(store, value, lambda reading, reference: reading.preview(reference, 9))
     assert (found.row_count, found.cut, len(found.rows)) == (5, True, 2)
 
 

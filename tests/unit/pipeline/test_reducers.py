@@ -20,7 +20,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def folded(reducer: str, values: list[Any]) -> Any:
+def fold_values(reducer: str, values: list[Any]) -> Any:
     total = reducers.start_fold()
     for value in values:
         total = reducers.fold_write(reducer, total, value)
@@ -34,8 +34,8 @@ def test_reducing_is_associative_over_cuts(reducer: str, data: st.DataObject) ->
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=4)))
     total = reducers.start_fold()
     for low, high in zip([0, *cuts], [*cuts, len(values)], strict=True):
-        total = reducers.combine_reductions(reducer, total, folded(reducer, values[low:high]))
-    assert total == folded(reducer, values)
+        total = reducers.combine_reductions(reducer, total, fold_values(reducer, values[low:high]))
+    assert total == fold_values(reducer, values)
 
 
 def test_a_loop_is_folded_onto_the_current_value() -> None:

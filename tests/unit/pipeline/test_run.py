@@ -17,7 +17,7 @@ from noetl.playbook.plan import Plan
 from noetl.tools.noop import Noop
 from noetl.tools.port import Call, Failed, Success
 from noetl.tools.registry import Registry
-from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resumed
+from tests.unit.pipeline.bench import Bench, Scripted, failing, plan_of, resume_journal
 from tests.waiting import HANG_LIMIT_S
 
 RETRY = "spec: {policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: %s}}]}}"
@@ -162,7 +162,7 @@ def test_a_new_attempt_goes_on_after_the_last_journaled_task() -> None:
     first = Bench()
     first.run(plan)
     second = Bench(store=first.store)
-    report = second.run(plan, attempt=2, journal=resumed(first.journal))
+    report = second.run(plan, attempt=2, journal=resume_journal(first.journal))
     assert [call.identity.task for call in second.tool.calls] == ["b"]
     assert second.value(report.result) == {"prev": 1, "x": 5, "a": 1}
 
@@ -183,7 +183,7 @@ def test_retries_are_journaled_and_counted_over_attempts() -> None:
     assert bench.value(report.result) == {"ok": 3}
     again = Bench(bench.does)
     assert isinstance(
-        again.run(one(RETRY % "100ms"), attempt=2, journal=resumed(bench.journal)),
+        again.run(one(RETRY % "100ms"), attempt=2, journal=resume_journal(bench.journal)),
         e.CommandCompleted,
     )
     assert [call.identity.attempt for call in again.tool.calls] == [3]
@@ -194,7 +194,7 @@ def test_when_tries_run_out_the_error_stands() -> None:
     assert (report.result.error.code, report.result.error.attempt) == ("BOOM", 3)
 
 
-def retried(then: str, *others: str) -> str:
+def make_retry_rules(then: str, *others: str) -> str:
     rules = [
         f"{{when: \"{{{{ output.status == 'error' }}}}\", then: {{do: retry, attempts: 2, {then}}}}}",
         *others,
@@ -205,7 +205,7 @@ def retried(then: str, *others: str) -> str:
 @pytest.mark.parametrize("other", ["{else: {do: continue}}", "{when: true, then: {do: break}}"])
 def test_used_up_retry_fails_the_task_whatever_the_rules_after_it_say(other: str) -> None:
     bench = Bench(lambda call: failing())
-    report = bench.run(one(retried("delay: 1ms", other)))
+    report = bench.run(one(make_retry_rules("delay: 1ms", other)))
     assert isinstance(report, e.CommandFailed)
     assert (report.result.error.code, report.result.error.attempt, len(bench.tool.calls)) == (
         "BOOM",
@@ -234,7 +234,7 @@ def test_exhausted_says_what_follows_the_last_try(exhausted: str, called: list[s
     kind = "kind: python, code: x"
     report = Bench(does).run(
         tasks(
-            f"{{name: a, {kind}, {retried(exhausted)}}}",
+            f"{{name: a, {kind}, {make_retry_rules(exhausted)}}}",
             f"{{name: b, {kind}}}",
             f"{{name: c, {kind}}}",
         )
@@ -247,7 +247,7 @@ def test_exhausted_says_what_follows_the_last_try(exhausted: str, called: list[s
 
 def test_jump_back_after_the_last_try_is_capped() -> None:
     bench = Bench(lambda call: failing())
-    report = bench.run(one(retried("exhausted: jump, to: previous, max_jumps: 3")))
+    report = bench.run(one(make_retry_rules("exhausted: jump, to: previous, max_jumps: 3")))
     assert (report.result.error.code, len(bench.tool.calls)) == ("JUMP_LIMIT", 8)
 
 
@@ -326,7 +326,7 @@ def test_errors_that_rules_let_pass_are_reported_and_journaled() -> None:
         2,
     )
     again = Bench(bench.does)
-    resumed_report = again.run(plan, attempt=2, journal=resumed(bench.journal[:1]))
+    resumed_report = again.run(plan, attempt=2, journal=resume_journal(bench.journal[:1]))
     assert resumed_report.recovered.count == 2
 
 
@@ -381,7 +381,7 @@ def test_a_wait_parks_and_what_it_waited_for_is_its_value() -> None:
         "w",
     )
     journal = msgspec.structs.replace(
-        resumed([]), resolved=Envelope(status="ok", context={"value": {"x": 9}})
+        resume_journal([]), resolved=Envelope(status="ok", context={"value": {"x": 9}})
     )
     report = bench.run(plan, attempt=2, journal=journal)
     assert bench.value(report.result) == {"got": 9}
@@ -394,7 +394,7 @@ def test_a_childs_result_is_passed_on_by_reference() -> None:
     assert (parked.child.path, parked.child.workload, parked.child.wait) == ("a/b", {"k": 1}, True)
     child = bench.put([1, 2, 3], step="child")
     report = bench.run(
-        plan, attempt=2, journal=msgspec.structs.replace(resumed([]), resolved=child)
+        plan, attempt=2, journal=msgspec.structs.replace(resume_journal([]), resolved=child)
     )
     assert report.result.reference == child.reference
 
@@ -436,7 +436,7 @@ def test_a_child_is_told_of_an_item_by_reference_unless_it_is_a_scalar() -> None
     assert parked.child.iter == {"index": 3, "loop_id": "77:s", "row": "text"}
     bench = Bench()
     told = bench.run(plan, items=({"secret": 1},), **fields).child.iter
-    assert (told["index"], bench.linked(told["row"])) == (3, {"secret": 1})
+    assert (told["index"], bench.follow_link(told["row"])) == (3, {"secret": 1})
     child = plan_of(
         '- {step: s, tool: {kind: python, code: x, input: {v: "{{ iter.parent.row.secret }}"}}}\n'
     )
@@ -460,7 +460,7 @@ def test_a_list_or_map_that_a_task_assigns_is_linked_unless_the_playbook_says_it
     bench = Bench(lambda call: {"n": 1})
     report = bench.run(tasks(f"{{name: a, kind: python, code: x, set: {{x: {value}}}}}"))
     assert is_reference(report.set["ctx.x"]) is not inline
-    assert bench.assigned(report)["ctx.x"] in ([1, 2], {"a": 1}, "text", {"n": 1}, [1])
+    assert bench.read_assigned(report)["ctx.x"] in ([1, 2], {"a": 1}, "text", {"n": 1}, [1])
 
 
 def test_a_whole_result_that_a_task_assigns_is_not_stored_twice() -> None:
@@ -531,7 +531,7 @@ def test_the_value_of_a_failed_task_is_undefined_for_the_next_attempt() -> None:
     )
     bench = Bench(lambda call: failing() if call.identity.task == "a" else dict(call.input))
     bench.run(plan)
-    report = bench.run(plan, journal=resumed(bench.journal), attempt=2)
+    report = bench.run(plan, journal=resume_journal(bench.journal), attempt=2)
     assert bench.value(report.result) == {"seen": ["none", "none"]}
 
 
@@ -610,15 +610,15 @@ def test_a_large_assignment_travels_by_reference_and_is_read_back() -> None:
     bench = Bench(lambda call: "y" * 5_000 if call.identity.task == "a" else dict(call.input))
     bench.run(plan)
     assert list(bench.journal[0].set["ctx.big"]) == ["$reference"]
-    report = bench.run(plan, attempt=2, journal=resumed(bench.journal))
+    report = bench.run(plan, attempt=2, journal=resume_journal(bench.journal))
     assert bench.value(report.result) == {"n": 5_000}
 
 
 def test_a_broken_tool_fails_its_step_only() -> None:
-    def broken(call: Call) -> Any:
+    def raise_error(call: Call) -> Any:
         raise RuntimeError("bug")
 
-    assert Bench(broken).run(one("input: {}")).result.error.code == "TOOL_BROKEN"
+    assert Bench(raise_error).run(one("input: {}")).result.error.code == "TOOL_BROKEN"
 
 
 @pytest.mark.parametrize(
@@ -650,7 +650,7 @@ def test_http_answers_look_into_their_data() -> None:
         '{name: a, kind: python, code: x, set: {n: "{{ response.items | length }}", m: "{{ output.data.data.items }}"}}'
     )
     bench = Bench(lambda call: Success(answer, {"http": {"status": 200}}))
-    assert bench.assigned(bench.run(plan)) == {"ctx.n": 2, "ctx.m": [1, 2]}
+    assert bench.read_assigned(bench.run(plan)) == {"ctx.n": 2, "ctx.m": [1, 2]}
 
 
 def test_arguments_of_an_arc_are_data_even_when_they_look_like_templates_or_are_stored() -> None:

@@ -49,7 +49,7 @@ def table(
     return writer.finish()
 
 
-class Watched(ResultsMemory):
+class WatchedStore(ResultsMemory):
     """Knows what was read, and may be out of order for a while."""
 
     def __init__(self, failures: int = 0) -> None:
@@ -136,7 +136,7 @@ INPUT = '- step: up\n  tool: {{kind: python, code: x}}\n- step: s\n  tool: {{kin
     ],
 )
 def test_templates_read_what_they_use(template: str, value: Any, asked: list[Any]) -> None:
-    bench = Bench(store=Watched())
+    bench = Bench(store=WatchedStore())
     up = upstream(bench, 1000)
     bench.store.asked.clear()
     report = run(bench, plan_of(INPUT.format(template)), results={"up": up})
@@ -150,7 +150,7 @@ def test_selections_of_rows_are_counted_without_reading_them() -> None:
         "- step: s\n  tool: {kind: python, code: x}\n"
         '  next: [{step: last, when: "{{ s.rows | length > 2 and s.rows[1].id == 1 }}"}]\n- step: last\n'
     )
-    bench = Bench(giving(1000), store=Watched())
+    bench = Bench(giving(1000), store=WatchedStore())
     report = run(bench, plan)
     assert [
         report.result.find_selection(found.id).value for found in plan.steps["s"].selections
@@ -159,7 +159,7 @@ def test_selections_of_rows_are_counted_without_reading_them() -> None:
 
 
 def test_columns_that_do_not_fit_the_context_are_read_from_the_head() -> None:
-    bench = Bench(store=Watched())
+    bench = Bench(store=WatchedStore())
     schema = pa.schema([("i" * 1100, pa.int64()), ("name", pa.string())])
     bench.does = giving(3, schema=schema)
     up = run(bench, ONE).result
@@ -170,7 +170,7 @@ def test_columns_that_do_not_fit_the_context_are_read_from_the_head() -> None:
 
 
 def test_a_put_is_repeated_and_the_rows_are_not_asked_for_again() -> None:
-    bench = Bench(giving(3), store=Watched(failures=3))
+    bench = Bench(giving(3), store=WatchedStore(failures=3))
     assert run(bench, ONE).result.context["row_count"] == 3
     assert len(bench.tool.calls) == 1
 
@@ -226,7 +226,9 @@ ANSWER = {"status_code": 200, "headers": {"a": "b"}, "data": RECORDS, "elapsed":
 def test_records_of_an_answer_are_rows_and_the_answer_stays_what_it_was(
     template: str, value: Any, asked: list[Any]
 ) -> None:
-    bench = Bench(lambda call: Success(dict(ANSWER), {"http": {"status": 200}}), store=Watched())
+    bench = Bench(
+        lambda call: Success(dict(ANSWER), {"http": {"status": 200}}), store=WatchedStore()
+    )
     up = run(bench, ONE).result
     assert (up.reference.rows, up.reference.rows_at, up.reference.format) == (300, "data", "arrow")
     bench.does = lambda call: dict(call.input)
@@ -244,13 +246,15 @@ def test_the_policy_of_a_call_sees_its_records_as_they_came() -> None:
         "- step: s\n  tool: {kind: python, code: x, "
         'set: {ctx.n: "{{ response.data | length }}", ctx.t: "{{ response.data[3].t }}"}}\n'
     )
-    bench = Bench(lambda call: Success(dict(ANSWER), {"http": {"status": 200}}), store=Watched())
+    bench = Bench(
+        lambda call: Success(dict(ANSWER), {"http": {"status": 200}}), store=WatchedStore()
+    )
     assert run(bench, plan).set == {"ctx.n": 300, "ctx.t": "t3"}
     assert bench.store.asked == []
 
 
 def test_records_of_a_python_body_are_a_list_still() -> None:
-    bench = Bench(lambda call: list(RECORDS), store=Watched())
+    bench = Bench(lambda call: list(RECORDS), store=WatchedStore())
     up = run(bench, ONE).result
     assert up.context == {"row_count": 300, "columns": ["n", "t"]}
     assert (up.reference.rows, up.reference.rows_at, bench.value(up)) == (300, None, RECORDS)
@@ -264,7 +268,7 @@ LOOP += '  tool: {kind: python, code: x, input: {id: "{{ row.id }}"}}\n'
 
 
 def test_a_loop_uses_the_reference_as_it_is_and_a_chunk_reads_its_slice() -> None:
-    bench = Bench(store=Watched())
+    bench = Bench(store=WatchedStore())
     up = upstream(bench, 1000)
     bench.store.asked.clear()
     plan = plan_of(LOOP)
@@ -326,7 +330,7 @@ def manifest(
     return Reference(ref_id=RefId(name), type="db", uri=uri, rows=total, format="manifest")
 
 
-def ranged(bench: Bench, reference: Reference, start: int, stop: int) -> list[Any]:
+def read_range(bench: Bench, reference: Reference, start: int, stop: int) -> list[Any]:
     return asyncio.run(
         ResultReader(bench.store, bench.env.manifests).read_item_range(reference, start, stop)
     )
@@ -336,13 +340,13 @@ def test_items_of_a_loop_are_read_from_the_parts_that_have_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(data, "MAX_DEFERRED_ITEMS", 10)
-    bench = Bench(store=Watched())
+    bench = Bench(store=WatchedStore())
     whole = manifest(
         bench, {first: list(range(first, first + 100)) for first in range(0, 1000, 100)}
     )
-    assert ranged(bench, whole, 250, 252) == ["m250", "m251"]
+    assert read_range(bench, whole, 250, 252) == ["m250", "m251"]
     assert bench.store.asked == [(50, 52)]
-    assert ranged(bench, whole, 195, 205) == [f"m{n}" for n in range(195, 205)]
+    assert read_range(bench, whole, 195, 205) == [f"m{n}" for n in range(195, 205)]
 
 
 def test_items_that_were_put_off_are_found_where_they_came_back() -> None:
@@ -353,15 +357,15 @@ def test_items_that_were_put_off_are_found_where_they_came_back() -> None:
         {0: [n for n in range(100) if n not in gone], 2: [2], 3: [3], 50: [50], 100: [100, 101]},
     )
     for start, stop in ((0, 102), (2, 4), (4, 5), (49, 52), (97, 102), (99, 100)):
-        assert ranged(bench, put_off, start, stop) == [f"m{n}" for n in range(start, stop)]
+        assert read_range(bench, put_off, start, stop) == [f"m{n}" for n in range(start, stop)]
 
 
 def test_an_item_that_never_ran_is_null_and_one_that_ran_again_stands_over() -> None:
     bench = Bench()
     first = manifest(bench, {0: [0, 1, 2], 5: [5]}, "old")
-    assert ranged(bench, first, 0, 6) == ["old0", "old1", "old2", None, None, "old5"]
+    assert read_range(bench, first, 0, 6) == ["old0", "old1", "old2", None, None, "old5"]
     again = manifest(bench, {0: [1, 4]}, "new", before=first)
-    assert ranged(bench, again, 0, 6) == ["old0", "new1", "old2", None, "new4", "old5"]
+    assert read_range(bench, again, 0, 6) == ["old0", "new1", "old2", None, "new4", "old5"]
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------------
@@ -404,7 +408,7 @@ def test_what_was_read_leaves_between_templates_when_it_is_too_much(
 @pytest.mark.parametrize("count", [10, 200_000])
 @pytest.mark.parametrize("given", ["{{ up }}", "{{ up.rows }}"])
 def test_a_stored_row_set_is_a_table_of_duckdb(count: int, given: str) -> None:
-    bench = Bench(store=Watched(), more=[Duckdb()])
+    bench = Bench(store=WatchedStore(), more=[Duckdb()])
     up = upstream(bench, count)
     bench.store.asked.clear()
     plan = plan_of(
@@ -482,7 +486,7 @@ def odd(count: int) -> Callable[[Call], Success]:
 @pytest.mark.parametrize("data", ["{{ up }}", "{{ up.rows }}"])
 @pytest.mark.parametrize("count", [0, 3, 70_000])
 def test_a_sink_keeps_the_types_of_a_table(tmp_path: Path, data: str, count: int) -> None:
-    def unused() -> Any:
+    def fail_if_used() -> Any:
         raise AssertionError
 
     for ending in ("parquet", "csv"):
@@ -493,7 +497,9 @@ def test_a_sink_keeps_the_types_of_a_table(tmp_path: Path, data: str, count: int
             f"- step: s\n  tool: {{kind: sink, target: {target}, data: '{data}'}}\n- {{step: up}}\n"
         )
         report = run(
-            Bench(store=made.store, more=[SinkTool(unused, unused)]), plan, results={"up": up}
+            Bench(store=made.store, more=[SinkTool(fail_if_used, fail_if_used)]),
+            plan,
+            results={"up": up},
         )
         assert isinstance(report, e.CommandCompleted), report
     assert pq.read_schema(tmp_path / "x.parquet").equals(ODD)

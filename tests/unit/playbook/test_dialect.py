@@ -13,14 +13,14 @@ HEAD = "metadata: {name: x}\nworkload: {rows: [], n: 1}\nworkflow:\n"
 TAIL = "  - step: a\n  - step: b\n"
 
 
-def loaded(body: str, tail: str = TAIL) -> Playbook:
+def load_playbook(body: str, tail: str = TAIL) -> Playbook:
     found = load(HEAD + body + tail)
     assert found.playbook is not None, [str(finding) for finding in found.errors]
     return found.playbook
 
 
 def step(body: str, tail: str = TAIL) -> Step:
-    return loaded("  - step: start\n" + body, tail).workflow[0]
+    return load_playbook("  - step: start\n" + body, tail).workflow[0]
 
 
 def arcs(found: Step) -> list[tuple[str, Any]]:
@@ -277,7 +277,7 @@ def test_case_tasks_after_a_loop_get_a_step_of_their_own() -> None:
     case: [{when: "{{ event.name == 'loop.done' }}", then: {tasks: [{kind: noop}], next: a}}]
     next: b
 """
-    playbook = loaded(body)
+    playbook = load_playbook(body)
     assert arcs(playbook.workflow[0]) == [
         ("start_done", "{{ event.name == 'loop.done' }}"),
         ("b", None),
@@ -294,7 +294,7 @@ def test_an_error_is_routed_before_the_end_of_the_loop() -> None:
       - {when: "{{ event.name == 'loop.done' }}", then: {next: a}}
       - {when: "{{ event.name == 'call.error' }}", then: {next: b}}
 """
-    assert arcs(loaded(body).workflow[0]) == [
+    assert arcs(load_playbook(body).workflow[0]) == [
         ("b", ERROR),
         ("a", "{{ event.name == 'loop.done' }}"),
     ]
@@ -439,7 +439,7 @@ ON_DONE, ON_EXIT, ON_ERROR = (
 )
 
 
-def dead(*whens: str, mode: str = "exclusive") -> list[int]:
+def list_dead_rules(*whens: str, mode: str = "exclusive") -> list[int]:
     """Which of these rules, counted from 0, `validate` says can never act."""
     listed = "".join(f'      - {{when: "{when}", then: {{next: b}}}}\n' for when in whens)
     body = f"    tool: {{kind: noop}}\n    case_mode: {mode}\n    case:\n{listed}"
@@ -473,8 +473,8 @@ def dead(*whens: str, mode: str = "exclusive") -> list[int]:
 def test_case_rule_behind_one_that_always_matches_is_warned_of(
     whens: tuple[str, ...], wanted: list[int]
 ) -> None:
-    assert dead(*whens) == wanted
-    assert dead(*whens, mode="inclusive") == [], "then every matching rule acts"
+    assert list_dead_rules(*whens) == wanted
+    assert list_dead_rules(*whens, mode="inclusive") == [], "then every matching rule acts"
 
 
 def test_case_rule_that_only_retries_leaves_the_event_to_the_next() -> None:

@@ -8,14 +8,14 @@ from noetl.playbook.validation import load
 HEAD = "metadata: {name: x}\nworkload: {folder: here, limit: 5}\nworkflow:\n"
 
 
-def planned(step: str) -> StepPlan:
+def plan_step(step: str) -> StepPlan:
     playbook = load(HEAD + step).playbook
     assert playbook is not None
     return compile_plan(playbook, "hash").steps["start"]
 
 
 def uses(step: str) -> UsedNames:
-    return planned(step).body_uses
+    return plan_step(step).body_uses
 
 
 def test_the_address_of_a_script_is_a_template() -> None:
@@ -34,14 +34,14 @@ def test_code_is_none() -> None:
 
 def test_what_a_worker_made_of_the_input_is_selected_there() -> None:
     python = "  - {step: start, input: {n: 1}, tool: {kind: python, code: 'result = n'}, set: {m: '{{ input.n + ctx.k }}'}}\n"
-    assert [selection.source for selection in planned(python).selections] == ["input.n"]
+    assert [selection.source for selection in plan_step(python).selections] == ["input.n"]
 
 
 def test_what_only_an_arc_brings_the_server_knows() -> None:
     python = (
         "  - {step: start, tool: {kind: python, code: 'result = n'}, set: {m: '{{ input.n }}'}}\n"
     )
-    assert planned(python).selections == ()
+    assert plan_step(python).selections == ()
 
 
 ASSIGNED = """  - step: start
@@ -56,8 +56,8 @@ PLACES = [
 ]
 
 
-def assigned(place: str, value: str) -> StepPlan:
-    return planned(ASSIGNED.format(place=place.format(value=value)))
+def plan_assignment(place: str, value: str) -> StepPlan:
+    return plan_step(ASSIGNED.format(place=place.format(value=value)))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -73,7 +73,7 @@ def assigned(place: str, value: str) -> StepPlan:
     ],
 )
 def test_list_or_map_of_a_result_is_one_selection(place: str, value: str, selection: str) -> None:
-    plan = assigned(place, value)
+    plan = plan_assignment(place, value)
     assert [found.source for found in plan.selections] == [selection]
     assert not any(site.needs_worker for site in plan.site.values())
 
@@ -89,7 +89,7 @@ def test_list_or_map_of_a_result_is_one_selection(place: str, value: str, select
     ],
 )
 def test_list_or_map_of_a_result_and_more_is_made_by_a_worker(place: str, value: str) -> None:
-    plan = assigned(place, value)
+    plan = plan_assignment(place, value)
     assert plan.selections == ()
     assert any(site.needs_worker for site in plan.site.values())
 
@@ -97,11 +97,11 @@ def test_list_or_map_of_a_result_and_more_is_made_by_a_worker(place: str, value:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("value", ["[1, {a: b}]", '["{{ workload.limit }}"]', '{a: "{{ ctx.k }}"}'])
 def test_list_or_map_that_reads_no_result_is_made_by_the_server(place: str, value: str) -> None:
-    plan = assigned(place, value)
+    plan = plan_assignment(place, value)
     assert plan.selections == ()
     assert not any(site.needs_worker for site in plan.site.values())
 
 
 def test_list_for_the_state_stands_in_events() -> None:
-    plan = assigned("set: {{state.m: {value}}}", '["{{ result.text }}", "{{ ctx.k }}"]')
+    plan = plan_assignment("set: {{state.m: {value}}}", '["{{ result.text }}", "{{ ctx.k }}"]')
     assert [found.source for found in plan.selections] == ["result.text"]

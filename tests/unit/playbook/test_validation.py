@@ -18,12 +18,12 @@ from noetl.playbook.validation import PlaybookInvalid, load, load_or_raise, load
 HEAD = "metadata: {name: x}\n"
 
 
-def found(body: str) -> list[Finding]:
+def find_all(body: str) -> list[Finding]:
     return load(HEAD + body).findings
 
 
 def only(body: str) -> Finding:
-    (finding,) = found(body)
+    (finding,) = find_all(body)
     return finding
 
 
@@ -71,7 +71,7 @@ def test_python_error_in_a_block_has_its_line_and_column() -> None:
 
 def test_everything_is_reported_in_one_pass_and_in_order() -> None:
     body = "workflow:\n  - step: a\n    tol: 1\n    next: b\n  - step: a\n    set: {ctx.x: '{{ 1 + }}'}\n"
-    findings = found(body)
+    findings = find_all(body)
     codes = [finding.code for finding in findings]
     assert codes == [Code.UNKNOWN_KEY, Code.UNKNOWN_STEP, Code.DUPLICATE_STEP, Code.TEMPLATE_SYNTAX]
     assert [finding.line for finding in findings] == sorted(finding.line for finding in findings)
@@ -79,7 +79,7 @@ def test_everything_is_reported_in_one_pass_and_in_order() -> None:
 
 def test_findings_are_bounded_and_errors_come_first() -> None:
     steps = "".join(f"  - step: s{n}\n    bad: 1\n" for n in range(150))
-    findings = found("workflow:\n" + steps)
+    findings = find_all("workflow:\n" + steps)
     assert len(findings) == MAX_FINDINGS
     assert {finding.severity for finding in findings} == {"error"}
 
@@ -95,7 +95,7 @@ def test_hint_names_what_was_meant() -> None:
 
 def test_name_that_is_only_asked_about_may_be_missing() -> None:
     assert (
-        found(
+        find_all(
             "workflow: [{step: a, set: {ctx.x: '{{ nobody | default(1) }}', ctx.y: '{{ z is defined }}'}}]"
         )
         == []
@@ -104,7 +104,7 @@ def test_name_that_is_only_asked_about_may_be_missing() -> None:
 
 def test_name_of_a_for_block_is_its_own() -> None:
     body = "workflow: [{step: a, set: {ctx.x: '{% for i in range(3) %}{{ i }}{{ loop.index }}{% endfor %}'}}]"
-    assert found(body) == []
+    assert find_all(body) == []
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_a_lifetime_that_makes_no_sense_is_refused(output: str, words: str) -> N
 
 
 def test_state_is_read_and_assigned() -> None:
-    assert found("""
+    assert find_all("""
 workflow:
   - step: a
     tool: {kind: noop, set: {state.total: 1}, spec: {policy: {rules: [{else: {then: {do: continue, set: {state.seen.eu: 1}}}}]}}}
@@ -422,7 +422,7 @@ workflow:
         Code.PARALLEL_CTX_WRITE,
         True,
     )
-    assert found(body.format(", reduce: {state.total: sum}")) == []
+    assert find_all(body.format(", reduce: {state.total: sum}")) == []
 
 
 def test_state_names_no_step_task_or_iterator() -> None:
@@ -431,12 +431,12 @@ def test_state_names_no_step_task_or_iterator() -> None:
         "workflow: [{step: a, tool: [{name: state, kind: noop}]}]",
         "workflow: [{step: a, loop: {in: [1], iterator: state}, tool: {kind: noop}}]",
     ):
-        assert [finding.code for finding in found(body)] == [Code.RESERVED_NAME]
+        assert [finding.code for finding in find_all(body)] == [Code.RESERVED_NAME]
 
 
 def test_a_workload_key_named_state_keeps_its_meaning_and_forbids_assignments() -> None:
     head = "workload: {state: CA}\nworkflow: [{step: a, tool: {kind: noop, input: {x: '{{ state }}'}}%s}]"
-    assert found(head % "") == []
+    assert find_all(head % "") == []
     finding = only(head % ", set: {state.n: 1}")
     assert finding.code == Code.SHADOWED_NAME
     assert "workload key" in finding.message
@@ -449,7 +449,7 @@ def test_a_state_name_that_cannot_be_kept_is_refused() -> None:
 
 def test_too_many_state_names_are_refused() -> None:
     names = ", ".join(f"state.n{number}: 1" for number in range(101))
-    findings = found(f"workflow: [{{step: a, set: {{{names}}}}}]")
+    findings = find_all(f"workflow: [{{step: a, set: {{{names}}}}}]")
     assert {finding.message for finding in findings} == {
         "the playbook sets 101 names of state, at most 100 are kept"
     }
@@ -495,4 +495,4 @@ def test_a_text_is_read_once_for_all_file_names_and_tools(monkeypatch: pytest.Mo
 
 def test_output_has_the_facts_of_every_tool() -> None:
     for fact in ("http", "pg", "py", "spark"):
-        assert found(f'workflow: [{{step: s, set: {{ctx.f: "{{{{ output.{fact} }}}}"}}}}]') == []
+        assert find_all(f'workflow: [{{step: s, set: {{ctx.f: "{{{{ output.{fact} }}}}"}}}}]') == []

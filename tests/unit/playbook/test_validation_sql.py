@@ -18,14 +18,14 @@ workflow:
 """
 
 
-def found(tool: str) -> list[Finding]:
+def find_sql_errors(tool: str) -> list[Finding]:
     loaded = load(HEAD + f"    tool: {tool}\n")
     return [finding for finding in loaded.findings if finding.code.startswith("SQL_")]
 
 
 def of_query(query: str, kind: str = "postgres") -> list[Finding]:
     key = "sql" if kind == "spark" else "query"
-    return found(
+    return find_sql_errors(
         f"{{kind: {kind}, auth: pg, {key}: {json.dumps(query)}}}"
         if kind == "postgres"
         else f"{{kind: {kind}, {key}: {json.dumps(query)}}}"
@@ -104,7 +104,7 @@ def test_a_file_may_be_named_by_a_value() -> None:
     ],
 )
 def test_every_statement_of_a_playbook_is_looked_at(tool: str) -> None:
-    assert [finding.code for finding in found(tool)] == ["SQL_PLACE"]
+    assert [finding.code for finding in find_sql_errors(tool)] == ["SQL_PLACE"]
 
 
 def test_the_claim_of_a_cursor_is_looked_at() -> None:
@@ -116,7 +116,7 @@ def test_the_claim_of_a_cursor_is_looked_at() -> None:
 
 
 def test_the_line_of_the_value_is_named() -> None:
-    [finding] = found(
+    [finding] = find_sql_errors(
         "\n      kind: duckdb\n      query: |\n        select *\n        from {{ workload.t }}"
     )
     assert (finding.line, finding.column) == (12, 14)
@@ -149,7 +149,7 @@ NOT_COMMENTED = [
 ]  # fmt: skip
 
 
-def loaded(query: str, kind: str = "postgres") -> LoadedPlaybook:
+def load_query(query: str, kind: str = "postgres") -> LoadedPlaybook:
     key, auth = (
         ("sql", "") if kind == "spark" else ("query", ", auth: pg" if kind == "postgres" else "")
     )
@@ -159,17 +159,17 @@ def loaded(query: str, kind: str = "postgres") -> LoadedPlaybook:
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "spark"])
 @pytest.mark.parametrize("query", COMMENTED)
 def test_comments_of_sql_may_name_what_does_not_exist(query: str, kind: str) -> None:
-    assert loaded(query, kind).errors == []
+    assert load_query(query, kind).errors == []
 
 
 @pytest.mark.parametrize("query", NOT_COMMENTED)
 def test_unknown_names_outside_of_comments_are_found(query: str) -> None:
-    assert [finding.code for finding in loaded(query).errors] == ["UNKNOWN_NAME"]
+    assert [finding.code for finding in load_query(query).errors] == ["UNKNOWN_NAME"]
 
 
 def test_expressions_in_comments_are_not_rendered() -> None:
     text = "select 1 -- {{ nothing }}\n, {{ workload.x }}"
-    playbook = loaded(text).playbook
+    playbook = load_query(text).playbook
     assert playbook is not None
     rendered, marks = render_marked(
         str(playbook.workflow[0].tool[0].config["query"]), {"workload": {"x": "a"}}

@@ -19,7 +19,7 @@ from noetl.results.staging import StagedPayload, Staging
 from noetl.results.tiers.cached import CACHE_BLOCK_BYTES, CachedTier
 from noetl.results.tiers.file_pool import FilePool, WriteAllowance
 from noetl.results.tiers.objects import ObjectTier
-from tests.stores import cached
+from tests.stores import make_cached_tier
 from tests.unit.results.test_files import kinds, parts
 
 PLACE = make_address("7", "result", "step", "key")
@@ -49,7 +49,7 @@ def far() -> Far:
 
 @pytest.fixture
 def tier(far: Far, tmp_path: Path) -> CachedTier:
-    return cached(ObjectTier(far, "far"), tmp_path / "cache")
+    return make_cached_tier(ObjectTier(far, "far"), tmp_path / "cache")
 
 
 def write(
@@ -84,7 +84,7 @@ def test_what_was_read_is_not_asked_for_again(far: Far, tier: CachedTier, tmp_pa
     asked = far.asked
     for reader in (
         tier,
-        cached(ObjectTier(far, "far"), tmp_path / "cache"),
+        make_cached_tier(ObjectTier(far, "far"), tmp_path / "cache"),
     ):  # another process begins with what is there
         assert (
             read(reader, 3 * CACHE_BLOCK_BYTES, CACHE_BLOCK_BYTES)
@@ -155,7 +155,7 @@ def test_deleting_the_cache_costs_time_only(far: Far, tier: CachedTier, tmp_path
 
 def test_a_cache_that_cannot_be_written_is_none(far: Far, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("not a folder")
-    tier = cached(ObjectTier(far, "far"), tmp_path / "cache")
+    tier = make_cached_tier(ObjectTier(far, "far"), tmp_path / "cache")
     write(tier, DATA, tmp_path / "staging")
     assert read(tier) == DATA
 
@@ -180,7 +180,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def aged(folder: Path, name: str, seconds: int) -> None:
+def set_age(folder: Path, name: str, seconds: int) -> None:
     os.utime(folder / name, (0, seconds))
 
 
@@ -188,7 +188,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     kept = pool(tmp_path)
     for number, name in enumerate("abcd"):
         kept.add(name, bytes(200))
-        aged(tmp_path, name, number)
+        set_age(tmp_path, name, number)
     assert kept.get("a") == bytes(200)  # used now
     kept.add("e", bytes(200))
     assert names(tmp_path) == {"a", "d", "e"} | (names(tmp_path) & {"c"})
@@ -237,7 +237,7 @@ def test_whatever_an_address_says_it_stays_in_its_execution(
         Address(ExecutionId(execution), kind, step, key),
     )
     with tempfile.TemporaryDirectory() as folder:
-        tier = cached(ObjectTier(store, "memory"), Path(folder) / "cache")
+        tier = make_cached_tier(ObjectTier(store, "memory"), Path(folder) / "cache")
         asyncio.run(tier.write(mine, StagedPayload.from_bytes(b"mine")))
         assert read(tier, where=mine) == b"mine"
         try:

@@ -151,7 +151,7 @@ def test_a_root_that_is_not_ours_is_waited_for_and_not_made(tmp_path: Path) -> N
     for act in (
         lambda: put(store, "value"),
         lambda: resolve(store, reference),
-        lambda: asyncio.run(listed(files)),
+        lambda: asyncio.run(list_objects(files)),
     ):
         with pytest.raises(StoreUnavailable, match="not there"):
             act()
@@ -163,7 +163,7 @@ def test_a_root_that_is_not_ours_is_waited_for_and_not_made(tmp_path: Path) -> N
         resolve(store, reference)
 
 
-async def listed(files: FileTier) -> list[Any]:
+async def list_objects(files: FileTier) -> list[Any]:
     return [each async for each in files.list_objects()]
 
 
@@ -175,7 +175,7 @@ def test_every_file_is_listed_when_there_are_more_than_one_page(
     places = {make_address("7", "result", "step", f"key{number}") for number in range(7)}
     for place in places:
         put(store, "value", place)
-    found = asyncio.run(listed(FileTier(tmp_path)))
+    found = asyncio.run(list_objects(FileTier(tmp_path)))
     assert {stored.address for stored in found} == places
 
 
@@ -272,11 +272,11 @@ def test_one_row_costs_one_block(store: LargeStore, monkeypatch: pytest.MonkeyPa
     read: list[int] = []
     pread = os.pread
 
-    def counted(descriptor: int, size: int, offset: int) -> bytes:
+    def count_read(descriptor: int, size: int, offset: int) -> bytes:
         read.append(size)
         return pread(descriptor, size, offset)
 
-    monkeypatch.setattr(os, "pread", counted)
+    monkeypatch.setattr(os, "pread", count_read)
     for index in (0, 12_345, len(ROWS) - 1):
         read.clear()
         assert rows(store, reference, index, index + 1) == [ROWS[index]]

@@ -31,7 +31,7 @@ def kinds(*batches: list[dict[str, Any]]) -> pa.Schema:
     return found.schema
 
 
-def kept(*batches: list[dict[str, Any]]) -> list[Any]:
+def write_and_read(*batches: list[dict[str, Any]]) -> list[Any]:
     """As a file has them."""
     schema, out = kinds(*batches), io.BytesIO()
     file = ParquetWriter(out, schema)
@@ -67,11 +67,11 @@ def test_a_column_has_a_type_that_fits_all_rows(
     rows = [{"v": value} for value in values]
     batches = [[row] for row in rows] if apart else [rows]
     assert kinds(*batches).field("v").type == kind
-    assert len(kept(*batches)) == len(rows)
+    assert len(write_and_read(*batches)) == len(rows)
 
 
 def test_values_without_a_common_type_are_json_and_columns_may_come_late() -> None:
-    found = kept([{"a": [1]}, {"a": None}], [{"a": "x", "b": 1}])
+    found = write_and_read([{"a": [1]}, {"a": None}], [{"a": "x", "b": 1}])
     assert found == [{"a": "[1]", "b": None}, {"a": None, "b": None}, {"a": '"x"', "b": 1}]
 
 

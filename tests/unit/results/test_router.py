@@ -23,12 +23,12 @@ from noetl.results.staging import StagedPayload
 from noetl.results.tiers.kv import MAX_KV_BYTES
 from noetl.results.tiers.memory_cache import ENTRY_OVERHEAD_BYTES, MemoryCache
 from tests.stores import in_files
-from tests.waiting import virtually
+from tests.waiting import run_virtually
 
 PLACE = make_address("7", "result", "step", "key")
 
 
-class Servers:
+class FailingServers:
     """Keeps what it is given and counts who asked. `failures` calls fail first."""
 
     def __init__(self, failures: int = 0) -> None:
@@ -37,15 +37,15 @@ class Servers:
         self.failures = failures
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
-        self._called("payload")
+        self._note_call("payload")
         return self.kept.get((ref_id, uri))
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
-        self._called("put_payload")
+        self._note_call("put_payload")
         if self.kept.setdefault((reference.ref_id, reference.uri), payload) != payload:
             raise Conflict("another")
 
-    def _called(self, name: str) -> None:
+    def _note_call(self, name: str) -> None:
         self.calls.append(name)
         if self.failures > 0:
             self.failures -= 1
@@ -73,7 +73,7 @@ def text(size: int) -> str:
     ],
 )
 def test_size_decides(tmp_path: Path, size: int, home: str, rides: bool) -> None:
-    servers = Servers()
+    servers = FailingServers()
     router = ResultRouter(servers, in_files(tmp_path))
     reference, rider = asyncio.run(router.carry(PLACE, text(size), MAX_REPORT_PAYLOAD_BYTES))
     assert (reference.type, reference.bytes, rider is not None) == (home, size, rides)
@@ -96,14 +96,14 @@ def test_size_decides(tmp_path: Path, size: int, home: str, rides: bool) -> None
 def test_a_hint_decides_before_size(
     tmp_path: Path, hint: str | None, setting: str, home: str
 ) -> None:
-    router = ResultRouter(Servers(), in_files(tmp_path), tier=setting)
+    router = ResultRouter(FailingServers(), in_files(tmp_path), tier=setting)
     reference, rider = asyncio.run(router.carry(PLACE, [1, 2], MAX_REPORT_PAYLOAD_BYTES, hint))
     assert (reference.type, rider is not None) == (home, home == "kv")
     assert asyncio.run(router.read_rows(reference, 1, 2)) == [2]
 
 
 def test_a_hint_of_kv_does_not_make_a_large_payload_small(tmp_path: Path) -> None:
-    router = ResultRouter(Servers(), in_files(tmp_path))
+    router = ResultRouter(FailingServers(), in_files(tmp_path))
     assert (
         asyncio.run(router.carry(PLACE, text(MAX_KV_BYTES + 1), MAX_REPORT_PAYLOAD_BYTES, "kv"))[
             0
@@ -117,7 +117,7 @@ def test_object_reads_as_disk_with_one_warning(
 ) -> None:
     caplog.set_level("WARNING")
     warn_of_older_store.cache_clear()
-    router = ResultRouter(Servers(), in_files(tmp_path))
+    router = ResultRouter(FailingServers(), in_files(tmp_path))
     reference = asyncio.run(router.put(PLACE, text(MAX_KV_BYTES + 1)))
     for _ in range(3):
         assert asyncio.run(router.resolve(replace(reference, type="object_store"))) == text(
@@ -129,7 +129,7 @@ def test_object_reads_as_disk_with_one_warning(
 @pytest.mark.parametrize(("size", "home"), [(10, "kv"), (MAX_KV_BYTES + 1, "disk")])
 def test_bytes_of_any_format_are_stored_and_opened(tmp_path: Path, size: int, home: str) -> None:
     async def run() -> None:
-        servers, data = Servers(), bytes(size)
+        servers, data = FailingServers(), bytes(size)
         router = ResultRouter(servers, in_files(tmp_path))
         reference = await router.put_staged(
             PLACE, StagedPayload.from_bytes(data), rows=3, format="arrow"
@@ -150,7 +150,7 @@ def test_bytes_of_any_format_are_stored_and_opened(tmp_path: Path, size: int, ho
 
 def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> None:
     async def run() -> None:
-        servers = Servers()
+        servers = FailingServers()
         router, other = (
             ResultRouter(servers, in_files(tmp_path)),
             ResultRouter(servers, in_files(tmp_path)),
@@ -168,7 +168,7 @@ def test_what_a_process_has_put_or_read_it_does_not_ask_for(tmp_path: Path) -> N
 
 def test_a_value_from_memory_is_nobody_elses_object(tmp_path: Path) -> None:
     async def run() -> None:
-        router = ResultRouter(Servers(), in_files(tmp_path))
+        router = ResultRouter(FailingServers(), in_files(tmp_path))
         reference = await router.put(PLACE, {"a": [1]})
         (await router.resolve(reference))["a"].append(2)
         assert await router.resolve(reference) == {"a": [1]}
@@ -178,7 +178,7 @@ def test_a_value_from_memory_is_nobody_elses_object(tmp_path: Path) -> None:
 
 def test_a_rider_is_read_from_memory_while_it_is_held_and_no_longer(tmp_path: Path) -> None:
     async def run() -> None:
-        servers = Servers()
+        servers = FailingServers()
         router = ResultRouter(servers, in_files(tmp_path), cache=0)
         reference, rider = await router.carry(PLACE, {"a": 1}, MAX_REPORT_PAYLOAD_BYTES)
         assert rider is not None
@@ -211,7 +211,7 @@ def persist(store: Any, launch: int = 1) -> ResultWriter:
 
 def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
     async def run() -> None:
-        servers = Servers()
+        servers = FailingServers()
         router = ResultRouter(servers, in_files(tmp_path), cache=0)
         puts = persist(router)
         first, second = (
@@ -234,7 +234,7 @@ def test_small_results_cost_nothing_before_their_report(tmp_path: Path) -> None:
 
 def test_a_report_carries_so_much_and_no_more(tmp_path: Path) -> None:
     async def run() -> None:
-        servers = Servers()
+        servers = FailingServers()
         puts = persist(ResultRouter(servers, in_files(tmp_path)))
         for number in range(6):
             await puts.put_value(f"t{number}", text(60_000))
@@ -249,7 +249,7 @@ def test_a_report_carries_so_much_and_no_more(tmp_path: Path) -> None:
 
 def test_a_command_that_is_begun_again_puts_everything_before_its_report(tmp_path: Path) -> None:
     async def run() -> None:
-        servers = Servers()
+        servers = FailingServers()
         puts = persist(ResultRouter(servers, in_files(tmp_path)), launch=2)
         reference = await puts.put_value("t", 1)
         assert [ref.payload for ref in puts.take_references()] == [None]
@@ -260,20 +260,20 @@ def test_a_command_that_is_begun_again_puts_everything_before_its_report(tmp_pat
 
 def test_a_put_through_the_servers_is_repeated_for_a_while(tmp_path: Path) -> None:
     async def run() -> None:
-        await persist(ResultRouter(Servers(failures=MAX_TRIES - 1), in_files(tmp_path))).put_value(
-            "t", text(100_000)
-        )
+        await persist(
+            ResultRouter(FailingServers(failures=MAX_TRIES - 1), in_files(tmp_path))
+        ).put_value("t", text(100_000))
         with pytest.raises(TaskFailed) as failing:
-            await persist(ResultRouter(Servers(failures=MAX_TRIES), in_files(tmp_path))).put_value(
-                "t", text(100_000)
-            )
+            await persist(
+                ResultRouter(FailingServers(failures=MAX_TRIES), in_files(tmp_path))
+            ).put_value("t", text(100_000))
         assert failing.value.final
         assert (failing.value.failure.code, failing.value.failure.retryable) == (
             "REFERENCE_NOT_AVAILABLE",
             True,
         )
 
-    virtually(run())
+    run_virtually(run())
 
 
 # ---- cache ---------------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from noetl.results.staging import Staging
 URI = "noetl://execution/1/result/s/k"
 
 
-class Watched(MemorySource):
+class WatchedFile(MemorySource):
     """Counts what is read."""
 
     def __init__(self, data: bytes) -> None:
@@ -39,7 +39,7 @@ class Watched(MemorySource):
         return data
 
 
-def written(
+def write_table(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, head: ValueHead | None = None
 ) -> EncodedTable:
     writer = RowSetWriter(schema, TableOptions(), head)
@@ -48,8 +48,8 @@ def written(
     return writer.finish()
 
 
-def source(table: EncodedTable) -> Watched:
-    return Watched(b"".join(table.staged.read_parts()))
+def source(table: EncodedTable) -> WatchedFile:
+    return WatchedFile(b"".join(table.staged.read_parts()))
 
 
 def reader(table: EncodedTable) -> RowSetReader:
@@ -59,7 +59,7 @@ def reader(table: EncodedTable) -> RowSetReader:
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("noise", pa.binary())])
 
 
-def numbered(count: int, size: int = 1_000, noise: int = 0) -> Iterator[pa.RecordBatch]:
+def make_batches(count: int, size: int = 1_000, noise: int = 0) -> Iterator[pa.RecordBatch]:
     chance = Random(1)
     for first in range(0, count, size):
         ids = list(range(first, min(first + size, count)))
@@ -144,7 +144,7 @@ def test_types_survive(name: str, large: bool, monkeypatch: pytest.MonkeyPatch) 
     kind, values, seen = TYPES[name]
     schema = pa.schema([("c", kind)])
     batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], schema=schema)
-    table = written(iter([batch]), schema)
+    table = write_table(iter([batch]), schema)
     assert table.format == ("parquet" if large else "arrow")
     found = reader(table)
     assert found.read_rows(0, 2) == [{"c": value} for value in seen]
@@ -153,7 +153,7 @@ def test_types_survive(name: str, large: bool, monkeypatch: pytest.MonkeyPatch) 
         == table.value()
         == {"rows": found.read_rows(0, 2), "row_count": 2, "columns": ["c"]}
     )
-    again = written(found.batches(), found.schema)
+    again = write_table(found.batches(), found.schema)
     assert reader(again).schema == found.schema
     assert reader(again).read_rows(0, 2) == found.read_rows(0, 2)
 
@@ -161,7 +161,7 @@ def test_types_survive(name: str, large: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_a_number_of_unknown_precision_is_text_that_says_so() -> None:
     schema = pa.schema([pa.field("n", pa.string(), metadata=rowsets.NUMERIC_METADATA)])
     batch = pa.RecordBatch.from_arrays([["1.5", "7", "NaN", "1e-30", None]], schema=schema)
-    found = reader(written(iter([batch]), schema))
+    found = reader(write_table(iter([batch]), schema))
     assert [row["n"] for row in found.read_rows(0, 5)] == [1.5, 7, "NaN", 1e-30, None]
 
 
@@ -170,19 +170,19 @@ def test_what_python_cannot_count_is_text() -> None:
     batch = pa.RecordBatch.from_arrays(
         [pa.array([2**31 - 1], pa.int32()).view(pa.date32())], schema=schema
     )
-    assert isinstance(reader(written(iter([batch]), schema)).read_rows(0, 1)[0]["d"], str)
+    assert isinstance(reader(write_table(iter([batch]), schema)).read_rows(0, 1)[0]["d"], str)
 
 
 def test_no_rows_have_columns_still() -> None:
-    table = written(iter([]), SCHEMA)
+    table = write_table(iter([]), SCHEMA)
     assert (table.format, table.rows) == ("arrow", 0)
     assert table.value() == {"rows": [], "row_count": 0, "columns": ["id", "name", "noise"]}
 
 
 def test_a_list_has_no_head_and_an_answer_keeps_its_own() -> None:
-    assert written(numbered(2), SCHEMA, ValueHead()).value()[1]["id"] == 1
-    found = written(
-        numbered(1), SCHEMA, ValueHead("data", {"status_code": 200, "data": None})
+    assert write_table(make_batches(2), SCHEMA, ValueHead()).value()[1]["id"] == 1
+    found = write_table(
+        make_batches(1), SCHEMA, ValueHead("data", {"status_code": 200, "data": None})
     ).value()
     assert found == {"status_code": 200, "data": [{"id": 0, "name": "n0", "noise": ""}]}
 
@@ -190,7 +190,7 @@ def test_a_list_has_no_head_and_an_answer_keeps_its_own() -> None:
 @pytest.mark.parametrize("size", [7, 1_000, 100_000])
 def test_one_row_of_many_costs_one_group(size: int) -> None:
     count = 100_000
-    table = written(numbered(count, size, noise=200), SCHEMA)
+    table = write_table(make_batches(count, size, noise=200), SCHEMA)
     assert table.format == "parquet"
     assert table.staged.size > 8 << 20
     watched, footers = source(table), FooterCache()
@@ -234,7 +234,7 @@ def test_rows_of_very_different_sizes_are_never_held_together() -> None:
         for n in range(40):
             yield pa.RecordBatch.from_arrays([[str(n) * 1_000_000]], schema=schema)
 
-    table = written(batches(), schema)
+    table = write_table(batches(), schema)
     footer = rowsets.open_rowset_reader(source(table), URI).footer  # type: ignore[attr-defined]
     sizes = [footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)]
     assert max(sizes) <= 2 * rowsets.MAX_RAW_GROUP_BYTES
@@ -244,9 +244,9 @@ def test_rows_of_very_different_sizes_are_never_held_together() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=6), st.integers(0, 2_000), st.integers(0, 2_000))
 def test_any_slice_of_any_batches(sizes: list[int], start: int, stop: int) -> None:
-    batches = list(numbered(sum(sizes), 100, noise=8))
+    batches = list(make_batches(sum(sizes), 100, noise=8))
     rows = [row for batch in batches for row in rowsets.list_rows(batch)]
-    table = written(iter(batches), SCHEMA)
+    table = write_table(iter(batches), SCHEMA)
     assert table.rows == len(rows)
     assert reader(table).read_rows(start, stop) == rows[start:stop]
     assert [
@@ -255,7 +255,7 @@ def test_any_slice_of_any_batches(sizes: list[int], start: int, stop: int) -> No
 
 
 def test_a_page_that_is_not_what_was_written_is_found() -> None:
-    table = written(numbered(60_000, noise=200), SCHEMA)
+    table = write_table(make_batches(60_000, noise=200), SCHEMA)
     data = bytearray(b"".join(table.staged.read_parts()))
     data[len(data) // 2] ^= 1
     found = rowsets.open_rowset_reader(MemorySource(bytes(data)), URI)
@@ -272,7 +272,7 @@ def test_a_page_that_is_not_what_was_written_is_found() -> None:
 def test_what_is_written_waits_in_a_file_and_leaves_with_it(tmp_path: Path) -> None:
     for end in ("discard", "close"):
         writer = RowSetWriter(SCHEMA, TableOptions(Staging(tmp_path)))
-        for batch in numbered(60_000, noise=200):
+        for batch in make_batches(60_000, noise=200):
             writer.write(batch)
         assert list(tmp_path.iterdir())
         writer.discard() if end == "discard" else writer.finish().close()
@@ -280,7 +280,7 @@ def test_what_is_written_waits_in_a_file_and_leaves_with_it(tmp_path: Path) -> N
 
 
 def test_too_many_rows_are_no_value() -> None:
-    table = written(numbered(rowsets.MAX_LOADED_ROWS + 1, 50_000), SCHEMA)
+    table = write_table(make_batches(rowsets.MAX_LOADED_ROWS + 1, 50_000), SCHEMA)
     with pytest.raises(TooManyRows):
         table.value()
 
@@ -290,6 +290,6 @@ def test_secrets_are_taken_out_of_every_batch() -> None:
         return batch.set_column(1, SCHEMA.field(1), pa.array(["***"] * batch.num_rows, pa.string()))
 
     writer = RowSetWriter(SCHEMA, TableOptions(clean=clean))
-    for batch in numbered(20, 10):
+    for batch in make_batches(20, 10):
         writer.write(batch)
     assert {row["name"] for row in writer.finish().value()["rows"]} == {"***"}

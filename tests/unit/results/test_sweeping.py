@@ -20,7 +20,7 @@ PLACES = [
 ]
 
 
-class Servers:
+class PinServers:
     """Knows what it is told, and of which executions it was asked."""
 
     def __init__(self, known: list[Address], ended: tuple[str, ...] = ("7", "8", "9")) -> None:
@@ -35,7 +35,7 @@ class Servers:
         )
 
 
-def filled(root: Path, places: list[Address]) -> FileTier:
+def fill_tier(root: Path, places: list[Address]) -> FileTier:
     async def run() -> None:
         for where in places:
             await files.write(where, StagedPayload.from_bytes(b"four"))
@@ -45,7 +45,7 @@ def filled(root: Path, places: list[Address]) -> FileTier:
     return files
 
 
-def left(files: FileTier) -> set[Address]:
+def list_remaining(files: FileTier) -> set[Address]:
     async def run() -> set[Address]:
         return {each.address async for each in files.list_objects()}
 
@@ -53,20 +53,20 @@ def left(files: FileTier) -> set[Address]:
 
 
 def test_what_the_servers_do_not_know_goes(tmp_path: Path) -> None:
-    files, servers = filled(tmp_path, PLACES), Servers(PLACES[::2], ended=("7", "8"))
+    files, servers = fill_tier(tmp_path, PLACES), PinServers(PLACES[::2], ended=("7", "8"))
     assert asyncio.run(sweep_orphans(files, servers.orphans, 1e12)) == SweepCounts(
         looked=12, deleted=4, bytes=16
     )
-    assert left(files) == set(PLACES[::2]) | set(PLACES[8:])
+    assert list_remaining(files) == set(PLACES[::2]) | set(PLACES[8:])
     assert sorted(servers.asked) == [("7", 4), ("8", 4), ("9", 4)]
 
 
 def test_what_is_young_is_not_asked_about(tmp_path: Path) -> None:
-    files, servers = filled(tmp_path, PLACES), Servers([])
+    files, servers = fill_tier(tmp_path, PLACES), PinServers([])
     for where in PLACES[:3]:
         os.utime(tmp_path / where.execution_id / where.kind / where.step / where.key, (1000, 1000))
     assert asyncio.run(sweep_orphans(files, servers.orphans, 2000)).deleted == 3
-    assert left(files) == set(PLACES[3:])
+    assert list_remaining(files) == set(PLACES[3:])
     assert servers.asked == [("7", 3)]
 
 
@@ -74,7 +74,7 @@ def test_many_of_one_execution_are_asked_about_in_parts(tmp_path: Path) -> None:
     places = [
         make_address("7", "result", "step", f"k{key}") for key in range(MAX_ASKED_ADDRESSES + 3)
     ]
-    files, servers = filled(tmp_path, places), Servers(places)
+    files, servers = fill_tier(tmp_path, places), PinServers(places)
     assert asyncio.run(sweep_orphans(files, servers.orphans, 1e12)) == SweepCounts(
         looked=len(places)
     )
@@ -83,15 +83,17 @@ def test_many_of_one_execution_are_asked_about_in_parts(tmp_path: Path) -> None:
 
 def test_many_executions_are_asked_about_each(tmp_path: Path) -> None:
     places = [make_address(str(number), "result", "step", "key") for number in range(1, 60)]
-    servers = Servers([], ended=tuple(map(str, range(1, 60))))
-    assert asyncio.run(sweep_orphans(filled(tmp_path, places), servers.orphans, 1e12)).deleted == 59
+    servers = PinServers([], ended=tuple(map(str, range(1, 60))))
+    assert (
+        asyncio.run(sweep_orphans(fill_tier(tmp_path, places), servers.orphans, 1e12)).deleted == 59
+    )
 
 
 def test_without_an_answer_nothing_goes(tmp_path: Path) -> None:
     async def away(execution_id: ExecutionId, uris: list[str]) -> list[str]:
         raise StoreUnavailable("away")
 
-    files = filled(tmp_path, PLACES)
+    files = fill_tier(tmp_path, PLACES)
     with pytest.raises(StoreUnavailable):
         asyncio.run(sweep_orphans(files, away, 1e12))
-    assert left(files) == set(PLACES)
+    assert list_remaining(files) == set(PLACES)

@@ -45,12 +45,12 @@ workflow:
 """
 
 
-class Clock:
+class ReportClock:
     def now(self) -> int:
         return 1_750_000_000_000_000
 
 
-class Watched(Server):
+class WatchedServer(Server):
     """A server that counts what a worker asks of it beside exchanges."""
 
     def __init__(self, *args: Any) -> None:
@@ -66,17 +66,19 @@ class Watched(Server):
         await super().put_payload(reference, payload)
 
 
-def make_server() -> tuple[Watched, Stores, CatalogMemory]:
+def make_server() -> tuple[WatchedServer, Stores, CatalogMemory]:
     settings, rows, catalog = ServerSettings(name="s"), make_shard_rows(16), CatalogMemory()
-    stores = make_memory_stores(MemoryDatabase(rows, Clock()))
+    stores = make_memory_stores(MemoryDatabase(rows, ReportClock()))
     return (
-        Watched(stores, LeasesMemory(rows, Clock()), BusMemory(), catalog, Clock(), settings),
+        WatchedServer(
+            stores, LeasesMemory(rows, ReportClock()), BusMemory(), catalog, ReportClock(), settings
+        ),
         stores,
         catalog,
     )
 
 
-async def ended(stores: Stores, execution_id: ExecutionId) -> list[Any]:
+async def wait_for_end(stores: Stores, execution_id: ExecutionId) -> list[Any]:
     while True:
         events = [recorded.event for recorded in await stores.log.read_events(execution_id)]
         if events and isinstance(events[-1], Terminal):
@@ -84,14 +86,14 @@ async def ended(stores: Stores, execution_id: ExecutionId) -> list[Any]:
         await asyncio.sleep(0)
 
 
-async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:
+async def run_playbook(size: int, folder: Path) -> tuple[WatchedServer, list[Reference]]:
     """The references that the steps have reported."""
     server, log, catalog = make_server()
     worker = Worker(
         server,
         ResultRouter(server, in_files(folder)),
         Registry([Scripted(lambda call: {"text": "x" * call.input["size"]}), Noop()]),
-        Clock(),
+        ReportClock(),
         MemorySpool(),
         WorkerSettings(worker_id="w", incarnation="1"),
     )
@@ -100,7 +102,7 @@ async def ran(size: int, folder: Path) -> tuple[Watched, list[Reference]]:
     try:
         await catalog.register("results", PLAYBOOK % size)
         events = await asyncio.wait_for(
-            ended(log, await server.requests.start("results", payload={})), HANG_LIMIT_S
+            wait_for_end(log, await server.requests.start("results", payload={})), HANG_LIMIT_S
         )
     finally:
         for task in reversed(tasks):
@@ -119,7 +121,7 @@ def test_a_step_reads_what_the_step_before_it_made(
     tmp_path: Path, size: int, asked: int, home: str
 ) -> None:
     async def run() -> None:
-        server, references = await ran(size, tmp_path)
+        server, references = await run_playbook(size, tmp_path)
         assert (
             server.asked == ["put_payload"] * asked
         )  # and nothing is asked for: the worker has it in memory
@@ -134,7 +136,7 @@ def test_a_step_reads_what_the_step_before_it_made(
 def test_a_command_that_has_ended_holds_no_data(tmp_path: Path) -> None:
     gc.disable()  # its parts refer to each other: nothing may depend on when they are collected
     try:
-        asyncio.run(ran(2_000_000, tmp_path))
+        asyncio.run(run_playbook(2_000_000, tmp_path))
         held = [each for each in gc.get_objects() if isinstance(each, ResultReader) and each._kept]
         assert held == []
     finally:

@@ -22,7 +22,7 @@ PLACE = make_address("7", "result", "step", "key")
 ROWS = [{"n": n} for n in range(1000)]
 
 
-def kept(home: Path, **settings: Any) -> list[str]:
+def store_and_list(home: Path, **settings: Any) -> list[str]:
     """The files there are once a result was stored, and read again."""
 
     async def run() -> None:
@@ -35,12 +35,12 @@ def kept(home: Path, **settings: Any) -> list[str]:
 
 
 def test_without_settings_they_are_below_home(tmp_path: Path) -> None:
-    assert kept(tmp_path) == ["results/7/result/step/key"]
+    assert store_and_list(tmp_path) == ["results/7/result/step/key"]
 
 
 def test_a_directory_is_used_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
-    assert kept(tmp_path, storage_cloud_tier=f"file://{tmp_path}/a%20b") == [
+    assert store_and_list(tmp_path, storage_cloud_tier=f"file://{tmp_path}/a%20b") == [
         "a b/7/result/step/key"
     ]
 
@@ -83,7 +83,7 @@ def in_a_file(store: LargeStore) -> EncodedTable:
 
 def test_a_directory_is_cached_when_a_place_for_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
-    files = kept(
+    files = store_and_list(
         tmp_path,
         storage_cloud_tier=f"file://{tmp_path}/far",
         storage_local_cache_dir=tmp_path / "near",

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from tests.waiting import virtually
+from tests.waiting import run_virtually
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -13,5 +13,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(test):
         return None
     wanted = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    virtually(test(**wanted))
+    run_virtually(test(**wanted))
     return True

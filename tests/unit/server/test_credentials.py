@@ -20,18 +20,18 @@ SECRET = {"host": "db.example", "user": "etl", "password": "canary-4711"}
 STRANGER = Identity(Tenant(2), frozenset({"worker"}), "stranger")
 
 
-class Clock:
+class FixedClock:
     def now(self) -> int:
         return 1
 
 
 def service(home: Path, vault: VaultMemory | None = None) -> CredentialService:
-    return CredentialService(vault or VaultMemory(Clock()), KeyFile(home))
+    return CredentialService(vault or VaultMemory(FixedClock()), KeyFile(home))
 
 
 def test_a_credential_is_stored_listed_replaced_and_deleted(tmp_path: Path) -> None:
     async def live() -> None:
-        vault = VaultMemory(Clock())
+        vault = VaultMemory(FixedClock())
         here = service(tmp_path, vault)
         assert (await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)).created
         assert await here.reveal(WORKER_IDENTITY, "db") == SECRET
@@ -142,7 +142,7 @@ def test_what_a_kind_does_not_take_is_refused_without_repeating_it(
 
 def test_rows_cannot_be_swapped_and_kinds_cannot_be_changed(tmp_path: Path) -> None:
     async def live() -> None:
-        vault = VaultMemory(Clock())
+        vault = VaultMemory(FixedClock())
         here = service(tmp_path, vault)
         await here.add(LOCAL_IDENTITY, "prod", "postgres", SECRET)
         await here.add(LOCAL_IDENTITY, "test", "postgres", {"dsn": "d"})
@@ -166,7 +166,7 @@ def test_without_its_key_a_credential_is_not_opened_and_no_second_key_is_made(
     tmp_path: Path,
 ) -> None:
     async def live() -> None:
-        vault = VaultMemory(Clock())
+        vault = VaultMemory(FixedClock())
         await service(tmp_path / "one", vault).add(LOCAL_IDENTITY, "db", "postgres", SECRET)
         other = service(tmp_path / "two", vault)
         assert await other.list_unreadable(LOCAL_IDENTITY) == ["db"]
@@ -207,7 +207,7 @@ def test_a_new_key_seals_and_the_old_one_still_opens(tmp_path: Path) -> None:
 
 def test_a_row_that_is_not_ours_is_foreign(tmp_path: Path) -> None:
     async def live() -> None:
-        vault = VaultMemory(Clock())
+        vault = VaultMemory(FixedClock())
         here = service(tmp_path, vault)
         added = await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)
         await vault.put(LOCAL_IDENTITY.tenant, "db", added.kind, b"plain text")

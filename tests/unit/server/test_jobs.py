@@ -20,7 +20,7 @@ class Now:
         return self.at
 
 
-class Servers:
+class JobServers:
     """Keepers that share a store; what each ran."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Servers:
 
 def test_one_of_two_servers_runs_it_and_again_when_the_time_has_come() -> None:
     async def play() -> list[str]:
-        servers = Servers()
+        servers = JobServers()
         one, two = await servers.job("one"), await servers.job("two")
         done = [(await each.run_once()).done for each in (one, two, one)]
         assert done == [1, 0, 0]
@@ -57,7 +57,7 @@ def test_one_of_two_servers_runs_it_and_again_when_the_time_has_come() -> None:
 
 def test_one_that_fails_is_left_alone_for_a_while() -> None:
     async def play() -> list[str]:
-        servers = Servers()
+        servers = JobServers()
         one = await servers.job("one", fails=True)
         with pytest.raises(ValueError, match="no"):
             await one.run_once()
@@ -69,7 +69,7 @@ def test_one_that_fails_is_left_alone_for_a_while() -> None:
 
 def test_without_a_lease_nothing_is_run() -> None:
     async def play() -> None:
-        servers = Servers()
+        servers = JobServers()
         keeper = ShardKeeper(
             servers.leases, OwnedShards(1), StoreClock(servers.clock), ServerSettings(shards=1)
         )

@@ -27,12 +27,12 @@ AFTER = {
 }
 
 
-def seen(folder: Path) -> list[tuple[str, str]]:
+def list_seen(folder: Path) -> list[tuple[str, str]]:
     """What readers see."""
     return sorted((path.parent.name, path.read_text()) for path in list_data_files(folder))
 
 
-def filled(folder: Path) -> Path:
+def fill_folder(folder: Path) -> Path:
     for day, text in OLD.items():
         (folder / day).mkdir(parents=True)
         (folder / day / "part-00000-old.snappy.parquet").write_text(text)
@@ -55,7 +55,7 @@ def commit(folder: Path, mode: str, fatal: int) -> int:
 def _commit(folder: Path, mode: str, fatal: int) -> None:
     changes = itertools.count(1)
 
-    def heard(event: str, args: tuple[object, ...]) -> None:
+    def note_event(event: str, args: tuple[object, ...]) -> None:
         is_change = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir") and str(
             args[0]
         ).startswith(str(folder))
@@ -68,7 +68,7 @@ def _commit(folder: Path, mode: str, fatal: int) -> None:
         path = staging / name
         path.parent.mkdir(parents=True)
         path.write_text("new")
-    sys.addaudithook(heard)
+    sys.addaudithook(note_event)
     target.commit(staging, ANSWER, SCHEMA_OF_ROWS, lambda: None)
 
 
@@ -77,10 +77,10 @@ def test_a_commit_that_is_killed_anywhere_is_nothing_or_all(tmp_path: Path, mode
     before = sorted(OLD.items())
     states = set()
     for fatal in itertools.count(1):
-        folder = filled(tmp_path / f"killed-{fatal}")
+        folder = fill_folder(tmp_path / f"killed-{fatal}")
         if commit(folder, mode, fatal) == 0:
             break
-        left = seen(folder)
+        left = list_seen(folder)
         present = [row for row in before if row in left]
         assert present == before or set(left) >= {
             ("day=b", "new"),
@@ -89,20 +89,20 @@ def test_a_commit_that_is_killed_anywhere_is_nothing_or_all(tmp_path: Path, mode
         finish_pending_commits(folder)
         states.add(
             "before"
-            if seen(folder) == before
+            if list_seen(folder) == before
             else "after"
-            if seen(folder) == AFTER[mode]
+            if list_seen(folder) == AFTER[mode]
             else "neither"
         )
         is_recorded = (
             CommitTarget(folder, OTHER, mode, "parquet", ["day"]).read_recorded_schema()
             == SCHEMA_OF_ROWS
         )
-        assert is_recorded == (seen(folder) != before)
+        assert is_recorded == (list_seen(folder) != before)
         assert commit(folder, mode, 0) == 0  # the same call again
-        assert seen(folder) == AFTER[mode]
+        assert list_seen(folder) == AFTER[mode]
     assert states == {"before", "after"}
-    assert seen(folder) == AFTER[mode]
+    assert list_seen(folder) == AFTER[mode]
 
 
 def test_columns_are_compared_again_before_the_commit(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_columns_are_compared_again_before_the_commit(tmp_path: Path) -> None:
 
     with pytest.raises(LocatedError):
         target.commit(staging, ANSWER, SCHEMA_OF_ROWS, refuse)
-    assert seen(tmp_path) == []
+    assert list_seen(tmp_path) == []
     assert target.find_recorded_answer() is None
 
 
 def test_the_next_writer_finishes_what_another_has_committed(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "lake")
+    folder = fill_folder(tmp_path / "lake")
     staged = folder / HIDDEN_FOLDER / "aaaaaaaaaaaaaaaa-x" / "day=c" / "part-00000-x.parquet"
     staged.parent.mkdir(parents=True)
     staged.write_text("new")
@@ -134,7 +134,7 @@ def test_the_next_writer_finishes_what_another_has_committed(tmp_path: Path) -> 
     (folder / HIDDEN_FOLDER / "aaaaaaaaaaaaaaaa.pending").write_text(json.dumps(record))
     other = CommitTarget(folder, OTHER, "append", "parquet", ["day"])
     assert other.find_recorded_answer() is None
-    assert seen(folder) == [("day=b", "old"), ("day=c", "new")]
+    assert list_seen(folder) == [("day=b", "old"), ("day=c", "new")]
     assert CommitTarget(folder, KEY, "append", "parquet", ["day"]).find_recorded_answer() == ANSWER
 
 
@@ -153,7 +153,7 @@ def test_what_was_committed_and_has_vanished_is_said(tmp_path: Path) -> None:
 
 
 def test_records_and_what_killed_tries_left_are_swept_when_they_are_old(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "lake")
+    folder = fill_folder(tmp_path / "lake")
     hidden = folder / HIDDEN_FOLDER
     (hidden / "cccccccccccccccc-dead").mkdir(parents=True)
     for name in ("cccccccccccccccc.done", "dddddddddddddddd.done"):
@@ -167,7 +167,7 @@ def test_records_and_what_killed_tries_left_are_swept_when_they_are_old(tmp_path
 
 def test_a_killed_process_was_killed(tmp_path: Path) -> None:
     """The tests above mean nothing if it never is."""
-    assert commit(filled(tmp_path / "lake"), "append", 1) == -signal.SIGKILL
+    assert commit(fill_folder(tmp_path / "lake"), "append", 1) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def ending() -> Iterator[ExitStack]:
         yield stack
 
 
-def started(ending: ExitStack, code: str, name: str) -> "subprocess.Popen[bytes]":
+def start_process(ending: ExitStack, code: str, name: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-c", code, name]
     process = ending.enter_context(
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -34,9 +34,9 @@ def started(ending: ExitStack, code: str, name: str) -> "subprocess.Popen[bytes]
 
 @pytest.mark.skipif(sys.platform != "linux", reason="where processes can be looked at")
 def test_what_has_forked_nothing_for_a_while_is_ended(ending: ExitStack) -> None:
-    idle = started(ending, WAITS, "pyspark.daemon")
-    other = started(ending, WAITS, "something")
-    busy = started(ending, FORKS, "pyspark.daemon")
+    idle = start_process(ending, WAITS, "pyspark.daemon")
+    other = start_process(ending, WAITS, "something")
+    busy = start_process(ending, FORKS, "pyspark.daemon")
     sweeps = IdleDaemons(os.getpid())
 
     begin = 10 * SWEEP_INTERVAL_S
@@ -50,7 +50,7 @@ def test_what_has_forked_nothing_for_a_while_is_ended(ending: ExitStack) -> None
 
 @pytest.mark.skipif(sys.platform != "linux", reason="where processes can be looked at")
 def test_looks_are_far_between(ending: ExitStack) -> None:
-    started(ending, WAITS, "pyspark.daemon")
+    start_process(ending, WAITS, "pyspark.daemon")
     sweeps = IdleDaemons(os.getpid())
     assert sweeps.end_idle(DAEMON_IDLE_S) == []
     assert sweeps.end_idle(2 * DAEMON_IDLE_S - 1) == []

@@ -10,7 +10,7 @@ import pytest
 from noetl.spark.tasks.inline_python import InlinePython
 from noetl.spark.tasks.interrupts import run_interruptible
 from noetl.tools.port import discard_log
-from tests.waiting import comes
+from tests.waiting import wait_until
 
 FOREVER = """
 from pathlib import Path
@@ -31,7 +31,7 @@ except BaseException:
 """
 
 
-class Endless:
+class EndlessCall:
     """A function that computes until it is interrupted."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Endless:
 
 async def _cancel_when(begun: Callable[[], bool], work: Any) -> None:
     task = asyncio.ensure_future(work)
-    await comes(lambda: asyncio.to_thread(begun))
+    await wait_until(lambda: asyncio.to_thread(begun))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -60,7 +60,7 @@ def test_the_result_is_that_of_the_function() -> None:
 
 
 def test_a_function_whose_caller_is_cancelled_has_ended() -> None:
-    function = Endless()
+    function = EndlessCall()
     asyncio.run(_cancel_when(function.begun.is_set, run_interruptible(function)))
     assert function.ended
 
@@ -68,7 +68,7 @@ def test_a_function_whose_caller_is_cancelled_has_ended() -> None:
 def test_the_thread_is_good_for_other_work_after_an_interrupt() -> None:
     async def run() -> list[int]:
         for _ in range(5):
-            function = Endless()
+            function = EndlessCall()
             await _cancel_when(function.begun.is_set, run_interruptible(function))
         return [await run_interruptible(lambda number=number: number) for number in range(100)]  # type: ignore[misc]
 
@@ -76,11 +76,11 @@ def test_the_thread_is_good_for_other_work_after_an_interrupt() -> None:
 
 
 def test_an_error_of_the_function_reaches_its_caller() -> None:
-    def broken() -> int:
+    def raise_error() -> int:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        asyncio.run(run_interruptible(broken))
+        asyncio.run(run_interruptible(raise_error))
 
 
 @pytest.mark.parametrize(

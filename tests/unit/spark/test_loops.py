@@ -94,7 +94,7 @@ WAITS = """
 """
 
 
-def told(
+def run_and_describe(
     tmp_path: Path, steps: str, parts: int = 3
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows of all shards of a collection of twelve, and how their items ended."""
@@ -144,7 +144,7 @@ def run_shards(
 
 @pytest.mark.parametrize("steps", [BODY, SET], ids=["plain", "pipeline"])
 def test_every_item_is_a_row_in_order(steps: str, tmp_path: Path) -> None:
-    rows, items = told(tmp_path, steps)
+    rows, items = run_and_describe(tmp_path, steps)
     assert [(row["index"], row["status"], row["tries"]) for row in rows] == [
         (n, "error" if n in (3, 8) else "ok", 1) for n in range(12)
     ]
@@ -176,7 +176,7 @@ def test_each_item_has_its_provenance_and_a_shard_what_its_items_share(tmp_path:
 
 
 def test_an_item_is_tried_again_by_its_policy(tmp_path: Path) -> None:
-    rows, _ = told(tmp_path, WAITS)
+    rows, _ = run_and_describe(tmp_path, WAITS)
     assert [row["tries"] for row in rows] == [3 if n == 4 else 1 for n in range(12)]
     assert json.loads(rows[4]["result"]) == [4, 3]
 

@@ -48,8 +48,8 @@ def test_a_line_now_and_then_and_the_sums_at_the_end(monkeypatch: pytest.MonkeyP
 
 
 def test_whoever_is_told_may_be_gone() -> None:
-    def gone(said: str) -> None:
+    def raise_broken_pipe(said: str) -> None:
         raise BrokenPipeError
 
-    ProgressMetrics(gone)([Stage(4, 1)], 1, "op", False)
-    ProgressMetrics(gone)([object()], 1, "op", False)
+    ProgressMetrics(raise_broken_pipe)([Stage(4, 1)], 1, "op", False)
+    ProgressMetrics(raise_broken_pipe)([object()], 1, "op", False)

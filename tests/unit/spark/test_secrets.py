@@ -28,7 +28,7 @@ ENTRIES = [
 TOKEN = "canary-11d0-77"
 
 
-class Counted(MemoryCredentials):
+class CountedCredentials(MemoryCredentials):
     def __init__(self) -> None:
         super().__init__(
             {"tokens": {"token": TOKEN}, "pg": {"user": "u", "password": "tiger-lily"}}
@@ -42,18 +42,18 @@ class Counted(MemoryCredentials):
 
 def in_a_task(use: Callable[[TicketKeychain], Awaitable[None]]) -> Counter[str]:
     """With the keychain of a task; what its worker was asked for."""
-    credentials = Counted()
+    credentials = CountedCredentials()
     ours = Keychain(ENTRIES, credentials, step="each")
     call = Call(
         config={}, input={}, key="k", identity=CallIdentity(ExecutionId("1"), "each", "loop"),
         secret=ours.resolve_guarded, credential=ours.resolve_entry,
     )  # fmt: skip
 
-    async def asked() -> None:
+    async def use_ticket() -> None:
         async with issue_ticket(make_secret_answerer(call)) as ticket:
             await use(TicketKeychain(ticket, ENTRIES, None, Redactor(), "each"))
 
-    asyncio.run(asked())
+    asyncio.run(use_ticket())
     return credentials.asked
 
 

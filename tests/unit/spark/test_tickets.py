@@ -30,7 +30,7 @@ async def answer(question: TicketQuestion) -> Any:
 
 
 def test_whoever_has_a_ticket_is_answered_until_the_command_ends() -> None:
-    async def asked() -> str:
+    async def use_ticket() -> str:
         async with issue_ticket(answer) as ticket:
             told = await asyncio.to_thread(
                 ask_ticket, ticket, TicketQuestion(secret="pg", provider="p")
@@ -48,25 +48,25 @@ def test_whoever_has_a_ticket_is_answered_until_the_command_ends() -> None:
             assert "xyzzy" not in ticket
         return ticket
 
-    ticket = asyncio.run(asked())
+    ticket = asyncio.run(use_ticket())
     with pytest.raises(OSError, match="refused"):
         ask_ticket(ticket, TicketQuestion(secret="pg"))
 
 
 def test_nobody_else_is_answered() -> None:
-    async def asked() -> None:
+    async def use_ticket() -> None:
         async with issue_ticket(answer) as ticket:
             host, port, _ = ticket.rsplit(":", 2)
             forged = f"{host}:{port}:{base64.urlsafe_b64encode(os.urandom(32)).decode()}"
             with pytest.raises(ConnectionError):
                 await asyncio.to_thread(ask_ticket, forged, TicketQuestion(secret="pg"))
             for noise in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, b"\0\0\0\4abcd"):
-                assert await asyncio.to_thread(_sent, host, int(port), noise) == b""
+                assert await asyncio.to_thread(_send_bytes, host, int(port), noise) == b""
 
-    asyncio.run(asked())
+    asyncio.run(use_ticket())
 
 
-def _sent(host: str, port: int, data: bytes) -> bytes:
+def _send_bytes(host: str, port: int, data: bytes) -> bytes:
     with socket.create_connection((host, port)) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
@@ -76,7 +76,7 @@ def _sent(host: str, port: int, data: bytes) -> bytes:
 def test_nothing_passes_in_clear() -> None:
     seen = bytearray()
 
-    async def asked() -> None:
+    async def use_ticket() -> None:
         async with issue_ticket(answer) as ticket:
             host, port, key = ticket.rsplit(":", 2)
 
@@ -96,7 +96,7 @@ def test_nothing_passes_in_clear() -> None:
             assert answered["password"] == "xyzzy"
             server.close()
 
-    asyncio.run(asked())
+    asyncio.run(use_ticket())
     assert len(seen) > 50
     assert b"xyzzy" not in seen
     assert b"pg" not in seen

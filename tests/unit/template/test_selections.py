@@ -179,11 +179,11 @@ def test_the_cut_template_takes_its_parts_from_the_caller() -> None:
     made = cut_template("{{ fetch.n > ctx.limit }}", own=None, steps=STEPS)
     asked: list[Selection] = []
 
-    def selected(selection: Selection) -> Any:
+    def get_part(selection: Selection) -> Any:
         asked.append(selection)
         return 5
 
-    assert render(made.template, {"ctx": {"limit": 3}}, selected=selected) is True
+    assert render(made.template, {"ctx": {"limit": 3}}, selected=get_part) is True
     assert asked == list(made.selections)
     assert hash(made.template) != hash(parse("{{ fetch.n > ctx.limit }}"))
     with pytest.raises(TemplateError):
@@ -191,17 +191,17 @@ def test_the_cut_template_takes_its_parts_from_the_caller() -> None:
 
 
 def test_an_undefined_selection_is_an_error_only_when_used() -> None:
-    def missing(selection: Selection) -> Undefined:
+    def get_undefined(selection: Selection) -> Undefined:
         return Undefined(selection.source, "fetch.n")
 
     scope = {"ctx": {"limit": 3, "on": False}}
     made = cut_template("{{ fetch.n | default(ctx.limit) }}", own=None, steps=STEPS)
-    assert render(made.template, scope, selected=missing) == 3
+    assert render(made.template, scope, selected=get_undefined) == 3
     made = cut_template("{{ ctx.on and fetch.n > ctx.limit }}", own=None, steps=STEPS)
-    assert render(made.template, scope, selected=missing) is False
+    assert render(made.template, scope, selected=get_undefined) is False
     made = cut_template("{{ fetch.n > ctx.limit }}", own=None, steps=STEPS)
     with pytest.raises(UndefinedError) as caught:
-        render(made.template, scope, selected=missing)
+        render(made.template, scope, selected=get_undefined)
     assert caught.value.missing == "fetch.n"
 
 

@@ -48,7 +48,7 @@ SCOPE: dict[str, Any] = {
 }
 
 
-def same(value: object, expected: object) -> bool:
+def is_same(value: object, expected: object) -> bool:
     return type(value) is type(expected) and value == expected
 
 
@@ -85,7 +85,7 @@ def same(value: object, expected: object) -> bool:
 def test_one_expression_is_its_value_and_anything_else_is_text(
     template: str, expected: object
 ) -> None:
-    assert same(render(template, SCOPE), expected)
+    assert is_same(render(template, SCOPE), expected)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_one_expression_is_its_value_and_anything_else_is_text(
     ],
 )
 def test_expressions(expression: str, expected: object) -> None:
-    assert same(render("{{ " + expression + " }}", SCOPE), expected)
+    assert is_same(render("{{ " + expression + " }}", SCOPE), expected)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_expressions(expression: str, expected: object) -> None:
     ],
 )
 def test_filters(expression: str, expected: object) -> None:
-    assert same(render("{{ " + expression + " }}", SCOPE), expected)
+    assert is_same(render("{{ " + expression + " }}", SCOPE), expected)
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_tuples_and_mappings_count_as_lists_and_maps() -> None:
     scope = {"v": (1, (2,)), "p": MappingProxyType({"a": 1})}
     assert render("{{ v }}", scope) == [1, [2]]
     assert render("{{ p.a + v[0] }}", scope) == 2
-    assert same(render("{{ p }}", scope), {"a": 1})
+    assert is_same(render("{{ p }}", scope), {"a": 1})
     assert render("{{ p.items() }}", scope) == [["a", 1]]
 
 

@@ -13,7 +13,7 @@ from noetl.tools.port import Outcome
 from tests.unit.tools.calls import call, closing, failure, run, value
 
 
-class Server:
+class HttpServer:
     """Answers as its paths say, and remembers what it was asked."""
 
     def __init__(self) -> None:
@@ -98,9 +98,9 @@ class Server:
         )
 
 
-def play(test: Callable[[Http, Server], Awaitable[Any]], **settings: Any) -> Any:
-    async def played() -> Any:
-        served, tool = Server(), Http(**settings)
+def play(test: Callable[[Http, HttpServer], Awaitable[Any]], **settings: Any) -> Any:
+    async def play_on_server() -> Any:
+        served, tool = HttpServer(), Http(**settings)
         server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         served.base, served.other = f"http://127.0.0.1:{port}", f"http://localhost:{port}"
@@ -110,18 +110,18 @@ def play(test: Callable[[Http, Server], Awaitable[Any]], **settings: Any) -> Any
             await tool.close()
             server.close()
 
-    return run(played())
+    return run(play_on_server())
 
 
 def outcome(
     path: str, *, auth: Any = None, tool: dict[str, Any] | None = None, **config: Any
-) -> tuple[Outcome, Server]:
-    async def test(http: Http, server: Server) -> tuple[Outcome, Server]:
+) -> tuple[Outcome, HttpServer]:
+    async def test(http: Http, server: HttpServer) -> tuple[Outcome, HttpServer]:
         return await http.run(
             call({"url": server.base + path, **config}, auth=auth, key="the-key")
         ), server
 
-    found: tuple[Outcome, Server] = play(test, **(tool or {}))
+    found: tuple[Outcome, HttpServer] = play(test, **(tool or {}))
     return found
 
 
@@ -185,10 +185,10 @@ def test_connection_and_timeout_are_told_apart() -> None:
     found = failure(outcome("/close")[0])
     assert (found.code, found.kind, found.retryable) == ("HTTP_CONNECTION", "connection", True)
 
-    async def refused(http: Http, server: Server) -> Outcome:
+    async def call_closed_port(http: Http, server: HttpServer) -> Outcome:
         return await http.run(call({"url": "http://me:secret@127.0.0.1:1/"}))
 
-    found = failure(play(refused))
+    found = failure(play(call_closed_port))
     assert (found.kind, found.message.partition(": ")[0]) == ("connection", "127.0.0.1:1")
 
 
@@ -196,7 +196,7 @@ def test_connection_and_timeout_are_told_apart() -> None:
     "url", ["ftp://x/", "file:///etc/passwd", "nonsense", "http://", "http://[::1/"]
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    async def test(http: Http, server: Server) -> Outcome:
+    async def test(http: Http, server: HttpServer) -> Outcome:
         return await http.run(call({"url": url}))
 
     assert failure(play(test)).code in ("HTTP_URL", "HTTP_REQUEST")
@@ -241,7 +241,7 @@ def test_redirects_are_not_followed_for_ever_nor_when_not_wanted() -> None:
 
 
 def test_cancelling_ends_the_request() -> None:
-    async def test(http: Http, server: Server) -> None:
+    async def test(http: Http, server: HttpServer) -> None:
         task = asyncio.ensure_future(http.run(call({"url": server.base + "/hang"})))
         await server.hung.wait()
         task.cancel()
@@ -253,7 +253,7 @@ def test_cancelling_ends_the_request() -> None:
 
 
 def test_connections_are_used_again() -> None:
-    async def test(http: Http, server: Server) -> int:
+    async def test(http: Http, server: HttpServer) -> int:
         for _ in range(5):
             await http.run(call({"url": server.base + "/json"}))
         return server.connections
@@ -264,28 +264,31 @@ def test_connections_are_used_again() -> None:
 # ---- requests ----------------------------------------------------------------------------------------------------------
 
 
-def asked(path: str = "/echo", **config: Any) -> dict[str, Any]:
+def get_request(path: str = "/echo", **config: Any) -> dict[str, Any]:
     found, server = outcome(path, **config)
     value(found)
     return server.asked[-1]
 
 
 def test_what_is_sent() -> None:
-    plain = asked("/echo?a=0", params={"b": [1, 2], "c": None, "d": True, "e": "ü &"})
+    plain = get_request("/echo?a=0", params={"b": [1, 2], "c": None, "d": True, "e": "ü &"})
     assert plain["target"] == "/echo?a=0&b=1&b=2&d=true&e=%C3%BC+%26"
-    sent = asked(method="post", body={"a": [1, None]}, headers={"X-N": 5})
+    sent = get_request(method="post", body={"a": [1, None]}, headers={"X-N": 5})
     assert (sent["method"], json.loads(sent["body"])) == ("POST", {"a": [1, None]})
     assert (sent["headers"]["content-type"], sent["headers"]["x-n"]) == ("application/json", "5")
-    assert asked(method="PUT", body="raw", headers={"Content-Type": "text/x"})["body"] == b"raw"
-    assert asked(method="POST", form={"a": 1, "b": "x y"})["body"] == b"a=1&b=x+y"
+    assert (
+        get_request(method="PUT", body="raw", headers={"Content-Type": "text/x"})["body"] == b"raw"
+    )
+    assert get_request(method="POST", form={"a": 1, "b": "x y"})["body"] == b"a=1&b=x+y"
 
 
 def test_a_sink_says_which_request_it_is() -> None:
     assert (
-        asked(method="POST", body="x", idempotent=True)["headers"]["idempotency-key"] == "the-key"
+        get_request(method="POST", body="x", idempotent=True)["headers"]["idempotency-key"]
+        == "the-key"
     )
-    assert "idempotency-key" not in asked(method="POST", body="x")["headers"]
-    assert "idempotency-key" not in asked(idempotent=True)["headers"]
+    assert "idempotency-key" not in get_request(method="POST", body="x")["headers"]
+    assert "idempotency-key" not in get_request(idempotent=True)["headers"]
 
 
 @pytest.mark.parametrize(
@@ -298,21 +301,23 @@ def test_a_sink_says_which_request_it_is() -> None:
     ],
 )
 def test_a_credential_becomes_headers(auth: Any, header: str, expected: str) -> None:
-    assert asked(auth=auth)["headers"][header] == expected
+    assert get_request(auth=auth)["headers"][header] == expected
 
 
 def test_what_authenticates_does_not_follow_to_another_host() -> None:
-    same = asked("/to/here", auth={"header": "X-Api-Key", "value": "k"})
+    same = get_request("/to/here", auth={"header": "X-Api-Key", "value": "k"})
     assert same["headers"]["x-api-key"] == "k"
     for auth in ({"header": "X-Api-Key", "value": "k"}, {"token": "k"}):
-        other = asked("/to/there", auth=auth)
+        other = get_request("/to/there", auth=auth)
         assert other["headers"]["host"].startswith("localhost")
         assert not {"x-api-key", "authorization"} & set(other["headers"])
 
 
 def test_a_header_of_the_author_wins() -> None:
     assert (
-        asked(auth={"token": "t"}, headers={"authorization": "mine"})["headers"]["authorization"]
+        get_request(auth={"token": "t"}, headers={"authorization": "mine"})["headers"][
+            "authorization"
+        ]
         == "mine"
     )
 

@@ -38,7 +38,7 @@ def keychain(*entries: dict[str, Any], **credentials: dict[str, Any]) -> Keychai
     return Keychain([KeychainEntry(**entry) for entry in entries], MemoryCredentials(credentials))
 
 
-def rendered(chain: Keychain, template: Any) -> Any:
+def render_template(chain: Keychain, template: Any) -> Any:
     async def render() -> Any:
         while True:
             try:
@@ -57,9 +57,9 @@ class SlowCredentials(MemoryCredentials):
         return await super().get(name)
 
 
-def refused(chain: Keychain, template: str) -> str:
+def get_refusal(chain: Keychain, template: str) -> str:
     with pytest.raises(TaskFailed) as failing:
-        rendered(chain, template)
+        render_template(chain, template)
     return failing.value.failure.code
 
 
@@ -114,7 +114,7 @@ def test_kinds_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
         "b": "Bearer {{ keychain.b.value }}", "be": "{{ keychain.be.token }}",
         "p": "{{ keychain.p.username }}:{{ keychain.p.password }}",
     }  # fmt: skip
-    assert rendered(chain, template) == {
+    assert render_template(chain, template) == {
         "s": {"id": "demo", "token": "abcdefgh"}, "c": "abcdefgh", "e": "from-env", "m": "from-env", "b": "Bearer abcdefgh",
         "be": "from-env", "p": "ann:secret-1",
     }  # fmt: skip
@@ -134,7 +134,7 @@ def test_kinds_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_entry_that_cannot_be_had_fails_the_task(entry: dict[str, Any], code: str) -> None:
-    assert refused(keychain({"name": "x", **entry}), "{{ keychain.x.a }}") == code
+    assert get_refusal(keychain({"name": "x", **entry}), "{{ keychain.x.a }}") == code
 
 
 def test_auth_is_an_entry_a_credential_or_a_map() -> None:
@@ -151,7 +151,7 @@ def test_auth_is_an_entry_a_credential_or_a_map() -> None:
 
 def test_the_whole_keychain_is_never_a_value() -> None:
     chain = keychain({"name": "e", "kind": "static", "map": {"token": "t"}})
-    assert rendered(chain, "{{ keychain }}") == {"e": "***"}
+    assert render_template(chain, "{{ keychain }}") == {"e": "***"}
 
 
 # ---- the redactor ------------------------------------------------------------------------------------------------------
@@ -268,11 +268,11 @@ def by_oauth(
 
 def test_a_token_is_asked_for_once_and_kept_while_it_lasts(api: Api) -> None:
     tokens, url = TokenCache(), f"{api.url}/oauth/600/token"
-    first = rendered(by_oauth(url, tokens, scope="read"), TOKEN)
+    first = render_template(by_oauth(url, tokens, scope="read"), TOKEN)
     assert first.startswith("corpus-secret-client_credentials-read-")
-    assert rendered(by_oauth(url, tokens, scope="read"), "{{ keychain.crm.value }}") == first
-    assert rendered(by_oauth(url, tokens, scope="write"), TOKEN) != first
-    assert rendered(by_oauth(url, scope="read"), TOKEN) != first
+    assert render_template(by_oauth(url, tokens, scope="read"), "{{ keychain.crm.value }}") == first
+    assert render_template(by_oauth(url, tokens, scope="write"), TOKEN) != first
+    assert render_template(by_oauth(url, scope="read"), TOKEN) != first
 
 
 @pytest.mark.parametrize(("lasts", "more"), [(20, {}), (600, {"ttl": "25s"})])
@@ -280,14 +280,14 @@ def test_a_token_that_ends_soon_is_asked_for_again(
     api: Api, lasts: int, more: dict[str, Any]
 ) -> None:
     tokens, url = TokenCache(), f"{api.url}/oauth/{lasts}/token"
-    assert rendered(by_oauth(url, tokens, **more), TOKEN) != rendered(
+    assert render_template(by_oauth(url, tokens, **more), TOKEN) != render_template(
         by_oauth(url, tokens, **more), TOKEN
     )
 
 
 def test_a_refresh_token_is_used_where_there_is_one(api: Api) -> None:
     fields = {"client_id": "me", "refresh_token": "corpus-secret-refresh"}
-    token = rendered(by_oauth(f"{api.url}/oauth/0/token", fields=fields), TOKEN)
+    token = render_template(by_oauth(f"{api.url}/oauth/0/token", fields=fields), TOKEN)
     assert token.startswith("corpus-secret-refresh_token-none-")
 
 
@@ -296,21 +296,25 @@ def test_a_token_that_is_refused_says_why_and_no_secret(api: Api) -> None:
         f"{api.url}/oauth/600/token", fields={"client_id": "me", "client_secret": "another-one"}
     )
     with pytest.raises(TaskFailed) as failing:
-        rendered(chain, TOKEN)
+        render_template(chain, TOKEN)
     failure = failing.value.failure
     assert (failure.code, failure.retryable) == ("CREDENTIAL_INVALID", False)
     assert "401 invalid_client" in failure.message
     assert "another-one" not in failure.message
-    assert refused(by_oauth("http://127.0.0.1:9/token"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
-    assert refused(by_oauth(f"{api.url}/health"), TOKEN) == "CREDENTIAL_INVALID"
-    assert refused(by_oauth(f"{api.url}/oauth/flood"), TOKEN) == "CREDENTIAL_INVALID"
+    assert get_refusal(by_oauth("http://127.0.0.1:9/token"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
+    assert get_refusal(by_oauth(f"{api.url}/health"), TOKEN) == "CREDENTIAL_INVALID"
+    assert get_refusal(by_oauth(f"{api.url}/oauth/flood"), TOKEN) == "CREDENTIAL_INVALID"
     assert (
-        refused(by_oauth(f"{api.url}/hosts/httpbin/status/503"), TOKEN) == "CREDENTIAL_UNAVAILABLE"
+        get_refusal(by_oauth(f"{api.url}/hosts/httpbin/status/503"), TOKEN)
+        == "CREDENTIAL_UNAVAILABLE"
     )
-    assert refused(by_oauth("http://127.0.0.1:9", fields={"a": "b"}), TOKEN) == "CREDENTIAL_INVALID"
+    assert (
+        get_refusal(by_oauth("http://127.0.0.1:9", fields={"a": "b"}), TOKEN)
+        == "CREDENTIAL_INVALID"
+    )
 
 
-def managed(known: dict[str, Any], **entry: Any) -> Keychain:
+def make_keychain(known: dict[str, Any], **entry: Any) -> Keychain:
     return Keychain(
         [KeychainEntry(name="vault", kind="secret_manager", **entry)],
         managers=SecretManagers(known),
@@ -322,22 +326,24 @@ def test_a_secret_manager_is_asked_by_the_names_of_the_map(tmp_path: Path) -> No
     (tmp_path / "db" / "password").write_text("tiger lily\n")
     (tmp_path / "outside").symlink_to("/etc/hostname")
     files = SecretFiles({"NOETL_SECRETS_DIR": str(tmp_path)})
-    chain = managed({"file": files}, map={"password": "db/password"})
-    assert rendered(chain, "{{ keychain.vault.password }}") == "tiger lily"
+    chain = make_keychain({"file": files}, map={"password": "db/password"})
+    assert render_template(chain, "{{ keychain.vault.password }}") == "tiger lily"
     assert "tiger lily" not in chain.redactor.redact_text("it is tiger lily")
     assert (
-        rendered(managed({"file": files}, credential="db/password"), "{{ keychain.vault.value }}")
+        render_template(
+            make_keychain({"file": files}, credential="db/password"), "{{ keychain.vault.value }}"
+        )
         == "tiger lily"
     )
     for name in ("db/other", "../x", "/etc/hostname", "outside", "db"):
         assert (
-            refused(managed({"file": files}, map={"p": name}), "{{ keychain.vault.p }}")
+            get_refusal(make_keychain({"file": files}, map={"p": name}), "{{ keychain.vault.p }}")
             == "CREDENTIAL_MISSING"
         )
-    nowhere = managed({"file": SecretFiles({})}, map={"p": "x"})
-    assert refused(nowhere, "{{ keychain.vault.p }}") == "CREDENTIAL_INVALID"
+    nowhere = make_keychain({"file": SecretFiles({})}, map={"p": "x"})
+    assert get_refusal(nowhere, "{{ keychain.vault.p }}") == "CREDENTIAL_INVALID"
     assert (
-        refused(managed({}, provider="nobody"), "{{ keychain.vault.value }}")
+        get_refusal(make_keychain({}, provider="nobody"), "{{ keychain.vault.value }}")
         == "CREDENTIAL_INVALID"
     )
 
@@ -346,7 +352,7 @@ def test_items_that_ask_for_an_entry_at_the_same_time_all_get_it() -> None:
     entry = KeychainEntry(name="api", kind="bearer", credential="tokens")
     chain = Keychain([entry], SlowCredentials({"tokens": {"token": SECRET}}))
 
-    async def asked() -> list[Any]:
+    async def ask_together() -> list[Any]:
         return await asyncio.gather(*(chain.resolve_auth("api") for _ in range(3)))
 
-    assert [fields["token"] for fields in asyncio.run(asked())] == [SECRET] * 3
+    assert [fields["token"] for fields in asyncio.run(ask_together())] == [SECRET] * 3

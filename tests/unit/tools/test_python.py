@@ -192,7 +192,7 @@ def test_the_workers_environment_stays_with_the_worker(monkeypatch: pytest.Monke
 def test_cancelling_kills_the_process_and_its_children() -> None:
     code = "import os, subprocess\np = subprocess.Popen(['sleep', '600'])\nprint(os.getpid(), p.pid, flush=True)\np.wait()"
 
-    async def cancelled() -> list[int]:
+    async def cancel_call() -> list[int]:
         """Both processes, by descriptors that become readable when they end."""
         started: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         task = asyncio.ensure_future(
@@ -208,7 +208,7 @@ def test_cancelling_kills_the_process_and_its_children() -> None:
         await asyncio.gather(task, return_exceptions=True)
         return alive
 
-    for process in asyncio.run(cancelled()):
+    for process in asyncio.run(cancel_call()):
         assert select.select([process], [], [], 10)[0] == [process]
         os.close(process)
 

@@ -27,14 +27,14 @@ def one_child(**more: Any) -> PoolSettings:
 
 
 def play(test: Callable[[Python], Awaitable[Any]], settings: PoolSettings | None = None) -> Any:
-    async def played() -> Any:
+    async def play_on_tool() -> Any:
         tool = Python(settings=settings or one_child())
         try:
             return await test(tool)
         finally:
             await tool.close()
 
-    return run(played())
+    return run(play_on_tool())
 
 
 async def code(tool: Python, text: str, **more: Any) -> Outcome:
@@ -65,12 +65,12 @@ def count_calls_of_messages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def alive(pids: list[int]) -> list[int]:
+def open_processes(pids: list[int]) -> list[int]:
     """Descriptors that become readable when the processes end."""
     return [os.pidfd_open(pid) for pid in pids]
 
 
-def gone(descriptors: list[int], seconds: float = 10.0) -> bool:
+def wait_for_ends(descriptors: list[int], seconds: float = 10.0) -> bool:
     ended = all(select.select([process], [], [], seconds)[0] for process in descriptors)
     for process in descriptors:
         os.close(process)
@@ -260,15 +260,15 @@ def test_what_is_not_an_answer_is_a_crash() -> None:
 # ---- stopping ----------------------------------------------------------------------------------------------------------
 
 
-async def started(tool: Python, text: str) -> tuple[asyncio.Task[Outcome], list[int]]:
+async def start_call(tool: Python, text: str) -> tuple[asyncio.Task[Outcome], list[int]]:
     """The call, once it has printed its numbers."""
     said: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
 
-    def heard(stream: str, line: str) -> None:
+    def note_line(stream: str, line: str) -> None:
         if not said.done():
             said.set_result([int(word) for word in line.split()])
 
-    task = asyncio.ensure_future(code(tool, text, log=heard))
+    task = asyncio.ensure_future(code(tool, text, log=note_line))
     return task, await said
 
 
@@ -276,13 +276,13 @@ def test_a_call_that_ignores_sigterm_is_stopped() -> None:
     text = "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(os.getpid())\ntime.sleep(600)"
 
     async def test(tool: Python) -> list[int]:
-        task, pids = await started(tool, text)
-        processes = alive(pids)
+        task, pids = await start_call(tool, text)
+        processes = open_processes(pids)
         task.cancel()
         await asyncio.wait([task])
         return processes
 
-    assert gone(play(test), 0)
+    assert wait_for_ends(play(test), 0)
 
 
 def test_whatever_a_call_started_is_gone_when_it_ends(tmp_path: Path) -> None:
@@ -300,13 +300,13 @@ result = [one.pid, two.pid, int(three)]
     os.mkfifo(pipe)
 
     async def test(tool: Python) -> list[int]:
-        task, pids = await started(tool, text.replace("WAIT", repr(pipe)))
-        processes = alive(pids)
+        task, pids = await start_call(tool, text.replace("WAIT", repr(pipe)))
+        processes = open_processes(pids)
         await asyncio.to_thread(Path(pipe).write_text, "seen")
         assert value(await task) == pids
         return processes
 
-    assert gone(play(test), 0)
+    assert wait_for_ends(play(test), 0)
 
 
 def test_cancelling_one_call_of_a_batch_leaves_the_others() -> None:
@@ -334,7 +334,7 @@ def test_cancelling_one_call_of_a_batch_leaves_the_others() -> None:
 
 def test_short_calls_do_not_wait_behind_a_long_one() -> None:
     async def test(tool: Python) -> list[Any]:
-        task, _ = await started(tool, "import time\nprint(1)\ntime.sleep(600)")
+        task, _ = await start_call(tool, "import time\nprint(1)\ntime.sleep(600)")
         short = await asyncio.gather(*(code(tool, "result = i", given={"i": i}) for i in range(10)))
         assert not task.done()
         task.cancel()
@@ -346,7 +346,7 @@ def test_short_calls_do_not_wait_behind_a_long_one() -> None:
 
 def test_a_call_that_waits_can_be_cancelled() -> None:
     async def test(tool: Python) -> None:
-        running, _ = await started(tool, "import time\nprint(1)\ntime.sleep(600)")
+        running, _ = await start_call(tool, "import time\nprint(1)\ntime.sleep(600)")
         waiting = asyncio.ensure_future(code(tool, "result = 1"))
         await asyncio.sleep(0)
         for task in (waiting, running):
@@ -375,9 +375,9 @@ def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
         [sys.executable, str(worker)], stdout=subprocess.PIPE, env=environment, text=True
     ) as process:
         assert process.stdout is not None
-        processes = alive([int(pid) for pid in process.stdout.readline().split()])
+        processes = open_processes([int(pid) for pid in process.stdout.readline().split()])
         process.send_signal(signal.SIGKILL)
-    assert gone(processes)
+    assert wait_for_ends(processes)
 
 
 # ---- prints ------------------------------------------------------------------------------------------------------------

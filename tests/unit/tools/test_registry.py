@@ -47,7 +47,7 @@ def test_every_kind_is_one_of_the_language() -> None:
 
 
 def test_tools_are_started_and_closed_with_the_worker() -> None:
-    class Counted(Noop):
+    class CountedTool(Noop):
         told: list[str] = []
 
         async def start(self) -> None:
@@ -57,16 +57,16 @@ def test_tools_are_started_and_closed_with_the_worker() -> None:
             self.told.append("close")
 
     async def live() -> None:
-        tools = registry.Registry([Counted()])
+        tools = registry.Registry([CountedTool()])
         await tools.start("noop", "none")
         await tools.close()
 
     asyncio.run(live())
-    assert Counted.told == ["start", "close"]
+    assert CountedTool.told == ["start", "close"]
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def example_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the example's package were installed."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
     point = EntryPoint("checksum", "noetl_checksum:Checksum", registry.ENTRY_POINT_GROUP)
@@ -77,7 +77,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("example_tool")
 def test_a_tool_from_outside_comes_by_entry_point(tmp_path: Path) -> None:
     tool = registry.make_registry().get("checksum")
     assert tool is not None
@@ -93,7 +93,7 @@ def test_a_tool_from_outside_comes_by_entry_point(tmp_path: Path) -> None:
     assert failure(run(tool.run(call({"path": str(tmp_path / "none")})))).code == "FILE_UNREADABLE"
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("example_tool")
 def test_its_fields_are_checked_and_its_playbook_runs() -> None:
     text = (EXAMPLE / "playbook.yml").read_text()
     kinds = registry.list_config_models(registry.load_entry_point_tools())
@@ -178,13 +178,13 @@ def test_a_tool_is_made_in_a_thread_of_its_own_when_it_is_loaded() -> None:
         made_by.append(threading.current_thread().name)
         return Noop()
 
-    async def loaded() -> Registry:
+    async def load_tool() -> Registry:
         registry = Registry(later={"noop": make})
         assert registry.is_unloaded("noop")
         await registry.load("noop")
         return registry
 
-    registry = asyncio.run(loaded())
+    registry = asyncio.run(load_tool())
     assert not registry.is_unloaded("noop")
     assert isinstance(registry.get("noop"), Noop)
     assert len(made_by) == 1

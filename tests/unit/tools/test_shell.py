@@ -22,7 +22,7 @@ def outcome(*cmds: Any, scope: dict[str, Any] | None = None, **config: Any) -> O
     return found
 
 
-def said(*cmds: Any, **scope: Any) -> str:
+def run_shell(*cmds: Any, **scope: Any) -> str:
     text: str = value(outcome(*cmds, scope=scope))["stdout"]
     return text
 
@@ -82,7 +82,7 @@ def test_the_first_that_fails_is_the_end() -> None:
     ],
 )
 def test_a_value_is_data_in_whatever_quotes(script: str, expected: str, x: str) -> None:
-    assert said(script, x=x) == expected.replace("{x}", x)
+    assert run_shell(script, x=x) == expected.replace("{x}", x)
 
 
 @settings(max_examples=10)
@@ -98,8 +98,8 @@ def test_any_text_comes_back_unchanged(texts: list[str]) -> None:
         f"printf '%s\\001%s\\001' {{{{ x[{n}] }}}} '{{{{ x[{n}] }}}}'" for n in range(len(texts))
     )
     expected = "".join(f"{x}\001{x}\001" for x in texts)
-    assert said(script, x=texts) == expected
-    assert said(
+    assert run_shell(script, x=texts) == expected
+    assert run_shell(
         ["printf", "%s\\001", *[f"{{{{ x[{n}] }}}}" for n in range(len(texts))]], x=texts
     ) == "".join(f"{x}\001" for x in texts)
 
@@ -152,7 +152,7 @@ def test_output_is_logged_and_bounded() -> None:
     assert sum(len(line) for _, line in lines) < 1_200_000
 
 
-def cancelled(script: str) -> list[int]:
+def cancel_script(script: str) -> list[int]:
     """Descriptors of the processes it named."""
 
     async def test() -> list[int]:
@@ -180,16 +180,16 @@ def cancelled(script: str) -> list[int]:
     ],
 )
 def test_cancelling_stops_everything(script: str) -> None:
-    for process in cancelled(script):
+    for process in cancel_script(script):
         assert select.select([process], [], [], 0)[0]
         os.close(process)
 
 
 def test_what_runs_in_the_background_ends_with_the_command() -> None:
-    pid = int(said("sleep 600 >/dev/null 2>&1 & echo $!"))
+    pid = int(run_shell("sleep 600 >/dev/null 2>&1 & echo $!"))
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
 def test_quoting_reads_like_the_shell() -> None:
-    assert shlex.split(said("printf %s \"'{{ x }}'\"", x="a")) == ["a"]
+    assert shlex.split(run_shell("printf %s \"'{{ x }}'\"", x="a")) == ["a"]

@@ -18,14 +18,14 @@ from noetl.tools.sink.tool import SinkTool
 from tests.unit.tools.calls import call, failure
 
 
-def taken(value: Any) -> list[Any]:
+def take_batches(value: Any) -> list[Any]:
     async def take() -> list[Any]:
         return [batch async for batch in read_record_batches(value)]
 
     return asyncio.run(take())
 
 
-class Counted:
+class CountedRows:
     """Rows as the store has them."""
 
     def __init__(self, count: int) -> None:
@@ -54,12 +54,15 @@ ANSWER = {"status_code": 200, "headers": {}, "url": "u", "elapsed": 0.1, "data":
     ],
 )
 def test_what_data_stands_for(value: Any, rows: list[Any]) -> None:
-    assert [row for batch in taken(value) for row in batch] == rows
+    assert [row for batch in take_batches(value) for row in batch] == rows
 
 
 def test_many_rows_come_in_batches_and_stored_ones_are_not_read_at_once() -> None:
-    assert [len(batch) for batch in taken([ROW] * (SINK_BATCH_ROWS + 1))] == [SINK_BATCH_ROWS, 1]
-    assert [len(batch) for batch in taken(Counted(2 * SINK_BATCH_ROWS + 5))] == [
+    assert [len(batch) for batch in take_batches([ROW] * (SINK_BATCH_ROWS + 1))] == [
+        SINK_BATCH_ROWS,
+        1,
+    ]
+    assert [len(batch) for batch in take_batches(CountedRows(2 * SINK_BATCH_ROWS + 5))] == [
         SINK_BATCH_ROWS,
         SINK_BATCH_ROWS,
         5,
@@ -69,7 +72,7 @@ def test_many_rows_come_in_batches_and_stored_ones_are_not_read_at_once() -> Non
 @pytest.mark.parametrize("value", [5, "text", [ROW, 5], [[ROW]]])
 def test_what_is_no_record_is_named(value: Any) -> None:
     with pytest.raises(SinkError, match=r"rows\[[01]\] is a "):
-        taken(value)
+        take_batches(value)
 
 
 @pytest.mark.parametrize(

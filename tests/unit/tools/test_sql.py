@@ -18,7 +18,9 @@ from noetl.tools.sql.statements import SqlError, make_unique_names, parse_statem
 from tests.rendering import render_marked
 
 
-def sent(template: str, params: dict[str, Any] | None = None, **scope: Any) -> list[str]:
+def render_statements(
+    template: str, params: dict[str, Any] | None = None, **scope: Any
+) -> list[str]:
     text, marks = render_marked(template, scope)
     found = parse_statements(text, marks, params)
     return [
@@ -27,7 +29,7 @@ def sent(template: str, params: dict[str, Any] | None = None, **scope: Any) -> l
 
 
 def one(template: str, params: dict[str, Any] | None = None, **scope: Any) -> str:
-    [found] = sent(template, params, **scope)
+    [found] = render_statements(template, params, **scope)
     return found
 
 
@@ -191,7 +193,7 @@ def test_statements_are_told_apart(text: str, expected: list[str]) -> None:
 )
 def test_what_is_refused(template: str, code: str) -> None:
     with pytest.raises(SqlError) as refused:
-        sent(template, {"p": 1}, x="v", m={"a": 1}, zero="a\0b")
+        render_statements(template, {"p": 1}, x="v", m={"a": 1}, zero="a\0b")
     assert refused.value.failure.code == code
 
 

@@ -20,7 +20,7 @@ def at(text: str, zone: str = "UTC") -> int:
     return round(moment.timestamp()) * 1_000_000
 
 
-def told(expression: str, after: str, count: int, zone: str = BERLIN) -> list[str]:
+def list_upcoming(expression: str, after: str, count: int, zone: str = BERLIN) -> list[str]:
     rule = Cron(expression, zone)
     return [
         calendar.format_local_time(rule, slot)
@@ -36,22 +36,22 @@ def test_an_interval_goes_on_from_where_it_was_made() -> None:
 
 
 def test_cron_means_the_clock_of_its_zone() -> None:
-    assert told("0 2 * * *", "2026-01-10T12:00", 2) == [
+    assert list_upcoming("0 2 * * *", "2026-01-10T12:00", 2) == [
         "2026-01-11T02:00:00+01:00",
         "2026-01-12T02:00:00+01:00",
     ]
-    assert told("30 9 * * MON-FRI", "2026-07-03T12:00", 2, "America/New_York") == [
+    assert list_upcoming("30 9 * * MON-FRI", "2026-07-03T12:00", 2, "America/New_York") == [
         "2026-07-06T09:30:00-04:00", "2026-07-07T09:30:00-04:00",
     ]  # fmt: skip
-    assert told("@monthly", "2026-01-10T12:00", 1, "UTC") == ["2026-02-01T00:00:00+00:00"]
+    assert list_upcoming("@monthly", "2026-01-10T12:00", 1, "UTC") == ["2026-02-01T00:00:00+00:00"]
 
 
 def test_a_time_that_is_skipped_comes_right_after_the_gap_and_once() -> None:
-    assert told("30 2 * * *", "2026-03-28T12:00", 2) == [
+    assert list_upcoming("30 2 * * *", "2026-03-28T12:00", 2) == [
         "2026-03-29T03:00:00+02:00",
         "2026-03-30T02:30:00+02:00",
     ]
-    assert told("0 2,3 * * *", "2026-03-29T01:00", 2) == [
+    assert list_upcoming("0 2,3 * * *", "2026-03-29T01:00", 2) == [
         "2026-03-29T03:00:00+02:00",
         "2026-03-30T02:00:00+02:00",
     ]
@@ -59,16 +59,21 @@ def test_a_time_that_is_skipped_comes_right_after_the_gap_and_once() -> None:
 
 def test_a_time_that_comes_twice_is_taken_the_first_time_wherever_one_looks_from() -> None:
     first = "2026-10-25T02:30:00+02:00"
-    assert told("30 2 * * *", "2026-10-24T12:00", 2) == [first, "2026-10-26T02:30:00+01:00"]
-    assert told("30 2 * * *", "2026-10-25T02:10:00+01:00", 1) == ["2026-10-26T02:30:00+01:00"]
-    assert told("30 2 * * *", first, 1) == ["2026-10-26T02:30:00+01:00"]
+    assert list_upcoming("30 2 * * *", "2026-10-24T12:00", 2) == [
+        first,
+        "2026-10-26T02:30:00+01:00",
+    ]
+    assert list_upcoming("30 2 * * *", "2026-10-25T02:10:00+01:00", 1) == [
+        "2026-10-26T02:30:00+01:00"
+    ]
+    assert list_upcoming("30 2 * * *", first, 1) == ["2026-10-26T02:30:00+01:00"]
 
 
 def test_every_hour_is_every_real_hour_where_clocks_change() -> None:
-    assert told("15 * * * *", "2026-10-25T01:30", 3) == [
+    assert list_upcoming("15 * * * *", "2026-10-25T01:30", 3) == [
         "2026-10-25T02:15:00+02:00", "2026-10-25T02:15:00+01:00", "2026-10-25T03:15:00+01:00",
     ]  # fmt: skip
-    assert told("15 * * * *", "2026-03-29T01:00", 2) == [
+    assert list_upcoming("15 * * * *", "2026-03-29T01:00", 2) == [
         "2026-03-29T01:15:00+01:00",
         "2026-03-29T03:15:00+02:00",
     ]

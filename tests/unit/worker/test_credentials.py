@@ -7,10 +7,10 @@ import pytest
 
 from noetl.model.errors import NotFound, Unavailable, Unreached
 from noetl.worker.credentials import CACHE_TTL_S, MAX_CACHED_CREDENTIALS, StoredCredentials
-from tests.unit.pipeline.bench import virtually
+from tests.unit.pipeline.bench import run_virtually
 
 
-class Desk:
+class CredentialDesk:
     """The one call of a channel that is made here."""
 
     def __init__(self, **known: dict[str, Any]) -> None:
@@ -27,14 +27,14 @@ class Desk:
         return self.known[name]
 
 
-def stored(desk: Desk) -> StoredCredentials:
+def make_credentials(desk: CredentialDesk) -> StoredCredentials:
     return StoredCredentials(desk)  # type: ignore[arg-type]  # the one call that it makes
 
 
 def test_a_credential_is_asked_for_once_in_a_while() -> None:
     async def live() -> None:
-        desk = Desk(db={"password": "old"})
-        credentials = stored(desk)
+        desk = CredentialDesk(db={"password": "old"})
+        credentials = make_credentials(desk)
         found = await credentials.get("db")
         found["password"] = "spoilt by a caller"
         assert await credentials.get("db") == {"password": "old"}
@@ -45,13 +45,13 @@ def test_a_credential_is_asked_for_once_in_a_while() -> None:
         assert await credentials.get("db") == {"password": "new"}
         assert desk.asked == ["db", "db"]
 
-    virtually(live())
+    run_virtually(live())
 
 
 def test_one_that_is_missing_is_asked_for_again_and_the_answer_says_what_to_do() -> None:
     async def live() -> None:
-        desk = Desk()
-        credentials = stored(desk)
+        desk = CredentialDesk()
+        credentials = make_credentials(desk)
         with pytest.raises(NotFound) as refused:
             await credentials.get("my-db")
         assert "'my-db'" in str(refused.value)
@@ -64,12 +64,12 @@ def test_one_that_is_missing_is_asked_for_again_and_the_answer_says_what_to_do()
         with pytest.raises(Unavailable):
             await credentials.get("my-db")
 
-    virtually(live())
+    run_virtually(live())
 
 
 def test_a_server_that_starts_again_is_waited_for() -> None:
     async def live() -> None:
-        desk = Desk(db={"password": "p"})
+        desk = CredentialDesk(db={"password": "p"})
         asked = desk.read_credential
 
         async def away(name: str) -> dict[str, Any]:
@@ -78,20 +78,20 @@ def test_a_server_that_starts_again_is_waited_for() -> None:
             return await asked(name)
 
         desk.read_credential = away  # type: ignore[method-assign]
-        credentials = stored(desk)
+        credentials = make_credentials(desk)
         assert await credentials.get("db") == {"password": "p"}
         assert await credentials.get("db") == {"password": "p"}
         assert desk.asked == ["db"]
 
-    virtually(live())
+    run_virtually(live())
 
 
 def test_only_so_many_are_kept_and_none_longer_than_its_time() -> None:
     async def live() -> None:
-        desk = Desk(
+        desk = CredentialDesk(
             **{f"c{number}": {"n": number} for number in range(MAX_CACHED_CREDENTIALS + 20)}
         )
-        credentials = stored(desk)
+        credentials = make_credentials(desk)
         for name in desk.known:
             await credentials.get(name)
         assert len(credentials._cache) == MAX_CACHED_CREDENTIALS
@@ -99,4 +99,4 @@ def test_only_so_many_are_kept_and_none_longer_than_its_time() -> None:
         await credentials.get("c0")
         assert list(credentials._cache) == ["c0"]
 
-    virtually(live())
+    run_virtually(live())

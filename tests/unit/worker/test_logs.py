@@ -18,8 +18,8 @@ from noetl.tools.port import Call
 from noetl.tools.python.printed_lines import MAX_LINE_BYTES, StreamLines
 from noetl.worker import logs
 from noetl.worker.logs import StepLogs
-from tests.unit.pipeline.bench import Clock, virtually
-from tests.unit.worker.test_worker import Desk, hired, issue, until, working
+from tests.unit.pipeline.bench import LoopClock, run_virtually
+from tests.unit.worker.test_worker import ScriptedServer, issue, make_worker, until, working
 
 
 class Shelf:
@@ -44,12 +44,12 @@ class Shelf:
         return [line for part in self.parts.values() for line in decode(part.payload or b"")]
 
 
-class LoggedDesk(Shelf, Desk):  # type: ignore[misc]
+class LoggedDesk(Shelf, ScriptedServer):  # type: ignore[misc]
     """A desk that takes logs too: with exchanges, before their reports, and beside them."""
 
     def __init__(self, *queue: Any) -> None:
         Shelf.__init__(self)
-        Desk.__init__(self, list(queue))
+        ScriptedServer.__init__(self, list(queue))
         self.with_endings: list[tuple[StoredRef, ...]] = []
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
@@ -57,13 +57,13 @@ class LoggedDesk(Shelf, Desk):  # type: ignore[misc]
             self.with_endings.append(request.logs)
             for part in request.logs:
                 self.parts.setdefault(part.reference.uri, part)
-        return await Desk.exchange(self, request)
+        return await ScriptedServer.exchange(self, request)
 
 
-async def sent(
+async def send_logs(
     shelf: Shelf, printing: Callable[[StepLogs], None], fact: Callable[[], bool]
 ) -> StepLogs:
-    made = StepLogs(shelf, Clock())  # type: ignore[arg-type]  # nothing else is asked of it
+    made = StepLogs(shelf, LoopClock())  # type: ignore[arg-type]  # nothing else is asked of it
     printing(made)
     running = asyncio.ensure_future(made.run())
     await until(fact)
@@ -91,7 +91,7 @@ def test_lines_are_numbered_per_attempt_and_stored_in_order() -> None:
             one("a", number)("stdout", f"one {number}")
             two("b")("stderr", f"two {number}")
 
-    virtually(sent(shelf, printing, lambda: bool(shelf.parts)))
+    run_virtually(send_logs(shelf, printing, lambda: bool(shelf.parts)))
     assert len(shelf.calls) == 1  # of all attempts together
     first, second = shelf.parts.values()
     lines = decode(first.payload or b"")
@@ -125,7 +125,7 @@ def test_what_gathers_while_a_call_is_under_way_goes_with_the_next() -> None:
 
     async def scene() -> None:
         shelf.busy = asyncio.Event()
-        made = StepLogs(shelf, Clock())  # type: ignore[arg-type]
+        made = StepLogs(shelf, LoopClock())  # type: ignore[arg-type]
         running = asyncio.ensure_future(made.run())
         write = made.open_attempt(issue(), 1)("t")
         write("stdout", "0")
@@ -137,7 +137,7 @@ def test_what_gathers_while_a_call_is_under_way_goes_with_the_next() -> None:
         assert len(shelf.calls) == 2
         running.cancel()
 
-    virtually(scene())
+    run_virtually(scene())
     assert texts(shelf.lines()) == [str(number) for number in range(100)]
     assert [line.seq for line in shelf.lines()] == list(range(1, 101))
 
@@ -194,8 +194,8 @@ def test_of_an_attempt_that_prints_too_much_the_beginning_and_the_end_are_kept_a
             attempt("t")("stdout", f"{number:04}{line}")
         attempt.close()
 
-    made = virtually(
-        sent(shelf, printing, lambda: bool(shelf.lines()) and shelf.lines()[-1].seq == count)
+    made = run_virtually(
+        send_logs(shelf, printing, lambda: bool(shelf.lines()) and shelf.lines()[-1].seq == count)
     )
     lines = shelf.lines()
     (marker,) = [each for each in lines if each.stream == "noetl"]
@@ -217,7 +217,7 @@ def test_while_no_server_takes_them_memory_is_bounded_and_what_was_left_out_is_s
     shelf = Shelf()
 
     async def scene() -> StepLogs:
-        made = StepLogs(shelf, Clock())  # type: ignore[arg-type]
+        made = StepLogs(shelf, LoopClock())  # type: ignore[arg-type]
         attempts = [made.open_attempt(issue(number=number), 1) for number in range(20)]
         for _ in range(900):
             for attempt in attempts:
@@ -233,7 +233,7 @@ def test_while_no_server_takes_them_memory_is_bounded_and_what_was_left_out_is_s
         running.cancel()
         return made
 
-    virtually(scene())
+    run_virtually(scene())
     left_out = [line for line in shelf.lines() if line.stream == "noetl"]
     assert left_out
     assert (
@@ -250,14 +250,14 @@ def test_a_part_is_sent_until_it_is_stored_less_often_while_nobody_takes_it() ->
     shelf.fails = [Unavailable("away")] * 20
 
     async def scene() -> float:
-        await sent(
+        await send_logs(
             shelf,
             lambda made: made.open_attempt(issue(), 1)("t")("stdout", "hi"),
             lambda: bool(shelf.parts),
         )
         return asyncio.get_running_loop().time()
 
-    assert 20 < virtually(scene()) < 60  # virtual seconds
+    assert 20 < run_virtually(scene()) < 60  # virtual seconds
     assert len(shelf.calls) == 21
     assert len({call[0].payload for call in shelf.calls}) == 1
     assert texts(shelf.lines()) == ["hi"]
@@ -266,8 +266,8 @@ def test_a_part_is_sent_until_it_is_stored_less_often_while_nobody_takes_it() ->
 def test_what_will_never_be_taken_is_not_sent_again() -> None:
     shelf = Shelf()
     shelf.fails = [InvalidInput("no")]
-    made = virtually(
-        sent(
+    made = run_virtually(
+        send_logs(
             shelf,
             lambda made: made.open_attempt(issue(), 1)("t")("stdout", "hi"),
             lambda: bool(shelf.calls) and not shelf.fails,
@@ -282,14 +282,14 @@ def test_the_lines_of_a_short_step_go_with_the_exchange_that_reports_its_end() -
     def does(call: Call) -> Any:
         call.log("stdout", "hi")
 
-    virtually(working(hired(desk, does), lambda: bool(desk.events)))
+    run_virtually(working(make_worker(desk, does), lambda: bool(desk.events)))
     assert (desk.calls, len(desk.with_endings)) == ([], 1)
     assert texts(desk.lines()) == ["hi"]
 
 
 def test_a_step_that_prints_nothing_sends_nothing() -> None:
     desk = LoggedDesk(issue())
-    virtually(working(hired(desk), lambda: bool(desk.events)))
+    run_virtually(working(make_worker(desk), lambda: bool(desk.events)))
     assert (desk.calls, desk.with_endings) == ([], [])
     assert all(b"logs" not in msgspec.json.encode(request) for request in desk.requests)
 
@@ -297,18 +297,18 @@ def test_a_step_that_prints_nothing_sends_nothing() -> None:
 def test_a_step_is_as_quick_and_as_well_without_anyone_who_takes_its_log() -> None:
     desk = LoggedDesk(issue())
 
-    async def stuck(parts: tuple[StoredRef, ...]) -> None:
+    async def wait_for_ever(parts: tuple[StoredRef, ...]) -> None:
         await asyncio.Event().wait()
 
-    desk.put_logs = stuck  # type: ignore[method-assign]
+    desk.put_logs = wait_for_ever  # type: ignore[method-assign]
     exchange = desk.exchange
 
-    async def without(request: ExchangeRequest) -> ExchangeReply:
+    async def exchange_without_logs(request: ExchangeRequest) -> ExchangeReply:
         return msgspec.structs.replace(
             await exchange(msgspec.structs.replace(request, logs=())), logged=not request.logs
         )
 
-    desk.exchange = without  # type: ignore[method-assign]
+    desk.exchange = exchange_without_logs  # type: ignore[method-assign]
 
     async def does(call: Call) -> Any:
         for number in range(20):
@@ -316,10 +316,10 @@ def test_a_step_is_as_quick_and_as_well_without_anyone_who_takes_its_log() -> No
             await asyncio.sleep(0.1)
 
     async def scene() -> float:
-        await working(hired(desk, does), lambda: bool(desk.of(e.CommandCompleted)))
+        await working(make_worker(desk, does), lambda: bool(desk.of(e.CommandCompleted)))
         return asyncio.get_running_loop().time()
 
-    assert virtually(scene()) < 2.1 + logs.CLOSE_TIMEOUT_S  # virtual seconds
+    assert run_virtually(scene()) < 2.1 + logs.CLOSE_TIMEOUT_S  # virtual seconds
     assert desk.parts == {}
 
 
@@ -333,14 +333,14 @@ def test_lines_are_there_while_their_step_runs_and_nothing_is_lost_in_an_orderly
             call.log("stdout", "second")
             await asyncio.sleep(1_000)
 
-        worker = hired(desk, does)
+        worker = make_worker(desk, does)
         task = asyncio.ensure_future(worker.run())
         await until(lambda: bool(desk.parts))
         await until(lambda: len(desk.lines()) == 2 or bool(worker._logs._open_attempts))
         worker.hand_back()
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert texts(desk.lines()) == ["first", "second"]
 
 
@@ -351,7 +351,7 @@ def test_the_log_of_a_command_that_is_given_up_is_sent_all_the_same() -> None:
     def does(call: Call) -> Any:
         call.log("stdout", call.identity.task)
 
-    virtually(working(hired(desk, does), lambda: bool(desk.parts)))
+    run_virtually(working(make_worker(desk, does), lambda: bool(desk.parts)))
     assert texts(desk.lines()) == ["a"]
 
 
@@ -362,9 +362,9 @@ def test_secrets_are_taken_out_before_a_line_is_cut() -> None:
         call.log("stdout", f"the word is {secret}")
         call.log("stdout", "x" * (logs.MAX_LINE_CHARS - 10) + secret)
 
-    worker = hired(desk, does)
+    worker = make_worker(desk, does)
     worker._env.redactor.register_secret("word", secret)
-    virtually(working(worker, lambda: bool(desk.events)))
+    run_virtually(working(worker, lambda: bool(desk.events)))
     plain, long = texts(desk.lines())
     assert plain == "the word is ***word***"
     assert long.startswith("x" * (logs.MAX_LINE_CHARS - 10) + "***word**")

@@ -21,7 +21,7 @@ def report(number: int) -> Report:
     )
 
 
-def loaded(folder: Path) -> list[str]:
+def load_spool(folder: Path) -> list[str]:
     return [found.command_id for found in asyncio.run(FileSpool(folder).load())]
 
 
@@ -33,7 +33,7 @@ def test_entries_outlive_the_process_in_order(tmp_path: Path) -> None:
         await spool.remove(report(1))
 
     asyncio.run(fill())
-    assert loaded(tmp_path) == ["c0", "c2"]
+    assert load_spool(tmp_path) == ["c0", "c2"]
 
 
 def test_a_torn_entry_is_ignored(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_torn_entry_is_ignored(tmp_path: Path) -> None:
     [entry] = tmp_path.iterdir()
     whole = entry.read_bytes()
     (tmp_path / "000000000001-x.report").write_bytes(whole[:-5])
-    assert loaded(tmp_path) == ["c0"]
+    assert load_spool(tmp_path) == ["c0"]
 
 
 class Crash(BaseException):
@@ -59,9 +59,9 @@ def test_a_crash_in_the_middle_of_a_write_leaves_nothing(tmp_path: Path) -> None
             asyncio.run(FileSpool(tmp_path).add(report(0)))
     finally:
         faults.install_fault_hook(None)
-    assert loaded(tmp_path) == []
+    assert load_spool(tmp_path) == []
     asyncio.run(FileSpool(tmp_path).add(report(0)))
-    assert loaded(tmp_path) == ["c0"]
+    assert load_spool(tmp_path) == ["c0"]
 
 
 def test_it_is_bounded(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from noetl.tools.port import Call
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
 from noetl.worker import MemorySpool, Worker, WorkerSettings
-from tests.unit.pipeline.bench import HEADER, Clock, Scripted, command, plan_of
-from tests.waiting import virtually
+from tests.unit.pipeline.bench import HEADER, LoopClock, Scripted, command, plan_of
+from tests.waiting import run_virtually
 
 STEPS = """- step: s
   tool: {kind: python, code: x, input: {n: 1}}
@@ -33,7 +33,7 @@ PLAN = plan_of(STEPS)
 
 
 @dataclass
-class Desk:
+class ScriptedServer:
     """Gives what is queued to whoever has room, takes every report, and remembers all of it."""
 
     queue: list[Command] = field(default_factory=list)
@@ -85,12 +85,15 @@ def issue(step: str = "s", number: int = 1, **fields: Any) -> Command:
     return msgspec.structs.replace(command(PLAN, step), command_id=f"c{number}", **fields)
 
 
-def hired(
-    desk: Desk, does: Callable[[Call], Any] = lambda call: 1, spool: Any = None, **more: Any
+def make_worker(
+    desk: ScriptedServer,
+    does: Callable[[Call], Any] = lambda call: 1,
+    spool: Any = None,
+    **more: Any,
 ) -> Worker:
     registry = Registry([Scripted(does), Noop(), Wait()])
     return Worker(
-        desk, ResultsMemory(), registry, Clock(), spool or MemorySpool(), settings(**more)
+        desk, ResultsMemory(), registry, LoopClock(), spool or MemorySpool(), settings(**more)
     )
 
 
@@ -110,8 +113,8 @@ async def working(worker: Worker, fact: Callable[[], bool]) -> None:
 
 def test_a_command_is_run_and_its_report_repeated_until_it_is_acknowledged() -> None:
     answers = iter(["retry", "retry", "ok"])
-    desk = Desk([issue()], answer=lambda report: next(answers))
-    virtually(working(hired(desk), lambda: bool(desk.events)))
+    desk = ScriptedServer([issue()], answer=lambda report: next(answers))
+    run_virtually(working(make_worker(desk), lambda: bool(desk.events)))
     assert [type(event) for event in desk.events] == [e.CommandCompleted]
     sent = [request for request in desk.requests if request.reports]
     assert len(sent) == 3
@@ -119,42 +122,42 @@ def test_a_command_is_run_and_its_report_repeated_until_it_is_acknowledged() -> 
 
 
 def test_no_report_no_wait_and_no_work_without_room() -> None:
-    desk = Desk([issue(number=n) for n in range(5)])
+    desk = ScriptedServer([issue(number=n) for n in range(5)])
     running, most = 0, 0
 
-    async def slow(call: Call) -> Any:
+    async def run_slowly(call: Call) -> Any:
         nonlocal running, most
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.5)
         running -= 1
 
-    virtually(working(hired(desk, slow), lambda: len(desk.events) == 5))
+    run_virtually(working(make_worker(desk, run_slowly), lambda: len(desk.events) == 5))
     assert most == 2
     assert all(request.wait == 0 for request in desk.requests if request.reports)
 
 
 def test_short_work_is_fetched_ahead_and_never_more_of_it_runs_at_once() -> None:
-    desk = Desk([issue(number=n) for n in range(200)])
+    desk = ScriptedServer([issue(number=n) for n in range(200)])
     running, most = 0, 0
 
-    async def short(call: Call) -> Any:
+    async def run_shortly(call: Call) -> Any:
         nonlocal running, most
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.01)
         running -= 1
 
-    virtually(working(hired(desk, short), lambda: len(desk.events) == 200))
+    run_virtually(working(make_worker(desk, run_shortly), lambda: len(desk.events) == 200))
     assert most == 2
     assert max(len(request.held) for request in desk.requests) > 2
 
 
 def test_long_work_is_left_to_others() -> None:
-    desk = Desk([issue(number=n) for n in range(20)])
-    virtually(
+    desk = ScriptedServer([issue(number=n) for n in range(20)])
+    run_virtually(
         working(
-            hired(desk, lambda call: asyncio.sleep(1.0)),
+            make_worker(desk, lambda call: asyncio.sleep(1.0)),
             lambda: len(desk.of(e.CommandCompleted)) == 20,
         )
     )
@@ -162,7 +165,7 @@ def test_long_work_is_left_to_others() -> None:
 
 
 def test_what_was_fetched_ahead_goes_back_when_those_before_it_take_long() -> None:
-    desk = Desk([issue(number=n) for n in range(100)])
+    desk = ScriptedServer([issue(number=n) for n in range(100)])
     done = 0
 
     async def slower(call: Call) -> None:
@@ -171,7 +174,7 @@ def test_what_was_fetched_ahead_goes_back_when_those_before_it_take_long() -> No
         await asyncio.sleep(0.01 if done < 50 else 60)
 
     async def play() -> None:
-        worker = hired(desk, slower)
+        worker = make_worker(desk, slower)
         task = asyncio.ensure_future(worker.run())
         await until(
             lambda: bool(desk.of(e.CommandReturned)) and len(worker.held_leases) == 2
@@ -183,14 +186,14 @@ def test_what_was_fetched_ahead_goes_back_when_those_before_it_take_long() -> No
         task.cancel()
         await asyncio.wait([task])
 
-    virtually(play())
+    run_virtually(play())
 
 
 def test_what_waits_for_room_is_stopped_and_drained_like_the_rest() -> None:
-    desk = Desk([issue(number=n) for n in range(200)])
+    desk = ScriptedServer([issue(number=n) for n in range(200)])
 
     async def play() -> None:
-        worker = hired(desk, lambda call: asyncio.sleep(0.01))
+        worker = make_worker(desk, lambda call: asyncio.sleep(0.01))
         task = asyncio.ensure_future(worker.run())
         await until(lambda: len(worker.held_leases) > 5)
         waiting = worker.held_leases[-1]
@@ -200,30 +203,30 @@ def test_what_waits_for_room_is_stopped_and_drained_like_the_rest() -> None:
         await task
         assert worker.held_leases == ()
 
-    virtually(play())
+    run_virtually(play())
     assert len(desk.of(e.CommandReturned)) > 0
 
 
 def test_the_next_task_starts_only_when_the_journal_entry_is_acknowledged() -> None:
     order: list[str] = []
-    desk = Desk([issue("two")])
+    desk = ScriptedServer([issue("two")])
     desk.answer = lambda report: order.append(report.event.type) or "ok"  # type: ignore[func-returns-value]
 
     def does(call: Call) -> Any:
         order.append(call.identity.task)
 
-    virtually(working(hired(desk, does), lambda: bool(desk.of(e.CommandCompleted))))
+    run_virtually(working(make_worker(desk, does), lambda: bool(desk.of(e.CommandCompleted))))
     assert order == ["a", "task.done", "b", "command.completed"]
 
 
 def test_claims_are_announced_only_when_a_tool_lasts_or_is_not_the_first() -> None:
-    desk = Desk([issue(number=1), issue(number=2, attempt=2), issue(number=3)])
-    virtually(working(hired(desk), lambda: len(desk.of(e.CommandCompleted)) == 3))
+    desk = ScriptedServer([issue(number=1), issue(number=2, attempt=2), issue(number=3)])
+    run_virtually(working(make_worker(desk), lambda: len(desk.of(e.CommandCompleted)) == 3))
     assert [event.command_id for event in desk.of(e.CommandStarted)] == ["c2"]
-    lasting = Desk([issue()])
-    virtually(
+    lasting = ScriptedServer([issue()])
+    run_virtually(
         working(
-            hired(lasting, lambda call: asyncio.sleep(1.5)),
+            make_worker(lasting, lambda call: asyncio.sleep(1.5)),
             lambda: bool(lasting.of(e.CommandCompleted)),
         )
     )
@@ -235,10 +238,11 @@ def test_claims_are_announced_only_when_a_tool_lasts_or_is_not_the_first() -> No
 
 
 def test_leases_are_renewed_while_a_tool_runs() -> None:
-    desk = Desk([issue()])
-    virtually(
+    desk = ScriptedServer([issue()])
+    run_virtually(
         working(
-            hired(desk, lambda call: asyncio.sleep(30)), lambda: bool(desk.of(e.CommandCompleted))
+            make_worker(desk, lambda call: asyncio.sleep(30)),
+            lambda: bool(desk.of(e.CommandCompleted)),
         )
     )
     beats = [request for request in desk.requests if request.held and not request.reports]
@@ -246,14 +250,14 @@ def test_leases_are_renewed_while_a_tool_runs() -> None:
 
 
 def test_how_far_a_tool_is_goes_with_renewals_and_nowhere_else() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
 
-    async def long(call: Call) -> Any:
+    async def run_long(call: Call) -> Any:
         for number in range(100):
             call.progress(f"{number}/100")
             await asyncio.sleep(0.1)
 
-    virtually(working(hired(desk, long), lambda: bool(desk.of(e.CommandCompleted))))
+    run_virtually(working(make_worker(desk, run_long), lambda: bool(desk.of(e.CommandCompleted))))
     told = [each for request in desk.requests for each in request.progress]
     assert all(request.renew for request in desk.requests if request.progress)
     assert {each.held for each in told} == {LeaseKey("c1", 1)}  # type: ignore[arg-type]
@@ -262,7 +266,7 @@ def test_how_far_a_tool_is_goes_with_renewals_and_nowhere_else() -> None:
 
 
 def test_a_tool_is_stopped_when_its_lease_cannot_be_renewed_and_may_be_given_again() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
     stopped: list[float] = []
     runs = 0
 
@@ -278,7 +282,7 @@ def test_a_tool_is_stopped_when_its_lease_cannot_be_renewed_and_may_be_given_aga
             stopped.append(asyncio.get_running_loop().time())
 
     async def scene() -> None:
-        worker = hired(desk, does)
+        worker = make_worker(desk, does)
         task = asyncio.ensure_future(worker.run())
         await until(lambda: bool(stopped))
         assert worker.held_leases == ()
@@ -288,13 +292,13 @@ def test_a_tool_is_stopped_when_its_lease_cannot_be_renewed_and_may_be_given_aga
         worker.drain()
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert 3.9 <= stopped[0] <= 4.2
     assert desk.of(e.CommandCancelled) == []
 
 
 def test_a_command_that_is_to_stop_is_stopped_and_says_so() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
     ended: list[str] = []
 
     async def does(call: Call) -> Any:
@@ -304,12 +308,12 @@ def test_a_command_that_is_to_stop_is_stopped_and_says_so() -> None:
         finally:
             ended.append("tool")
 
-    virtually(working(hired(desk, does), lambda: bool(desk.of(e.CommandCancelled))))
+    run_virtually(working(make_worker(desk, does), lambda: bool(desk.of(e.CommandCancelled))))
     assert ended == ["tool"]
     assert desk.of(e.CommandCompleted) == []
 
 
-class TwoRepliesAtOnce(Desk):
+class TwoRepliesAtOnce(ScriptedServer):
     """Gives `second` to the poll, and in the same turn of the event loop tells the worker to stop it."""
 
     def __init__(self, first: Command, second: Command) -> None:
@@ -334,18 +338,20 @@ class TwoRepliesAtOnce(Desk):
 def test_command_that_is_stopped_before_its_task_begins_says_so() -> None:
     async def scene() -> None:
         desk = TwoRepliesAtOnce(issue(number=1), issue(number=2))
-        worker = hired(desk, lambda call: asyncio.sleep(3))
+        worker = make_worker(desk, lambda call: asyncio.sleep(3))
         await working(worker, lambda: bool(desk.of(e.CommandCompleted)))
         assert worker.held_leases == ()
         assert [event.command_id for event in desk.of(e.CommandCancelled)] == ["c2"]
 
-    virtually(scene())
+    run_virtually(scene())
 
 
 def test_command_that_comes_with_its_stop_is_not_begun() -> None:
     called: list[str] = []
-    desk = Desk([issue()], stop=[LeaseKey("c1", 1)])  # type: ignore[arg-type]
-    virtually(working(hired(desk, lambda call: called.append("c1")), lambda: bool(desk.events)))
+    desk = ScriptedServer([issue()], stop=[LeaseKey("c1", 1)])  # type: ignore[arg-type]
+    run_virtually(
+        working(make_worker(desk, lambda call: called.append("c1")), lambda: bool(desk.events))
+    )
     assert [type(event) for event in desk.events] == [e.CommandCancelled]
     assert called == []
 
@@ -354,19 +360,21 @@ def test_command_whose_tool_raises_a_cancellation_of_its_own_fails() -> None:
     def cancelled_by_nobody(call: Call) -> Any:
         raise asyncio.CancelledError
 
-    desk = Desk([issue()])
-    virtually(working(hired(desk, cancelled_by_nobody), lambda: bool(desk.of(e.CommandFailed))))
+    desk = ScriptedServer([issue()])
+    run_virtually(
+        working(make_worker(desk, cancelled_by_nobody), lambda: bool(desk.of(e.CommandFailed)))
+    )
     (ended,) = desk.of(e.CommandFailed)
     assert ended.result.error.code == "INTERNAL"
 
 
 def test_a_stale_answer_stops_the_tool_and_nothing_more_is_said_of_it() -> None:
-    desk = Desk([issue("two")])
+    desk = ScriptedServer([issue("two")])
     desk.answer = lambda report: "stale" if report.command_id == "c1" else "ok"
     tasks: list[str] = []
 
     async def scene() -> None:
-        worker = hired(desk, lambda call: tasks.append(call.identity.task))
+        worker = make_worker(desk, lambda call: tasks.append(call.identity.task))
         task = asyncio.ensure_future(worker.run())
         await until(
             lambda: tasks == ["a"] and not worker.held_leases and bool(desk.requests[-1].free)
@@ -376,20 +384,20 @@ def test_a_stale_answer_stops_the_tool_and_nothing_more_is_said_of_it() -> None:
         worker.drain()
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert tasks == ["a", "task_0"]
     assert [event.command_id for event in desk.events] == ["c2"]
 
 
 def test_while_an_ending_is_not_heard_nothing_is_claimed_and_it_outlives_the_worker() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
     spool = MemorySpool()
 
     def does(call: Call) -> Any:
         desk.down = True
 
     async def scene() -> None:
-        worker = hired(desk, does, spool)
+        worker = make_worker(desk, does, spool)
         task = asyncio.ensure_future(worker.run())
         await until(lambda: spool.free_places < 1_024)
         asked = [request.free for request in desk.requests if request.held]
@@ -398,23 +406,23 @@ def test_while_an_ending_is_not_heard_nothing_is_claimed_and_it_outlives_the_wor
         await asyncio.gather(task, return_exceptions=True)
         desk.down = False
         desk.queue.append(issue(number=2))
-        second = hired(desk, lambda call: 2, spool)
+        second = make_worker(desk, lambda call: 2, spool)
         task = asyncio.ensure_future(second.run())
         await until(lambda: len(desk.of(e.CommandCompleted)) == 2)
         second.drain()
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert [event.command_id for event in desk.events] == ["c1", "c2"]
     assert spool.free_places == 1_024
 
 
 def test_a_command_sent_twice_runs_once() -> None:
-    desk = Desk([issue(), issue()])
+    desk = ScriptedServer([issue(), issue()])
     calls: list[str] = []
 
     async def scene() -> None:
-        worker = hired(desk, lambda call: calls.append(call.key))
+        worker = make_worker(desk, lambda call: calls.append(call.key))
         task = asyncio.ensure_future(worker.run())
         await until(lambda: bool(desk.events))
         desk.queue.append(issue())  # a reply that was under way for long
@@ -422,13 +430,13 @@ def test_a_command_sent_twice_runs_once() -> None:
         worker.drain()
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert len(calls) == 1
     assert len(desk.of(e.CommandCompleted)) == 1
 
 
 def test_a_higher_attempt_replaces_the_one_that_runs() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
     calls: list[Call] = []
 
     async def does(call: Call) -> Any:
@@ -438,51 +446,51 @@ def test_a_higher_attempt_replaces_the_one_that_runs() -> None:
             await asyncio.sleep(100)
         return 1
 
-    virtually(working(hired(desk, does), lambda: bool(desk.of(e.CommandCompleted))))
+    run_virtually(working(make_worker(desk, does), lambda: bool(desk.of(e.CommandCompleted))))
     assert [event.attempt for event in desk.of(e.CommandCompleted)] == [2]
 
 
 def test_a_playbook_is_fetched_once_and_refused_when_its_hash_differs() -> None:
-    desk = Desk([issue(number=1), issue(number=2), issue(number=3, playbook="0" * 64)])
-    virtually(working(hired(desk, slots=1), lambda: len(desk.events) == 3))
+    desk = ScriptedServer([issue(number=1), issue(number=2), issue(number=3, playbook="0" * 64)])
+    run_virtually(working(make_worker(desk, slots=1), lambda: len(desk.events) == 3))
     assert desk.fetched == 2
     [failure] = desk.of(e.CommandFailed)
     assert (failure.command_id, failure.result.error.code) == ("c3", "PLAYBOOK_UNUSABLE")
 
 
 def test_a_refused_ending_becomes_a_plain_failure() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
     desk.answer = lambda report: "refused" if isinstance(report.event, e.CommandCompleted) else "ok"
-    virtually(working(hired(desk), lambda: bool(desk.events)))
+    run_virtually(working(make_worker(desk), lambda: bool(desk.events)))
     assert desk.events[0].result.error.code == "REPORT_REFUSED"
 
 
 @pytest.mark.parametrize("refused", [e.CommandCompleted, e.TaskDone])
 def test_a_step_whose_report_was_refused_fails_with_the_code_of_the_refusal(refused: type) -> None:
-    desk = Desk([issue("two")])
+    desk = ScriptedServer([issue("two")])
     desk.answer = lambda report: (
         "refused FOREIGN_REFERENCE" if isinstance(report.event, refused) else "ok"
     )
-    virtually(working(hired(desk), lambda: bool(desk.of(e.CommandFailed))))
+    run_virtually(working(make_worker(desk), lambda: bool(desk.of(e.CommandFailed))))
     assert desk.of(e.CommandFailed)[0].result.error.code == "FOREIGN_REFERENCE"
 
 
 def test_a_command_that_comes_too_late_is_not_begun() -> None:
-    desk = Desk()
+    desk = ScriptedServer()
     calls: list[str] = []
     exchange = desk.exchange
 
-    async def late(request: ExchangeRequest) -> ExchangeReply:
+    async def exchange_late(request: ExchangeRequest) -> ExchangeReply:
         reply = await exchange(request)
         if reply.commands and len(desk.requests) == 1:
             await asyncio.sleep(5)  # the server stood still after it had leased the command
         return reply
 
-    desk.exchange = late  # type: ignore[method-assign]
+    desk.exchange = exchange_late  # type: ignore[method-assign]
     desk.queue.append(issue())
 
     async def scene() -> None:
-        worker = hired(desk, lambda call: calls.append(call.key), patience=9.0)
+        worker = make_worker(desk, lambda call: calls.append(call.key), patience=9.0)
         task = asyncio.ensure_future(worker.run())
         await asyncio.sleep(6)
         assert calls == []
@@ -491,51 +499,51 @@ def test_a_command_that_comes_too_late_is_not_begun() -> None:
         worker.drain()
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert len(calls) == 1
 
 
 def test_draining_finishes_what_is_held() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
 
     async def scene() -> None:
-        worker = hired(desk, lambda call: asyncio.sleep(3))
+        worker = make_worker(desk, lambda call: asyncio.sleep(3))
         task = asyncio.ensure_future(worker.run())
         await until(lambda: bool(worker.held_leases))
         desk.queue.append(issue(number=2))
         worker.drain()
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert [event.command_id for event in desk.of(e.CommandCompleted)] == ["c1"]
     assert len(desk.queue) == 1
 
 
 def test_draining_waits_for_what_runs_and_not_for_a_server_that_is_gone() -> None:
-    desk, spool, ended = Desk([issue()]), MemorySpool(), []
+    desk, spool, ended = ScriptedServer([issue()]), MemorySpool(), []
 
     async def lasting(call: Call) -> None:
         await asyncio.sleep(3)
         ended.append(call.key)
 
     async def scene() -> None:
-        worker = hired(desk, lasting, spool)
+        worker = make_worker(desk, lasting, spool)
         task = asyncio.ensure_future(worker.run())
         await until(lambda: bool(worker.held_leases))
         desk.gone = True
         worker.drain()
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert len(ended) == 1
-    assert [type(report.event) for report in virtually(spool.load())] == [e.CommandCompleted]
+    assert [type(report.event) for report in run_virtually(spool.load())] == [e.CommandCompleted]
 
 
 def test_draining_waits_for_a_server_that_is_only_busy() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
 
     async def scene() -> None:
-        worker = hired(desk, lambda call: setattr(desk, "down", True))
+        worker = make_worker(desk, lambda call: setattr(desk, "down", True))
         task = asyncio.ensure_future(worker.run())
         await until(lambda: desk.down)
         worker.drain()
@@ -544,16 +552,17 @@ def test_draining_waits_for_a_server_that_is_only_busy() -> None:
         desk.down = False
         await task
 
-    virtually(scene())
+    run_virtually(scene())
     assert len(desk.of(e.CommandCompleted)) == 1
 
 
 def test_while_an_ending_is_unanswered_it_is_what_asks_for_more_and_no_poll_is_begun() -> None:
     """A poll that lists what is recorded meanwhile is answered at once, again and again."""
-    desk = Desk([issue(number=n) for n in range(3)])
-    virtually(
+    desk = ScriptedServer([issue(number=n) for n in range(3)])
+    run_virtually(
         working(
-            hired(desk, lambda call: asyncio.sleep(0.3), slots=1), lambda: len(desk.events) == 3
+            make_worker(desk, lambda call: asyncio.sleep(0.3), slots=1),
+            lambda: len(desk.events) == 3,
         )
     )
     assert [request.free for request in desk.requests if request.reports] == [1, 1, 1]
@@ -561,7 +570,7 @@ def test_while_an_ending_is_unanswered_it_is_what_asks_for_more_and_no_poll_is_b
 
 
 def test_what_cannot_be_finished_is_stopped_and_handed_back() -> None:
-    desk = Desk([issue()])
+    desk = ScriptedServer([issue()])
     stopped: list[str] = []
 
     async def does(call: Call) -> Any:
@@ -571,14 +580,14 @@ def test_what_cannot_be_finished_is_stopped_and_handed_back() -> None:
             stopped.append(call.identity.task)
 
     async def scene() -> None:
-        worker = hired(desk, does)
+        worker = make_worker(desk, does)
         task = asyncio.ensure_future(worker.run())
         await until(lambda: bool(worker.held_leases))
         worker.hand_back()
         await task
         assert worker.held_leases == ()
 
-    virtually(scene())
+    run_virtually(scene())
     assert stopped == ["task_0"]
     assert [(event.command_id, event.attempt) for event in desk.of(e.CommandReturned)] == [
         ("c1", 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from noetl.spark.jobs.lake import LakeStore
-from tests.integration.spark.jobs.given import LAKES, fill, new_lake
+from tests.integration.spark.jobs.old_log import LAKES, fill, new_lake
 from tests.postgres import server
 
 

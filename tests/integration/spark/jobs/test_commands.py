@@ -45,17 +45,17 @@ def test_doctor_says_that_compacted_history_cannot_be_read(
     noetl.json("run", write_playbook(tmp_path, "amounts", STEPS))
     noetl.json("job", "compact", "--days", "0")
 
-    def told() -> str:
+    def get_history_status() -> str:
         return next(
             each["status"] for each in noetl("doctor", "--json").json if each["check"] == "history"
         )
 
     lake = noetl.home / "results" / "lake"
-    assert told() == "ok"
+    assert get_history_status() == "ok"
     lake.rename(lake.with_name("away"))
-    assert told() == "error"
+    assert get_history_status() == "error"
     lake.with_name("away").rename(lake)
-    assert told() == "ok"
+    assert get_history_status() == "ok"
 
 
 def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there(
@@ -72,7 +72,7 @@ def test_history_is_compacted_to_the_object_store_of_results_and_read_from_there
     )
     assert cloud.json("job", "export")["events"] > 0
     assert cloud.json("job", "compact", "--days", "0")["executions"] == 1
-    kept = ObjectLake(lambda: s3.server().connected(f"{place}/lake"), place)
+    kept = ObjectLake(lambda: s3.server().connect_bucket(f"{place}/lake"), place)
     assert len(kept.list_files("cold/")) == 1
     assert len([path for path in kept.list_files("events/") if "/day=" in path]) == 1
     assert not list(noetl.home.rglob("lake"))

@@ -42,18 +42,18 @@ from noetl.spark.jobs.export import ExportCounts, export_log
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.query import open_query
 from noetl.spark.jobs.rebuild import RebuildJob, verify_rows
-from tests.integration.spark.jobs.given import (
+from tests.integration.spark.jobs.old_log import (
     DAY,
     EXECUTIONS,
     LAKES,
     Died,
     empty_lake_like,
     fill,
-    killed,
+    kill_job,
     new_lake,
     staging_entries,
 )
-from tests.integration.spark.jobs.test_export import exported, recorded
+from tests.integration.spark.jobs.test_export import list_exported, list_recorded
 from tests.play import plan_of, workflow
 from tests.postgres import server
 
@@ -100,10 +100,10 @@ def partitions(dsn: str) -> set[str]:
 
 
 def test_every_event_is_still_told_and_the_partition_is_gone(log: str, lake: LakeStore) -> None:
-    before, counted = all_events(log, lake), len(recorded(log))
+    before, counted = all_events(log, lake), len(list_recorded(log))
     assert "event_past" in partitions(log)
     assert compact_log(log, lake, now()) == CompactionCounts(EXECUTIONS, counted, 1, 1)
-    assert recorded(log) == []
+    assert list_recorded(log) == []
     assert "event_past" not in partitions(log)
     assert all_events(log, lake) == before
     assert list(verify_rows(RebuildJob(log, lake, LocalExecutionMap(), {}))) == []
@@ -173,7 +173,7 @@ def test_a_lake_that_is_away_is_said(log: str, lake: LakeStore, tmp_path: Path) 
     with pytest.raises(StoreUnavailable, match="cannot be read"):
         all_events(log, elsewhere)
 
-    async def reached(stores: Stores) -> None:
+    async def check_reached(stores: Stores) -> None:
         assert await check_history(stores.log) == "ok"
 
     async def away(stores: Stores) -> None:
@@ -181,7 +181,7 @@ def test_a_lake_that_is_away_is_said(log: str, lake: LakeStore, tmp_path: Path) 
             stores.log
         )
 
-    with_log(log, lake, reached)
+    with_log(log, lake, check_reached)
     with_log(log, elsewhere, away)
 
 
@@ -189,8 +189,8 @@ def test_a_lake_that_is_away_is_said(log: str, lake: LakeStore, tmp_path: Path) 
 def test_a_death_at_any_point_loses_and_doubles_nothing(
     log: str, lake: LakeStore, point: str
 ) -> None:
-    before, counted = all_events(log, lake), recorded(log)
-    killed("compact", point, log, lake)
+    before, counted = all_events(log, lake), list_recorded(log)
+    kill_job("compact", point, log, lake)
     assert all_events(log, lake) == before
     compact_log(log, lake, now())
     assert all_events(log, lake) == before
@@ -211,7 +211,7 @@ def one_file(log: str, lake: LakeStore, events: int) -> None:
 def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
     lines: list[int] = []
     with new_log() as log:
-        traced(
+        trace_lines(
             lambda line: lines.append(line),
             lambda: compact_log(log, new_lake(kind, tmp_path / "all"), now()),
         )
@@ -219,9 +219,9 @@ def test_a_death_at_any_line_loses_and_doubles_nothing(tmp_path: Path, kind: str
     for line in sorted(set(lines)):
         lake = new_lake(kind, tmp_path / str(line))
         with new_log() as log:
-            before, counted = all_events(log, lake), len(recorded(log))
+            before, counted = all_events(log, lake), len(list_recorded(log))
             with pytest.raises(Died):
-                traced(
+                trace_lines(
                     lambda here, line=line: die(here == line),
                     lambda log=log, lake=lake: compact_log(log, lake, now()),
                 )
@@ -240,7 +240,7 @@ def die(now: bool) -> None:
         raise Died
 
 
-def traced(see: Callable[[int], None], work: Callable[[], Any]) -> None:
+def trace_lines(see: Callable[[int], None], work: Callable[[], Any]) -> None:
     """`see` is told every line of the compactor before it runs."""
 
     def trace(frame: Any, event: str, _: Any) -> Any:
@@ -266,14 +266,14 @@ def test_what_is_not_in_the_file_is_not_removed(log: str, lake: LakeStore) -> No
                     "update noetl.event set status = 'x' where seq = 5 and shard = 1"
                 )
 
-    before = recorded(log)
+    before = list_recorded(log)
     faults.install_fault_hook(change)
     try:
         with pytest.raises(CompactionMismatch, match="the file holds"):
             compact_log(log, lake, now())
     finally:
         faults.install_fault_hook(None)
-    assert recorded(log) == before
+    assert list_recorded(log) == before
 
 
 @pytest.mark.corrupts
@@ -332,22 +332,22 @@ def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(
 
 
 def test_an_export_finds_events_that_were_moved_before_it(log: str, lake: LakeStore) -> None:
-    before = recorded(log)
+    before = list_recorded(log)
     compact_log(log, lake, now())
     assert export_log(log, lake).events == len(before)
-    assert exported(lake) == before
+    assert list_exported(lake) == before
     assert export_log(log, lake) == ExportCounts(0, 0)
 
 
 def test_compaction_keeps_the_files_of_an_export_that_died_before_it_published_them(
     log: str, lake: LakeStore
 ) -> None:
-    before = recorded(log)
-    killed("export", "export.committed", log, lake)
+    before = list_recorded(log)
+    kill_job("export", "export.committed", log, lake)
     compact_log(log, lake, now())
-    assert exported(lake) == before
+    assert list_exported(lake) == before
     assert export_log(log, lake) == ExportCounts(0, 0)
-    assert exported(lake) == before
+    assert list_exported(lake) == before
 
 
 @pytest.mark.corrupts
@@ -364,18 +364,18 @@ def test_compaction_is_refused_when_history_is_in_another_lake(
         connection.execute(
             "update noetl.execution set status = 'completed' where execution_id = %s", [one]
         )
-    left = recorded(log)
+    left = list_recorded(log)
     with pytest.raises(Conflict, match="1 files of compacted history are not in the lake"):
         compact_log(log, empty_lake_like(lake, tmp_path / "elsewhere"), now())
-    assert recorded(log) == left != []
+    assert list_recorded(log) == left != []
 
 
 def test_an_export_does_not_repeat_what_was_moved_after_it(log: str, lake: LakeStore) -> None:
-    before = recorded(log)
+    before = list_recorded(log)
     export_log(log, lake)
     compact_log(log, lake, now())
     assert export_log(log, lake) == ExportCounts(0, 0)
-    assert exported(lake) == before
+    assert list_exported(lake) == before
 
 
 def test_a_lake_has_one_database_and_a_log_one_compaction(log: str, lake: LakeStore) -> None:

@@ -13,10 +13,10 @@ from noetl.model.errors import Conflict
 from noetl.spark.jobs.compact import compact_log
 from noetl.spark.jobs.export import LAYOUT, ExportCounts, export_log, read_manifests
 from noetl.spark.jobs.lake import LakeStore, hash_stream
-from tests.integration.spark.jobs.given import empty_lake_like, killed, staging_entries
+from tests.integration.spark.jobs.old_log import empty_lake_like, kill_job, staging_entries
 
 
-def exported(lake: LakeStore) -> list[int]:
+def list_exported(lake: LakeStore) -> list[int]:
     """As somebody reads it who knows nothing of manifests."""
     files = [path for path in lake.list_files("events/") if path.startswith("events/day=")]
     tables = [LAYOUT.empty_table()]
@@ -27,7 +27,7 @@ def exported(lake: LakeStore) -> list[int]:
     return sorted(rows.column("EventId").to_pylist())
 
 
-def recorded(dsn: str) -> list[int]:
+def list_recorded(dsn: str) -> list[int]:
     with psycopg.connect(dsn) as connection:
         return [
             row[0]
@@ -47,8 +47,8 @@ def add(dsn: str) -> None:
 
 def test_every_event_is_exported_and_only_new_ones_follow(log: str, lake: LakeStore) -> None:
     done = export_log(log, lake)
-    assert exported(lake) == recorded(log)
-    assert done.events == len(recorded(log))
+    assert list_exported(lake) == list_recorded(log)
+    assert done.events == len(list_recorded(log))
     assert export_log(log, lake) == ExportCounts(0, 0)
     files = [file for manifest in read_manifests(lake) for file in manifest.files]
     assert [file.sha256 for file in files] == [
@@ -62,17 +62,17 @@ def test_what_came_since_is_a_file_of_its_own(log: str, lake: LakeStore) -> None
     export_log(log, lake)
     add(log)
     assert export_log(log, lake) == ExportCounts(1, 1)
-    assert exported(lake) == recorded(log)
+    assert list_exported(lake) == list_recorded(log)
 
 
 @pytest.mark.parametrize("point", ["export.written", "export.committed"])
 def test_a_death_on_the_way_loses_and_doubles_nothing(
     log: str, lake: LakeStore, point: str
 ) -> None:
-    killed("export", point, log, lake)
-    assert exported(lake) == []
+    kill_job("export", point, log, lake)
+    assert list_exported(lake) == []
     export_log(log, lake)
-    assert exported(lake) == recorded(log)
+    assert list_exported(lake) == list_recorded(log)
     assert not staging_entries(lake)
 
 
@@ -88,17 +88,17 @@ def test_slower_of_two_exports_is_refused_and_leaves_nothing(log: str, lake: Lak
             export_log(log, lake)
     finally:
         faults.install_fault_hook(None)
-    assert exported(lake) == recorded(log)
+    assert list_exported(lake) == list_recorded(log)
     assert export_log(log, lake) == ExportCounts(0, 0)
-    assert exported(lake) == recorded(log)
+    assert list_exported(lake) == list_recorded(log)
     assert not staging_entries(lake)
 
 
 def test_export_to_another_place_reads_compacted_events_from_the_lake(
     log: str, lake: LakeStore, tmp_path: Path
 ) -> None:
-    before = recorded(log)
+    before = list_recorded(log)
     compact_log(log, lake, time.time_ns() // 1_000)
     elsewhere = empty_lake_like(lake, tmp_path / "elsewhere")
     export_log(log, elsewhere, history=lake)
-    assert exported(elsewhere) == before
+    assert list_exported(elsewhere) == before

@@ -13,9 +13,9 @@ from noetl.spark.jobs.compact import compact_log
 from noetl.spark.jobs.export import export_log
 from noetl.spark.jobs.lake_objects import ObjectLake
 from tests import s3
-from tests.integration.spark.jobs.given import Died, staging_entries
+from tests.integration.spark.jobs.old_log import Died, staging_entries
 from tests.integration.spark.jobs.test_compact import all_events, new_log, now, one_file
-from tests.integration.spark.jobs.test_export import exported, recorded
+from tests.integration.spark.jobs.test_export import list_exported, list_recorded
 
 
 class DyingStore:
@@ -44,17 +44,17 @@ def new_place() -> str:
 
 
 def lake_at(place: str) -> ObjectLake:
-    return ObjectLake(lambda: s3.server().connected(place), place)
+    return ObjectLake(lambda: s3.server().connect_bucket(place), place)
 
 
 def dying_lake(place: str, dies_after: int | None = None) -> tuple[ObjectLake, DyingStore]:
-    store: Any = DyingStore(s3.server().connected(place), dies_after)
+    store: Any = DyingStore(s3.server().connect_bucket(place), dies_after)
     return ObjectLake(lambda: store, place), store
 
 
 @pytest.mark.long
 def test_export_that_dies_after_any_request_loses_and_doubles_nothing(log: str) -> None:
-    events = recorded(log)
+    events = list_recorded(log)
     whole, counted = dying_lake(new_place())
     export_log(log, whole)
     assert counted.requests > 20
@@ -62,10 +62,10 @@ def test_export_that_dies_after_any_request_loses_and_doubles_nothing(log: str) 
         place = new_place()
         with pytest.raises(Died):
             export_log(log, dying_lake(place, number)[0])
-        visible = exported(lake_at(place))
+        visible = list_exported(lake_at(place))
         assert len(visible) == len(set(visible)), number
         export_log(log, lake_at(place))
-        assert exported(lake_at(place)) == events, number
+        assert list_exported(lake_at(place)) == events, number
         assert not staging_entries(lake_at(place)), number
 
 
@@ -78,7 +78,7 @@ def test_compaction_that_dies_after_any_request_loses_and_doubles_nothing() -> N
     for number in range(1, counted.requests + 1):
         place = new_place()
         with new_log() as log:
-            before, events = all_events(log, lake_at(place)), len(recorded(log))
+            before, events = all_events(log, lake_at(place)), len(list_recorded(log))
             with pytest.raises(Died):
                 compact_log(log, dying_lake(place, number)[0], now())
             assert all_events(log, lake_at(place)) == before, number
@@ -93,7 +93,7 @@ def test_file_larger_than_one_copy_request_is_published(
     monkeypatch.setattr(lake_objects, "MAX_COPY_BYTES", 100)
     lake = lake_at(new_place())
     export_log(log, lake)
-    assert exported(lake) == recorded(log)
+    assert list_exported(lake) == list_recorded(log)
 
 
 def test_manifest_whose_answer_was_lost_counts_as_written() -> None:

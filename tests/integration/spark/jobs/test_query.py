@@ -9,7 +9,7 @@ import pytest
 from noetl.model.errors import InvalidInput
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.query import open_query
-from tests.integration.spark.jobs.given import EXECUTIONS
+from tests.integration.spark.jobs.old_log import EXECUTIONS
 
 
 def test_events_executions_results_and_named_rows_are_tables(

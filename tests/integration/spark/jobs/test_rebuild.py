@@ -13,7 +13,7 @@ from noetl.spark.jobs.folding import PROJECTIONS, fold_execution
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.rebuild import RebuildJob, rebuild_rows, verify_rows
 from noetl.spark.jobs.snapshot import open_snapshot
-from tests.integration.spark.jobs.given import EXECUTIONS
+from tests.integration.spark.jobs.old_log import EXECUTIONS
 
 
 def do(dsn: str, statement: str) -> str:
@@ -23,7 +23,7 @@ def do(dsn: str, statement: str) -> str:
         return str(row[0])
 
 
-def folded(dsn: str, lake: LakeStore, runs: ExecutionMap, work: Path) -> pa.Table:
+def fold_events(dsn: str, lake: LakeStore, runs: ExecutionMap, work: Path) -> pa.Table:
     work.mkdir()
     with open_snapshot(dsn) as log:
         files = stage_events(log, lake, work)
@@ -36,8 +36,8 @@ def folded(dsn: str, lake: LakeStore, runs: ExecutionMap, work: Path) -> pa.Tabl
 def test_spark_and_this_process_fold_to_the_same_bytes(
     log: str, lake: LakeStore, tmp_path: Path, spark_url: str
 ) -> None:
-    here = folded(log, lake, LocalExecutionMap(), tmp_path / "here")
-    there = folded(log, lake, SparkExecutionMap(spark_url), tmp_path / "there")
+    here = fold_events(log, lake, LocalExecutionMap(), tmp_path / "here")
+    there = fold_events(log, lake, SparkExecutionMap(spark_url), tmp_path / "there")
     assert here.num_rows == EXECUTIONS
     assert here.schema == there.schema
     assert here.to_batches()[0].serialize() == there.to_batches()[0].serialize()

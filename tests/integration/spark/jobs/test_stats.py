@@ -6,16 +6,18 @@ from noetl.spark.jobs.compact import compact_log
 from noetl.spark.jobs.execution_map import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.lake import LakeStore
 from noetl.spark.jobs.stats import compute_stats
-from tests.integration.spark.jobs.given import DAY, EXECUTIONS
+from tests.integration.spark.jobs.old_log import DAY, EXECUTIONS
 from tests.integration.spark.jobs.test_compact import now
 
 
-def counted(log: str, lake: LakeStore, runs: ExecutionMap | None = None) -> list[dict[str, Any]]:
+def count_events(
+    log: str, lake: LakeStore, runs: ExecutionMap | None = None
+) -> list[dict[str, Any]]:
     return compute_stats(log, lake, runs or LocalExecutionMap(), now() - 41 * DAY, now())
 
 
 def test_steps_and_executions_are_counted_by_playbook(log: str, lake: LakeStore) -> None:
-    found = {(row["path"], row["step"]): row for row in counted(log, lake)}
+    found = {(row["path"], row["step"]): row for row in count_events(log, lake)}
     each = EXECUTIONS // 5
     chain, failing, handled = (
         found["flows/chain", None],
@@ -44,7 +46,7 @@ def test_a_period_has_those_that_began_in_it(log: str, lake: LakeStore) -> None:
 
 
 def test_it_is_the_same_on_spark_and_from_files(log: str, lake: LakeStore, spark_url: str) -> None:
-    before = counted(log, lake)
-    assert counted(log, lake, SparkExecutionMap(spark_url)) == before
+    before = count_events(log, lake)
+    assert count_events(log, lake, SparkExecutionMap(spark_url)) == before
     compact_log(log, lake, now())
-    assert counted(log, lake) == before
+    assert count_events(log, lake) == before

@@ -32,7 +32,7 @@ class Order(RequestBody, frozen=True):
     how: Literal["slow", "fast"] = "slow"
 
 
-class Seen(View, frozen=True):
+class RoutedRequest(View, frozen=True):
     value: Any
 
 
@@ -42,42 +42,42 @@ async def get_thing(
     limit: Limit = 5,
     wide: Annotated[bool, QueryParameter()] = False,
     last_event_id: Annotated[int | None, HeaderParameter(ge=0)] = None,
-) -> Seen:
+) -> RoutedRequest:
     """A thing."""
-    return Seen([execution_id, limit, wide, last_event_id])
+    return RoutedRequest([execution_id, limit, wide, last_event_id])
 
 
 @routes.get("/api/things/newest")
-async def get_newest() -> Seen:
+async def get_newest() -> RoutedRequest:
     """The newest thing."""
-    return Seen("newest")
+    return RoutedRequest("newest")
 
 
 @routes.post("/api/things", status=201)
-async def add_thing(body: Order, key: Key = None) -> Reply[Seen]:
+async def add_thing(body: Order, key: Key = None) -> Reply[RoutedRequest]:
     """Add a thing."""
-    return Reply(Seen([len(body.parts), key]), 200, {"ETag": '"1"'})
+    return Reply(RoutedRequest([len(body.parts), key]), 200, {"ETag": '"1"'})
 
 
 @routes.post("/api/maybe")
-async def maybe(body: Part | None = None) -> Seen:
+async def maybe(body: Part | None = None) -> RoutedRequest:
     """A body that may be left out."""
-    return Seen(None if body is None else body.name)
+    return RoutedRequest(None if body is None else body.name)
 
 
 @routes.get("/api/open", strict=False)
-async def open_route() -> Seen:
+async def open_route() -> RoutedRequest:
     """A route for unknown callers."""
-    return Seen("open")
+    return RoutedRequest("open")
 
 
 @routes.get("/api/fails")
-async def fails() -> Seen:
+async def fails() -> RoutedRequest:
     """A route that is refused."""
     raise Conflict("no", hint="noetl exec list")
 
 
-async def plain(request: Request) -> Response:
+async def answer_plainly(request: Request) -> Response:
     return Response(b"plain")
 
 
@@ -85,7 +85,7 @@ def ask(method: str, url: str, **more: Any) -> httpx.Response:
     async def send() -> httpx.Response:
         router = HttpRouter()
         router.add_routes(routes.routes)
-        router.add_plain("GET", "/plain/{rest:path}", plain)
+        router.add_plain("GET", "/plain/{rest:path}", answer_plainly)
         transport = httpx.ASGITransport(router)
         async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
             return await client.request(method, url, **more)
@@ -239,8 +239,8 @@ def test_a_route_for_unknown_callers_ignores_their_parameters() -> None:
 
 
 def test_an_argument_that_no_request_has_is_an_error_of_the_declaration() -> None:
-    async def wrong(thing: str) -> Seen:
-        return Seen(thing)
+    async def wrong(thing: str) -> RoutedRequest:
+        return RoutedRequest(thing)
 
     with pytest.raises(TypeError, match="thing is no part of a request"):
         Routes("tests").get("/api/wrong")(wrong)

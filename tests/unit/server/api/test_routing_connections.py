@@ -24,27 +24,29 @@ class Text(RequestBody, frozen=True):
     text: str
 
 
-class Seen(View, frozen=True):
+class SeenConnections(View, frozen=True):
     value: Any
 
 
 @routes.post("/api/texts")
-async def add_text(body: Text) -> Seen:
+async def add_text(body: Text) -> SeenConnections:
     """Add a text."""
     calls.append("add_text")
-    return Seen(len(body.text))
+    return SeenConnections(len(body.text))
 
 
 @routes.get("/api/named/{name}")
-async def get_named(name: str, note: Annotated[str | None, QueryParameter()] = None) -> Seen:
+async def get_named(
+    name: str, note: Annotated[str | None, QueryParameter()] = None
+) -> SeenConnections:
     """A thing by its name."""
-    return Seen([name, note])
+    return SeenConnections([name, note])
 
 
 @routes.get("/api/files/{path:path}")
-async def get_file(path: str) -> Seen:
+async def get_file(path: str) -> SeenConnections:
     """A thing by its path."""
-    return Seen(path)
+    return SeenConnections(path)
 
 
 @routes.get("/api/parts")
@@ -59,7 +61,7 @@ async def get_parts() -> Response:
 
 
 @routes.get("/api/broken")
-async def get_broken() -> Seen:
+async def get_broken() -> SeenConnections:
     """A route with an error."""
     raise ValueError("canary")
 

@@ -39,7 +39,7 @@ workflow:
 """
 
 
-class Clock:
+class ManualClock:
     def __init__(self) -> None:
         self.time = 1_750_000_000_000_000
 
@@ -47,7 +47,7 @@ class Clock:
         return self.time
 
 
-class Flaky:
+class FlakyStores:
     """The stores of one server: counts their calls and fails when it is told to, before or after the call took effect."""
 
     def __init__(self, stores: Stores) -> None:
@@ -67,7 +67,7 @@ class Flaky:
 
 
 class FlakyPort:
-    def __init__(self, flaky: Flaky, inner: Any) -> None:
+    def __init__(self, flaky: FlakyStores, inner: Any) -> None:
         self._flaky = flaky
         self._inner = inner
 
@@ -89,17 +89,17 @@ class FlakyPort:
         return call
 
 
-class Node:
-    def __init__(self, house: "House", name: str, **more: Any) -> None:
-        self.stores: Any = Flaky(house.stores)
+class ClusterNode:
+    def __init__(self, cluster: "ServerCluster", name: str, **more: Any) -> None:
+        self.stores: Any = FlakyStores(cluster.stores)
         settings = ServerSettings(
             name=name, shards=SHARDS, renew_every=0, poll_interval=0.02, **more
         )
         self.server = Server(
-            self.stores, house.leases, house.bus, house.catalog, house.clock, settings
+            self.stores, cluster.leases, cluster.bus, cluster.catalog, cluster.clock, settings
         )
 
-    async def own(self) -> list[int]:
+    async def claim_shards(self) -> list[int]:
         await self.server.keeper.run_once()
         return self.server.shards.list_owned()
 
@@ -116,9 +116,9 @@ class Node:
             self.server.projector.mark_changed(range(SHARDS))
 
 
-class House:
+class ServerCluster:
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         rows = make_shard_rows(SHARDS)
         self.database = MemoryDatabase(rows, self.clock)
         self.stores = make_memory_stores(self.database)
@@ -127,10 +127,10 @@ class House:
         self.catalog = CatalogMemory()
         self._dispatchers: list[asyncio.Task[None]] = []
 
-    async def node(self, name: str = "server", **more: Any) -> Node:
-        node = Node(self, name, **more)
+    async def add_node(self, name: str = "server", **more: Any) -> ClusterNode:
+        node = ClusterNode(self, name, **more)
         self._dispatchers.append(asyncio.create_task(node.server.dispatcher.run()))
-        await node.own()
+        await node.claim_shards()
         return node
 
     async def close(self) -> None:
@@ -138,11 +138,11 @@ class House:
             task.cancel()
         await asyncio.gather(*self._dispatchers, return_exceptions=True)
 
-    async def types(self, execution_id: ExecutionId) -> list[str]:
+    async def list_types(self, execution_id: ExecutionId) -> list[str]:
         return [recorded.event.type for recorded in await self.stores.log.read_events(execution_id)]
 
-    async def begun(
-        self, node: Node, path: str = "chain", text: str = CHAIN, **fields: Any
+    async def start_execution(
+        self, node: ClusterNode, path: str = "chain", text: str = CHAIN, **fields: Any
     ) -> ExecutionId:
         await self.catalog.register(path, text)
         execution_id = await node.server.requests.start(path, **fields)
@@ -151,16 +151,16 @@ class House:
 
 
 @asynccontextmanager
-async def house() -> AsyncIterator[House]:
-    made = House()
+async def open_cluster() -> AsyncIterator[ServerCluster]:
+    made = ServerCluster()
     try:
         yield made
     finally:
         await made.close()
 
 
-def ended(command: Command, **fields: Any) -> Report:
-    return told(
+def report_completed(command: Command, **fields: Any) -> Report:
+    return make_report(
         command,
         CommandCompleted(
             command_id=command.command_id, attempt=command.attempt, result=OK, **fields
@@ -168,7 +168,7 @@ def ended(command: Command, **fields: Any) -> Report:
     )
 
 
-def told(command: Command, event: Reported, worker: str = "w1") -> Report:
+def make_report(command: Command, event: Reported, worker: str = "w1") -> Report:
     return Report(
         execution_id=command.execution_id,
         command_id=command.command_id,
@@ -178,12 +178,12 @@ def told(command: Command, event: Reported, worker: str = "w1") -> Report:
     )
 
 
-def held(command: Command) -> LeaseKey:
+def make_lease_key(command: Command) -> LeaseKey:
     return LeaseKey(command.command_id, command.attempt)
 
 
 async def exchange(
-    node: Node,
+    node: ClusterNode,
     *reports: Report,
     free: int = 0,
     holds: tuple[Command, ...] = (),
@@ -197,7 +197,7 @@ async def exchange(
         worker=worker,
         incarnation=life,
         free=free,
-        held=tuple(held(command) for command in holds),
+        held=tuple(make_lease_key(command) for command in holds),
         reports=reports,
         logs=logs,
         wait=round(wait * 1e6),
@@ -206,21 +206,21 @@ async def exchange(
     return await node.server.exchange(request)
 
 
-async def claim(node: Node, worker: str = "w1") -> Command:
+async def claim(node: ClusterNode, worker: str = "w1") -> Command:
     (command,) = (await exchange(node, free=1, worker=worker)).commands
     return command
 
 
-def statuses(acks: tuple[Ack, ...]) -> list[str]:
+def list_statuses(acks: tuple[Ack, ...]) -> list[str]:
     return [ack.status for ack in acks]
 
 
-async def finish(node: Node, execution_id: ExecutionId) -> None:
+async def finish(node: ClusterNode, execution_id: ExecutionId) -> None:
     """A worker that succeeds at everything, until nothing is left of this execution."""
     for _ in range(100):
         reply = await exchange(node, free=5)
         for command in reply.commands:
-            await exchange(node, ended(command))
+            await exchange(node, report_completed(command))
         await node.drain()
         if not reply.commands:
             return

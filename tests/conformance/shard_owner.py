@@ -19,7 +19,7 @@ from noetl.model.events import (
 from noetl.model.exchange import LeaseKey
 from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, TimerId, shard_of
 from noetl.model.messages import Report, Start, StoredRef
-from tests.conformance.conftest import SHARDS, World
+from tests.conformance.conftest import SHARDS, PortWorld
 
 LEASE = 6_000_000
 OK = Envelope(status="ok")
@@ -31,7 +31,7 @@ def execution(shard: int, number: int = 0) -> ExecutionId:
     return ExecutionId(str(found[number]))
 
 
-def started(execution_id: ExecutionId) -> Event:
+def make_start(execution_id: ExecutionId) -> Event:
     return PlaybookInitialized(execution_id=execution_id, path="p", playbook="hash")
 
 
@@ -42,7 +42,7 @@ def signal_like(key: str) -> Event:
     )
 
 
-def ended() -> Event:
+def make_end() -> Event:
     return PlaybookCompleted()
 
 
@@ -57,7 +57,7 @@ def command(execution_id: ExecutionId, name: str = "c1", **fields: Any) -> Comma
     )
 
 
-def completed(name: str = "c1", attempt: int = 1) -> Reported:
+def make_completed(name: str = "c1", attempt: int = 1) -> Reported:
     return CommandCompleted(command_id=CommandId(name), attempt=attempt, result=OK)
 
 
@@ -79,10 +79,10 @@ def report(execution_id: ExecutionId, event: Any, refs: tuple[StoredRef, ...] = 
 
 
 @dataclass
-class Owner:
+class ShardOwner:
     """The owner of every shard, as an appender sees it."""
 
-    world: World
+    world: PortWorld
     runtime_id: int
     epochs: dict[int, int] = field(default_factory=dict)
 
@@ -138,7 +138,7 @@ class Owner:
         await self.write(execution_id, issued, effects=(Issue(made),))
         return made
 
-    async def leased(
+    async def lease_command(
         self, execution_id: ExecutionId, name: str = "c1", worker: str = "w1"
     ) -> Command:
         await self.issue(execution_id, name)
@@ -146,12 +146,12 @@ class Owner:
         return claimed
 
 
-async def owner(world: World) -> Owner:
+async def owner(world: PortWorld) -> ShardOwner:
     runtime = await world.leases.register("server", None, 3_600_000_000)
     claimed = await world.leases.claim(runtime.runtime_id, SHARDS)
-    return Owner(world, runtime.runtime_id, {each.shard: each.epoch for each in claimed})
+    return ShardOwner(world, runtime.runtime_id, {each.shard: each.epoch for each in claimed})
 
 
-async def messages(world: World, execution_id: ExecutionId) -> list[Any]:
+async def messages(world: PortWorld, execution_id: ExecutionId) -> list[Any]:
     rows = await world.inbox.read_messages(list(range(SHARDS)), 1000)
     return [row.message for row in rows if row.execution_id == execution_id]

@@ -62,14 +62,14 @@ workflow:
 """
 
 
-class Clock:
+class WallClock:
     def now(self) -> int:
         return time.time_ns() // 1000
 
 
-def twins(shards: int = SHARDS, home: Path = Path("/dev/null")) -> ServerPorts:
+def make_memory_ports(shards: int = SHARDS, home: Path = Path("/dev/null")) -> ServerPorts:
     """A key file is not made before something is stored; whoever stores gives a folder that goes away."""
-    rows, clock = make_shard_rows(shards), Clock()
+    rows, clock = make_shard_rows(shards), WallClock()
     stores = make_memory_stores(MemoryDatabase(rows, clock))
     return ServerPorts(
         stores, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
@@ -78,7 +78,7 @@ def twins(shards: int = SHARDS, home: Path = Path("/dev/null")) -> ServerPorts:
 
 
 @dataclass
-class Site:
+class ApiServer:
     node: Node
     url: str
     http: httpx.AsyncClient
@@ -101,18 +101,18 @@ class Site:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    async def seen(self, execution_id: str, event: str) -> None:
+    async def wait_for_event(self, execution_id: str, event: str) -> None:
         """Returns when an event of that type is in its stream."""
         async with self.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
-            async for name, _, _ in messages(stream):
+            async for name, _, _ in read_messages(stream):
                 if name == event:
                     return
 
-    async def ended(self, execution_id: str) -> dict[str, Any]:
+    async def wait_for_end(self, execution_id: str) -> dict[str, Any]:
         """Its row once it has ended: seen through the stream of its events."""
         last = 0
         async with self.http.stream("GET", f"/api/executions/{execution_id}/stream") as stream:
-            async for name, seq, _ in messages(stream):
+            async for name, seq, _ in read_messages(stream):
                 last = seq or last
                 if name == "end":
                     break
@@ -123,7 +123,7 @@ class Site:
         await self.serving
 
 
-async def messages(stream: httpx.Response) -> AsyncIterator[tuple[str, int | None, Any]]:
+async def read_messages(stream: httpx.Response) -> AsyncIterator[tuple[str, int | None, Any]]:
     """Messages of an event stream: name, id, data."""
     name, seq, data = "", None, None
     async for line in stream.aiter_lines():
@@ -141,14 +141,14 @@ async def messages(stream: httpx.Response) -> AsyncIterator[tuple[str, int | Non
 
 
 @asynccontextmanager
-async def site(
+async def run_api_server(
     ports: ServerPorts | None = None,
     name: str = "s1",
     several: bool = False,
     store: ResultStore | None = None,
     open_store: Callable[[Server], ResultStore] | None = None,
     **settings: Any,
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[ApiServer]:
     """With a store it can show data; `open_store` makes one that keeps small payloads with the server."""
     opened = open_listener(port=0)
     url = format_address(opened)
@@ -160,14 +160,16 @@ async def site(
         return StoredResults(found, server.list_manifest_parts)
 
     has_store = store is not None or open_store is not None
-    node = assemble_node(ports or twins(), told, open_results=open_results if has_store else None)
+    node = assemble_node(
+        ports or make_memory_ports(), told, open_results=open_results if has_store else None
+    )
     stop = asyncio.Event()
     serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
     try:
         async with httpx.AsyncClient(
             base_url=url, timeout=HANG_LIMIT_S, trust_env=False, verify=False
         ) as http:
-            yield Site(node, url, http, stop, serving)
+            yield ApiServer(node, url, http, stop, serving)
             stop.set()
     finally:
         stop.set()
@@ -175,19 +177,22 @@ async def site(
 
 
 @asynccontextmanager
-async def on_postgres(
+async def run_api_server_on_postgres(
     dsn: str, home: Path, monkeypatch: pytest.MonkeyPatch, name: str = "s1", several: bool = False
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[ApiServer]:
     """A server with connections of its own to this database."""
     monkeypatch.setenv("NOETL_DB_URL", dsn)
     monkeypatch.setenv("NOETL_SHARD_COUNT", str(SHARDS))
-    async with open_home(home) as here, site(make_server_ports(here), name, several) as made:
+    async with (
+        open_home(home) as here,
+        run_api_server(make_server_ports(here), name, several) as made,
+    ):
         yield made
 
 
 @asynccontextmanager
-async def working(
-    here: Site, name: str = "w1", slots: int = 4, store: ResultStore | None = None
+async def run_worker(
+    here: ApiServer, name: str = "w1", slots: int = 4, store: ResultStore | None = None
 ) -> AsyncIterator[Worker]:
     channel = HttpChannel([here.url])
     settings = WorkerSettings(worker_id=name, incarnation="1", slots=slots)
@@ -196,7 +201,7 @@ async def working(
         channel,
         store or ResultsMemory(),
         registry.make_registry(),
-        Clock(),
+        WallClock(),
         MemorySpool(),
         settings,
         credentials=stored,

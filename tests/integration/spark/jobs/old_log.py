@@ -25,7 +25,7 @@ def new_lake(kind: str, folder: Path) -> LakeStore:
     if kind == DIRECTORY:
         return DirectoryLake(folder)
     place = f"{s3.server().place()}/lake"
-    return ObjectLake(lambda: s3.server().connected(place), place)
+    return ObjectLake(lambda: s3.server().connect_bucket(place), place)
 
 
 def empty_lake_like(lake: LakeStore, folder: Path) -> LakeStore:
@@ -47,7 +47,7 @@ async def fill(dsn: str) -> None:
     grow(dsn, EXECUTIONS, now - 40 * DAY, now - 35 * DAY, length=4)
 
 
-def killed(job: str, point: str, dsn: str, lake: LakeStore) -> None:
+def kill_job(job: str, point: str, dsn: str, lake: LakeStore) -> None:
     """The job in a process of its own, which dies there as by kill -9."""
     environment = {
         **os.environ,

@@ -18,7 +18,7 @@ for line in sys.stdin:
 """
 
 
-class Process:
+class HomeUser:
     """Another process that uses the home; `ask` makes it call `ensure` and says which address it got."""
 
     def __init__(self, home: Path) -> None:
@@ -54,7 +54,7 @@ def postmaster(home: Path) -> Postmaster:
     return said
 
 
-def gone(home: Path) -> None:
+def wait_until_closed(home: Path) -> None:
     """Waits until no process of a server has the data open."""
 
     def nobody_has_it() -> bool:
