@@ -164,7 +164,7 @@ def measure(options: argparse.Namespace) -> Figures:
 
 
 def _plant(dsn: str) -> str:
-    """One difference among all; whose."""
+    """One difference among all, and the execution that has it."""
     middle = "select percentile_disc(0.5) within group (order by execution_id) from noetl.execution"
     with psycopg.connect(dsn) as connection:
         row = connection.execute(

@@ -1,4 +1,4 @@
-"""A loop over a million items whose body is a line of Python, and the same over a tenth of them, the median of three.
+"""A loop over a million items with a line of Python as its body, and the same over a tenth of them, the median of three.
 
 Server and worker are processes that speak HTTP; the database is the embedded one, fsync on. Every item is counted in the log.
 Beside what the loop took: events for each chunk and for a thousand items, the memory of the server, and the state at the end.

@@ -340,7 +340,7 @@ async def beside(
 
 
 async def first_result(mode: str) -> Figures:
-    """S5, from nothing: a home without a database, then one whose database is not running."""
+    """S5, from nothing: a home without a database, then one with a database that does not run."""
     found: Figures = {}
     with tempfile.TemporaryDirectory(prefix="noetl-bench-cold-") as home:
         file = Path(home) / "s5.yaml"

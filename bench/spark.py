@@ -1,6 +1,6 @@
 """What a spark step costs over plain PySpark that does the same work, on one warm server, in turns.
 
-    overhead      a short query whose rows are written: a step, and the same query and write in a session that is there already
+    overhead      a short query that writes its rows: a step, and the same query and write in a session that is there already
     throughput    rows of a result read, one column added, written back: rows a second of both
     loop          a Python body for every row (exec: spark), by `noetl run`; and the same body in a bare `mapInArrow`, written too
 
@@ -202,7 +202,7 @@ class Plain:
 
 
 class Step:
-    """Calls of the tool, whose rows are dropped once they are there."""
+    """Calls of the tool; their rows are dropped once they are there."""
 
     def __init__(self, home: Path) -> None:
         self._tool = SparkTool(SparkToolSettings(home))

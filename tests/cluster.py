@@ -50,7 +50,7 @@ class SparkCluster:
         return f"cluster:{self.url}"
 
     def worker_of(self, folder: str) -> SparkMachine:
-        """That whose task works in this folder."""
+        """The worker with the task that works in this folder."""
         (found,) = [each for each in self.machines if Path(folder).is_relative_to(each.work)]
         return found
 

@@ -1,4 +1,4 @@
-"""How every way to fail ends, whatever the playbook says about failures: one table for the simulator and for real processes.
+"""How every way to fail ends, for every way to handle it: one table for the simulator and for real processes.
 
 A cell is what fails (a step, an item of a loop, a child playbook, a Spark step), how it fails, and what the playbook says about
 it.

@@ -1,4 +1,4 @@
-"""A Postgres for tests: one server per test process, started at first use, and a new database for whoever asks.
+"""A Postgres for tests: one server per test process, started at first use, and a new database for each test.
 
     with server().database() as dsn: ...                              # empty
     with server().database(template=server().template("noetl", migrate)) as dsn: ...   # a copy of what `migrate(dsn)` made
@@ -48,7 +48,7 @@ class Postgres:
 
     @contextmanager
     def database(self, template: str = "template1") -> Iterator[str]:
-        """The address of a new database; inspected and dropped afterwards, whoever is still connected."""
+        """The address of a new database; inspected and dropped afterwards, even if clients are connected."""
         name = f"test_{next(_numbers)}"
         self.create(name, template)
         try:

@@ -1,4 +1,4 @@
-"""An S3 server for tests: one per test process, started at first use; whoever asks gets a place of its own in it.
+"""An S3 server for tests: one per test process, started at first use; each test gets a place of its own in it.
 
 with server().place() as settings: ...      # NOETL_STORAGE_* of a process that keeps its large results there
 server().stop(); server().start()            # the same data again

@@ -1,4 +1,4 @@
-"""Programs of others that tests need as servers: each a process in a folder of its own, which ends with us, whatever ends us."""
+"""Programs of others that tests need as servers: each a process in a folder of its own, which ends with the test process."""
 
 import atexit
 import os
@@ -47,7 +47,7 @@ class ServerProcess(ABC):
         until(self._alive_and_answers)
 
     def stop(self) -> None:
-        """At once: whoever is in the middle of a request learns of it."""
+        """Stop at once: clients in the middle of a request get an error."""
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

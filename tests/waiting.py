@@ -36,7 +36,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtually(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run on a loop whose time jumps: a test may wait for a while, but not for ever."""
+    """Run on a loop in which time jumps: a test may wait for a while, but not for ever."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(asyncio.wait_for(coroutine, LONGEST))
 
@@ -56,7 +56,7 @@ def until(fact: Callable[[], object], within: float = HANG_LIMIT_S, every: float
 
 
 async def wait_until(fact: Callable[[], Awaitable[object]], wanted: object = True) -> None:
-    """The same for a fact that must be asked for; whoever waits sets the limit."""
+    """The same for a fact that must be asked for; the caller sets the limit."""
     while await fact() != wanted:
         await _asleep(LOOK)
 

@@ -1,4 +1,4 @@
-"""Tokens by OAuth 2, for whoever knows the secret of a client. Each is new, and says how it was come by."""
+"""Tokens by OAuth 2, for callers that know the secret of a client. Each is new and says how it was obtained."""
 
 from collections.abc import AsyncIterator
 from itertools import count

@@ -36,7 +36,7 @@ def make_start(execution_id: ExecutionId) -> Event:
 
 
 def signal_like(key: str) -> Event:
-    """Any event whose key a test wants to choose."""
+    """Any event, with a key that the test chooses."""
     return CommandIssued(
         command_id=CommandId(key), step="s", activation=ActivationId("a"), kind="run", pool="cpu"
     )

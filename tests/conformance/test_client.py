@@ -130,7 +130,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def rows(client: Client) -> str:
-    """An execution of the playbook whose steps leave rows and a number."""
+    """An execution of the playbook that leaves rows and a number."""
     return client.run("client/rows", timeout=HANG_LIMIT_S).execution_id
 
 

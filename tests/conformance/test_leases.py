@@ -1,4 +1,4 @@
-"""Ownership: every takeover raises the epoch, whatever the clocks say."""
+"""Ownership: every takeover raises the epoch, independent of clocks."""
 
 from noetl.leases.port import ClaimedShard
 from tests.conformance.conftest import SHARDS, PortWorld

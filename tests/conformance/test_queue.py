@@ -55,7 +55,7 @@ async def test_a_command_is_claimable_from_its_moment_on(world: PortWorld) -> No
 
 
 async def test_of_commands_that_lost_two_workers_a_worker_holds_one(world: PortWorld) -> None:
-    """Whoever killed both is alone with its next one; those that ran beside it do not die with it again."""
+    """A command that killed both workers runs alone next; the commands beside it do not die with it again."""
     one, id_ = await owner(world), execution(0)
     for name in ("a", "b", "c"):
         await one.issue(id_, name)

@@ -1,4 +1,4 @@
-"""Every tier keeps bytes under addresses: the same rules, whatever is behind it."""
+"""Every tier keeps bytes under addresses, by the same rules."""
 
 import os
 from collections.abc import AsyncIterator, Callable

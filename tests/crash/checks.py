@@ -1,4 +1,4 @@
-"""What must be true of a database once everything in it has ended, whatever died on the way. Read from its tables and its log."""
+"""What must be true of a database once everything in it has ended, also if processes died. Read from its tables and its log."""
 
 from collections import defaultdict
 from collections.abc import Collection

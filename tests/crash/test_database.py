@@ -59,7 +59,7 @@ async def kill_database(times: int, items: int) -> None:
 
 
 class Database:
-    """The embedded one of a house. Its addresses stay the same over restarts."""
+    """The embedded database of a stack. Its addresses stay the same over restarts."""
 
     def __init__(self, stack: Stack) -> None:
         self.embedded = EmbeddedPostgres(stack.home)

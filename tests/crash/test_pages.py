@@ -131,7 +131,7 @@ def test_a_pagination_of_a_thousand_pages_goes_on_at_the_next_page(stack: Stack,
 
 
 async def page_and_kill(stack: Stack, api: Api, pages: int, at: int) -> None:
-    """At most one page is fetched twice: the one whose entry was not in the journal yet."""
+    """At most one page is fetched twice: the one that was not in the journal yet."""
     api.forget()
     do(stack.dsn, "truncate page_row")
     payload = {"total": 5 * pages, "base": api.url}

@@ -44,7 +44,7 @@ PROGRESS = 5.0  # seconds from the beginning of who was started again to the nex
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    """One house for the tests of a file: they kill whom they need dead, and start whom they need alive."""
+    """One stack for the tests of a file: they kill and start the processes that they need."""
     with server().database() as dsn:
         make_effects(dsn)
         with run_crash_stack(dsn, NOETL_CREDENTIAL_EFFECTS=f'{{"dsn": "{dsn}"}}') as made:

@@ -1,4 +1,4 @@
-"""Playbooks that would never end or that kill whoever runs them: they are stopped, and their neighbours do not notice."""
+"""Playbooks that would never end or that kill their workers: they are stopped, and their neighbours do not notice."""
 
 import asyncio
 from collections.abc import Iterator

@@ -82,7 +82,7 @@ Build = Callable[..., Stack]
 
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
-    """A house whose large results are where these settings say; this process reads them there too."""
+    """A stack that keeps large results where these settings say; this process reads them there too."""
     with ExitStack() as stack:
 
         def build_stack(**settings: str) -> Stack:
@@ -147,7 +147,7 @@ async def count_results(bucket: str) -> int:
 
 
 def begins(here: Stack) -> list[str]:
-    """The steps whose tools were begun."""
+    """The steps in which a tool has started."""
     return (here.home / "begun").read_text().split()
 
 

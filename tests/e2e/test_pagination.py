@@ -31,7 +31,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def play(steps: str, api: Api, until: type[e.Event] | None = None) -> tuple[Any, list[e.Event]]:
-    """The value of the last step, and what was recorded. The first step is `start`, whose address begins with `base`."""
+    """The value of the last step, and what was recorded. The first step is `start`; its address begins with `base`."""
 
     async def play_on_cluster() -> tuple[Any, list[e.Event]]:
         async with MemoryCluster() as cluster:

@@ -1,4 +1,4 @@
-"""A real Postgres for whoever asks: one server per test process, a new database per test."""
+"""A real Postgres: one server per test process, a new database per test."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Cursor loops: one result per claimed row, in the order of the claims, whatever a claim gives and whoever ends first."""
+"""Cursor loops: one result per claimed row, in the order of the claims, for all sizes of claims and orders of ends."""
 
 from dataclasses import dataclass, field
 

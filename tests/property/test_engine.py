@@ -37,7 +37,7 @@ LIMITS = ExecutionLimits(activations=60, depth=4, signals=20)
 
 
 class Walk(Play):
-    """A play whose every message is remembered, so that it can be told again."""
+    """A play that remembers every message, so that it can be repeated."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         super().__init__(yaml.safe_dump(document, sort_keys=False), limits=LIMITS)

@@ -1,4 +1,4 @@
-"""Codecs round-trip, references never escape, ids are unique and in order, shards are in range: for whatever values there are."""
+"""Codecs round-trip, references never escape, ids are unique and in order, shards are in range: for all values."""
 
 import itertools
 import re

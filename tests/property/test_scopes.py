@@ -431,7 +431,7 @@ def test_task_set_and_rule_set(kind: str, where: str) -> None:
 
 @pytest.mark.parametrize("kind", ["step", "sequential"])
 def test_rule_guard(kind: str) -> None:
-    """A rule whose guard holds sets a name. The first that matches wins, so each guard is run alone."""
+    """A rule with a guard that holds sets a name. The first that matches wins, so each guard is run alone."""
     loop, fields = KINDS[kind]
 
     def put(value: Any) -> list[dict[str, Any]]:

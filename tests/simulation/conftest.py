@@ -1,4 +1,4 @@
-"""`tests.simulation` is importable whatever directory pytest starts from; `long` marks the hunts that take minutes."""
+"""`tests.simulation` is importable from every directory that pytest starts in; `long` marks the hunts that take minutes."""
 
 import sys
 from pathlib import Path

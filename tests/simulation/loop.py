@@ -23,7 +23,7 @@ MAX_STEPS = 100_000  # of one history; a usual one takes some thousands
 
 
 class Killed(BaseException):
-    """Raised inside a process that dies, so that the code being run stops; ports raise it for whatever it still tries."""
+    """Raised inside a process that dies, so that the code being run stops; ports raise it for everything that it still tries."""
 
 
 class Livelock(Exception):
@@ -56,7 +56,7 @@ _process: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar(
 
 
 def current() -> SimProcess | None:
-    """The process whose code is running; None for the world outside (stores, network, the oracle)."""
+    """The process that runs now; None for the world outside (stores, network, the oracle)."""
     return _process.get()
 
 
@@ -100,7 +100,7 @@ def name_of(callback: Callable[..., object]) -> str:
 
 class SimLoop(asyncio.AbstractEventLoop):
     """`order`: what runs next of what is ready. `process`: a random process, and there what became ready first, as asyncio
-    promises; `any`: whatever the seed says, to find code that leans on that promise; `fifo`: no chance at all."""
+    promises; `any`: as the seed says, to find code that relies on that promise; `fifo`: no chance at all."""
 
     virtual = True
 

@@ -152,7 +152,7 @@ def takeover_keeps_epoch() -> list[Change]:
 
 @mutant
 def no_compare() -> list[Change]:
-    """A part is written whatever has been written since the state it was decided from (`Part.after` is not checked)."""
+    """A part is written even if others were written since the state it was decided from (`Part.after` is not checked)."""
     original = LogMemory.append
 
     async def append(self: LogMemory, batch: Any) -> Any:
@@ -237,7 +237,7 @@ def used_up_retry_goes_on() -> list[Change]:
 
 @mutant
 def no_attempt_token() -> list[Change]:
-    """A report is taken from whoever brings it, whatever attempt it is of."""
+    """A report is taken from every worker and for every attempt."""
     original_append, original_accept, original_report = (
         LogMemory.append,
         InboxMemory.accept_report,
@@ -311,7 +311,7 @@ def accept_in_two_steps() -> list[Change]:
 
 @mutant
 def worker_drops_reports() -> list[Change]:
-    """A report whose exchange failed is forgotten."""
+    """A report is forgotten if its exchange failed."""
     original = Worker._send_exchange
 
     async def exchange(self: Worker, request: Any, patience: float, pace: Any) -> Any:
@@ -326,7 +326,7 @@ def worker_drops_reports() -> list[Change]:
 
 @mutant
 def worker_gives_up_reports() -> list[Change]:
-    """Whatever a server answers, a report counts as delivered."""
+    """A report counts as delivered after every answer of a server."""
 
     def answers(self: Outbox, batch: Any, acks: Any) -> Any:
         given = {(ack.command_id, ack.key): ack for ack in acks}
@@ -377,7 +377,7 @@ def claimed_twice() -> list[Change]:
 
 @mutant
 def renewed_by_anyone() -> list[Change]:
-    """A lease is renewed for whoever asks, whatever attempt it holds."""
+    """A lease is renewed for every worker and every attempt."""
     original = QueueMemory.renew_leases
 
     async def renew(self: QueueMemory, worker: str, held: Any, lease: int, progress: Any) -> Any:
@@ -392,7 +392,7 @@ def renewed_by_anyone() -> list[Change]:
 
 @mutant
 def reaper_without_status() -> list[Change]:
-    """The reaper takes every row whose lease is over, also of commands that have ended."""
+    """The reaper takes every row with an expired lease, also of commands that have ended."""
     original = QueueMemory.expire_leases
 
     async def expire(self: QueueMemory, limit: int) -> int:
@@ -413,7 +413,7 @@ def leases_by_name() -> list[Change]:
 
 @mutant
 def worker_keeps_lost_leases() -> list[Change]:
-    """A worker goes on with a tool whose lease it could not renew."""
+    """A worker goes on with a tool after it could not renew the lease."""
 
     async def watch(self: Worker) -> None:
         await asyncio.Event().wait()
@@ -602,7 +602,7 @@ def place_not_given_back() -> list[Change]:
 
 @mutant
 def projector_without_compare() -> list[Change]:
-    """A row is written whatever stands there, by whoever believes to own the shard."""
+    """A row is written over any other, by any server that believes to own the shard."""
 
     async def project(self: ProjectionsMemory, batch: list[ShardRows]) -> list[bool]:
         for each in batch:
@@ -630,7 +630,7 @@ def projector_trusts_its_cache() -> list[Change]:
 
 @mutant
 def loop_closed_by_counter() -> list[Change]:
-    """A loop is over when everything has been issued and half of it was counted, whatever its commands do."""
+    """A loop is over when everything has been issued and half of it was counted, even if its commands still run."""
     original = loops.is_loop_over
 
     def is_over(loop: Any) -> bool:
@@ -659,7 +659,7 @@ def end_is_not_final() -> list[Change]:
 
 @mutant
 def reclaim_keeps_attempt() -> list[Change]:
-    """A command whose lease was lost is queued again as the same attempt."""
+    """A command is queued again as the same attempt after its lease was lost."""
     original = MemoryDatabase.lose
 
     def lose(self: MemoryDatabase, row: Any) -> None:
@@ -674,7 +674,7 @@ def reclaim_keeps_attempt() -> list[Change]:
 
 @mutant
 def state_not_compared() -> list[Change]:
-    """A write of state is applied whatever version stands there."""
+    """A write of state is applied over every version."""
     return [(StateConflicts, "_find_conflict", lambda self, part, writes, seen: None)]
 
 

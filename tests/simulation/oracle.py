@@ -77,7 +77,7 @@ class FailureBook:
     failing: set[str] = field(
         default_factory=set
     )  # activations that failed and have not been routed
-    unhandled: list[str] = field(default_factory=list)  # steps whose failure no arc took
+    unhandled: list[str] = field(default_factory=list)  # steps with a failure that no arc took
     recovered: int = 0
 
 
@@ -409,7 +409,7 @@ class Oracle:
                 self._row(drive(self._stores.projections.read_projection(row.execution_id)))
 
     def _check_renewed(self, held: tuple[LeaseKey, ...], renewal: Renewal) -> None:
-        """Whoever is not told that a lease is lost holds it."""
+        """A worker that is not told that a lease is lost holds it."""
         for each in held:
             status = drive(self._stores.queue.find_status(each.command_id))
             if each not in renewal.lost and status != ("leased", each.attempt):
@@ -548,7 +548,7 @@ class Oracle:
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def at_end(self) -> None:
-        """Whatever the faults were: what was acknowledged is stored, what is stored folds and resolves."""
+        """After all faults: what was acknowledged is stored, what is stored folds and resolves."""
         if self.error is not None:
             raise self.error
         self._read_appended()
@@ -632,7 +632,7 @@ class Oracle:
                     raise Violation("every loop closes", activation)
 
     def behind(self) -> dict[str, str | None]:
-        """Executions that have ended and whose projection does not say so."""
+        """Executions that have ended, although their projection does not say so."""
         rows = {
             each: drive(self._stores.projections.read_projection(each))
             for each in sorted(self._terminal)

@@ -25,7 +25,7 @@ WINDOW = range(
 
 @pytest.fixture(scope="module")
 def short_results() -> list[Result]:
-    """In another process, whose hashes are the same every time."""
+    """In another process, where hashes are the same every time."""
     return list(runner.results([History(seed) for seed in SEEDS], 1, fresh=True))
 
 

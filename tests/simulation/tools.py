@@ -23,7 +23,7 @@ from tests.simulation.loop import SimProcess
 
 @dataclass(eq=False)
 class Effect:
-    """What a tool did to the world: once per call of it, whatever became of the answer."""
+    """What a tool did to the world: once per call, even if the answer was lost."""
 
     key: str
     identity: CallIdentity
@@ -83,7 +83,7 @@ class Simulated:
             effect.running = not process.alive and effect.running
 
     def _command(self) -> LeaseKey | None:
-        """Tools are not told whose lease they run under; the worker's table of jobs knows."""
+        """Tools do not know the lease that they run under; the worker's table of jobs does."""
         task = asyncio.current_task()
         jobs = self._node.body._running_commands.values()
         return next((job.lease_key for job in jobs if job.task is task), None)

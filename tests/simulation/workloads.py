@@ -235,7 +235,7 @@ def retried_loop(rng: Random) -> SimCase:
 
 
 def deferred_loop(rng: Random) -> SimCase:
-    """An item whose retry waits longer than a worker is held leaves its chunk."""
+    """An item leaves its chunk if its retry waits longer than a worker is held."""
     mode, chunk = rng.choice(("sequential", "parallel")), rng.choice((1, 3))
     policy = "{policy: {rules: [{when: \"{{ output.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 6s}}]}}"
     steps = step("s0", tool("ok()"), after="each")

@@ -592,7 +592,7 @@ class SimRequest:
 
 @contextmanager
 def control_process(loop: SimLoop, seed: int) -> Iterator[None]:
-    """Clocks, chance and identities come from the history; whoever asks the machine gets the simulation's answer."""
+    """Clocks, chance and identities come from the history; code that asks the machine gets the simulation's answer."""
     saved = (time.time, time.monotonic, time.time_ns, uuid.uuid4)
     chance = Random(f"{seed}:uuid")
     random.seed(seed)

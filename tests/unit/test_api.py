@@ -1,4 +1,4 @@
-"""The API that other tests ask: its answers are what the workloads say, whoever asks and how often."""
+"""The API that other tests ask: its answers are what the workloads say, for every caller and every repetition."""
 
 import asyncio
 from collections.abc import Callable

@@ -199,7 +199,7 @@ def borrowed_sleeps(source: str) -> list[int]:
 
 
 def test_no_test_sleeps() -> None:
-    """Whoever waits for another process looks again with `tests.waiting`; nothing else has a reason to let time pass. That
+    """A test that waits for another process uses `tests.waiting`; nothing else has a reason to let time pass. That
     `time.sleep` and `asyncio.sleep` are refused while a test runs is seen to below; no file gets around it."""
     sleeping = [
         f"{path.relative_to(ROOT)}:{line}"

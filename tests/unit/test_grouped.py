@@ -1,4 +1,4 @@
-"""Calls made together: each gets its own answer, whatever happens to the others."""
+"""Calls made together: each gets its own answer, also if others fail."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

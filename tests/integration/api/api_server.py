@@ -68,7 +68,7 @@ class WallClock:
 
 
 def make_memory_ports(shards: int = SHARDS, home: Path = Path("/dev/null")) -> ServerPorts:
-    """A key file is not made before something is stored; whoever stores gives a folder that goes away."""
+    """The key file is made when something is first stored; a test that stores gives a temporary folder."""
     rows, clock = make_shard_rows(shards), WallClock()
     stores = make_memory_stores(MemoryDatabase(rows, clock))
     return ServerPorts(

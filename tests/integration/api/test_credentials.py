@@ -91,7 +91,7 @@ async def test_a_worker_gets_the_fields_and_a_broken_key_is_explained_to_it(tmp_
         channel = HttpChannel([here.url])
         await add(here, "tokens", "bearer", token=CANARY)
         assert await channel.read_credential("tokens") == {"token": CANARY}
-        for name in ("a/b", "é ü", "..", "x" * 300):  # whatever a playbook calls it
+        for name in ("a/b", "é ü", "..", "x" * 300):  # any name that a playbook may use
             with pytest.raises(NotFound):
                 await channel.read_credential(name)
         (tmp_path / KEY_FILE_NAME).chmod(0o644)

@@ -1,4 +1,4 @@
-"""Whatever is sent to whichever route, the server is never the one to blame."""
+"""No request to any route is answered with an error of the server."""
 
 import json
 import random

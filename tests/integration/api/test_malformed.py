@@ -1,4 +1,4 @@
-"""Whatever a client or a worker sends that is not what was agreed on, the answer says so (4xx), and the server goes on."""
+"""A malformed message of a client or a worker is answered with 4xx, and the server goes on."""
 
 # ruff: noqa: E501 - lists of what may be wrong
 

@@ -1,4 +1,4 @@
-"""Cursor loops on a real queue table: every claimed row has one result and is stored once, whatever a claim gives."""
+"""Cursor loops on a real queue table: every claimed row has one result and is stored once."""
 
 import re
 import textwrap

@@ -97,7 +97,7 @@ def test_a_setting_that_makes_no_sense(noetl: NoetlCommand) -> None:
     complains(noetl, 2, "will not listen on 0.0.0.0", "server", "start", "--host", "0.0.0.0")
 
 
-# It fills the disk once: what it leaves unfinished is gone on with by whoever comes next.
+# It fills the disk once: the next command goes on with what it leaves unfinished.
 FILLS = """\
   - step: fill
     tool:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Run:
-    """`failed` are steps whose failure is handled, `left_out` steps that are not reached."""
+    """`failed` are steps with a handled failure, `left_out` steps that are not reached."""
 
     result: Any
     arguments: tuple[str, ...] = ()

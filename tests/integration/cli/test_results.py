@@ -36,7 +36,7 @@ STEPS = f"""  - step: fetch
 
 
 def looks(client: NoetlCommand, folder: Path) -> None:
-    """The same commands, whoever answers."""
+    """The same commands, with and without a server."""
     shown = client("result", "show", "@latest", "fetch")
     assert shown.code == 0, shown.err
     assert shown.out.splitlines()[0].split() == ["id", "name", "ok"]

@@ -31,7 +31,7 @@ def test_worker_warns_of_settings_that_do_not_exist(noetl: NoetlCommand) -> None
         "worker", "start"
     )
     assert process.stdout is not None
-    process.stdout.readline()  # it says whose worker it is, after the warnings
+    process.stdout.readline()  # it names its server, after the warnings
     process.send_signal(signal.SIGTERM)
     done = noetl.wait(process)
     assert "warning: NOETL_WORKER_SLOT is set, and no setting has that name" in done.err

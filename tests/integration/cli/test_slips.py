@@ -28,7 +28,7 @@ def client(noetl: NoetlCommand) -> Iterator[NoetlCommand]:
 
 @pytest.fixture
 def waiting(client: NoetlCommand, tmp_path: Path) -> str:
-    """An execution whose first step waits for the signal `go`."""
+    """An execution that waits in its first step for the signal `go`."""
     client.json("catalog", "register", write_playbook(tmp_path, "asks", WAITS))
     url = client.settings["NOETL_SERVER_URL"]
     execution_id = str(

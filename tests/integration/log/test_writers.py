@@ -137,7 +137,7 @@ async def test_a_former_owner_never_writes_again(migrated: str) -> None:
                 runtime = await leases.register(f"s{name}", None, HOUR)
                 async with (
                     here.database.main.open_write_transaction() as session
-                ):  # the other one seems dead, whatever it thinks
+                ):  # the other one seems dead, and does not know it
                     await session.execute(
                         "update noetl.runtime set leased_until = now() where runtime_id <> $1",
                         runtime.runtime_id,

@@ -1,4 +1,4 @@
-"""Loops whose items run in Spark's tasks, as users run them."""
+"""Loops with items that run in Spark's tasks, as users run them."""
 
 import json
 from collections import Counter

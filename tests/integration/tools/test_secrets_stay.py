@@ -1,4 +1,4 @@
-"""Secrets planted in every place a playbook can use one are in nothing that a run leaves behind, whatever goes wrong."""
+"""Secrets planted in every place a playbook can use one are in nothing that a run leaves behind, also if it fails."""
 
 import asyncio
 import json

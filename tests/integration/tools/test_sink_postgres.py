@@ -43,7 +43,7 @@ class PostgresTable:
         dsn: str = "",
         **target: Any,
     ) -> Outcome:
-        """`again` is the key of the call: whoever comes with it a second time repeats the first."""
+        """`again` is the key of the call: a second call with the same key repeats the first."""
         told = {"kind": "postgres", "table": "t", **target}
         return sinks.outcome(told, data, again, auth={"dsn": dsn or self.dsn}, timeout=timeout)
 

@@ -201,7 +201,7 @@ def test_a_file_goes_back_into_the_table_it_came_from(
 
 
 def test_a_text_in_a_file_of_json_is_what_it_says(database: str, tmp_path: Path) -> None:
-    """Whatever the rows before it had: neither is a number guessed, nor a date."""
+    """Earlier rows do not matter: neither a number nor a date is guessed."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             "CREATE TABLE target (id int, n numeric, f float8, t text, j jsonb, js jsonb[])"

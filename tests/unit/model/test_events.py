@@ -21,7 +21,7 @@ def tag(event: Any) -> str:
 
 
 def fill_event(event: Any) -> Any:
-    """An event whose every field holds the same thing as the field of that name in any other event."""
+    """An event with the same value in each field as any other event has in the field of that name."""
     return event(**{field.name: f"<{field.name}>" for field in msgspec.structs.fields(event)})
 
 

@@ -44,7 +44,7 @@ Does = Callable[[Call], Any]
 
 @dataclass
 class Scripted:
-    """A tool whose every call is answered by a function: an outcome, a coroutine of one, or a plain value."""
+    """A tool that answers every call by a function: an outcome, a coroutine of one, or a plain value."""
 
     does: Does = lambda call: dict(call.input)
     kind: str = "python"

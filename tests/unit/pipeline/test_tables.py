@@ -317,7 +317,7 @@ def test_rows_of_an_item_are_part_of_its_value() -> None:
 def manifest(
     bench: Bench, parts: dict[int, list[int]], name: str = "m", before: Reference | None = None
 ) -> Reference:
-    """Of a loop whose parts have rows with these indexes."""
+    """Of a loop with parts that have rows with these indexes."""
     made = [] if before is None else [AddPart(name, -1, 0, before)]
     for first, indexes in parts.items():
         rows = [{"index": n, "status": "ok", "result": f"{name}{n}"} for n in indexes]

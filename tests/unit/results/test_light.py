@@ -1,4 +1,4 @@
-"""Arrow is imported by whoever meets rows, the client of NATS by whoever is told of one, and by nobody else."""
+"""Arrow is imported when a process meets rows, and the client of NATS when one is configured."""
 
 import subprocess
 import sys

@@ -49,7 +49,9 @@ def test_rows_that_come_only_once_wait_for_a_directory_that_is_not_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     far = tmp_path / "far"
-    caplog.set_level(logging.WARNING)  # whatever a command that ran in this process has set
+    caplog.set_level(
+        logging.WARNING
+    )  # a command that ran in this process may have set another level
 
     async def run() -> None:
         store = open_large_results(

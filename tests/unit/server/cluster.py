@@ -39,7 +39,7 @@ workflow:
 """
 
 
-class ManualClock:
+class SteppedClock:
     def __init__(self) -> None:
         self.time = 1_750_000_000_000_000
 
@@ -118,7 +118,7 @@ class ClusterNode:
 
 class ServerCluster:
     def __init__(self) -> None:
-        self.clock = ManualClock()
+        self.clock = SteppedClock()
         rows = make_shard_rows(SHARDS)
         self.database = MemoryDatabase(rows, self.clock)
         self.stores = make_memory_stores(self.database)

@@ -1,4 +1,4 @@
-"""Tests of the server are coroutines; each runs in a loop of its own, whose time jumps."""
+"""Tests of the server are coroutines; each runs in a loop of its own, in which time jumps."""
 
 import inspect
 

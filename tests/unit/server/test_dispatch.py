@@ -1,4 +1,4 @@
-"""The shell: what is written when, what is answered when, and what survives whatever goes wrong between."""
+"""The shell: what is written when, what is answered when, and what survives failures between."""
 
 import asyncio
 from typing import Any

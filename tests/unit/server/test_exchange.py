@@ -1,4 +1,4 @@
-"""The worker protocol: whatever reply is lost, the next exchange makes up for it."""
+"""The worker protocol: the next exchange makes up for any lost reply."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

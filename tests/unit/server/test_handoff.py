@@ -115,7 +115,7 @@ ACTIONS = st.lists(
 
 @given(ACTIONS)
 def test_no_place_is_used_twice_and_no_command_is_lost(actions: list[tuple[str, int]]) -> None:
-    """Whatever the order: a request never gets more commands than it had places, except late ones of
+    """In any order: a request never gets more commands than it had places, except late ones of
     its worker; and each command is at a request of its worker, or owed to it."""
     waiting = WaitingWorkers()
     present: list[WaitingRequest] = []

@@ -255,7 +255,7 @@ async def test_a_start_key_starts_once_whoever_asks() -> None:
 
 
 async def test_servers_hear_of_a_command_that_is_queued_again() -> None:
-    """Whoever waits for work waits at one of them."""
+    """A worker that waits for work waits at one of them."""
     async with open_cluster() as cluster:
         node = await cluster.add_node()
         await cluster.start_execution(node)

@@ -13,7 +13,7 @@ from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.executions import rows as kept_rows
 from noetl.server.executions.rows import MAX_CACHED_ROW_BYTES, OWNERSHIP_TTL_S, RowCache
 from noetl.shard_rows import make_shard_rows
-from tests.unit.server.cluster import ManualClock
+from tests.unit.server.cluster import SteppedClock
 
 ONE = ExecutionId("1")
 RUNNING = Projection(
@@ -38,7 +38,7 @@ def owner(seconds_ago: float = 0.0) -> OwnedShards:
 
 def cache(shards: OwnedShards, limit: int = 2_000) -> RowCache:
     return RowCache(
-        ProjectionsMemory(MemoryDatabase(make_shard_rows(4), ManualClock())), shards, limit
+        ProjectionsMemory(MemoryDatabase(make_shard_rows(4), SteppedClock())), shards, limit
     )
 
 

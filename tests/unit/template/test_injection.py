@@ -1,4 +1,4 @@
-"""Template injection: whatever a payload tries, it gets an error or plain data of its own scope."""
+"""Template injection: every attempt gets an error or plain data of its own scope."""
 
 from __future__ import annotations
 

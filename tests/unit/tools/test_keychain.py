@@ -50,7 +50,7 @@ def render_template(chain: Keychain, template: Any) -> Any:
 
 
 class SlowCredentials(MemoryCredentials):
-    """Asked of another, whose answer takes its time."""
+    """Asked of another service, which answers late."""
 
     async def get(self, name: str) -> dict[str, Any]:
         await asyncio.sleep(0)

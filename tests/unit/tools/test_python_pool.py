@@ -358,7 +358,7 @@ def test_a_call_that_waits_can_be_cancelled() -> None:
 
 
 def test_nothing_outlives_a_worker_that_is_killed(tmp_path: Path) -> None:
-    """Neither the children nor what their code started, in whatever session."""
+    """Neither the children nor what their code started, in any session."""
     worker = tmp_path / "worker.py"
     worker.write_text(
         "import asyncio, sys\n"

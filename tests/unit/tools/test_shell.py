@@ -106,7 +106,7 @@ def test_any_text_comes_back_unchanged(texts: list[str]) -> None:
 
 @given(st.text(alphabet="'\"`$(){}\\# \nab", max_size=30))
 def test_no_surroundings_make_a_value_code(around: str) -> None:
-    """Whatever the script looks like, the value is not in it."""
+    """The value is never in the script."""
     from noetl.template.model import MarkedValue
 
     made, env = replace_markers(

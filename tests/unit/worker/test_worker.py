@@ -34,7 +34,7 @@ PLAN = plan_of(STEPS)
 
 @dataclass
 class ScriptedServer:
-    """Gives what is queued to whoever has room, takes every report, and remembers all of it."""
+    """Gives queued commands to workers with room, takes every report, and remembers all of it."""
 
     queue: list[Command] = field(default_factory=list)
     requests: list[ExchangeRequest] = field(default_factory=list)

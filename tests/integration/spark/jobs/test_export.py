@@ -1,4 +1,4 @@
-"""The log as a lake: every event once, whatever happens on the way."""
+"""The log as a lake: every event once, also after crashes."""
 
 import time
 from pathlib import Path

@@ -10,7 +10,7 @@ from typing import Any
 from noetl.server.http.application import make_openapi
 
 DOCUMENT = Path(__file__).parents[1] / "openapi.json"
-# keys whose values map names of the API to schemas: a property may be called "title"
+# keys with values that map names of the API to schemas: a property may be called "title"
 NAMED = {"properties", "schemas", "paths", "content", "responses"}
 
 

@@ -30,7 +30,7 @@ from noetl.server.streams.service import RowGone, _diff_listed_rows
 from noetl.server.workers.presence import Presence
 from noetl.server.workers.routes import encode_reply
 from noetl.shard_rows import make_shard_rows
-from tests.unit.server.cluster import ManualClock
+from tests.unit.server.cluster import SteppedClock
 
 
 def row(execution_id: int, seq: int = 1) -> Projection:
@@ -57,7 +57,7 @@ async def test_another_server_wakes_the_readers_of_its_shard() -> None:
         for shard in (1, 2)
     )
     shards = make_shard_rows(4)
-    leases = LeasesMemory(shards, ManualClock())
+    leases = LeasesMemory(shards, SteppedClock())
     for name in ("s1", "s2"):
         await leases.register(name, None, 60_000_000)
     observer = LiveObserver(live, Metrics(), len(shards))
@@ -134,7 +134,7 @@ def exchange(worker: str = "w", held: tuple[Any, ...] = ()) -> ExchangeRequest:
 
 class LostWorkers(QueueMemory):
     def __init__(self) -> None:
-        super().__init__(MemoryDatabase(make_shard_rows(4), ManualClock()))
+        super().__init__(MemoryDatabase(make_shard_rows(4), SteppedClock()))
         self.gone: list[str] = []
 
     async def end_leases(self, worker: str) -> int:
@@ -144,7 +144,7 @@ class LostWorkers(QueueMemory):
 
 class NotedWorkers(PresenceMemory):
     def __init__(self) -> None:
-        super().__init__(MemoryDatabase(make_shard_rows(4), ManualClock()))
+        super().__init__(MemoryDatabase(make_shard_rows(4), SteppedClock()))
         self.notes = 0
 
     async def note_worker(self, *args: Any) -> None:
