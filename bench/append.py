@@ -44,7 +44,7 @@ WARM = 8  # rounds that are not counted: plans are made
 PAYLOAD = b'{"i":12345,"name":"a small result","values":[1,2,3,4,5,6,7,8]}' * 4
 
 
-class Run:
+class AppendRun:
     """One execution as its owner writes it: `step` is the next part."""
 
     def __init__(self, execution_id: ExecutionId, shards: int) -> None:
@@ -54,7 +54,7 @@ class Run:
         self.number = 0
         self.command: CommandId | None = None
 
-    def step(self, ids: Snowflakes) -> ExecutionPart:
+    def make_step(self, ids: Snowflakes) -> ExecutionPart:
         at = time.time_ns() // 1000
         name, following = f"step_{self.number}", f"step_{self.number + 1}"
         activation = activation_id(self.execution_id, name, str(self.number))
@@ -152,7 +152,7 @@ class Run:
         return part
 
 
-async def measure(
+async def measure_appends(
     log: EventLog,
     epochs: dict[int, int],
     ids: Snowflakes,
@@ -163,7 +163,8 @@ async def measure(
     """`together` executions, a step each per append, until there are so many steps; a single-row commit after each append,
     so that both see the same machine."""
     runs = [
-        Run(ExecutionId(ids.draw_id(time.time_ns() // 1000)), len(epochs)) for _ in range(together)
+        AppendRun(ExecutionId(ids.draw_id(time.time_ns() // 1000)), len(epochs))
+        for _ in range(together)
     ]
     rounds = max(40, steps // together)
     spent: list[float] = []
@@ -171,7 +172,7 @@ async def measure(
     client = 0.0
     for number in range(rounds + WARM):
         batch = AppendBatch(
-            epochs=epochs, parts=tuple(run.step(ids) for run in runs), lease=LEASE_MICROS
+            epochs=epochs, parts=tuple(run.make_step(ids) for run in runs), lease=LEASE_MICROS
         )
         begun, used = time.perf_counter(), time.process_time()
         outcomes = await log.append(batch)
@@ -200,13 +201,13 @@ async def measure(
     }
 
 
-async def wal(database: Database) -> int:
+async def read_wal_bytes(database: Database) -> int:
     async with database.main.open_write_transaction() as session:
         position: int = await session.fetchval("select pg_current_wal_lsn() - '0/0'::pg_lsn")
         return int(position)
 
 
-async def run(dsn: str, steps: int) -> dict[str, Any]:
+async def run_all(dsn: str, steps: int) -> dict[str, Any]:
     connection = await connect(dsn)
     begun = time.perf_counter()
     shards = await migrate(connection)
@@ -215,7 +216,7 @@ async def run(dsn: str, steps: int) -> dict[str, Any]:
         "create table if not exists public.one_row (id bigserial primary key, body text)"
     )
 
-    async def commit() -> None:
+    async def commit_row() -> None:
         await connection.execute("insert into public.one_row (body) values ($1)", "x" * 200)
 
     async with Database(dsn, main_size=2, background_size=1) as database:
@@ -225,9 +226,11 @@ async def run(dsn: str, steps: int) -> dict[str, Any]:
         log, ids = LogPostgres(database, shards), Snowflakes(runtime.node)
         found = []
         for together in (1, 8, 64):
-            before = await wal(database)
-            row = await measure(log, epochs, ids, together, steps, commit)
-            found.append({**row, "wal_bytes": (await wal(database) - before) // row["steps"]})
+            before = await read_wal_bytes(database)
+            row = await measure_appends(log, epochs, ids, together, steps, commit_row)
+            found.append(
+                {**row, "wal_bytes": (await read_wal_bytes(database) - before) // row["steps"]}
+            )
         await leases.close()
     await connection.execute("drop table public.one_row")
     await connection.close()
@@ -246,7 +249,7 @@ def main() -> None:
             embedded = EmbeddedPostgres(Path(home))
             stack.callback(embedded.stop_postgres)
             dsn = embedded.ensure_postgres().control
-        found = asyncio.run(run(dsn, options.steps))
+        found = asyncio.run(run_all(dsn, options.steps))
     if options.json:
         print(json.dumps(found))
         return

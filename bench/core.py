@@ -20,12 +20,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from gauges import limits
-from houses import opened
+from gauges import measure_limits
 from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import connect
 from scenarios import SCENARIOS, Bench, Figures, Sizes, first_result
+from systems import open_system
 
 MODES = ("embedded", "http")
 S1_COMMITS = {"embedded": 10, "http": 20}  # a step may take as long as so many commits
@@ -34,7 +34,7 @@ S3_ITEMS_S = 5_000
 READ_MS, IDLE_PERCENT, ROLE_MB = 10, 2, 150
 
 
-async def measure(mode: str, options: argparse.Namespace) -> Figures:
+async def measure_mode(mode: str, options: argparse.Namespace) -> Figures:
     sizes = Sizes(
         options.steps,
         options.executions,
@@ -50,14 +50,14 @@ async def measure(mode: str, options: argparse.Namespace) -> Figures:
         stack.callback(embedded.stop_postgres)
         dsn = embedded.ensure_postgres().control
         assert embedded.server is not None
-        found: Figures = await limits(dsn, options.limit)
+        found: Figures = await measure_limits(dsn, options.limit)
         connection = await connect(dsn)
         await migrate(connection)
         if "S5" in options.only:
             found |= await first_result(mode)
-        async with opened(mode, home, options.profile) as house:
+        async with open_system(mode, home, options.profile) as system:
             bench = Bench(
-                house, connection, embedded.server.process.pid, sizes, found["commit_ms"] / 1000
+                system, connection, embedded.server.process.pid, sizes, found["commit_ms"] / 1000
             )
             for name, scenario in SCENARIOS.items():
                 if name in options.only:
@@ -69,7 +69,7 @@ async def measure(mode: str, options: argparse.Namespace) -> Figures:
 # ---- saying it ---------------------------------------------------------------------------------------------------------
 
 
-def tell(mode: str, found: Figures) -> None:
+def print_figures(mode: str, found: Figures) -> None:
     print(
         f"\n{mode}\n  limits: a commit {found['commit_ms']:.3f} ms; {found['group_commit_s']} commits/s by 64 producers;"
         f" {found['child_call_s']} child calls/s one after the other"
@@ -77,34 +77,35 @@ def tell(mode: str, found: Figures) -> None:
     if "s1_ms" in found:
         commits = found["s1_ms"] / found["commit_ms"]
         print(
-            f"  S1: {found['s1_ms']:.2f} ms a step: {commits:.1f} commits{against(S1_COMMITS[mode], commits)}"
+            f"  S1: {found['s1_ms']:.2f} ms a step: {commits:.1f} commits{compare_figures(S1_COMMITS[mode], commits)}"
         )
-        tell_costs(found["s1"], "a step")
+        print_costs(found["s1"], "a step")
     if "s2_steps_s" in found:
         part = found["s2_steps_s"] / found["group_commit_s"]
         print(
-            f"  S2: {found['s2_steps_s']} steps/s{against(found['s2_steps_s'], S2_STEPS_S[mode])}",
+            f"  S2: {found['s2_steps_s']} steps/s{compare_figures(found['s2_steps_s'], S2_STEPS_S[mode])}",
             end="",
         )
         print(f"; {part:.2f} of the group commits")
-        tell_costs(found["s2"], "a step")
+        print_costs(found["s2"], "a step")
     if "s3_items_s" in found:
         part = found["s3_items_s"] / found["child_call_s"]
         print(
-            f"  S3: {found['s3_items_s']} items/s{against(found['s3_items_s'], S3_ITEMS_S)}", end=""
+            f"  S3: {found['s3_items_s']} items/s{compare_figures(found['s3_items_s'], S3_ITEMS_S)}",
+            end="",
         )
         print(f"; {part:.2f} of the child calls")
-        tell_costs(found["s3"], "an item")
+        print_costs(found["s3"], "an item")
     if "s8_ms" in found:
         print(f"  S8: {found['s8_ms']:.2f} ms an execution")
-        tell_costs(found["s8"], "an execution")
+        print_costs(found["s8"], "an execution")
     if "s4_p99_ms" in found:
         p99 = found["s4_p99_ms"]
         print(
-            f"  S4: p50 {found['s4_p50_ms']} ms, p99 {p99} ms of {found['s4_reads']} reads{against(READ_MS, p99)}"
+            f"  S4: p50 {found['s4_p50_ms']} ms, p99 {p99} ms of {found['s4_reads']} reads{compare_figures(READ_MS, p99)}"
         )
     if "s5_rss_mb" in found:
-        tell_idle(found)
+        print_idle(found)
     if "s6_done_s" in found:
         print(
             f"  S6: done {found['s6_done_s']:.2f} s after the loss, {found['s6']['total_s']:.2f} s in all;"
@@ -118,7 +119,7 @@ def tell(mode: str, found: Figures) -> None:
         )
 
 
-def tell_costs(costs: dict[str, Any], piece: str) -> None:
+def print_costs(costs: dict[str, Any], piece: str) -> None:
     busy = ", ".join(f"{name} {micros}" for name, micros in costs["cpu_us"].items())
     print(
         f"      {piece}: {costs['commits']} commits, {costs['events']} events, {costs['wal_bytes']} bytes of WAL;"
@@ -126,13 +127,13 @@ def tell_costs(costs: dict[str, Any], piece: str) -> None:
     )
 
 
-def tell_idle(found: Figures) -> None:
+def print_idle(found: Figures) -> None:
     memory, busy = found["s5"]["rss_mb"], found["s5"]["idle_cpu_percent"]
     print(
         f"  S5: first result after {found['s5_first_s']} s, {found['s5_made_s']} s when the database is made for it"
     )
     print(
-        f"      idle {found['s5_idle_cpu_percent']} % of a core{against(IDLE_PERCENT, found['s5_idle_cpu_percent'])}",
+        f"      idle {found['s5_idle_cpu_percent']} % of a core{compare_figures(IDLE_PERCENT, found['s5_idle_cpu_percent'])}",
         end="",
     )
     print(f" ({', '.join(f'{name} {part} %' for name, part in busy.items())})")
@@ -143,13 +144,13 @@ def tell_idle(found: Figures) -> None:
     if "server" in memory:
         worker = memory["worker"] + memory["children"]
         print(
-            f": server{against(ROLE_MB, memory['server'])}, worker{against(ROLE_MB, worker)}",
+            f": server{compare_figures(ROLE_MB, memory['server'])}, worker{compare_figures(ROLE_MB, worker)}",
             end="",
         )
     print()
 
 
-def against(better: float, worse: float) -> str:
+def compare_figures(better: float, worse: float) -> str:
     """1 or more: the aim is reached."""
     return f" ({better / worse:.2f} of the aim)" if worse else " (reached)"
 
@@ -179,9 +180,9 @@ def main() -> None:
     found: dict[str, Figures] = {}
     for mode in MODES:
         if options.mode in (None, mode):
-            found[mode] = asyncio.run(measure(mode, options))
+            found[mode] = asyncio.run(measure_mode(mode, options))
             if not options.json:
-                tell(mode, found[mode])
+                print_figures(mode, found[mode])
     if options.json:
         print(json.dumps(found))
 

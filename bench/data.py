@@ -21,11 +21,11 @@ import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import yaml
 
-from gauges import resident
-from houses import PATIENCE, Http
+from gauges import read_resident_mb
 from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import connect
+from systems import HANG_LIMIT_S, HttpSystem
 
 WORKER_MB, SERVER_MB, DATABASE_MB, ROWS_S = 600, 20, 1, 250_000
 QUERY = "SELECT id, k, price, amount, name, at FROM sales"
@@ -36,7 +36,7 @@ TOTAL = "SELECT count(*) AS n, sum(id) AS id, sum(amount) AS amount, count(DISTI
 Figures = dict[str, Any]
 
 
-def playbook(dsn: str) -> str:
+def make_playbook(dsn: str) -> str:
     steps = [
         {
             "step": "load",
@@ -55,7 +55,7 @@ def playbook(dsn: str) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def made(dsn: str, rows: int) -> Figures:
+def make_table(dsn: str, rows: int) -> Figures:
     """The table, and what is true of it."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(TABLE.format(rows=rows).encode())
@@ -64,7 +64,7 @@ def made(dsn: str, rows: int) -> Figures:
         return {"n": row[0], "id": row[1], "amount": float(row[2]), "k": row[3], "name": row[4]}
 
 
-def bare(dsn: str) -> tuple[int, float]:
+def read_bare(dsn: str) -> tuple[int, float]:
     """Rows, and the seconds that ADBC takes to have them and let them go."""
     begun, rows = time.perf_counter(), 0
     with adbc.connect(dsn) as connection, connection.cursor() as cursor:
@@ -74,27 +74,27 @@ def bare(dsn: str) -> tuple[int, float]:
     return rows, time.perf_counter() - begun
 
 
-def busy(pid: int) -> float:
+def read_cpu_seconds(pid: int) -> float:
     """Seconds on a processor, also of threads that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def peak(pid: int) -> float:
+def read_peak_mb(pid: int) -> float:
     """Megabytes that the process had at most."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e6
 
 
-async def ran(house: Http, connection: Any, expected: Figures) -> Figures:
-    [worker], server = house.processes()["worker"], house.processes()["server"]
-    before, size = resident(server), await database_size(connection)
-    spent = busy(worker)
+async def run_playbook(system: HttpSystem, connection: Any, expected: Figures) -> Figures:
+    [worker], server = system.list_processes()["worker"], system.list_processes()["server"]
+    before, size = read_resident_mb(server), await database_size(connection)
+    spent = read_cpu_seconds(worker)
     begun = time.perf_counter()
-    [execution] = await house.start("bench/data", [{}])
-    reference = await result(connection, int(execution))
+    [execution] = await system.start("bench/data", [{}])
+    reference = await wait_for_result(connection, int(execution))
     seconds = time.perf_counter() - begun
-    [value] = await house.resolve([reference["total"]])
+    [value] = await system.resolve([reference["total"]])
     [row] = value["rows"]
     assert {**row, "id": int(row["id"])} == expected, (row, expected)
     stored = reference["load"]
@@ -103,9 +103,9 @@ async def ran(house: Http, connection: Any, expected: Figures) -> Figures:
         "rows": expected["n"],
         "seconds": round(seconds, 2),
         "rows_s": round(expected["n"] / seconds),
-        "worker_cpu_s": round(busy(worker) - spent, 2),
-        "worker_peak_mb": round(peak(worker)),
-        "server_growth_mb": round(resident(server) - before, 1),
+        "worker_cpu_s": round(read_cpu_seconds(worker) - spent, 2),
+        "worker_peak_mb": round(read_peak_mb(worker)),
+        "server_growth_mb": round(read_resident_mb(server) - before, 1),
         "database_growth_mb": round((await database_size(connection) - size) / 1e6, 2),
         "stored_mb": round(stored["bytes"] / 1e6, 1),
     }
@@ -115,10 +115,10 @@ async def database_size(connection: Any) -> int:
     return int(await connection.fetchval("select pg_database_size(current_database())"))
 
 
-async def result(connection: Any, execution: int) -> Figures:
+async def wait_for_result(connection: Any, execution: int) -> Figures:
     """References of the steps' results, when the execution has ended well."""
-    async with asyncio.timeout(10 * PATIENCE):
-        while (end := await _end(connection, execution)) is None:
+    async with asyncio.timeout(10 * HANG_LIMIT_S):
+        while (end := await _read_status(connection, execution)) is None:
             await asyncio.sleep(0.02)
     rows = await connection.fetch(
         "select step, result from noetl.event where execution_id = $1 and event_type = 'command.completed'",
@@ -128,7 +128,7 @@ async def result(connection: Any, execution: int) -> Figures:
     return {row["step"]: json.loads(row["result"])["reference"] for row in rows}
 
 
-async def _end(connection: Any, execution: int) -> str | None:
+async def _read_status(connection: Any, execution: int) -> str | None:
     found: str | None = await connection.fetchval(
         "select event_type from noetl.event where execution_id = $1 and event_type in ('playbook.completed', 'playbook.failed')",
         execution,
@@ -136,30 +136,30 @@ async def _end(connection: Any, execution: int) -> str | None:
     return found
 
 
-async def measure(rows: int) -> Figures:
+async def measure_rows(rows: int) -> Figures:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
         embedded = EmbeddedPostgres(home)
         stack.callback(embedded.stop_postgres)
         dsns = embedded.ensure_postgres()
         assert dsns.data is not None
-        expected = await asyncio.to_thread(made, dsns.data, rows)
+        expected = await asyncio.to_thread(make_table, dsns.data, rows)
         connection = await connect(dsns.control)
         await migrate(connection)
-        house = Http(home)
+        system = HttpSystem(home)
         try:
-            await house.open()
-            await house.register(playbook(dsns.data))
-            found = await ran(house, connection, expected)
+            await system.open()
+            await system.register(make_playbook(dsns.data))
+            found = await run_playbook(system, connection, expected)
         finally:
-            await house.close()
+            await system.close()
         await connection.close()
-        count, seconds = await asyncio.to_thread(bare, dsns.data)
+        count, seconds = await asyncio.to_thread(read_bare, dsns.data)
         assert count == rows
         return {**found, "bare_s": round(seconds, 2), "bare_rows_s": round(count / seconds)}
 
 
-def tell(found: Figures) -> None:
+def print_figures(found: Figures) -> None:
     part = found["rows_s"] / found["bare_rows_s"]
     print(
         f"{found['rows']} rows in {found['seconds']} s: {found['rows_s']} rows/s (aim {ROWS_S})",
@@ -180,11 +180,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rows", type=int, default=10_000_000)
     options = parser.parse_args()
-    found = asyncio.run(measure(options.rows))
+    found = asyncio.run(measure_rows(options.rows))
     if options.json:
         print(json.dumps(found))
     else:
-        tell(found)
+        print_figures(found)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from noetl.playbook.validation import load_or_raise
 PYTHON = {"kind": "python", "code": "result = {'n': 1}"}
 
 
-class Run:
+class EngineRun:
     """One execution played as fast as the engine decides; reports are made up front of the clock where possible."""
 
     def __init__(self, steps: list[dict[str, Any]], workload: dict[str, Any] | None = None) -> None:
@@ -50,7 +50,7 @@ class Run:
         self.spent = 0.0
         self.at = 0
 
-    def tell(self, message: m.Message) -> list[Command]:
+    def send_message(self, message: m.Message) -> list[Command]:
         self.at += 100
         begun = time.process_time()
         given = interpret(self.fixed, self.state, message, self.at)
@@ -61,9 +61,11 @@ class Run:
         self.events += made.events
         return [effect.command for effect in made.effects if isinstance(effect, Issue)]
 
-    def play(self, answer: Callable[[Command], e.Reported], watch: bool = False) -> "Run":
+    def play_commands(
+        self, answer: Callable[[Command], e.Reported], watch: bool = False
+    ) -> "EngineRun":
         start = m.Start(execution_id=ExecutionId("7"), path="bench", playbook="bench")
-        queue = self.tell(start)
+        queue = self.send_message(start)
         while queue:
             command = queue.pop(0)
             event = answer(command)
@@ -74,14 +76,14 @@ class Run:
                 worker="w",
                 event=event,
             )
-            queue += self.tell(report)
+            queue += self.send_message(report)
             if watch:
                 self.largest = max(self.largest, len(encode_execution(self.state)))
         assert self.state.status == "completed", (self.state.status, self.state.failure)
         return self
 
     @property
-    def rate(self) -> float:
+    def event_rate(self) -> float:
         return len(self.events) / self.spent
 
     def codec_rate(self) -> float:
@@ -91,7 +93,7 @@ class Run:
         return len(self.events) / (time.process_time() - begun)
 
 
-def envelope(command: Command, rows: int | None = None) -> Envelope:
+def make_envelope(command: Command, rows: int | None = None) -> Envelope:
     uri = f"noetl://execution/7/result/{command.step}/{command.command_id}-1-t"
     reference = Reference(
         ref_id=RefId("1"), type="kv", uri=uri, sha256="0" * 64, bytes=100, rows=rows
@@ -99,19 +101,19 @@ def envelope(command: Command, rows: int | None = None) -> Envelope:
     return Envelope(status="ok", reference=reference, context={"row_count": 1, "n": 1})
 
 
-def completed(command: Command) -> e.CommandCompleted:
+def make_completed(command: Command) -> e.CommandCompleted:
     items = None
     if command.kind == "chunk":
         items = e.Items(first=command.first, ok=command.count, micros=command.count * 50)
     return e.CommandCompleted(
         command_id=command.command_id,
         attempt=1,
-        result=envelope(command, command.count or None),
+        result=make_envelope(command, command.count or None),
         items=items,
     )
 
 
-def chain() -> Run:
+def run_chain() -> EngineRun:
     names = [f"s{n}" for n in range(20)]
     steps = [
         {
@@ -121,10 +123,12 @@ def chain() -> Run:
         }
         for name, after in zip(names, [*names[1:], None], strict=True)
     ]
-    return Run([{k: v for k, v in step.items() if v is not None} for step in steps]).play(completed)
+    return EngineRun(
+        [{k: v for k, v in step.items() if v is not None} for step in steps]
+    ).play_commands(make_completed)
 
 
-def loop(size: int) -> Run:
+def run_loop(size: int) -> EngineRun:
     step = {
         "step": "each",
         "loop": {
@@ -133,20 +137,20 @@ def loop(size: int) -> Run:
         },
         "tool": PYTHON,
     }
-    return Run([step], {"rows": list(range(size))}).play(completed)
+    return EngineRun([step], {"rows": list(range(size))}).play_commands(make_completed)
 
 
-def fan_out(width: int) -> Run:
+def run_fan_out(width: int) -> EngineRun:
     arcs = [{"step": f"b{n}"} for n in range(width)]
     steps = [{"step": "start", "next": {"spec": {"mode": "inclusive"}, "arcs": arcs}}]
     steps += [{"step": f"b{n}", "tool": PYTHON, "next": "meet"} for n in range(width)]
-    return Run([*steps, {"step": "meet", "tool": PYTHON}]).play(completed)
+    return EngineRun([*steps, {"step": "meet", "tool": PYTHON}]).play_commands(make_completed)
 
 
-def million(size: int = 1_000_000) -> Run:
+def run_million(size: int = 1_000_000) -> EngineRun:
     """Stored rows, chunks by speed: what the state grows to at its widest."""
 
-    def answer(command: Command) -> e.Reported:
+    def answer_command(command: Command) -> e.Reported:
         if command.step == "load":
             (rows,) = run.fixed.plan.steps["load"].selections
             context = {"selections": {rows.id: {"reference": "noetl://execution/7/result/load/k"}}}
@@ -169,7 +173,7 @@ def million(size: int = 1_000_000) -> Run:
                 site="in",
                 plan=plan,
             )
-        return completed(command)
+        return make_completed(command)
 
     step = {
         "step": "each",
@@ -179,28 +183,28 @@ def million(size: int = 1_000_000) -> Run:
         },
         "tool": PYTHON,
     }
-    run = Run([{"step": "load", "tool": PYTHON, "next": "each"}, step])
-    return run.play(answer, watch=True)
+    run = EngineRun([{"step": "load", "tool": PYTHON, "next": "each"}, step])
+    return run.play_commands(answer_command, watch=True)
 
 
 def main() -> None:
     figures: dict[str, Any] = {}
     for name, make, repeats in (
-        ("chain_20", chain, 20),
-        ("loop_10000", lambda: loop(10_000), 3),
-        ("fan_out_1000", lambda: fan_out(1_000), 3),
+        ("chain_20", run_chain, 20),
+        ("loop_10000", lambda: run_loop(10_000), 3),
+        ("fan_out_1000", lambda: run_fan_out(1_000), 3),
     ):
         runs = [make() for _ in range(repeats)]
-        best = max(runs, key=lambda run: run.rate)
+        best = max(runs, key=lambda run: run.event_rate)
         limit = best.codec_rate()
         figures[name] = {
             "events": len(best.events),
-            "events_s": round(best.rate),
+            "events_s": round(best.event_rate),
             "codec_s": round(limit),
-            "ratio": round(best.rate / limit, 3),
+            "ratio": round(best.event_rate / limit, 3),
             "state_bytes": len(encode_execution(best.state)),
         }
-    big = million()
+    big = run_million()
     figures["loop_1000000"] = {"events": len(big.events), "largest_state_bytes": big.largest}
     if "--json" in sys.argv:
         print(json.dumps(figures))

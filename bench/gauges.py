@@ -24,14 +24,14 @@ CODE = 'result = {"i": i}'
 
 
 @dataclass(frozen=True)
-class Written:
+class LogFigures:
     """Since the database was made. Only transactions that wrote something have a number, so these are the commits that count."""
 
     commits: int
     wal: int
 
     @classmethod
-    async def by_now(cls, connection: Any) -> "Written":
+    async def read_now(cls, connection: Any) -> "LogFigures":
         row = await connection.fetchrow(
             "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as commits,"
             " (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint as wal"
@@ -39,7 +39,9 @@ class Written:
         return cls(row["commits"], row["wal"])
 
 
-async def events_by_type(connection: Any, executions: Iterable[ExecutionId]) -> dict[str, int]:
+async def count_events_by_type(
+    connection: Any, executions: Iterable[ExecutionId]
+) -> dict[str, int]:
     rows = await connection.fetch(
         "select event_type, count(*) as number from noetl.event where execution_id = any($1::bigint[]) group by 1",
         [int(each) for each in executions],
@@ -50,7 +52,7 @@ async def events_by_type(connection: Any, executions: Iterable[ExecutionId]) -> 
 # ---- processes ---------------------------------------------------------------------------------------------------------
 
 
-def below(root: int) -> list[int]:
+def list_descendants(root: int) -> list[int]:
     """Processes that descend from this one, without it."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -68,7 +70,7 @@ def below(root: int) -> list[int]:
     return found
 
 
-def cpu(pids: Iterable[int]) -> float:
+def read_cpu_seconds(pids: Iterable[int]) -> float:
     """Seconds on a processor, user and system, of every thread that lives."""
     total = 0
     for pid in pids:
@@ -80,7 +82,7 @@ def cpu(pids: Iterable[int]) -> float:
     return total / 1e9
 
 
-def resident(pids: Iterable[int]) -> float:
+def read_resident_mb(pids: Iterable[int]) -> float:
     """Megabytes, shared pages counted once for every process that has them."""
     page, total = os.sysconf("SC_PAGE_SIZE"), 0
     for pid in pids:
@@ -94,14 +96,14 @@ def resident(pids: Iterable[int]) -> float:
 # ---- limits ------------------------------------------------------------------------------------------------------------
 
 
-async def limits(dsn: str, seconds: float) -> dict[str, float]:
+async def measure_limits(dsn: str, seconds: float) -> dict[str, float]:
     connection = await connect(dsn)
     try:
-        taken = await commits(connection, seconds)
-        group = await group_commits(dsn, connection, seconds)
+        taken = await time_commits(connection, seconds)
+        group = await count_group_commits(dsn, connection, seconds)
     finally:
         await connection.close()
-    called = await _calls(seconds)
+    called = await _time_calls(seconds)
     return {
         "commit_ms": round(statistics.median(taken) * 1000, 4),
         "group_commit_s": round(group),
@@ -110,7 +112,7 @@ async def limits(dsn: str, seconds: float) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def _table(connection: Any) -> AsyncIterator[None]:
+async def _make_table(connection: Any) -> AsyncIterator[None]:
     await connection.execute("create table public.one_row (id bigserial primary key, body text)")
     try:
         yield
@@ -118,19 +120,19 @@ async def _table(connection: Any) -> AsyncIterator[None]:
         await connection.execute("drop table public.one_row")
 
 
-async def commits(connection: Any, seconds: float) -> list[float]:
+async def time_commits(connection: Any, seconds: float) -> list[float]:
     """Of one row by one client, one after the other: how long each took."""
     body = "x" * 200
-    async with _table(connection):
-        return await _repeated(
+    async with _make_table(connection):
+        return await _time_repeated(
             seconds,
             lambda: connection.execute("insert into public.one_row (body) values ($1)", body),
         )
 
 
-async def group_commits(dsn: str, connection: Any, seconds: float) -> float:
+async def count_group_commits(dsn: str, connection: Any, seconds: float) -> float:
     """Commits a second of many at once, by procedures, so that no client holds them up."""
-    async with _table(connection):
+    async with _make_table(connection):
         await connection.execute(
             "create procedure public.commits(seconds float) language plpgsql as $$"
             " declare stop timestamptz := clock_timestamp() + seconds * interval '1 second'; begin"
@@ -150,7 +152,7 @@ async def group_commits(dsn: str, connection: Any, seconds: float) -> float:
             await connection.execute("drop procedure public.commits")
 
 
-async def _repeated(seconds: float, act: Callable[[], Awaitable[Any]]) -> list[float]:
+async def _time_repeated(seconds: float, act: Callable[[], Awaitable[Any]]) -> list[float]:
     """How long each took, the first ones left out: plans are made, a child starts."""
     await act()
     taken: list[float] = []
@@ -161,7 +163,7 @@ async def _repeated(seconds: float, act: Callable[[], Awaitable[Any]]) -> list[f
     return taken[len(taken) // 10 :]
 
 
-async def _calls(seconds: float) -> list[float]:
+async def _time_calls(seconds: float) -> list[float]:
     """Of a Python child, one after the other."""
     tool = Python()
     await tool.start()
@@ -172,11 +174,11 @@ async def _calls(seconds: float) -> list[float]:
         identity=CallIdentity(ExecutionId("1"), "s", "t"),
     )
 
-    async def once() -> None:
+    async def call_once() -> None:
         outcome = await tool.run(call)
         assert outcome == Success({"i": 1}, {"py": {"exit_code": 0}}), outcome
 
     try:
-        return await _repeated(seconds, once)
+        return await _time_repeated(seconds, call_once)
     finally:
         await tool.close()

@@ -40,7 +40,7 @@ REFERRED = "ref_id, tenant, execution_id, tier, uri, bytes, rows, format, sha256
 
 
 @dataclass(frozen=True)
-class Kind:
+class ExecutionKind:
     """A playbook; steps of the tool FAILS fail."""
 
     path: str
@@ -49,9 +49,9 @@ class Kind:
     workload: dict[str, Any]
 
     @classmethod
-    def of(
+    def make_kind(
         cls, path: str, steps: list[dict[str, Any]], workload: dict[str, Any] | None = None
-    ) -> "Kind":
+    ) -> "ExecutionKind":
         document = {
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
@@ -67,7 +67,7 @@ class Kind:
         )
 
 
-def kinds(length: int) -> list[Kind]:
+def make_kinds(length: int) -> list[ExecutionKind]:
     """About six events a step."""
     names = [f"s{n}" for n in range(length)]
     chain = [
@@ -93,19 +93,19 @@ def kinds(length: int) -> list[Kind]:
         *chain[1:],
     ]
     return [
-        Kind.of("flows/chain", chain),
-        Kind.of("flows/loop", looped, {"rows": list(range(6))}),
-        Kind.of("flows/wide", [*wide, {"step": "meet", "tool": PYTHON}]),
-        Kind.of("flows/handled", handled),
-        Kind.of("flows/failing", [*chain[:-1], {**chain[-1], "tool": FAILS}]),
+        ExecutionKind.make_kind("flows/chain", chain),
+        ExecutionKind.make_kind("flows/loop", looped, {"rows": list(range(6))}),
+        ExecutionKind.make_kind("flows/wide", [*wide, {"step": "meet", "tool": PYTHON}]),
+        ExecutionKind.make_kind("flows/handled", handled),
+        ExecutionKind.make_kind("flows/failing", [*chain[:-1], {**chain[-1], "tool": FAILS}]),
     ]
 
 
 @dataclass
-class Played:
+class PlayedExecution:
     """One execution from its start to its end."""
 
-    kind: Kind
+    kind: ExecutionKind
     execution_id: ExecutionId
     at: int
     refs: Snowflakes
@@ -116,7 +116,7 @@ class Played:
     def __post_init__(self) -> None:
         self.state = make_empty_execution(self.execution_id)
         fixed = PinnedPlaybook(self.execution_id, self.kind.plan, self.kind.workload)
-        queue = self._tell(
+        queue = self._send_message(
             fixed,
             m.Start(
                 execution_id=self.execution_id,
@@ -128,12 +128,16 @@ class Played:
         while queue:
             command = queue.pop(0)
             report = m.Report(
-                execution_id=self.execution_id, command_id=command.command_id, attempt=1, worker="w", event=self._answer(command)
-            )  # fmt: skip
-            queue += self._tell(fixed, report)
+                execution_id=self.execution_id,
+                command_id=command.command_id,
+                attempt=1,
+                worker="w",
+                event=self._answer_command(command),
+            )
+            queue += self._send_message(fixed, report)
         assert self.state.terminal, self.state
 
-    def _tell(self, fixed: PinnedPlaybook, message: m.Message) -> list[Command]:
+    def _send_message(self, fixed: PinnedPlaybook, message: m.Message) -> list[Command]:
         self.at += 1_000 + len(self.events) * 7 % 5_000
         given = interpret(fixed, self.state, message, self.at)
         assert isinstance(given, tuple), given
@@ -142,9 +146,9 @@ class Played:
         self.events += made.events
         return [effect.command for effect in made.effects if isinstance(effect, Issue)]
 
-    def _answer(self, command: Command) -> e.Reported:
+    def _answer_command(self, command: Command) -> e.Reported:
         began = {"worker": "w", "claimed_at": self.at - 900, "started_at": self.at - 500}
-        if self._fails(command):
+        if self._is_failing(command):
             envelope = make_failed_envelope(
                 Failure(code="PYTHON_ERROR", message="ValueError: no", kind="user")
             )
@@ -155,17 +159,17 @@ class Played:
         if command.kind == "chunk":
             items = e.Items(first=command.first, ok=command.count, micros=command.count * 50)
         envelope = Envelope(
-            status="ok", reference=self._reference(command), context={"row_count": 1, "n": 1}
+            status="ok", reference=self._make_reference(command), context={"row_count": 1, "n": 1}
         )
         return e.CommandCompleted(
             command_id=command.command_id, attempt=1, result=envelope, items=items, **began
         )
 
-    def _fails(self, command: Command) -> bool:
+    def _is_failing(self, command: Command) -> bool:
         tasks = self.kind.plan.steps[command.step].step.tool
         return "raise" in repr(tasks)
 
-    def _reference(self, command: Command) -> Reference:
+    def _make_reference(self, command: Command) -> Reference:
         key = make_result_key(command.command_id, 1, command.step)
         uri = f"noetl://execution/{self.execution_id}/result/{command.step}/{key}"
         size, digest = 40 + len(self.results), sha256(uri.encode()).hexdigest()
@@ -190,25 +194,29 @@ class Played:
             digest,
             above,
         )
-        self.results.append((*row, moment(self.at)))
+        self.results.append((*row, format_moment(self.at)))
         return reference
 
 
-def moment(at: int) -> str:
+def format_moment(at: int) -> str:
     from datetime import UTC, datetime, timedelta
 
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)).isoformat()
 
 
-def played(executions: int, first: int, last: int, length: int) -> Iterator[Played]:
+def play_executions(
+    executions: int, first: int, last: int, length: int
+) -> Iterator[PlayedExecution]:
     """Begun at even distances from `first` on, before `last`."""
-    choices, ids, refs = kinds(length), Snowflakes(7), Snowflakes(8)
+    choices, ids, refs = make_kinds(length), Snowflakes(7), Snowflakes(8)
     for number in range(executions):
         at = first + (last - first) * number // executions
-        yield Played(choices[number % len(choices)], ExecutionId(ids.draw_id(at)), at, refs)
+        yield PlayedExecution(
+            choices[number % len(choices)], ExecutionId(ids.draw_id(at)), at, refs
+        )
 
 
-def grow(dsn: str, executions: int, first: int, last: int, length: int = 16) -> int:
+def grow_log(dsn: str, executions: int, first: int, last: int, length: int = 16) -> int:
     """Into an empty log; how many events."""
     with psycopg.connect(dsn) as connection:
         (shards,) = connection.execute(
@@ -216,15 +224,15 @@ def grow(dsn: str, executions: int, first: int, last: int, length: int = 16) -> 
         ).fetchone() or (0,)
         seqs = dict.fromkeys(range(shards), 0)
         catalog = "insert into noetl.catalog (tenant, path, version, hash, text, at) values (1, %s, 1, %s, %s, now())"
-        for kind in kinds(length):
+        for kind in make_kinds(length):
             connection.execute(catalog, (kind.path, kind.plan.hash, kind.text))
-        made: list[Played] = []
-        for each in played(executions, first, last, length):
+        made: list[PlayedExecution] = []
+        for each in play_executions(executions, first, last, length):
             made.append(each)
             if len(made) == 200:
-                copy(connection, made, seqs)
+                copy_events(connection, made, seqs)
                 made.clear()
-        copy(connection, made, seqs)
+        copy_events(connection, made, seqs)
         for shard, seq in seqs.items():
             connection.execute(
                 "update noetl.execution_shard set last_seq = %s where shard_id = %s", (seq, shard)
@@ -238,7 +246,9 @@ def grow(dsn: str, executions: int, first: int, last: int, length: int = 16) -> 
     return sum(seqs.values())
 
 
-def copy(connection: "psycopg.Connection[Any]", made: list[Played], seqs: dict[int, int]) -> None:
+def copy_events(
+    connection: "psycopg.Connection[Any]", made: list[PlayedExecution], seqs: dict[int, int]
+) -> None:
     rows: dict[str, list[tuple[Any, ...]]] = {
         "event": [],
         "execution": [],
@@ -253,7 +263,7 @@ def copy(connection: "psycopg.Connection[Any]", made: list[Played], seqs: dict[i
             step, command = getattr(event, "step", None) or None, getattr(event, "command_id", None)
             rows["event"].append(
                 (shard, seqs[shard], 1, 1, int(each.execution_id), event.type, step, command, getattr(event, "attempt", None),
-                 status, result, meta, event.key, moment(event.at))
+                 status, result, meta, event.key, format_moment(event.at))
             )  # fmt: skip
         told = summarise_execution(each.state)
         rows["execution"].append(

@@ -24,7 +24,7 @@ from typing import Any
 
 import psycopg
 
-from grown import grow
+from grown import grow_log
 from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import connect
@@ -73,7 +73,7 @@ def now() -> int:
     return time.time_ns() // 1_000
 
 
-def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
+def time_work(work: Callable[[], Any]) -> tuple[Any, float, float]:
     """The answer, seconds, and seconds of this process's processor."""
     began, busy = time.perf_counter(), time.process_time()
     answer = work()
@@ -81,7 +81,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
 
 
 @contextmanager
-def place(home: Path, name: str) -> Iterator[tuple[ExecutionMap, str | None]]:
+def open_place(home: Path, name: str) -> Iterator[tuple[ExecutionMap, str | None]]:
     if name == "none":
         yield LocalExecutionMap(), None
         return
@@ -95,40 +95,40 @@ def place(home: Path, name: str) -> Iterator[tuple[ExecutionMap, str | None]]:
         stop_spark_server(spark)
 
 
-def made(home: Path, stack: ExitStack) -> str:
+def make_log(home: Path, stack: ExitStack) -> str:
     embedded = EmbeddedPostgres(home)
     stack.callback(embedded.stop_postgres)
     dsn = embedded.ensure_postgres().control
 
-    async def prepare() -> None:
+    async def prepare_database() -> None:
         connection = await connect(dsn)
         await migrate(connection)
         await connection.close()
 
-    asyncio.run(prepare())
+    asyncio.run(prepare_database())
     return dsn
 
 
-def measure(options: argparse.Namespace) -> Figures:
+def measure_jobs(options: argparse.Namespace) -> Figures:
     with ExitStack() as stack:
         home = Path(
             stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="noetl-bench-", dir=options.folder)
             )
         )
-        dsn = made(home, stack)
+        dsn = make_log(home, stack)
         folder = home / "results" / "lake"
         lake = DirectoryLake(folder)
-        events, seconds, _ = timed(
-            lambda: grow(
+        events, seconds, _ = time_work(
+            lambda: grow_log(
                 dsn, options.executions, now() - 75 * DAY, now() - 35 * DAY, options.length
             )
         )
         found: Figures = {"events": events, "executions": options.executions, "grown_s": seconds}
-        runs, url = stack.enter_context(place(home, options.profile))
+        runs, url = stack.enter_context(open_place(home, options.profile))
 
-        def rate(name: str, work: Callable[[], Any]) -> Any:
-            answer, seconds, busy = timed(work)
+        def measure_rate(name: str, work: Callable[[], Any]) -> Any:
+            answer, seconds, busy = time_work(work)
             found[f"{name}_events_s"], found[f"{name}_s"] = (
                 round(events / seconds),
                 round(seconds, 1),
@@ -141,19 +141,19 @@ def measure(options: argparse.Namespace) -> Figures:
             return answer
 
         job = RebuildJob(dsn, lake, runs, {})
-        assert rate("export", lambda: export_log(dsn, lake)).events == events
-        assert rate("rebuild", lambda: rebuild_rows(job)).executions == options.executions
-        assert rate("verify", lambda: list(verify_rows(job))) == []
-        rate("stats", lambda: compute_stats(dsn, lake, runs, now() - 80 * DAY, now()))
-        before = _told(home, dsn)
-        answers = rate("questions", lambda: _asked(dsn, lake, url))
-        done = rate("compact", lambda: compact_log(dsn, lake, now()))
+        assert measure_rate("export", lambda: export_log(dsn, lake)).events == events
+        assert measure_rate("rebuild", lambda: rebuild_rows(job)).executions == options.executions
+        assert measure_rate("verify", lambda: list(verify_rows(job))) == []
+        measure_rate("stats", lambda: compute_stats(dsn, lake, runs, now() - 80 * DAY, now()))
+        before = _read_with_commands(home, dsn)
+        answers = measure_rate("questions", lambda: _query_lake(dsn, lake, url))
+        done = measure_rate("compact", lambda: compact_log(dsn, lake, now()))
         assert (done.events, done.executions) == (events, options.executions), done
         found["partitions_dropped"] = done.partitions
-        assert rate("questions_cold", lambda: _asked(dsn, lake, url)) == answers
-        assert _told(home, dsn) == before
-        planted = _plant(dsn)
-        wrong = rate("verify_cold", lambda: list(verify_rows(job)))
+        assert measure_rate("questions_cold", lambda: _query_lake(dsn, lake, url)) == answers
+        assert _read_with_commands(home, dsn) == before
+        planted = _plant_difference(dsn)
+        wrong = measure_rate("verify_cold", lambda: list(verify_rows(job)))
         assert [(each.execution_id, each.field) for each in wrong] == [(planted, "steps")], wrong
         found["cold_bytes"] = sum(file.stat().st_size for file in (folder / "cold").iterdir())
         found["exported_bytes"] = sum(
@@ -163,7 +163,7 @@ def measure(options: argparse.Namespace) -> Figures:
     return found
 
 
-def _plant(dsn: str) -> str:
+def _plant_difference(dsn: str) -> str:
     """One difference among all, and the execution that has it."""
     middle = "select percentile_disc(0.5) within group (order by execution_id) from noetl.execution"
     with psycopg.connect(dsn) as connection:
@@ -174,14 +174,14 @@ def _plant(dsn: str) -> str:
     return str(row[0])
 
 
-def _asked(dsn: str, lake: LakeStore, url: str | None) -> list[Any]:
+def _query_lake(dsn: str, lake: LakeStore, url: str | None) -> list[Any]:
     if url is None:
         return []
     with open_query(dsn, lake, url) as ask:
         return [ask(question).to_pylist() for question in QUESTIONS]
 
 
-def _told(home: Path, dsn: str) -> list[str]:
+def _read_with_commands(home: Path, dsn: str) -> list[str]:
     """What commands say of an execution in the middle."""
     with psycopg.connect(dsn) as connection:
         row = connection.execute(
@@ -194,10 +194,10 @@ def _told(home: Path, dsn: str) -> list[str]:
         ["exec", "events", row[0]],
         ["exec", "explain", row[0], "s3"],
     )
-    return [_said(home, *command, "--json") for command in commands]
+    return [_run_verify(home, *command, "--json") for command in commands]
 
 
-def _said(home: Path, *command: str) -> str:
+def _run_verify(home: Path, *command: str) -> str:
     environment = {**os.environ, "NOETL_HOME": str(home)}
     done = subprocess.run(
         [sys.executable, "-m", "noetl", *command], env=environment, capture_output=True, text=True
@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument("--folder", default=None, help="where the database and the lake are made")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = measure(options)
+    found = measure_jobs(options)
     if options.json:
         print(json.dumps(found))
         return

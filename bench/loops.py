@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import scenarios
-from gauges import events_by_type, resident
-from houses import opened
+from gauges import count_events_by_type, read_resident_mb
 from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import connect
-from scenarios import Bench, Figures, Round, Sizes, playbook, run, warm
+from scenarios import Bench, Figures, Round, Sizes, make_playbook, run_round, warm_up
+from systems import open_system
 
 ITEMS_S, SERVER_MB, STATE_KB, PER_CHUNK, PER_THOUSAND, GROWTH = 20_000, 300, 64, 2, 2, 12
 STEPS = [
@@ -43,15 +43,15 @@ COUNTED = """select sum((meta -> 'items' ->> 'ok')::int) from noetl.event
     where execution_id = $1 and step = 'each' and event_type in ('command.completed', 'command.progress')"""
 
 
-async def one(bench: Bench, items: int) -> Figures:
-    server = bench.processes()["server"]
-    most = [resident(server)]
-    watching = asyncio.create_task(watched(server, most))
-    made: Round = await run(bench, "bench/loops", [{"n": items}])
+async def measure_loop(bench: Bench, items: int) -> Figures:
+    server = bench.list_processes()["server"]
+    most = [read_resident_mb(server)]
+    watching = asyncio.create_task(watch_memory(server, most))
+    made: Round = await run_round(bench, "bench/loops", [{"n": items}])
     watching.cancel()
     [execution] = made.executions
     assert await bench.connection.fetchval(COUNTED, int(execution)) == items
-    kinds = await events_by_type(bench.connection, [execution])
+    kinds = await count_events_by_type(bench.connection, [execution])
     chunks = kinds["command.issued"] - 1  # one made the items
     told = sum(number for kind, number in kinds.items() if kind.startswith("command.")) - 2
     state = await bench.connection.fetchval(
@@ -71,37 +71,39 @@ async def one(bench: Bench, items: int) -> Figures:
     }
 
 
-async def watched(processes: list[int], most: list[float]) -> None:
+async def watch_memory(processes: list[int], most: list[float]) -> None:
     while True:
         await asyncio.sleep(0.5)
-        most.append(resident(processes))
+        most.append(read_resident_mb(processes))
 
 
-async def measure(items: int) -> list[Figures]:
-    scenarios.PATIENCE = 3_600.0
+async def measure_loops(items: int) -> list[Figures]:
+    scenarios.HANG_LIMIT_S = 3_600.0
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
         embedded = EmbeddedPostgres(home)
         stack.callback(embedded.stop_postgres)
         connection: Any = await connect(embedded.ensure_postgres().control)
         await migrate(connection)
-        async with opened("http", home) as house:
+        async with open_system("http", home) as system:
             assert embedded.server is not None
             bench = Bench(
-                house,
+                system,
                 connection,
                 embedded.server.process.pid,
                 Sizes(0, 0, 0, items, 0, 0.0, 1),
                 0.0,
             )
-            await warm(bench, playbook("loops", STEPS), "bench/loops", {"n": 100})
+            await warm_up(bench, make_playbook("loops", STEPS), "bench/loops", {"n": 100})
             tenth = items // 10
-            *parts, whole, last = [await one(bench, each) for each in (tenth, tenth, items, tenth)]
+            *parts, whole, last = [
+                await measure_loop(bench, each) for each in (tenth, tenth, items, tenth)
+            ]
         await connection.close()
         return [sorted((*parts, last), key=lambda each: each["seconds"])[1], whole]
 
 
-def tell(found: list[Figures]) -> None:
+def print_figures(found: list[Figures]) -> None:
     for each in found:
         print(
             f"{each['items']} items in {each['seconds']} s: {each['items_s']} items/s (aim {ITEMS_S})"
@@ -125,11 +127,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--items", type=int, default=1_000_000)
     options = parser.parse_args()
-    found = asyncio.run(measure(options.items))
+    found = asyncio.run(measure_loops(options.items))
     if options.json:
         print(json.dumps(found))
     else:
-        tell(found)
+        print_figures(found)
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ from typing import Any
 
 import httpx
 
-from gauges import below, cpu, resident
-from houses import Http, end, free_address, opened, spawn
+from gauges import list_descendants, read_cpu_seconds, read_resident_mb
 from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.model.ids import ExecutionId
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import connect
+from systems import HttpSystem, free_address, open_system, start_process, stop_process
 
 ROOT = Path(__file__).parents[1]
 FILES = Path(__file__).parent / "patients"
@@ -37,7 +37,7 @@ PAGES = {"assessments": (2, 4), "conditions": (1, 3), "medications": (2, 3), "vi
 LOOK_EVERY = 0.5  # seconds
 TELL_EVERY = 15.0
 KILL_AT = 0.4  # of the work
-PATIENCE = 4 * 3600.0  # seconds
+HANG_LIMIT_S = 4 * 3600.0  # seconds
 
 # what is left of the number that the md5 of a key is, digit by digit: it has 128 bits
 HASH = """
@@ -50,13 +50,13 @@ Figures = dict[str, Any]
 
 
 @dataclass
-class Flow:
+class PatientFlow:
     """One shape on its way."""
 
     shape: str
     facilities: int
     patients: int
-    house: Http
+    system: HttpSystem
     control: Any  # connections
     data: Any
     api: httpx.AsyncClient
@@ -64,42 +64,49 @@ class Flow:
     peak: dict[str, float] = field(default_factory=dict)  # megabytes
 
     @property
-    def everyone(self) -> int:
+    def count_patients(self) -> int:
         return self.facilities * self.patients
 
-    def processes(self) -> dict[str, list[int]]:
-        return {**self.house.processes(), "postgres": [self.postmaster, *below(self.postmaster)]}
+    def list_processes(self) -> dict[str, list[int]]:
+        return {
+            **self.system.list_processes(),
+            "postgres": [self.postmaster, *list_descendants(self.postmaster)],
+        }
 
-    async def run(self, kill: str | None) -> Figures:
-        await self.house.register((FILES / f"{self.shape.lower()}.yaml").read_text())
+    async def run_flow(self, kill: str | None) -> Figures:
+        await self.system.register((FILES / f"{self.shape.lower()}.yaml").read_text())
         sizes = {"facilities": self.facilities, "patients": self.patients}
         payload = {"base_url": str(self.api.base_url).rstrip("/"), "files": FILES.as_uri(), **sizes}
-        before, begun = self.used(), time.time()
-        (execution,) = await self.house.start(f"bench/patients/{self.shape.lower()}", [payload])
-        resumed = await self.lose(kill, execution) if kill is not None else None
-        await self.ended(execution)
+        before, begun = self.read_usage(), time.time()
+        (execution,) = await self.system.start(f"bench/patients/{self.shape.lower()}", [payload])
+        resumed = await self.kill_process(kill, execution) if kill is not None else None
+        await self.wait_for_end(execution)
         seconds = time.time() - begun
-        spent = {name: round(used - before.get(name, 0.0), 1) for name, used in self.used().items()}
+        spent = {
+            name: round(used - before.get(name, 0.0), 1) for name, used in self.read_usage().items()
+        }
         found = {
-            **await self.told(execution, seconds),
-            **await self.exact(execution),
+            **await self.collect_figures(execution, seconds),
+            **await self.check_rows(execution),
             "cpu_s": spent,
         }
         return found if resumed is None else {**found, "resumed_s": round(resumed, 2)}
 
-    def used(self) -> dict[str, float]:
-        return {name: cpu(pids) for name, pids in self.processes().items()}
+    def read_usage(self) -> dict[str, float]:
+        return {name: read_cpu_seconds(pids) for name, pids in self.list_processes().items()}
 
-    async def ended(self, execution: ExecutionId) -> None:
+    async def wait_for_end(self, execution: ExecutionId) -> None:
         begun = told = time.monotonic()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_LIMIT_S):
             while True:
                 if time.monotonic() - told > TELL_EVERY:
                     told = time.monotonic()
-                    done = f"{await self.done()} of {5 * self.everyone} pieces of work are done"
+                    done = f"{await self.count_done()} of {5 * self.count_patients} pieces of work are done"
                     print(f"{told - begun:.0f} s: {done}", file=sys.stderr)
-                for name, pids in self.processes().items():
-                    self.peak[name] = max(self.peak.get(name, 0.0), round(resident(pids), 1))
+                for name, pids in self.list_processes().items():
+                    self.peak[name] = max(
+                        self.peak.get(name, 0.0), round(read_resident_mb(pids), 1)
+                    )
                 row = await self.control.fetchrow(
                     "select status, ended_at from noetl.execution where execution_id = $1",
                     int(execution),
@@ -107,9 +114,9 @@ class Flow:
                 if row is not None and row["ended_at"] is not None:
                     break
                 await asyncio.sleep(LOOK_EVERY)
-        assert row["status"] == "completed", await self.failure(execution)
+        assert row["status"] == "completed", await self.read_failure(execution)
 
-    async def failure(self, execution: ExecutionId) -> Any:
+    async def read_failure(self, execution: ExecutionId) -> Any:
         return await self.control.fetchval(
             "select meta::text || coalesce(result::text, '') from noetl.event where execution_id = $1"
             " and event_type in ('call.error', 'command.failed', 'playbook.failed') order by seq limit 1",
@@ -118,18 +125,18 @@ class Flow:
 
     # ---- losing somebody -----------------------------------------------------------------------------------------------------
 
-    async def lose(self, whom: str, execution: ExecutionId) -> float:
+    async def kill_process(self, whom: str, execution: ExecutionId) -> float:
         """Seconds from the kill to the next report."""
-        async with asyncio.timeout(PATIENCE):
-            while await self.done() < KILL_AT * 5 * self.everyone:
+        async with asyncio.timeout(HANG_LIMIT_S):
+            while await self.count_done() < KILL_AT * 5 * self.count_patients:
                 await asyncio.sleep(LOOK_EVERY)
-            await (self.house.lose_worker() if whom == "worker" else self.house.lose_server())
-            lost, last = time.time(), await self.reports(execution)
-            while await self.reports(execution) == last:
+            await (self.system.lose_worker() if whom == "worker" else self.system.lose_server())
+            lost, last = time.time(), await self.count_reports(execution)
+            while await self.count_reports(execution) == last:
                 await asyncio.sleep(0.02)
             return time.time() - lost
 
-    async def done(self) -> int:
+    async def count_done(self) -> int:
         if await self.data.fetchval("select to_regclass('pft_test_patient_work_queue')") is None:
             return 0
         counted = await self.data.fetchval(
@@ -137,7 +144,7 @@ class Flow:
         )
         return int(counted)
 
-    async def reports(self, execution: ExecutionId) -> int:
+    async def count_reports(self, execution: ExecutionId) -> int:
         seen = await self.control.fetchval(
             "select coalesce(max(seq), 0) from noetl.event where execution_id = $1"
             " and event_type in ('command.completed', 'command.progress', 'task.done')",
@@ -147,7 +154,7 @@ class Flow:
 
     # ---- figures -------------------------------------------------------------------------------------------------------------
 
-    async def told(self, execution: ExecutionId, seconds: float) -> Figures:
+    async def collect_figures(self, execution: ExecutionId, seconds: float) -> Figures:
         events = await self.control.fetchrow(
             "select count(*) as number, percentile_disc(0.99) within group ("
             "  order by octet_length(meta::text) + coalesce(octet_length(result::text), 0)) as p99"
@@ -161,18 +168,18 @@ class Flow:
         }
         return {
             "seconds": round(seconds, 1),
-            "patients_s": round(self.everyone / seconds, 1),
+            "patients_s": round(self.count_patients / seconds, 1),
             "http_calls": sum(calls.values()),
             "http_calls_s": round(sum(calls.values()) / seconds, 1),
             "events": events["number"],
             "events_s": round(events["number"] / seconds, 1),
             "event_bytes_p99": events["p99"],
-            "dispatch_ms": await self.dispatch(execution),
-            "database_mb": await self.sizes(),
+            "dispatch_ms": await self.read_dispatch_times(execution),
+            "database_mb": await self.read_sizes(),
             "peak_rss_mb": self.peak,
         }
 
-    async def dispatch(self, execution: ExecutionId) -> dict[str, float]:
+    async def read_dispatch_times(self, execution: ExecutionId) -> dict[str, float]:
         """From the decision that a command is due to the worker that has it; those that waited for their turn are all there."""
         row = await self.control.fetchrow(
             "with times as (select min(extract(epoch from at)) filter (where event_type = 'command.issued') as due,"
@@ -185,7 +192,7 @@ class Flow:
         )
         return {name: round(float(row[name] or 0) * 1000, 1) for name in ("p50", "p95")}
 
-    async def sizes(self) -> dict[str, float]:
+    async def read_sizes(self) -> dict[str, float]:
         size = "select round(pg_database_size(current_database()) / 1e6, 1)"
         return {
             "control": float(await self.control.fetchval(size)),
@@ -194,14 +201,14 @@ class Flow:
 
     # ---- exactness -----------------------------------------------------------------------------------------------------------
 
-    async def exact(self, execution: ExecutionId) -> Figures:
+    async def check_rows(self, execution: ExecutionId) -> Figures:
         """Rows of each table as the hashes of the patients say, in md5 as the API computes it: none missing, none besides."""
         await self.data.execute(HASH)
-        rows = {kind: await self.pages(kind) for kind in PAGES}
+        rows = {kind: await self.count_pages(kind) for kind in PAGES}
         rows["demographics"] = await self.data.fetchval(
             "select count(*) from pft_test_patient_demographics"
         )
-        assert rows["demographics"] == self.everyone, rows
+        assert rows["demographics"] == self.count_patients, rows
         open_ = await self.data.fetchval(
             "select count(*) from pft_test_patient_work_queue where status <> 'done'"
         )
@@ -226,7 +233,7 @@ class Flow:
             "duplicates": doubled,
         }
 
-    async def pages(self, kind: str) -> int:
+    async def count_pages(self, kind: str) -> int:
         least, most = PAGES[kind] if self.shape == "A" else (1, 1)
         table = f"pft_test_patient_{kind}"
         wrong = await self.data.fetchval(
@@ -236,7 +243,7 @@ class Flow:
             "  and t.facility_mapping_id = (e.p - 1) / $4::int + 1"
             " where e.p is null or t.pcc_patient_id is null"
             f"  or t.payload -> 'data' -> 0 ->> 'id' <> '{kind[:4].upper()}-' || p || '-p' || page || '-i0'",
-            self.everyone, least, most - least + 1, self.patients,
+            self.count_patients, least, most - least + 1, self.patients,
         )  # fmt: skip
         assert wrong == 0, f"{wrong} pages of {kind} are missing, wrong or too many"
         return int(await self.data.fetchval(f"select count(*) from {table}"))
@@ -245,20 +252,20 @@ class Flow:
         if self.shape == "C":
             return 0
         if self.shape == "A":
-            return self.everyone
+            return self.count_patients
         counted = await self.data.fetchval(
             "select sum(5 + pg_temp.h(p || ':assessments:1', 6)) from generate_series(1, $1::int) p",
-            self.everyone,
+            self.count_patients,
         )
         return int(counted)
 
 
 @asynccontextmanager
-async def served(home: Path, rate_limit: int) -> AsyncIterator[httpx.AsyncClient]:
+async def run_api(home: Path, rate_limit: int) -> AsyncIterator[httpx.AsyncClient]:
     """The API, in a process of its own."""
     url = free_address()
     port = url.rpartition(":")[2]
-    process = await spawn(
+    process = await start_process(
         home,
         "-m",
         "tests.api",
@@ -270,22 +277,22 @@ async def served(home: Path, rate_limit: int) -> AsyncIterator[httpx.AsyncClient
     )
     try:
         async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
-            while not await healthy(client):
+            while not await is_healthy(client):
                 assert process.returncode is None, "the API did not start"
                 await asyncio.sleep(0.05)
             yield client
     finally:
-        await end(process)
+        await stop_process(process)
 
 
-async def healthy(client: httpx.AsyncClient) -> bool:
+async def is_healthy(client: httpx.AsyncClient) -> bool:
     try:
         return (await client.get("/health")).is_success
     except httpx.TransportError:
         return False
 
 
-async def measure(options: argparse.Namespace) -> Figures:
+async def measure_flow(options: argparse.Namespace) -> Figures:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-bench-")))
         embedded = EmbeddedPostgres(home)
@@ -297,20 +304,20 @@ async def measure(options: argparse.Namespace) -> Figures:
         for connection in (control, data):
             await connection.execute("set statement_timeout = 0")  # what is checked may be large
         await migrate(control)
-        async with served(home, options.rate_limit) as client, opened("http", home) as house:
-            assert isinstance(house, Http)
+        async with run_api(home, options.rate_limit) as client, open_system("http", home) as system:
+            assert isinstance(system, HttpSystem)
             postmaster = embedded.server.process.pid
-            flow = Flow(
+            flow = PatientFlow(
                 options.shape,
                 options.facilities,
                 options.patients,
-                house,
+                system,
                 control,
                 data,
                 client,
                 postmaster,
             )
-            found = await flow.run(options.kill)
+            found = await flow.run_flow(options.kill)
         await control.close()
         await data.close()
     return {
@@ -334,7 +341,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = asyncio.run(measure(options))
+    found = asyncio.run(measure_flow(options))
     if options.json:
         print(json.dumps(found))
         return

@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 
-def read(url: str, every: float, paths: list[str]) -> list[float]:
+def read_pages(url: str, every: float, paths: list[str]) -> list[float]:
     parts = urlsplit(url)
     assert parts.hostname is not None
     server = HTTPConnection(parts.hostname, parts.port)
@@ -36,4 +36,4 @@ def read(url: str, every: float, paths: list[str]) -> list[float]:
 
 if __name__ == "__main__":
     _, address, every, *paths = sys.argv
-    print(json.dumps(read(address, float(every), paths)))
+    print(json.dumps(read_pages(address, float(every), paths)))

@@ -19,9 +19,17 @@ from typing import Any
 
 import yaml
 
-from gauges import CODE, Written, below, commits, cpu, events_by_type, resident
-from houses import PATIENCE, House, Http, opened, spawn
+from gauges import (
+    CODE,
+    LogFigures,
+    count_events_by_type,
+    list_descendants,
+    read_cpu_seconds,
+    read_resident_mb,
+    time_commits,
+)
 from noetl.model.ids import ExecutionId
+from systems import HANG_LIMIT_S, HttpSystem, System, open_system, start_process
 
 LOOK_EVERY = 0.025  # seconds
 ENDS = ["playbook.completed", "playbook.failed", "playbook.cancelled"]
@@ -57,21 +65,24 @@ class Sizes:
 
 @dataclass
 class Bench:
-    house: House
+    system: System
     connection: Any
     postmaster: int
     sizes: Sizes
     commit: float  # seconds
     found: Figures = field(default_factory=dict)
 
-    def processes(self) -> dict[str, list[int]]:
-        return {**self.house.processes(), "postgres": [self.postmaster, *below(self.postmaster)]}
+    def list_processes(self) -> dict[str, list[int]]:
+        return {
+            **self.system.list_processes(),
+            "postgres": [self.postmaster, *list_descendants(self.postmaster)],
+        }
 
 
 # ---- playbooks ---------------------------------------------------------------------------------------------------------
 
 
-def playbook(name: str, steps: list[dict[str, Any]]) -> str:
+def make_playbook(name: str, steps: list[dict[str, Any]]) -> str:
     metadata = {"name": name, "path": f"bench/{name}"}
     document = {
         "apiVersion": "noetl.io/v2",
@@ -82,7 +93,7 @@ def playbook(name: str, steps: list[dict[str, Any]]) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def chain(name: str, length: int) -> str:
+def make_chain(name: str, length: int) -> str:
     """Every step adds one to what the step before has given."""
     steps: list[dict[str, Any]] = []
     for number in range(length):
@@ -92,10 +103,10 @@ def chain(name: str, length: int) -> str:
         )
         if number + 1 < length:
             steps[-1]["next"] = f"s{number + 1}"
-    return playbook(name, steps)
+    return make_playbook(name, steps)
 
 
-def loop(name: str, code: str = CODE, **more: str) -> str:
+def make_loop(name: str, code: str = CODE, **more: str) -> str:
     """Items in a parallel loop, as many to a command as the engine finds good; the step after it reads them all."""
     each = {
         "step": "each",
@@ -108,7 +119,7 @@ def loop(name: str, code: str = CODE, **more: str) -> str:
         "step": "total",
         "tool": {"kind": "python", "input": {"rows": "{{ each.rows }}"}, "code": add},
     }
-    return playbook(name, [each, total])
+    return make_playbook(name, [each, total])
 
 
 # ---- one run -----------------------------------------------------------------------------------------------------------
@@ -126,28 +137,28 @@ class Round:
     cpu: dict[str, float]
 
 
-async def run(bench: Bench, path: str, payloads: list[dict[str, Any]]) -> Round:
-    before, spent = await Written.by_now(bench.connection), used(bench)
+async def run_round(bench: Bench, path: str, payloads: list[dict[str, Any]]) -> Round:
+    before, spent = await LogFigures.read_now(bench.connection), read_usage(bench)
     begun = time.time()
-    executions = await bench.house.start(path, payloads)
-    await ended(bench, executions)
-    after, more = await Written.by_now(bench.connection), used(bench)
-    seconds = await last_end(bench, executions) - begun + bench.commit
+    executions = await bench.system.start(path, payloads)
+    await wait_for_ends(bench, executions)
+    after, more = await LogFigures.read_now(bench.connection), read_usage(bench)
+    seconds = await read_last_end(bench, executions) - begun + bench.commit
     taken = {name: more[name] - spent.get(name, 0.0) for name in more}
-    events = sum((await events_by_type(bench.connection, executions)).values())
+    events = sum((await count_events_by_type(bench.connection, executions)).values())
     return Round(
         executions, seconds, after.commits - before.commits, after.wal - before.wal, events, taken
     )
 
 
-def used(bench: Bench) -> dict[str, float]:
-    return {name: cpu(pids) for name, pids in bench.processes().items()}
+def read_usage(bench: Bench) -> dict[str, float]:
+    return {name: read_cpu_seconds(pids) for name, pids in bench.list_processes().items()}
 
 
-async def ended(bench: Bench, executions: list[ExecutionId]) -> None:
+async def wait_for_ends(bench: Bench, executions: list[ExecutionId]) -> None:
     """Seen in the projection, which is cheap to ask; it comes a moment after the end."""
     ids = [int(each) for each in executions]
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_LIMIT_S):
         while True:
             done = await bench.connection.fetchval(
                 "select count(*) from noetl.execution where execution_id = any($1::bigint[]) and ended_at is not null",
@@ -158,7 +169,7 @@ async def ended(bench: Bench, executions: list[ExecutionId]) -> None:
             await asyncio.sleep(LOOK_EVERY)
 
 
-async def last_end(bench: Bench, executions: list[ExecutionId]) -> float:
+async def read_last_end(bench: Bench, executions: list[ExecutionId]) -> float:
     at = await bench.connection.fetchval(
         "select extract(epoch from max(at))::float8 from noetl.event"
         " where execution_id = any($1::bigint[]) and event_type = any($2)",
@@ -168,7 +179,7 @@ async def last_end(bench: Bench, executions: list[ExecutionId]) -> float:
     return float(at)
 
 
-def summary(rounds: list[Round], pieces: int) -> Figures:
+def summarize_rounds(rounds: list[Round], pieces: int) -> Figures:
     """Per step or item, over all rounds: `pieces` are those of one."""
     total = pieces * len(rounds)
     return {
@@ -196,7 +207,7 @@ async def check_chains(
     """Every step ran once and has stored its result; the values are those of the steps before."""
     number = len(executions)
     expected = dict.fromkeys(ONCE, number) | dict.fromkeys(PER_STEP, steps * number)
-    counted = await events_by_type(bench.connection, executions)
+    counted = await count_events_by_type(bench.connection, executions)
     assert {name: counted.get(name, 0) for name in expected} == expected, counted
     assert not [name for name in counted if name.endswith((".failed", ".error", ".lost"))], counted
     rows = await bench.connection.fetch(
@@ -206,12 +217,12 @@ async def check_chains(
     )
     begins = dict(zip(map(int, executions), first, strict=True))
     wanted = [{"i": begins[row["execution_id"]] + int(row["step"][1:])} for row in rows]
-    assert await bench.house.resolve([json.loads(row["reference"]) for row in rows]) == wanted
+    assert await bench.system.resolve([json.loads(row["reference"]) for row in rows]) == wanted
 
 
 async def check_loop(bench: Bench, execution: ExecutionId, items: int) -> None:
     """Every item is counted once in the log, and the step after the loop has read every one."""
-    counted = await events_by_type(bench.connection, [execution])
+    counted = await count_events_by_type(bench.connection, [execution])
     assert all(counted.get(name) == 1 for name in (*ONCE, "loop.started", "loop.done")), counted
     done = await bench.connection.fetchval(
         "select sum((meta -> 'items' ->> 'ok')::int) from noetl.event where execution_id = $1 and step = 'each'"
@@ -224,7 +235,7 @@ async def check_loop(bench: Bench, execution: ExecutionId, items: int) -> None:
         " and event_type = 'command.completed'",
         int(execution),
     )
-    assert await bench.house.resolve([json.loads(reference)]) == [
+    assert await bench.system.resolve([json.loads(reference)]) == [
         {"i": sum(range(items)), "rows": items}
     ]
 
@@ -235,16 +246,16 @@ async def check_loop(bench: Bench, execution: ExecutionId, items: int) -> None:
 async def one_chain(bench: Bench) -> Figures:
     """S1: one execution, one step after the other. Single commits are measured between the rounds: both see the same machine."""
     steps = bench.sizes.steps
-    await warm(bench, chain("s1", steps), "bench/s1", {"i": 0})
+    await warm_up(bench, make_chain("s1", steps), "bench/s1", {"i": 0})
     rounds, single = [], []
     for number in range(bench.sizes.repeat):
-        rounds.append(await run(bench, "bench/s1", [{"i": number}]))
+        rounds.append(await run_round(bench, "bench/s1", [{"i": number}]))
         await check_chains(bench, rounds[-1].executions, steps, [number])
-        single += await commits(bench.connection, BETWEEN)
+        single += await time_commits(bench.connection, BETWEEN)
     return {
         "s1_ms": round(median_seconds(rounds) / steps * 1000, 3),
         "commit_ms": round(statistics.median(single) * 1000, 4),
-        "s1": summary(rounds, steps),
+        "s1": summarize_rounds(rounds, steps),
     }
 
 
@@ -254,27 +265,33 @@ async def many_chains(bench: Bench) -> Figures:
     pieces = bench.sizes.short * len(payloads)
     rounds = []
     for _ in range(bench.sizes.repeat):
-        rounds.append(await run(bench, "bench/s2", payloads))
+        rounds.append(await run_round(bench, "bench/s2", payloads))
         await check_chains(
             bench, rounds[-1].executions, bench.sizes.short, [each["i"] for each in payloads]
         )
-    return {"s2_steps_s": round(pieces / median_seconds(rounds)), "s2": summary(rounds, pieces)}
+    return {
+        "s2_steps_s": round(pieces / median_seconds(rounds)),
+        "s2": summarize_rounds(rounds, pieces),
+    }
 
 
 async def short_chains(bench: Bench) -> list[dict[str, Any]]:
-    await warm(bench, chain("s2", bench.sizes.short), "bench/s2", {"i": 0})
+    await warm_up(bench, make_chain("s2", bench.sizes.short), "bench/s2", {"i": 0})
     return [{"i": number} for number in range(bench.sizes.executions)]
 
 
 async def one_loop(bench: Bench) -> Figures:
     """S3: a loop, and a step that reads all of its results."""
     items = bench.sizes.items
-    await warm(bench, loop("s3"), "bench/s3", {"items": list(range(items))})
+    await warm_up(bench, make_loop("s3"), "bench/s3", {"items": list(range(items))})
     rounds = []
     for _ in range(bench.sizes.repeat):
-        rounds.append(await run(bench, "bench/s3", [{"items": list(range(items))}]))
+        rounds.append(await run_round(bench, "bench/s3", [{"items": list(range(items))}]))
         await check_loop(bench, rounds[-1].executions[0], items)
-    return {"s3_items_s": round(items / median_seconds(rounds)), "s3": summary(rounds, items)}
+    return {
+        "s3_items_s": round(items / median_seconds(rounds)),
+        "s3": summarize_rounds(rounds, items),
+    }
 
 
 async def small_loops(bench: Bench) -> Figures:
@@ -285,34 +302,36 @@ async def small_loops(bench: Bench) -> Figures:
         "loop": {"in": "{{ load.rows }}", "iterator": "row", "spec": {"mode": "parallel"}},
         "tool": {"kind": "python", "input": {"i": "{{ row.i }}"}, "code": CODE},
     }
-    await warm(bench, playbook("s8", [load, each]), "bench/s8", {})
-    rounds = [await run(bench, "bench/s8", [{}]) for _ in range(SMALL_LOOPS)]
-    return {"s8_ms": round(median_seconds(rounds) * 1000, 2), "s8": summary(rounds, 1)}
+    await warm_up(bench, make_playbook("s8", [load, each]), "bench/s8", {})
+    rounds = [await run_round(bench, "bench/s8", [{}]) for _ in range(SMALL_LOOPS)]
+    return {"s8_ms": round(median_seconds(rounds) * 1000, 2), "s8": summarize_rounds(rounds, 1)}
 
 
-async def warm(bench: Bench, text: str, path: str, payload: dict[str, Any]) -> None:
-    await bench.house.register(text)
-    await ended(bench, await bench.house.start(path, [payload]))
+async def warm_up(bench: Bench, text: str, path: str, payload: dict[str, Any]) -> None:
+    await bench.system.register(text)
+    await wait_for_ends(bench, await bench.system.start(path, [payload]))
 
 
 # ---- S4: reading while others run --------------------------------------------------------------------------------------
 
 
-async def reading(bench: Bench) -> Figures:
+async def read_under_load(bench: Bench) -> Figures:
     """S4: how long one execution takes to read over HTTP while S2 runs: in turn one that has ended, and one that waits."""
-    house = bench.house
-    if not isinstance(house, Http):
+    system = bench.system
+    if not isinstance(system, HttpSystem):
         return {}
     payloads = await short_chains(bench)
-    (over,) = await house.start("bench/s2", [{"i": 0}])
-    await ended(bench, [over])
-    await house.register(playbook("s4", [{"step": "s0", "tool": {"kind": "wait", "signal": "go"}}]))
-    (waiting,) = await house.start("bench/s4", [{}])
+    (over,) = await system.start("bench/s2", [{"i": 0}])
+    await wait_for_ends(bench, [over])
+    await system.register(
+        make_playbook("s4", [{"step": "s0", "tool": {"kind": "wait", "signal": "go"}}])
+    )
+    (waiting,) = await system.start("bench/s4", [{}])
     taken: list[float] = []
     for _ in range(bench.sizes.repeat):
-        async with beside(house, [over, waiting], taken):
-            await run(bench, "bench/s2", payloads)
-    await house.cancel(waiting)
+        async with read_beside(system, [over, waiting], taken):
+            await run_round(bench, "bench/s2", payloads)
+    await system.cancel(waiting)
     taken.sort()
     at = {"s4_p50_ms": 0.5, "s4_p99_ms": 0.99}
     return {name: round(taken[int(len(taken) * part)] * 1000, 2) for name, part in at.items()} | {
@@ -321,11 +340,11 @@ async def reading(bench: Bench) -> Figures:
 
 
 @asynccontextmanager
-async def beside(
-    house: Http, executions: list[ExecutionId], taken: list[float]
+async def read_beside(
+    system: HttpSystem, executions: list[ExecutionId], taken: list[float]
 ) -> AsyncIterator[None]:
     paths = [f"/api/executions/{each}" for each in executions]
-    command = [str(Path(__file__).with_name("reading.py")), house.url, str(READ_EVERY), *paths]
+    command = [str(Path(__file__).with_name("reading.py")), system.url, str(READ_EVERY), *paths]
     reader = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
     assert reader.stdout is not None
     await reader.stdout.readline()
@@ -344,7 +363,7 @@ async def first_result(mode: str) -> Figures:
     found: Figures = {}
     with tempfile.TemporaryDirectory(prefix="noetl-bench-cold-") as home:
         file = Path(home) / "s5.yaml"
-        file.write_text(chain("s5", 1))
+        file.write_text(make_chain("s5", 1))
         for name in ("s5_made_s", "s5_first_s"):
             begun = time.perf_counter()
             done = await (
@@ -358,7 +377,7 @@ async def first_result(mode: str) -> Figures:
 
 async def cold_command(home: Path, file: Path) -> float:
     """When the command has said its result and has ended."""
-    process = await spawn(home, "-m", "noetl", "run", str(file), "--set", "i=7", "--json")
+    process = await start_process(home, "-m", "noetl", "run", str(file), "--set", "i=7", "--json")
     said, _ = await process.communicate()
     assert json.loads(said)["result"] == {"i": 7}, said
     return time.perf_counter()
@@ -366,25 +385,27 @@ async def cold_command(home: Path, file: Path) -> float:
 
 async def cold_processes(home: Path, file: Path) -> float:
     """When the execution is seen to have ended."""
-    async with opened("http", home) as house:
-        assert isinstance(house, Http)
-        await house.register(file.read_text())
-        (execution,) = await house.start("bench/s5", [{"i": 7}])
-        async with asyncio.timeout(PATIENCE):
-            while (row := await house.get(f"/api/executions/{execution}"))["ended_at"] is None:
+    async with open_system("http", home) as system:
+        assert isinstance(system, HttpSystem)
+        await system.register(file.read_text())
+        (execution,) = await system.start("bench/s5", [{"i": 7}])
+        async with asyncio.timeout(HANG_LIMIT_S):
+            while (row := await system.get(f"/api/executions/{execution}"))["ended_at"] is None:
                 await asyncio.sleep(0.01)
         assert row["status"] == "completed", row
         return time.perf_counter()
 
 
-async def idle(bench: Bench) -> Figures:
+async def measure_idle(bench: Bench) -> Figures:
     """S5, after one execution: what it takes to wait."""
-    await warm(bench, chain("s5", 1), "bench/s5", {"i": 7})
+    await warm_up(bench, make_chain("s5", 1), "bench/s5", {"i": 7})
     await asyncio.sleep(min(2.0, bench.sizes.idle))
-    spent, begun = used(bench), time.perf_counter()
+    spent, begun = read_usage(bench), time.perf_counter()
     await asyncio.sleep(bench.sizes.idle)
-    more, seconds = used(bench), time.perf_counter() - begun
-    memory = {name: round(resident(pids), 1) for name, pids in bench.processes().items()}
+    more, seconds = read_usage(bench), time.perf_counter() - begun
+    memory = {
+        name: round(read_resident_mb(pids), 1) for name, pids in bench.list_processes().items()
+    }
     busy = {name: round((more[name] - spent[name]) / seconds * 100, 2) for name in more}
     ours = [name for name in memory if name != "postgres"]
     return {
@@ -397,29 +418,29 @@ async def idle(bench: Bench) -> Figures:
 # ---- S6: losing the worker ---------------------------------------------------------------------------------------------
 
 
-async def loss(bench: Bench) -> Figures:
+async def lose_worker_in_loop(bench: Bench) -> Figures:
     """S6: the worker is killed in the middle of S3. Every run of an item leaves a line in a file."""
     items = bench.sizes.items
-    with lines() as file:
+    with open_lines() as file:
         code = f'with open(file, "a") as out:\n    out.write(f"{{i}}\\n")\n{CODE}'
-        await warm(
+        await warm_up(
             bench,
-            loop("s6", code, file="{{ workload.file }}"),
+            make_loop("s6", code, file="{{ workload.file }}"),
             "bench/s6",
             {"items": [], "file": str(file)},
         )
         enough = KILL_AT * sum(len(f"{number}\n") for number in range(items))
         begun = time.time()
-        (execution,) = await bench.house.start(
+        (execution,) = await bench.system.start(
             "bench/s6", [{"items": list(range(items)), "file": str(file)}]
         )
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_LIMIT_S):
             while file.stat().st_size < enough:
                 await asyncio.sleep(0.001)
         killed = time.time()
-        await bench.house.lose_worker()
-        await ended(bench, [execution])
-        done = await last_end(bench, [execution]) + bench.commit
+        await bench.system.lose_worker()
+        await wait_for_ends(bench, [execution])
+        done = await read_last_end(bench, [execution]) + bench.commit
         await check_loop(bench, execution, items)
         ran = [int(line) for line in file.read_text().split()]
     assert set(ran) == set(range(items)), "an item never ran"
@@ -431,7 +452,7 @@ async def loss(bench: Bench) -> Figures:
 
 
 @contextmanager
-def lines() -> Iterator[Path]:
+def open_lines() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="noetl-bench-lines-") as folder:
         file = Path(folder) / "ran"
         file.touch()
@@ -441,7 +462,7 @@ def lines() -> Iterator[Path]:
 # ---- S7: long lists ----------------------------------------------------------------------------------------------------
 
 
-async def lists(bench: Bench) -> Figures:
+async def read_lists(bench: Bench) -> Figures:
     """S7: pages of a list that is long: the first, one in the middle, the last. Its rows are older than any other."""
     number = bench.sizes.listed
     await bench.connection.execute(
@@ -455,7 +476,7 @@ async def lists(bench: Bench) -> Figures:
         taken = []
         for _ in range(PAGES):
             begun = time.perf_counter()
-            rows = await bench.house.listed(before, 50)
+            rows = await bench.system.list_executions(before, 50)
             taken.append(time.perf_counter() - begun)
             assert len(rows) == 50, len(rows)
             assert before is None or rows[0]["execution_id"] == str(int(before) - 1), rows[0]
@@ -465,12 +486,12 @@ async def lists(bench: Bench) -> Figures:
 
 
 SCENARIOS: dict[str, Callable[[Bench], Any]] = {
-    "S5": idle,
+    "S5": measure_idle,
     "S1": one_chain,
     "S2": many_chains,
     "S3": one_loop,
     "S8": small_loops,
-    "S4": reading,
-    "S7": lists,
-    "S6": loss,
+    "S4": read_under_load,
+    "S7": read_lists,
+    "S6": lose_worker_in_loop,
 }

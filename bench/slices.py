@@ -38,7 +38,7 @@ AIM_MS, AIM_MB = 100, 2
 Figures = dict[str, Any]
 
 
-async def stored(watched: WatchedBucket, bucket: str, folder: Path, rows: int) -> Reference:
+async def store_rows(watched: WatchedBucket, bucket: str, folder: Path, rows: int) -> Reference:
     store = in_tier(ObjectTier(watched, bucket), folder)
     writer = RowSetWriter(SCHEMA, TableOptions(store.staging))
     for first in range(0, rows, AT_ONCE):
@@ -53,26 +53,26 @@ async def stored(watched: WatchedBucket, bucket: str, folder: Path, rows: int) -
         table.close()
 
 
-async def measure(rows: int, turns: int) -> Figures:
+async def measure_slices(rows: int, turns: int) -> Figures:
     server, chance = s3.server(), Random(1)
     bucket = server.place()
     watched = WatchedBucket(server.connect_bucket(bucket))
     with tempfile.TemporaryDirectory(prefix="noetl-bench-") as name:
-        reference = await stored(watched, bucket, Path(name), rows)
+        reference = await store_rows(watched, bucket, Path(name), rows)
         reader = in_tier(
             make_cached_tier(ObjectTier(watched, bucket), Path(name, "cache")), Path(name)
         )
 
-        async def one(row: int) -> tuple[float, int]:
+        async def read_row(row: int) -> tuple[float, int]:
             watched.read, begun = 0, time.perf_counter()
             [found] = await reader.read_rows(reference, row, row + 1)
             taken = time.perf_counter() - begun
             assert found["id"] == row
             return taken * 1000, watched.read
 
-        first = await one(rows // 2)
-        others = [await one(chance.randrange(rows)) for _ in range(turns)]
-        again = await one(rows // 2)
+        first = await read_row(rows // 2)
+        others = [await read_row(chance.randrange(rows)) for _ in range(turns)]
+        again = await read_row(rows // 2)
         read = max(size for _, size in others)
         return {
             "gigabytes": round(reference.bytes / 1e9, 3),
@@ -84,12 +84,12 @@ async def measure(rows: int, turns: int) -> Figures:
             "again_ms": round(again[0], 1),
             "again_mb": round(again[1] / 1e6, 2),
             "bare_ms": round(
-                await asyncio.to_thread(bare, server.connect_bucket(bucket), read, turns), 1
+                await asyncio.to_thread(read_bare, server.connect_bucket(bucket), read, turns), 1
             ),
         }
 
 
-def bare(store: Any, size: int, turns: int) -> float:
+def read_bare(store: Any, size: int, turns: int) -> float:
     """Milliseconds that so many bytes of the object take, wherever they are."""
     [found] = [each for batch in store.list() for each in batch if each["size"] > size]
     taken = []
@@ -100,7 +100,7 @@ def bare(store: Any, size: int, turns: int) -> float:
     return statistics.median(taken) * 1000
 
 
-def tell(found: Figures) -> None:
+def print_figures(found: Figures) -> None:
     print(f"one row of {found['gigabytes']} GB in S3:")
     print(
         f"  the first: {found['first_ms']} ms, {found['first_mb']} MB read (with what says where rows are)"
@@ -121,11 +121,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--turns", type=int, default=20)
     options = parser.parse_args()
-    found = asyncio.run(measure(options.rows, options.turns))
+    found = asyncio.run(measure_slices(options.rows, options.turns))
     if options.json:
         print(json.dumps(found))
     else:
-        tell(found)
+        print_figures(found)
 
 
 if __name__ == "__main__":

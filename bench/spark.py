@@ -57,9 +57,9 @@ def main() -> None:
             url = ensure_spark_server(home, parse_profile("local"), SparkServerSettings())
             found = {
                 "start_s": time.perf_counter() - began,
-                **asyncio.run(_measured(home, url, given)),
+                **asyncio.run(_measure_steps(home, url, given)),
             }
-            found |= _looped(home, url, given.items)
+            found |= _measure_loop(home, url, given.items)
         finally:
             stop_spark_server(place)
     if given.json:
@@ -69,9 +69,9 @@ def main() -> None:
         print(f"{name:<24} {value:,.3f}" if isinstance(value, float) else f"{name:<24} {value:,}")
 
 
-async def _measured(home: Path, url: str, given: argparse.Namespace) -> dict[str, float | int]:
-    plain = Plain(url, home)
-    step = Step(home)
+async def _measure_steps(home: Path, url: str, given: argparse.Namespace) -> dict[str, float | int]:
+    plain = PlainSession(url, home)
+    step = StepCalls(home)
     try:
         short = await _in_turns(
             given.repeat, lambda: plain.run(SHORT), lambda: step.run({"sql": SHORT})
@@ -113,7 +113,7 @@ STEP = """\
 """
 
 
-def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
+def _measure_loop(home: Path, url: str, items: int) -> dict[str, float | int]:
     """The second of two loops over the same rows, and the second of two bare jobs."""
     file = home / "items.yaml"
     steps = (STEP.replace("NAME", "first") + "    next: second\n", STEP.replace("NAME", "second"))
@@ -138,7 +138,7 @@ def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
     ended = next(event["at"] for event in second if event["type"] == "loop.done")
     shards = sum(event["type"] == "loop.shard.done" for event in events)
     taken = (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
-    bare = _bare(home, url, items)
+    bare = _run_bare_loop(home, url, items)
     return {
         "loop_items_s": int(items / taken),
         "bare_items_s": int(items / bare),
@@ -148,8 +148,8 @@ def _looped(home: Path, url: str, items: int) -> dict[str, float | int]:
     }
 
 
-def _bare(home: Path, url: str, items: int) -> float:
-    plain = Plain(url, home)
+def _run_bare_loop(home: Path, url: str, items: int) -> float:
+    plain = PlainSession(url, home)
     rows = str(home / "items")
     plain.session.range(items).selectExpr("id", "id % 1000 as k", "rand(7) as x").write.parquet(
         rows
@@ -158,7 +158,7 @@ def _bare(home: Path, url: str, items: int) -> float:
         for turn in range(2):
             began = time.perf_counter()
             frame = plain.session.read.parquet(rows).mapInArrow(
-                _twice, "result struct<twice: long>"
+                _double_rows, "result struct<twice: long>"
             )
             frame.write.parquet(str(home / f"bare{turn}"))
         return time.perf_counter() - began
@@ -166,14 +166,14 @@ def _bare(home: Path, url: str, items: int) -> float:
         plain.session.stop()
 
 
-def _twice(batches: Any) -> Any:
+def _double_rows(batches: Any) -> Any:
     import pyarrow as pa
 
-    def body(row: dict[str, Any]) -> dict[str, Any]:
+    def double_row(row: dict[str, Any]) -> dict[str, Any]:
         return {"twice": row["id"] * 2}
 
     for batch in batches:
-        yield pa.RecordBatch.from_pydict({"result": [body(row) for row in batch.to_pylist()]})
+        yield pa.RecordBatch.from_pydict({"result": [double_row(row) for row in batch.to_pylist()]})
 
 
 async def _in_turns(
@@ -190,7 +190,7 @@ async def _in_turns(
     return statistics.median(taken[0]), statistics.median(taken[1])
 
 
-class Plain:
+class PlainSession:
     def __init__(self, url: str, home: Path) -> None:
         from pyspark.sql.connect.session import SparkSession
 
@@ -201,7 +201,7 @@ class Plain:
         self.session.sql(sql).write.parquet(str(self._folder / uuid4().hex))
 
 
-class Step:
+class StepCalls:
     """Calls of the tool; their rows are dropped once they are there."""
 
     def __init__(self, home: Path) -> None:

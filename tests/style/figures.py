@@ -29,7 +29,7 @@ class Counts:
     )  # name: modules that define it
     functions: list[str] = field(
         default_factory=list
-    )  # without dunders, leading underscores removed
+    )  # without dunders and tests, leading underscores removed
     code_lines: int = 0
     tokens: int = 0
     conditional_expressions: int = 0
@@ -112,7 +112,7 @@ def _count_names(tree: ast.Module, module: str, counts: Counts) -> None:
             counts.local_imports += sum(
                 isinstance(inner, ast.Import | ast.ImportFrom) for inner in ast.walk(node)
             )
-            if not node.name.startswith("__"):
+            if not node.name.startswith(("__", "test_")):
                 counts.functions.append(node.name.strip("_"))
 
 

@@ -1,11 +1,15 @@
 """The names of the source do not get worse: `make style NAMES=1` lists those that count against it."""
 
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import noetl
 from tests.style.figures import AIMS, Figures, measure
 from tests.style.words import is_participle
 
+ROOT = Path(__file__).parents[2]
 ONE = '''"""Whoever reads this."""
 
 
@@ -30,6 +34,7 @@ def read_part() -> None:
 """
 
 
+@cache
 def measure_package() -> Figures:
     return measure(Path(noetl.__file__).parent)
 
@@ -39,6 +44,19 @@ def test_names_of_classes_and_functions_do_not_get_worse() -> None:
     assert figures.ambiguous_classes <= AIMS.ambiguous_classes
     assert figures.participle_functions <= AIMS.participle_functions
     assert figures.one_word_functions <= AIMS.one_word_functions
+
+
+@pytest.mark.parametrize("folder", ["tests", "bench"])
+def test_names_and_words_of_tests_and_benchmarks_do_not_get_worse(folder: str) -> None:
+    figures = measure(ROOT / folder)
+    assert figures.ambiguous_classes <= AIMS.ambiguous_classes
+    assert figures.participle_functions <= AIMS.participle_functions
+    assert figures.riddles_per_1000_words <= AIMS.riddles_per_1000_words
+
+
+def test_tests_are_sentences_and_no_functions_to_count(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(ONE.replace("def told", "def test_told") + TWO)
+    assert measure(tmp_path).participle_functions == 0
 
 
 def test_caches_and_backoffs_are_written_once() -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.grown import grow
+from bench.grown import grow_log
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import connect
 from noetl.spark.jobs.lake import LakeStore
@@ -44,7 +44,7 @@ async def fill(dsn: str) -> None:
     await migrate(connection, shards=4)
     await connection.close()
     now = time.time_ns() // 1_000
-    grow(dsn, EXECUTIONS, now - 40 * DAY, now - 35 * DAY, length=4)
+    grow_log(dsn, EXECUTIONS, now - 40 * DAY, now - 35 * DAY, length=4)
 
 
 def kill_job(job: str, point: str, dsn: str, lake: LakeStore) -> None:

@@ -1,7 +1,7 @@
 """The two ways the core runs: server and worker in one process as `noetl run` wires them, and as two processes that speak HTTP.
 
-The database of both belongs to the benchmark, so that it outlives what is killed. The house in one process is this file as a
-program: it does what its standard input says, a line of JSON each, until that ends.
+The database of both belongs to the benchmark, so that it outlives what is killed. The system in one process is this file
+as a program: it does what each line of JSON on its standard input says, until the input ends.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gauges import below
+from gauges import list_descendants
 from noetl.client.local import open_local_client
 from noetl.client.rows import Row
 from noetl.model.ids import ExecutionId
@@ -32,17 +32,17 @@ from noetl.settings import StorageSettings, read_settings
 from noetl.worker.http import HttpChannel
 from noetl.worker.wire import NotConnected, ServerConnections
 
-PATIENCE = 120.0  # seconds
+HANG_LIMIT_S = 120.0
 LINE = 64 << 20  # bytes
 
 
-class House(Protocol):
-    """Executions run in it."""
+class System(Protocol):
+    """A server and a worker on which executions run."""
 
     mode: str
 
-    def processes(self) -> dict[str, list[int]]:
-        """By what they are."""
+    def list_processes(self) -> dict[str, list[int]]:
+        """Their process ids, by role."""
         ...
 
     async def register(self, text: str) -> None: ...
@@ -51,13 +51,13 @@ class House(Protocol):
         ...
 
     async def resolve(self, references: list[Row]) -> list[Any]: ...
-    async def listed(self, before: str | None, limit: int) -> list[Row]: ...
+    async def list_executions(self, before: str | None, limit: int) -> list[Row]: ...
     async def lose_worker(self) -> None:
-        """Killed, and another one started."""
+        """Kill it and start another one."""
         ...
 
 
-async def spawn(home: Path, *command: str, **environment: str) -> Process:
+async def start_process(home: Path, *command: str, **environment: str) -> Process:
     known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
     told = {"NOETL_HOME": str(home), "NOETL_LOG_LEVEL": "error", **environment}
     return await asyncio.create_subprocess_exec(
@@ -71,7 +71,7 @@ def free_address() -> str:
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
-async def end(process: Process) -> None:
+async def stop_process(process: Process) -> None:
     if process.returncode is None:
         process.send_signal(signal.SIGTERM)
     await process.communicate()
@@ -80,7 +80,7 @@ async def end(process: Process) -> None:
 # ---- one process -------------------------------------------------------------------------------------------------------
 
 
-class Embedded:
+class EmbeddedSystem:
     mode = "embedded"
 
     def __init__(self, home: Path, profile: Path | None) -> None:
@@ -90,7 +90,7 @@ class Embedded:
 
     async def open(self) -> None:
         more = [] if self._profile is None else ["--profile", str(self._profile)]
-        self._process = await spawn(self._home, __file__, str(self._home), *more)
+        self._process = await start_process(self._home, __file__, str(self._home), *more)
         await self._ask("ready")
 
     async def close(self) -> None:
@@ -98,9 +98,9 @@ class Embedded:
         assert self._process is not None
         await self._process.communicate(b"")
 
-    def processes(self) -> dict[str, list[int]]:
+    def list_processes(self) -> dict[str, list[int]]:
         assert self._process is not None
-        return {"process": [self._process.pid], "children": below(self._process.pid)}
+        return {"process": [self._process.pid], "children": list_descendants(self._process.pid)}
 
     async def register(self, text: str) -> None:
         await self._ask("register", text)
@@ -113,8 +113,8 @@ class Embedded:
         values: list[Any] = await self._ask("resolve", references)
         return values
 
-    async def listed(self, before: str | None, limit: int) -> list[Row]:
-        rows: list[Row] = await self._ask("listed", before, limit)
+    async def list_executions(self, before: str | None, limit: int) -> list[Row]:
+        rows: list[Row] = await self._ask("list_executions", before, limit)
         return rows
 
     async def lose_worker(self) -> None:
@@ -133,8 +133,8 @@ class Embedded:
         return json.loads(await process.stdout.readline())
 
 
-async def live_in(home: Path) -> None:
-    """The house itself."""
+async def serve_requests(home: Path) -> None:
+    """Answer the requests on standard input."""
     stdin = asyncio.StreamReader(limit=LINE)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin
@@ -151,7 +151,7 @@ async def live_in(home: Path) -> None:
                 case ["resolve", references]:
                     known = msgspec.convert(references, list[Reference])
                     answer = [await client.resolve(each) for each in known]
-                case ["listed", before, limit]:
+                case ["list_executions", before, limit]:
                     answer = await client.list_executions(before=before, limit=limit)
                 case _:
                     answer = "here"
@@ -162,7 +162,7 @@ async def live_in(home: Path) -> None:
 # ---- processes over HTTP -----------------------------------------------------------------------------------------------
 
 
-class Http:
+class HttpSystem:
     """Asked with the client that workers have: a general one would take a good part of the processors that are measured."""
 
     mode = "http"
@@ -180,14 +180,16 @@ class Http:
         self._worker: Process | None = None
 
     async def open(self) -> None:
-        self._worker = await self._another()
-        await self._serve()
+        self._worker = await self._start_worker()
+        await self._start_server()
 
-    async def _serve(self) -> None:
+    async def _start_server(self) -> None:
         port = self.url.rpartition(":")[2]
-        self._server = await spawn(self._home, "-m", "noetl", "server", "start", "--port", port)
-        async with asyncio.timeout(PATIENCE):
-            while not await self._ready():
+        self._server = await start_process(
+            self._home, "-m", "noetl", "server", "start", "--port", port
+        )
+        async with asyncio.timeout(HANG_LIMIT_S):
+            while not await self._is_ready():
                 await asyncio.sleep(0.01)
 
     async def close(self) -> None:
@@ -195,24 +197,28 @@ class Http:
         assert self._worker is not None
         self._wire.close()
         await self._channel.close()
-        await end(self._worker)
-        await end(self._server)
+        await stop_process(self._worker)
+        await stop_process(self._server)
 
-    async def _another(self) -> Process:
-        return await spawn(self._home, "-m", "noetl", "worker", "start", NOETL_SERVER_URL=self.url)
+    async def _start_worker(self) -> Process:
+        return await start_process(
+            self._home, "-m", "noetl", "worker", "start", NOETL_SERVER_URL=self.url
+        )
 
-    async def _ready(self) -> bool:
+    async def _is_ready(self) -> bool:
         with suppress(NotConnected):
-            return (await self._wire.send_request("GET", "/ready", patience=PATIENCE)).status == 200
+            return (
+                await self._wire.send_request("GET", "/ready", patience=HANG_LIMIT_S)
+            ).status == 200
         return False
 
-    def processes(self) -> dict[str, list[int]]:
+    def list_processes(self) -> dict[str, list[int]]:
         assert self._server is not None
         assert self._worker is not None
         return {
             "server": [self._server.pid],
             "worker": [self._worker.pid],
-            "children": below(self._worker.pid),
+            "children": list_descendants(self._worker.pid),
         }
 
     async def register(self, text: str) -> None:
@@ -232,7 +238,7 @@ class Http:
             for each in msgspec.convert(references, list[Reference])
         ]
 
-    async def listed(self, before: str | None, limit: int) -> list[Row]:
+    async def list_executions(self, before: str | None, limit: int) -> list[Row]:
         older = "" if before is None else f"&before={before}"
         rows: list[Row] = (await self.get(f"/api/executions?limit={limit}{older}"))["executions"]
         return rows
@@ -241,35 +247,37 @@ class Http:
         assert self._worker is not None
         self._worker.kill()
         await self._worker.communicate()
-        self._worker = await self._another()
+        self._worker = await self._start_worker()
 
     async def lose_server(self) -> None:
         assert self._server is not None
         self._server.kill()
         await self._server.communicate()
-        await self._serve()
+        await self._start_server()
 
     async def get(self, path: str) -> Any:
-        answer = await self._wire.send_request("GET", path, patience=PATIENCE)
+        answer = await self._wire.send_request("GET", path, patience=HANG_LIMIT_S)
         assert answer.status == 200, answer
         return msgspec.json.decode(answer.body)
 
     async def _post(self, path: str, body: Row) -> Any:
-        answer = await self._wire.send_request("POST", path, msgspec.json.encode(body), PATIENCE)
+        answer = await self._wire.send_request(
+            "POST", path, msgspec.json.encode(body), HANG_LIMIT_S
+        )
         assert answer.status in (200, 201, 202), answer
         return msgspec.json.decode(answer.body)
 
 
 @asynccontextmanager
-async def opened(
+async def open_system(
     mode: str, home: Path, profile: Path | None = None
-) -> AsyncIterator[Embedded | Http]:
-    house = Embedded(home, profile) if mode == "embedded" else Http(home)
+) -> AsyncIterator[EmbeddedSystem | HttpSystem]:
+    system = EmbeddedSystem(home, profile) if mode == "embedded" else HttpSystem(home)
     try:
-        await house.open()
-        yield house
+        await system.open()
+        yield system
     finally:
-        await house.close()
+        await system.close()
 
 
 def main() -> None:
@@ -278,10 +286,10 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     options = parser.parse_args()
     if options.profile is None:
-        run_in_loop(live_in(options.home))
+        run_in_loop(serve_requests(options.home))
         return
     with cProfile.Profile() as profiler:
-        run_in_loop(live_in(options.home))
+        run_in_loop(serve_requests(options.home))
     profiler.dump_stats(options.profile)
 
 
