@@ -115,16 +115,9 @@ async def left_behind(text: str) -> tuple[Execution, list[str]]:
                 )
         async for rows in cluster.stream_logs(execution):
             wrote += [f"printed: {row['line']}" for row in rows]
-        wrote.append(repr(vars(cluster._stores)))
-        wrote.append(
-            repr(
-                {
-                    name: vars(part)
-                    for name, part in vars(cluster._stores).items()
-                    if hasattr(part, "__dict__")
-                }
-            )
-        )
+        tables = vars(cluster._stores.log._db)
+        parts = {name: vars(part) for name, part in tables.items() if hasattr(part, "__dict__")}
+        wrote += [repr(tables), repr(parts)]
     return state, wrote
 
 
