@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from noetl.engine.machine import advance, interpret
+from noetl.engine.interpretation import interpret
+from noetl.engine.machine import advance
 from noetl.engine.state import Execution, PinnedPlaybook, encode_execution, make_empty_execution
 from noetl.model import events as e
 from noetl.model import messages as m

@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 import yaml
 
-from noetl.engine.machine import advance, interpret
+from noetl.engine.interpretation import interpret
+from noetl.engine.machine import advance
 from noetl.engine.state import Execution, PinnedPlaybook, make_empty_execution
 from noetl.engine.summary import summarise_execution
 from noetl.log.events.event_columns import split_event

@@ -12,7 +12,8 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from noetl.engine.fold import evolve
-from noetl.engine.machine import Advance, Refusal, add_conflicts, advance, interpret
+from noetl.engine.interpretation import Refusal, add_conflicts, interpret
+from noetl.engine.machine import Advance, advance
 from noetl.engine.state import (
     Execution,
     ExecutionLimits,

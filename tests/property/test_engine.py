@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from noetl.engine.explain import explain
 from noetl.engine.fold import evolve
-from noetl.engine.machine import Refusal, advance, interpret
+from noetl.engine.interpretation import Refusal, interpret
+from noetl.engine.machine import advance
 from noetl.engine.outcome import hash_outcome
 from noetl.engine.state import (
     ExecutionLimits,

@@ -120,7 +120,9 @@ def find_misfits(plan: Plan, retried: Execution) -> list[str]:
             continue
         step = plan.steps.get(event.step)
         if step is None:
-            problems.append(f"it has no step {event.step!r}, whose result would be taken over")
+            problems.append(
+                f"it has no step {event.step!r}, so the result of that step cannot be reused"
+            )
         elif event.loop is not None and step.step.loop is None:
             problems.append(
                 f"its step {event.step!r} is no loop any more, so failed items cannot run again"

@@ -130,8 +130,8 @@ class ExecutionRewinder:
 
 
 def _reset_loop(record: Record) -> Record:
-    """The record of a step that runs again. Its loop begins anew, but a loop that this execution
-    inherited runs its failed items again."""
+    """The record of a step that runs again. Its loop starts from the first item, but a loop
+    that this execution inherited runs its failed items again."""
     if record.status == "inherited":
         return record
     return replace(record, loop=None)

@@ -324,37 +324,22 @@ def _follow_arcs(
     assigned_values: dict[str, Any] = {}
     chosen: dict[str, e.Chosen] = {}
     for number in taken_arcs:
-        site = plan.site.get(name_arc_site(number))
-        values: dict[str, Any] = {}
-        if site is not None:
-            answer = expressions.evaluate_on_server(pinned, state, activation, site, moment)
-            if isinstance(answer, NeedsWorker):
-                yield from ask_for_evaluation(
-                    pinned, state, activation, "evaluate", site.name, moment
-                )
-                return
-            evaluated = _map_answer_to_keys(site.keys, answer)
-            if isinstance(evaluated, Failure):
-                yield _make_next_evaluated(
-                    activation,
-                    moment,
-                    order=plan.order,
-                    verdicts=verdicts,
-                    error=evaluated,
-                )
-                return
-            values = evaluated
-        args = {key[5:]: value for key, value in values.items() if key.startswith("args:")}
-        assigned_values |= {
-            key[4:]: value for key, value in values.items() if key.startswith("set:")
-        }
+        values = _evaluate_arc(pinned, state, activation, number, moment)
+        if isinstance(values, NeedsWorker):
+            site = name_arc_site(number)
+            yield from ask_for_evaluation(pinned, state, activation, "evaluate", site, moment)
+            return
+        if isinstance(values, Failure):
+            yield _make_next_evaluated(
+                activation, moment, order=plan.order, verdicts=verdicts, error=values
+            )
+            return
+        assigned_values |= _select_values(values, "set:")
         target = _get_arc(plan.step, number).step
-        first_arc = number
-        earlier = chosen.get(target)
-        if earlier is not None:
-            first_arc = earlier.arc
-            args = {**earlier.args, **args}
-        chosen[target] = e.Chosen(arc=first_arc, step=target, args=args)
+        args = _select_values(values, "args:")
+        chosen[target] = _merge_choices(
+            chosen.get(target), e.Chosen(arc=number, step=target, args=args)
+        )
     refusal = playbook_state.find_write_refusal(state, assigned_values)
     if refusal is not None:
         yield _make_next_evaluated(
@@ -373,6 +358,34 @@ def _follow_arcs(
         error=error,
         recovered=recovered,
     )
+
+
+def _evaluate_arc(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, number: int, moment: Moment
+) -> dict[str, Any] | Failure | NeedsWorker:
+    """The values of `set` and `args` of one arc, by key."""
+    site = pinned.plan.steps[activation.step].site.get(name_arc_site(number))
+    if site is None:
+        return {}
+    answer = expressions.evaluate_on_server(pinned, state, activation, site, moment)
+    if isinstance(answer, NeedsWorker):
+        return answer
+    return _map_answer_to_keys(site.keys, answer)
+
+
+def _select_values(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The values with keys that begin with the prefix, by the rest of the key."""
+    return {
+        key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)
+    }
+
+
+def _merge_choices(earlier: e.Chosen | None, later: e.Chosen) -> e.Chosen:
+    """One choice of two arcs to the same step: the first arc, with the arguments of both."""
+    if earlier is None:
+        return later
+    args = {**earlier.args, **later.args}
+    return e.Chosen(arc=earlier.arc, step=earlier.step, args=args)
 
 
 def _has_succeeded(activation: Activation) -> bool:

@@ -32,7 +32,7 @@ def test_a_version_without_a_step_whose_result_is_taken_over_does_not_fit() -> N
     newer = plan_of(workflow(STEPS.replace("step: one", "step: first")))
     cut = rewind(old, "three").state
     assert inheriting.find_misfits(newer, cut) == [
-        "it has no step 'one', whose result would be taken over"
+        "it has no step 'one', so the result of that step cannot be reused"
     ]
     assert inheriting.find_misfits(plan_of(workflow(STEPS)), cut) == []
 

@@ -7,8 +7,10 @@ from msgspec.structs import replace
 
 from noetl.engine.explain import explain
 from noetl.engine.fold import FOLDS
-from noetl.engine.machine import RULES, Refusal, advance, make_quarantined
+from noetl.engine.interpretation import Refusal
+from noetl.engine.machine import advance, make_quarantined
 from noetl.engine.outcome import hash_outcome
+from noetl.engine.rules import RULES
 from noetl.engine.state import ExecutionLimits
 from noetl.model import decisions as d
 from noetl.model import events as e

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from noetl.engine.interpretation import Refusal
 from noetl.engine.loops import MAX_LOOP_COMMANDS
-from noetl.engine.machine import Refusal
 from noetl.engine.state import encode_execution
 from noetl.model import decisions as d
 from noetl.model import events as e

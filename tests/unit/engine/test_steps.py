@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from noetl.engine.machine import Refusal
+from noetl.engine.interpretation import Refusal
 from noetl.engine.state import ExecutionLimits
 from noetl.model import events as e
 from noetl.model import messages as m

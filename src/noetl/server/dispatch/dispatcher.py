@@ -28,7 +28,8 @@ from noetl.backoff import Backoff
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.engine.fold import evolve
-from noetl.engine.machine import Refusal, add_conflicts, advance, interpret, make_quarantined
+from noetl.engine.interpretation import Refusal, add_conflicts, interpret
+from noetl.engine.machine import advance, make_quarantined
 from noetl.engine.state import Execution
 from noetl.faults import hit_fault_point
 from noetl.log.events.limits import check_size
