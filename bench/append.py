@@ -13,6 +13,7 @@ import os
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from noetl.log.events.port import AppendBatch, Appended, EventLog, ExecutionPart
 from noetl.log.events.postgres import LogPostgres
 from noetl.model import events as e
 from noetl.model.commands import Command, Scope
-from noetl.model.decisions import Finish, Issue
+from noetl.model.decisions import Effect, Finish, Issue
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.exchange import LEASE_MICROS, LeaseKey
 from noetl.model.ids import (
@@ -44,8 +45,19 @@ WARM = 8  # rounds that are not counted: plans are made
 PAYLOAD = b'{"i":12345,"name":"a small result","values":[1,2,3,4,5,6,7,8]}' * 4
 
 
+@dataclass(frozen=True)
+class EndedStep:
+    """What the end of a step adds to an append."""
+
+    result: Envelope
+    events: tuple[e.Event, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    taken: tuple[LeaseKey, ...] = ()
+    refs: tuple[StoredRef, ...] = ()
+
+
 class AppendRun:
-    """One execution as its owner writes it: `step` is the next part."""
+    """One execution as its owner writes it: `make_step` gives the next part."""
 
     def __init__(self, execution_id: ExecutionId, shards: int) -> None:
         self.execution_id = execution_id
@@ -55,101 +67,107 @@ class AppendRun:
         self.command: CommandId | None = None
 
     def make_step(self, ids: Snowflakes) -> ExecutionPart:
+        """The append that ends one step, except before the first one, and begins the next."""
         at = time.time_ns() // 1000
+        ended = self._end_step(at, ids)
         name, following = f"step_{self.number}", f"step_{self.number + 1}"
-        activation = activation_id(self.execution_id, name, str(self.number))
         entered = activation_id(self.execution_id, following, str(self.number + 1))
-        finished = self.command
         issued = command_id(entered, "run")
-        ref_id = RefId(ids.draw_id(at))
-        uri = f"noetl://execution/{self.execution_id}/result/{name}/{finished}-1-main"
+        begin_events: list[e.Event] = [
+            e.StepEnter(
+                at=at,
+                step=following,
+                activation=entered,
+                run=1,
+                cause=f"next:{activation_id(self.execution_id, name, str(self.number))}",
+                origins=(name,),
+            ),
+            e.CommandIssued(
+                at=at, command_id=issued, step=following, activation=entered, kind="run", pool="cpu"
+            ),
+        ]
+        scope = Scope(
+            workload={"a": 1},
+            ctx={"b": "two"},
+            results={name: ended.result},
+            path="bench/append",
+        )
+        command = Command(
+            command_id=issued,
+            execution_id=self.execution_id,
+            playbook="f" * 64,
+            step=following,
+            activation=entered,
+            scope=scope,
+        )
+        part = ExecutionPart(
+            execution_id=self.execution_id,
+            shard=self.shard,
+            tenant=DEFAULT_TENANT,
+            after=self.seq,
+            events=(*ended.events, *begin_events),
+            effects=(*ended.effects, Issue(command)),
+            taken=ended.taken,
+            refs=ended.refs,
+            handoffs=(Handoff(issued, "worker-1/1"),),
+        )
+        self.command = issued
+        self.number += 1
+        return part
+
+    def _end_step(self, at: int, ids: Snowflakes) -> EndedStep:
+        """What the end of the running step adds to an append. Before the first step, a result only."""
+        name, following = f"step_{self.number}", f"step_{self.number + 1}"
+        finished = self.command
         reference = Reference(
-            ref_id=ref_id,
+            ref_id=RefId(ids.draw_id(at)),
             type="kv",
-            uri=uri,
+            uri=f"noetl://execution/{self.execution_id}/result/{name}/{finished}-1-main",
             sha256="0" * 64,
             bytes=len(PAYLOAD),
             rows=1,
             format="json",
         )
         result = Envelope(
-            status="ok", reference=reference, context={"i": 12345, "row_count": 1},
+            status="ok",
+            reference=reference,
+            context={"i": 12345, "row_count": 1},
             meta=Meta(tool={"kind": "python", "noetl": "0.1.0"}),
-        )  # fmt: skip
-        events: list[e.Event] = []
-        if finished is not None:
-            events.append(
-                e.CommandCompleted(
-                    at=at,
-                    command_id=finished,
-                    attempt=1,
-                    result=result,
-                    step=name,
-                    activation=activation,
-                    worker="worker-1/1",
-                    claimed_at=at - 900,
-                    started_at=at - 800,
-                )
-            )
-            events.append(
-                e.CallDone(
-                    at=at,
-                    step=name,
-                    activation=activation,
-                    result=result.without_context(),
-                    command_id=finished,
-                )
-            )
-            events.append(
-                e.StepExit(at=at, step=name, activation=activation, result=result.without_context())
-            )
-            verdict = e.Verdict(step=following, verdict="taken")
-            events.append(
-                e.NextEvaluated(
-                    at=at,
-                    step=name,
-                    activation=activation,
-                    event="call.done",
-                    verdicts=(verdict,),
-                    chosen=(e.Chosen(arc=0, step=following),),
-                )
-            )
-        events.append(
-            e.StepEnter(
-                at=at,
-                step=following,
-                activation=entered,
-                run=1,
-                cause=f"next:{activation}",
-                origins=(name,),
-            )
         )
-        events.append(
-            e.CommandIssued(
-                at=at, command_id=issued, step=following, activation=entered, kind="run", pool="cpu"
-            )
+        if finished is None:
+            return EndedStep(result)
+        activation = activation_id(self.execution_id, name, str(self.number))
+        without_context = result.without_context()
+        completed = e.CommandCompleted(
+            at=at,
+            command_id=finished,
+            attempt=1,
+            result=result,
+            step=name,
+            activation=activation,
+            worker="worker-1/1",
+            claimed_at=at - 900,
+            started_at=at - 800,
         )
-        scope = Scope(
-            workload={"a": 1}, ctx={"b": "two"}, results={name: result}, path="bench/append"
+        called = e.CallDone(
+            at=at, step=name, activation=activation, result=without_context, command_id=finished
         )
-        command = Command(
-            command_id=issued, execution_id=self.execution_id, playbook="f" * 64, step=following, activation=entered,
-            scope=scope,
-        )  # fmt: skip
-        part = ExecutionPart(
-            execution_id=self.execution_id,
-            shard=self.shard,
-            tenant=DEFAULT_TENANT,
-            after=self.seq,
-            events=tuple(events),
-            effects=(Issue(command),) if finished is None else (Finish(finished), Issue(command)),
-            taken=() if finished is None else (LeaseKey(finished, 1),),
-            refs=() if finished is None else (StoredRef(reference=reference, payload=PAYLOAD),),
-            handoffs=(Handoff(issued, "worker-1/1"),),
+        left = e.StepExit(at=at, step=name, activation=activation, result=without_context)
+        routed = e.NextEvaluated(
+            at=at,
+            step=name,
+            activation=activation,
+            event="call.done",
+            verdicts=(e.Verdict(step=following, verdict="taken"),),
+            chosen=(e.Chosen(arc=0, step=following),),
         )
-        self.command = issued
-        self.number += 1
-        return part
+        return EndedStep(
+            result,
+            events=(completed, called, left, routed),
+            effects=(Finish(finished),),
+            taken=(LeaseKey(finished, 1),),
+            refs=(StoredRef(reference=reference, payload=PAYLOAD),),
+        )
 
 
 async def measure_appends(

@@ -173,7 +173,7 @@ def make_application(modules: Collection[str] = ALL_MODULES) -> typer.Typer:
 
 
 def _run_placeholder() -> None:
-    raise NotImplementedError("the module of this command is not loaded")
+    raise RuntimeError("a placeholder is shown by --help and never runs")
 
 
 def choose_modules(arguments: Iterable[str]) -> tuple[str, ...]:

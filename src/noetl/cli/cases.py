@@ -162,7 +162,7 @@ def find_suites(paths: list[Path]) -> list[Path]:
     if not files:
         raise InvalidInput(
             f"no tests in {', '.join(map(str, paths))}",
-            hint=f"files whose names end with {TEST_FILE_ENDINGS[0]}",
+            hint=f"names of test files end with {TEST_FILE_ENDINGS[0]}",
         )
     return list(dict.fromkeys(files))
 

@@ -53,7 +53,7 @@ def register_files(
     if not paths:
         raise InvalidInput(
             f"no playbooks in {', '.join(map(str, files))}",
-            hint=f"files whose names end with .yaml or .yml; {TEST_FILE_ENDINGS[0]} is a test",
+            hint=f"names of playbooks end with .yaml or .yml; {TEST_FILE_ENDINGS[0]} is a test",
         )
     if path is not None and len(paths) != 1:
         raise InvalidInput(

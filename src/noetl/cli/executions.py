@@ -90,41 +90,37 @@ ABOUT = """Executions: list them, look into one, change it, run it again.
 # ---- reading -----------------------------------------------------------------------------------------------------------
 
 
+Status = Annotated[
+    str | None,
+    typer.Option("--status", help="running, completed, failed, cancelled, paused, quarantined …"),
+]
+OnlyFailed = Annotated[bool, typer.Option("--failed", help="the same as --status failed")]
+PathPattern = Annotated[
+    str | None,
+    typer.Option("--path", help="only of this playbook, or of a pattern such as 'etl/*'"),
+]
+Parent = Annotated[
+    str | None, typer.Option("--parent", metavar="ID", help="only children of this execution")
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="T", help="started since: 1d, 2h, or 2026-01-31T08:00:00Z"),
+]
+Before = Annotated[
+    str | None,
+    typer.Option("--before", metavar="ID", help="only executions before this one: the next page"),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="how many")]
+
+
 def list_executions(
-    status: Annotated[
-        str | None,
-        typer.Option(
-            "--status", help="running, completed, failed, cancelled, paused, quarantined …"
-        ),
-    ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="the same as --status failed")] = False,
-    path: Annotated[
-        str | None,
-        typer.Option("--path", help="only of this playbook, or of a pattern such as 'etl/*'"),
-    ] = None,
-    parent: Annotated[
-        str | None, typer.Option("--parent", metavar="ID", help="only children of this execution")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="T", help="started since: 1d, 2h, or 2026-01-31T08:00:00Z"),
-    ] = None,
-    before: Annotated[
-        str | None,
-        typer.Option(
-            "--before", metavar="ID", help="only executions before this one: the next page"
-        ),
-    ] = None,
-    limit: Annotated[
-        int,
-        typer.Option(
-            "--limit",
-            "-n",
-            min=1,
-            max=500,
-            help="how many",
-        ),
-    ] = 20,
+    status: Status = None,
+    failed: OnlyFailed = False,
+    path: PathPattern = None,
+    parent: Parent = None,
+    since: Since = None,
+    before: Before = None,
+    limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List executions, newest first.
@@ -135,19 +131,10 @@ def list_executions(
       noetl exec list --status running --path 'etl/*'
       noetl exec list --parent @latest
     """
-    if failed and status not in (None, "failed"):
-        raise InvalidInput(
-            f"--failed and --status {status} exclude each other", hint="give one of them"
-        )
-    if failed:
-        status = "failed"
+    status = _choose_status(status, failed)
     # Raises if a filter is wrong, before the command connects.
     make_execution_filter(SystemClock().now(), status, path, None, since)
-    if before is not None and not before.isdecimal():
-        raise InvalidInput(
-            f"--before {before!r}: not an execution id",
-            hint="the id of the last one on the page before",
-        )
+    _check_page_start(before)
 
     async def work(client: RowClient) -> list[Row]:
         parent_id = None
@@ -168,6 +155,24 @@ def list_executions(
         print_table(
             ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"),
             [_make_execution_row(row) for row in rows],
+        )
+
+
+def _choose_status(status: str | None, failed: bool) -> str | None:
+    if not failed:
+        return status
+    if status not in (None, "failed"):
+        raise InvalidInput(
+            f"--failed and --status {status} exclude each other", hint="give one of them"
+        )
+    return "failed"
+
+
+def _check_page_start(before: str | None) -> None:
+    if before is not None and not before.isdecimal():
+        raise InvalidInput(
+            f"--before {before!r}: not an execution id",
+            hint="the id of the last one on the page before",
         )
 
 

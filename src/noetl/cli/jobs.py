@@ -65,7 +65,7 @@ ABOUT = """Run one of NoETL's own pipelines over its log. Servers may run at the
 \b
   noetl job export      new events into Parquet files by day
   noetl job compact     events of executions that ended long ago into files
-  noetl job rebuild     every projection anew from its events
+  noetl job rebuild     every projection again from its events
   noetl job stats       durations, failures, retries and bytes by playbook and step
 """
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from noetl.cli.arguments import PlaybookSource, suggest_file
+from noetl.cli.options import Assignments, PayloadFile
 from noetl.cli.output import (
     find_first_error,
     make_refusal_row,
@@ -30,6 +31,20 @@ def register(app: typer.Typer) -> None:
     app.command()(run)
 
 
+File = Annotated[
+    str, typer.Argument(metavar="FILE|PATH", help="a playbook file, or a path of the catalog")
+]
+Memory = Annotated[
+    bool,
+    typer.Option("--memory", help="log, queue and results in this process; gone when it ends"),
+]
+ChildFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="FILE", help="a playbook that this one calls as a child"),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="check it and say what it would do and need; run nothing")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="print every event as it is recorded")]
 Logs = Annotated[
@@ -38,29 +53,12 @@ Logs = Annotated[
 
 
 def run(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE|PATH", help="a playbook file, or a path of the catalog")
-    ],
-    memory: Annotated[
-        bool,
-        typer.Option("--memory", help="log, queue and results in this process; gone when it ends"),
-    ] = False,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="K=V", help="one workload value; V is YAML, K may have dots"),
-    ] = None,
-    payload: Annotated[
-        Path | None,
-        typer.Option("--payload", metavar="FILE", help="workload values from a YAML or JSON file"),
-    ] = None,
-    also: Annotated[
-        list[Path] | None,
-        typer.Option("--with", metavar="FILE", help="a playbook that this one calls as a child"),
-    ] = None,
-    dry: Annotated[
-        bool,
-        typer.Option("--dry-run", help="check it and say what it would do and need; run nothing"),
-    ] = False,
+    file: File,
+    memory: Memory = False,
+    assignments: Assignments = None,
+    payload: PayloadFile = None,
+    also: ChildFiles = None,
+    dry: DryRun = False,
     as_json: AsJson = False,
     watch: Watch = False,
     logs: Logs = False,
@@ -90,12 +88,7 @@ def run(
     with _print_refusal_as_json(as_json):
         source = PlaybookSource.from_argument(file)
         others = [PlaybookSource.from_argument(str(path)) for path in also or []]
-        workload: dict[str, Any] = {}
-        if payload or assignments:
-            from noetl.cli import payloads  # the language takes time to load
-
-            given = payloads.read_payload(payload)
-            workload = payloads.merge_assignments(given, assignments or [])
+        workload = _read_workload(payload, assignments or [])
         if dry:
             from noetl.cli.dryrun import dry_run  # only a dry run needs it
 
@@ -114,6 +107,15 @@ def run(
         running = launch.run_playbook(memory, source, others, workload, assignments or [], show)
         story = run_in_loop(running)
     following.finish_command(story, as_json, durable=not memory, lines=show.list_last_lines())
+
+
+def _read_workload(payload: Path | None, assignments: list[str]) -> dict[str, Any]:
+    """The values of `--payload` and `--set`."""
+    if payload is None and not assignments:
+        return {}
+    from noetl.cli import payloads  # the language takes time to load
+
+    return payloads.merge_assignments(payloads.read_payload(payload), assignments)
 
 
 @contextmanager

@@ -1,12 +1,11 @@
 """`noetl schedule`: starts playbooks by the clock."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from noetl.cli.client import run_with_client
-from noetl.cli.options import AsJson
+from noetl.cli.options import AsJson, Assignments, PayloadFile
 from noetl.cli.output import print_table, say, say_json, say_row
 from noetl.cli.payloads import merge_assignments, read_payload
 from noetl.client.rows import Row, RowClient, ScheduleChange
@@ -26,6 +25,39 @@ slot in workload.schedule.slot.
 CATCH_UP_POLICIES = ("skip", "last", "all")
 OVERLAP_POLICIES = ("allow", "skip", "queue")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="its name")]
+PlaybookPath = Annotated[str, typer.Argument(metavar="PATH", help="a playbook of the catalog")]
+Cron = Annotated[
+    str | None,
+    typer.Option("--cron", metavar="C", help="minute hour day month weekday; or @daily, @hourly …"),
+]
+Timezone = Annotated[
+    str | None,
+    typer.Option(
+        "--timezone",
+        "--tz",
+        metavar="Z",
+        help="the time zone of the cron expression; UTC if not given",
+    ),
+]
+Interval = Annotated[
+    str | None, typer.Option("--every", metavar="D", help="an interval: 30s, 15m, 2h, 1d")
+]
+Version = Annotated[
+    int | None,
+    typer.Option("--version", min=1, help="this version; without it the latest at each slot"),
+]
+CatchUp = Annotated[
+    str,
+    typer.Option(
+        "--catch-up", metavar="P", help="slots that came while no server ran: skip, last or all"
+    ),
+]
+Overlap = Annotated[
+    str,
+    typer.Option(
+        "--overlap", metavar="P", help="while the execution before runs: allow, skip or queue"
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,49 +72,15 @@ def register(app: typer.Typer) -> None:
 
 def add(
     name: Name,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="a playbook of the catalog")],
-    cron: Annotated[
-        str | None,
-        typer.Option(
-            "--cron", metavar="C", help="minute hour day month weekday; or @daily, @hourly …"
-        ),
-    ] = None,
-    timezone: Annotated[
-        str | None,
-        typer.Option(
-            "--timezone",
-            "--tz",
-            metavar="Z",
-            help="the time zone of the cron expression; UTC if not given",
-        ),
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option("--every", metavar="D", help="an interval: 30s, 15m, 2h, 1d")
-    ] = None,
-    version: Annotated[
-        int | None,
-        typer.Option("--version", min=1, help="this version; without it the latest at each slot"),
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="K=V", help="one workload value; V is YAML, K may have dots"),
-    ] = None,
-    payload: Annotated[
-        Path | None,
-        typer.Option("--payload", metavar="FILE", help="workload values from a YAML or JSON file"),
-    ] = None,
-    catch_up: Annotated[
-        str,
-        typer.Option(
-            "--catch-up", metavar="P", help="slots that came while no server ran: skip, last or all"
-        ),
-    ] = "last",
-    overlap: Annotated[
-        str,
-        typer.Option(
-            "--overlap", metavar="P", help="while the execution before runs: allow, skip or queue"
-        ),
-    ] = "allow",
+    path: PlaybookPath,
+    cron: Cron = None,
+    timezone: Timezone = None,
+    every: Interval = None,
+    version: Version = None,
+    assignments: Assignments = None,
+    payload: PayloadFile = None,
+    catch_up: CatchUp = "last",
+    overlap: Overlap = "allow",
     as_json: AsJson = False,
 ) -> None:
     """Add a schedule. A schedule of the same name is replaced, and continues from now.
