@@ -48,7 +48,7 @@ long:  ## the tests that take minutes: every planted bug is found again, every c
 style:  ## figures of how readable the source is; NAMES=1 lists the names behind them
 	$(RUN) python -m tests.style $(if $(NAMES),--names)
 
-docs:  ## write the generated pages of docs/ anew, build the site in build/site, check its links
+docs:  ## write the generated pages of docs/ again, build the site in build/site, check its links
 	$(RUN) python -m docs.generate
 	$(RUN) python -m docs.build_site
 

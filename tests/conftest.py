@@ -4,9 +4,15 @@ of hypothesis.
 `HYPOTHESIS_PROFILE=search` looks for new examples instead of the same ones.
 """
 
+# ruff: noqa: E402  the first statement concerns all imports after it
+
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
+
+from tests.bytecode import keep_bytecode
+
+keep_bytecode()
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,7 +22,7 @@ from tests import inspection, waiting
 from tests.api.process import Api, run_api
 from tests.stack import open_stacks
 
-PROCESSES = 2
+PROCESSES = 3  # two cores: tests often wait for a server, for Spark or for a lease
 SHARED_STACK = "tests/crash/test_spark_writes.py"
 
 settings.register_profile(

@@ -94,31 +94,31 @@ def count(folder: Path) -> Counts:
     counts = Counts()
     for file in sorted(folder.rglob("*.py")):
         source = file.read_text()
-        tree = ast.parse(source)
+        nodes = list(ast.walk(ast.parse(source)))
         module = str(file.relative_to(folder))
-        _count_names(tree, module, counts)
-        _count_mechanisms(tree, module, counts)
-        _count_text(source, tree, counts)
+        _count_names(nodes, module, counts)
+        _count_mechanisms(nodes, module, counts)
+        _count_text(source, nodes, counts)
     return counts
 
 
-def _count_names(tree: ast.Module, module: str, counts: Counts) -> None:
-    for node in ast.walk(tree):
+def _count_names(nodes: list[ast.AST], module: str, counts: Counts) -> None:
+    imports = [node.lineno for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             counts.classes[node.name].add(module)
         elif isinstance(node, ast.IfExp):
             counts.conditional_expressions += 1
         elif isinstance(node, Definition):
-            counts.local_imports += sum(
-                isinstance(inner, ast.Import | ast.ImportFrom) for inner in ast.walk(node)
-            )
+            last = node.end_lineno or node.lineno
+            counts.local_imports += sum(node.lineno <= line <= last for line in imports)
             if not node.name.startswith(("__", "test_")):
                 counts.functions.append(node.name.strip("_"))
 
 
-def _count_mechanisms(tree: ast.Module, module: str, counts: Counts) -> None:
+def _count_mechanisms(nodes: list[ast.AST], module: str, counts: Counts) -> None:
     """Find hand-written caches (`popitem`) and backoffs (a product with a bound, named a delay)."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr == "popitem":
             counts.cache_modules.add(module)
         if _names_delay(node) and any(map(_is_bounded_product, ast.walk(node))):
@@ -147,9 +147,9 @@ def _is_product(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Pow)
 
 
-def _count_text(source: str, tree: ast.Module, counts: Counts) -> None:
+def _count_text(source: str, nodes: list[ast.AST], counts: Counts) -> None:
     docstring_lines = set[int]()
-    for docstring in _docstrings(tree):
+    for docstring in _docstrings(nodes):
         docstring_lines.update(
             range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1)
         )
@@ -164,8 +164,8 @@ def _count_text(source: str, tree: ast.Module, counts: Counts) -> None:
     counts.code_lines += len(code_lines)
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
-    for node in ast.walk(tree):
+def _docstrings(nodes: list[ast.AST]) -> Iterator[ast.Constant]:
+    for node in nodes:
         if not isinstance(node, ast.Module | ast.ClassDef | Definition) or not node.body:
             continue
         first = node.body[0]

@@ -18,22 +18,33 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@pytest.fixture(scope="module")
+def generated_pages() -> dict[str, str]:
+    return generate.pages()
+
+
 @pytest.mark.parametrize(
     "page", ["events.md", "cli.md", "http-api.md", "settings.md", "errors.md", "templates.md"]
 )
-def test_a_generated_page_is_up_to_date(page: str) -> None:
-    assert (DOCS / page).read_text(encoding="utf-8") == generate.pages()[page], "run `make docs`"
+def test_a_generated_page_is_up_to_date(page: str, generated_pages: dict[str, str]) -> None:
+    assert (DOCS / page).read_text(encoding="utf-8") == generated_pages[page], "run `make docs`"
 
 
-def test_every_error_code_is_described() -> None:
-    missing = error_codes.collect_codes() - set(error_codes.list_described_codes())
+@pytest.fixture(scope="module")
+def codes() -> set[str]:
+    """The error codes in the source."""
+    return error_codes.collect_codes()
+
+
+def test_every_error_code_is_described(codes: set[str]) -> None:
+    missing = codes - set(error_codes.list_described_codes())
     assert sorted(missing) == [], "describe them in docs/error_codes.toml, then run `make docs`"
 
 
-def test_every_described_error_code_exists() -> None:
+def test_every_described_error_code_exists(codes: set[str]) -> None:
     described = error_codes.list_described_codes()
     assert len(described) == len(set(described))
-    assert sorted(set(described) - error_codes.collect_codes()) == []
+    assert sorted(set(described) - codes) == []
 
 
 def test_error_codes_are_found_however_they_are_written(tmp_path: Path) -> None:
