@@ -1,4 +1,4 @@
-"""Presence: workers that were seen lately."""
+"""Presence: workers that were seen recently."""
 
 from noetl.log.presence.port import WorkerPresence
 from noetl.model.ids import DEFAULT_TENANT, Tenant

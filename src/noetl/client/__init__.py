@@ -1,7 +1,7 @@
 """The client of NoETL: `from noetl.client import Client`. It works over HTTP or in this process.
 
 `Client` blocks, `AsyncClient` is for asyncio. Both answer with the types of `noetl.client.types`.
-They and the command are built on `rows`, the operations whose answers are JSON objects: `http`
+They and the command are built on `rows`, the operations that answer with JSON objects: `http`
 calls a server, `local` calls the services in this process. `noetl.cli` and users import it.
 """
 

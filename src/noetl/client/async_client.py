@@ -103,7 +103,7 @@ class AsyncClient:
         return msgspec.convert(row, RegistrationInfo)
 
     async def list_playbooks(self, prefix: str = "") -> list[PlaybookInfo]:
-        """The latest version of every playbook whose path begins with `prefix`."""
+        """The latest version of every playbook with a path that begins with `prefix`."""
         return msgspec.convert(await self.rows.list_playbooks(prefix), list[PlaybookInfo])
 
     async def get_playbook(self, path: str, version: int | None = None) -> PlaybookInfo:

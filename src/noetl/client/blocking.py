@@ -96,7 +96,7 @@ class Client:
         return self._call(lambda client: client.register(playbook, path))
 
     def list_playbooks(self, prefix: str = "") -> list[PlaybookInfo]:
-        """The latest version of every playbook whose path begins with `prefix`."""
+        """The latest version of every playbook with a path that begins with `prefix`."""
         return self._call(lambda client: client.list_playbooks(prefix))
 
     def get_playbook(self, path: str, version: int | None = None) -> PlaybookInfo:

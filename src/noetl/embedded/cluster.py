@@ -73,7 +73,7 @@ class PostgresCluster:
         except (FileNotFoundError, ValueError, KeyError) as broken:
             raise HomeUnusable(
                 f"{file} is missing or damaged: without it nobody can log in",
-                hint=f"restore it, or move {self.directory} away to begin anew",
+                hint=f"restore it, or move {self.directory} away to start with a new database",
             ) from broken
 
     def read_last_port(self) -> int | None:

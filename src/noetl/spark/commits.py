@@ -359,7 +359,7 @@ def _move_staged_file(staged: Path, target: Path) -> None:
     except FileNotFoundError:
         if not target.exists():
             message = (
-                f"{staged} was committed to this folder and is gone; write {target.parent} anew"
+                f"{staged} was committed to this folder and is gone; write {target.parent} again"
             )
             raise LocatedError("output", ImpossibleRequest(message)) from None
 

@@ -58,7 +58,7 @@ def test_a_retry_says_what_it_will_do_and_takes_overrides_and_versions(
     refused = noetl("exec", "retry", failed, "--version", "3")
     assert (
         refused.code,
-        "it has no step 'first', whose result would be taken over" in refused.err,
+        "it has no step 'first', so the result of that step cannot be reused" in refused.err,
     ) == (2, True)
     unknown = noetl("exec", "rerun", "@latest", "--from", "nowhere")
     assert (unknown.code, "no step 'nowhere'" in unknown.err) == (2, True)

@@ -11,7 +11,7 @@ from noetl.model.playbook_state import MAX_STATE_NAMES
 
 
 class StateConflicts:
-    """Finds the parts of a batch whose state writes conflict with the tables or with each other."""
+    """Finds the parts of a batch with state writes that conflict with the tables or with each other."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database

@@ -1,1 +1,1 @@
-"""Port: workers that were seen lately. `port` is the contract, `memory` the twin, `postgres` the durable adapter."""
+"""Port: workers that were seen recently. `port` is the contract, `memory` the twin, `postgres` the durable adapter."""

@@ -1,4 +1,4 @@
-"""The contract of presence: which workers were seen lately, and by which server."""
+"""The contract of presence: which workers were seen recently, and by which server."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
--- Workers that were seen lately. Servers have rows of the same table, which the leases write.
+-- Workers that were seen recently. Servers have rows of the same table, which the leases write.
 
 -- name: note_worker
 insert into noetl.runtime (kind, name, tenant, server, pools, capacity, held, leased_until, renewed_at)

@@ -147,7 +147,7 @@ def _identity_names(command: Command) -> dict[str, Any]:
 
 
 class TemplateScope:
-    """The scope of one pipeline, built anew for every rendering."""
+    """The scope of one pipeline, built again for every rendering."""
 
     def __init__(
         self,

@@ -137,7 +137,7 @@ class Keychain:
         return self._known[request]
 
     async def resolve_entry(self, name: str) -> dict[str, Any]:
-        """The fields of an entry, resolved anew: for work of this command that runs in another
+        """The fields of an entry, resolved again: for work of this command that runs in another
         process and may take long."""
         if name not in self._entries:
             message = f"{self._describe_request(name)}: the playbook has no such keychain entry"

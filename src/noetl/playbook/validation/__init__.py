@@ -114,7 +114,7 @@ _MAX_SHORT_CHARACTERS = 32_768
 
 
 def _read_once(source: str | bytes) -> _ReadPlaybook:
-    """Read a text that this process has read lately only once.
+    """Read a text once, also if this process is asked for it several times.
 
     The CLI, the catalog, the server and the worker may be one process, and each reads the playbook.
     They share the result, so nobody may change it.

@@ -38,7 +38,7 @@ _JAVA_CLASS = re.compile(r"\(?\b(?:[a-z][\w$]*\.){2,}[A-Z][\w$]*(?:Exception|Err
 _NO_FILE_SYSTEM = "No FileSystem for scheme"
 _NO_DRIVER = "; this Spark cannot reach such a store: give a result, which goes to ours by itself, or use a profile that can"
 _UNCERTAIN_REMEDY = (
-    "some of the rows may be there, and a second copy would double them: look at the path, then start the step anew "
+    "some of the rows may be there, and a second copy would double them: look at the path, then start the step again "
     "or use mode: overwrite_partitions, which may be repeated"
 )
 _LINE = re.compile(rf'File "{re.escape(python_child.CODE_FILE_NAME)}", line (\d+)')

@@ -188,7 +188,7 @@ def _summarize_events(table: pa.Table) -> MovedEvents:
 
 
 def _check_same_events(stored: dict[int, MovedEvents], removed: dict[int, MovedEvents]) -> None:
-    """NotTheSame if the removed events are not those of the file."""
+    """CompactionMismatch if the removed events are not those of the file."""
     for execution_id in sorted(stored.keys() | removed.keys()):
         in_file, in_log = stored.get(execution_id), removed.get(execution_id)
         if in_file != in_log:

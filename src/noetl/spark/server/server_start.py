@@ -30,7 +30,7 @@ def ensure_spark_server(home: Path, profile: SparkProfile, how: SparkServerSetti
         profile.check_reachable()
         return profile.url
     place = SparkServerState.from_home(home)
-    # The idle time starts anew. A server that was about to end has withdrawn its address by now.
+    # The idle time starts again. A server that was about to end has withdrawn its address by now.
     place.end_use(place.begin_use())
     served = find_answering_server(place)
     if served is None:

@@ -67,7 +67,7 @@ from noetl.tools.python.tool import crash_failure
 from noetl.tools.sql.statements import SqlError
 
 LOST, OUT_OF_MEMORY = "SPARK_LOST", "SPARK_OUT_OF_MEMORY"
-MAX_RESTARTS = 2  # how often a command begins anew when its server is lost
+MAX_RESTARTS = 2  # how often a command starts again when its server is lost
 T = TypeVar("T")
 # Statements that add files to a session: such a session is not a copy of the shared base session.
 ADDS_FILES = re.compile(r"\b(add|using)\s+(jar|file|archive)s?\b", re.IGNORECASE)

@@ -3,7 +3,7 @@
 A rendered template has a marker in place of every `{{ expression }}`. Here a marker becomes
 
 - in the statement itself: a literal of the value's type;
-- inside a quoted literal (`'a {{ x }} b'`, `$$…$$`): text in that literal, which is quoted anew.
+- inside a quoted literal (`'a {{ x }} b'`, `$$…$$`): text in that literal, which is quoted again.
   A literal that contains only a null is NULL;
 - inside the body of DO and CREATE FUNCTION: the same, one level deeper;
 - inside a quoted name (`"t_{{ x }}"`): part of that name, quoted;

@@ -315,10 +315,10 @@ def test_whoever_comes_late_is_told_to_look_again_and_can_be_refused(
 
     async def work(stores: Stores) -> None:
         epochs = {shard_of(one, SHARDS): 0}
-        anew = AppendBatch(
+        repeated_batch = AppendBatch(
             epochs=epochs, parts=(part(0, events=(WorkflowInitialized(),)),), lease=LEASE_MICROS
         )
-        assert await stores.log.append(anew) == [Known(one)]
+        assert await stores.log.append(repeated_batch) == [Known(one)]
         assert await stores.inbox.post_message(one, Cancel(request="late"))
         (row,) = await stores.inbox.read_messages([shard_of(one, SHARDS)], 10)
         last = await stores.log.read_last_seq(one)
