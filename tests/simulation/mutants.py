@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from noetl.engine import loops, machine, steps
+from noetl.engine import interpretation, loops, rules, steps
 from noetl.leases.memory import LeasesMemory
 from noetl.leases.port import ClaimedShard
 from noetl.log.events.append_memory import PartWrite
@@ -241,7 +241,7 @@ def no_attempt_token() -> list[Change]:
     original_append, original_accept, original_report = (
         LogMemory.append,
         InboxMemory.accept_report,
-        machine._interpret_report,
+        interpretation._interpret_report,
     )
 
     async def append(self: LogMemory, batch: Any) -> Any:
@@ -264,7 +264,7 @@ def no_attempt_token() -> list[Change]:
     return [
         (LogMemory, "append", append),
         (InboxMemory, "accept_report", accept),
-        (machine, "_interpret_report", report),
+        (interpretation, "_interpret_report", report),
     ]
 
 
@@ -450,22 +450,22 @@ def cancel_leaves_the_queue() -> list[Change]:
 @mutant
 def journal_not_sent() -> list[Change]:
     """A new attempt begins at the first task again."""
-    original = machine.requeue
+    original = rules.requeue
     return [
-        (machine, "requeue", lambda live, at=None: replace(original(live, at), journal=Journal()))
+        (rules, "requeue", lambda live, at=None: replace(original(live, at), journal=Journal()))
     ]
 
 
 @mutant
 def tries_reset() -> list[Change]:
     """A new attempt counts the tries of its policy from the beginning."""
-    original = machine.requeue
+    original = rules.requeue
 
     def requeue(live: Any, at: Any = None) -> Any:
         made = original(live, at)
         return replace(made, journal=replace(made.journal, tries=0))
 
-    return [(machine, "requeue", requeue)]
+    return [(rules, "requeue", requeue)]
 
 
 @mutant
@@ -647,11 +647,11 @@ def loop_closed_by_counter() -> list[Change]:
 @mutant
 def end_is_not_final() -> list[Change]:
     """Requests that arrive after the end are recorded."""
-    original = machine.interpret
+    original = interpretation.interpret
 
     def interpret(fixed: Any, state: Any, message: Any, at: int, **more: Any) -> Any:
         if state.terminal and isinstance(message, m.Signal | m.Cancel | m.Pause):
-            return machine._interpret_request(fixed, state, message, max(at, state.last_at))
+            return interpretation._interpret_request(fixed, state, message, max(at, state.last_at))
         return original(fixed, state, message, at, **more)
 
     return [(dispatch, "interpret", interpret)]
