@@ -93,6 +93,18 @@ def read_resident_mb(pids: Iterable[int]) -> float:
     return total / 1e6
 
 
+def read_proportional_mb(pids: Iterable[int]) -> float:
+    """Megabytes, shared pages divided among the processes that have them (PSS)."""
+    total_kb = 0
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:  # gone meanwhile
+            continue
+        total_kb += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total_kb * 1024 / 1e6
+
+
 # ---- limits ------------------------------------------------------------------------------------------------------------
 
 

@@ -106,11 +106,12 @@ def make_chain(name: str, length: int) -> str:
     return make_playbook(name, steps)
 
 
-def make_loop(name: str, code: str = CODE, **more: str) -> str:
-    """Items in a parallel loop, as many to a command as the engine finds good; the step after it reads them all."""
+def make_loop(name: str, code: str = CODE, chunk: int | str = "auto", **more: str) -> str:
+    """Items in a parallel loop, `chunk` of them to a command; the step after it reads them all."""
+    spec = {"mode": "parallel", "chunk": chunk}
     each = {
         "step": "each",
-        "loop": {"in": "{{ workload.items }}", "iterator": "item", "spec": {"mode": "parallel"}},
+        "loop": {"in": "{{ workload.items }}", "iterator": "item", "spec": spec},
         "tool": {"kind": "python", "input": {"i": "{{ item }}", **more}, "code": code},
         "next": "total",
     }
