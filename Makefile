@@ -52,7 +52,8 @@ docs:  ## write the generated pages of docs/ again, build the site in build/site
 	$(RUN) python -m docs.generate
 	$(RUN) python -m docs.build_site
 
-bench:  ## events folded and decided per second, the core from end to end, ten million rows, a million items, one row of a gigabyte
+bench:  ## what users get beside DBOS, events folded and decided per second, the core, ten million rows, a million items, one row of a gigabyte
+	$(RUN) python bench/blackbox.py
 	$(RUN) python bench/engine.py
 	$(RUN) python bench/core.py
 	$(RUN) python bench/data.py

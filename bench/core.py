@@ -4,6 +4,11 @@ Steps are `python` (`result = {"i": i}`) in a child of a worker; each result is 
 server and worker in one process, as `noetl run` has them, and as processes that speak HTTP. Postgres is the embedded one, fsync
 on, in a directory that is deleted afterwards.
 
+Its figures leave out what a user also waits for; `blackbox.py` measures that. Executions are started by a client in the process
+of the server, or by one that does nothing else. The clock stops at the commit of the last event, not when a client knows of it
+and has its result. Playbooks have run before, so plans, connections and Python processes are warm; a loop knows how long its
+items take. Postgres has the settings of the embedded one. Nothing is as first-time users find it, except S5.
+
     S1  one execution of 20 steps, one after the other       S5  from nothing to the first result; memory and processor when idle
     S2  200 executions of 5 steps at once                    S6  S3, and the worker is killed at 40 %
     S3  a loop of 1 000 items                                S7  pages of a list of 200 000 executions

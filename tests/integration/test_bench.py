@@ -32,6 +32,21 @@ def test_the_benchmark_of_the_core_checks_what_it_runs(mode: str) -> None:
     assert found[mode]["s1"]["events"] >= 6
 
 
+def test_the_benchmark_from_outside_checks_what_it_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "bench/blackbox.py", "--json", *"--only S1,S5 --runs 1 --steps 3".split(),
+         *"--systems dev,processes --idle 0.1 --limit 0.1".split()],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(done.stdout)["runs"]
+    assert list(run) == ["dev", "processes"]
+    for figures in run.values():
+        assert figures.keys() >= {"S1", "S5", "memory_mb", "idle_percent"}
+        assert all(each["seconds"] > 0 for each in figures["S1"])
+        assert figures["S1"][0].keys() >= {"commits", "wal_bytes", "cpu_us", "busy_cores"}
+
+
 def test_the_benchmark_of_the_data_plane_checks_what_it_runs() -> None:
     done = subprocess.run(
         [sys.executable, "bench/data.py", "--json", "--rows", "200000"],
