@@ -35,9 +35,10 @@ from gauges import (
     read_cpu_seconds,
     read_proportional_mb,
 )
+from noetl.client import AsyncClient
 from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.postgres.pool import connect
-from outside import Contender, DbosSystem, DevSystem, ProcessesSystem
+from outside import Contender, DbosSystem, DevSystem, OwnSystem, ProcessesSystem
 from scenarios import KILL_AT, open_lines
 from systems import HANG_LIMIT_S
 
@@ -150,8 +151,25 @@ async def run_one_chain(measurement: Measurement) -> Figures:
             steps, lambda: system.run_chains(steps, [first]), [{"i": first + steps - 1}]
         )
 
-    rounds = [await measure_chain(number) for number in range(S1_REPEATS)]
-    return {"S1": rounds}
+    found: Figures = {"S1": [await measure_chain(number) for number in range(S1_REPEATS)]}
+    if isinstance(system, OwnSystem):
+        found["S1 client"] = await run_by_client(measurement, system.url)
+    return found
+
+
+async def run_by_client(measurement: Measurement, url: str) -> list[Figures]:
+    """S1 once more, as a program in Python would run it."""
+    steps = measurement.sizes.steps
+
+    async def run_chain(client: AsyncClient) -> Any:
+        report = await client.run(f"bench/chain{steps}", {"i": 0})
+        return await client.read_result(report.execution_id, f"s{steps - 1}")
+
+    async with AsyncClient(url) as client:
+        return [
+            await measurement.measure_work(steps, lambda: run_chain(client), {"i": steps - 1})
+            for _ in range(REPEATS)
+        ]
 
 
 async def run_many_chains(measurement: Measurement) -> Figures:

@@ -29,6 +29,10 @@ def _count_items_s(each: Figures, sizes: Sizes) -> float:
     return float(sizes["items"] / each["seconds"])
 
 
+def _get_step_ms(each: Figures, sizes: Sizes) -> float:
+    return float(each["seconds"] / sizes["steps"] * 1000)
+
+
 def _get_seconds(each: Figures, sizes: Sizes) -> float:
     return float(each["seconds"])
 
@@ -37,8 +41,14 @@ KINDS = [
     FigureKind(
         "S1: ms a step",
         "S1",
-        lambda each, sizes: each["seconds"] / sizes["steps"] * 1000,
+        _get_step_ms,
         {"dev": 2.0, "processes": 2.5},
+    ),
+    FigureKind(
+        "S1: the same, noetl.client",
+        "S1 client",
+        _get_step_ms,
+        {},
     ),
     FigureKind(
         "S2: steps/s",
@@ -77,7 +87,7 @@ KINDS = [
     ),
 ]
 SERVER_MB, WORKER_MB, IDLE_PERCENT = 110, 130, 2.0
-COSTS = ("S1", "S2", "S3 first", "S3 again", "S3 each", "S4")
+COSTS = ("S1", "S1 client", "S2", "S3 first", "S3 again", "S3 each", "S4")
 
 
 def print_report(found: Figures) -> None:
