@@ -19,7 +19,6 @@ from scenarios import make_chain, make_loop, make_playbook
 from systems import HANG_LIMIT_S, LINE, free_address, start_process, stop_process
 
 RETRY_S = 0.005  # seconds between two tries to reach a server that starts
-ENDS = ("playbook.completed", "playbook.failed", "playbook.cancelled")
 MAKE_ROWS = """
 result = [
     {"id": i, "kind": i % 97, "amount": i * 0.25, "name": f"name {i}", "active": i % 3 == 0,
@@ -107,30 +106,38 @@ class ApiClient:
         started = await self.ask("POST", "/api/execute", {"path": path, "payload": payload})
         return str(started["execution_id"])
 
-    async def run(self, path: str, payload: Row, step: str) -> Row:
+    async def run(self, path: str, payload: Row, step: str, *, live: bool = True) -> Row:
         """Start an execution, wait for its end, and read the result of this step."""
-        return await self.read_end(await self.start(path, payload), step)
+        return await self.read_end(await self.start(path, payload), step, live=live)
 
-    async def read_end(self, execution_id: str, step: str) -> Row:
-        await self._wait_for_end(execution_id)
+    async def read_end(self, execution_id: str, step: str, *, live: bool) -> Row:
+        """`live`: its events are few, so it is followed by them. Otherwise by its status."""
+        follow = self._follow_events if live else self._follow_status
+        await follow(execution_id)
         place = f"/api/executions/{execution_id}/result/{step}/data?format=json"
         result: Row = await self.ask("GET", place)
         return result
 
-    async def _wait_for_end(self, execution_id: str) -> None:
-        """Ask for the events after the last seen one; the server answers when there are any."""
+    async def _follow_events(self, execution_id: str) -> None:
+        """The stream of its events ends with the execution."""
+        response = await self.send_request("GET", f"/api/executions/{execution_id}/stream")
+        assert response.status == 200, response
+        assert b"event: playbook.completed\n" in response.body, response.body[-1000:]
+
+    async def _follow_status(self, execution_id: str) -> None:
+        """Ask for a status that is newer than the last one; the server answers when there is one."""
         last_seq = 0
         while True:
-            place = f"/api/executions/{execution_id}/events?after={last_seq}&min_seq={last_seq + 1}&limit=1000"
+            place = f"/api/executions/{execution_id}/status?min_seq={last_seq + 1}"
             response = await self.send_request("GET", place)
             if response.status == 503:  # nothing happened for some seconds
                 continue
             assert response.status == 200, response
-            for event in json.loads(response.body)["events"]:
-                last_seq = event["seq"]
-                if event["type"] in ENDS:
-                    assert event["type"] == ENDS[0], event
-                    return
+            status = json.loads(response.body)
+            if status["ended"]:
+                assert status["status"] == "completed", status
+                return
+            last_seq = status["last_seq"]
 
     def _take_connection(self) -> HttpConnection | None:
         while self._idle:
@@ -195,12 +202,14 @@ class OwnSystem:
             await self.client.register(text)
 
     async def run_chains(self, length: int, firsts: list[int]) -> list[Row]:
-        path, last = f"bench/chain{length}", f"s{length - 1}"
-        return await asyncio.gather(*(self.client.run(path, {"i": i}, last) for i in firsts))
+        path, last, live = f"bench/chain{length}", f"s{length - 1}", len(firsts) == 1
+        runs = (self.client.run(path, {"i": i}, last, live=live) for i in firsts)
+        return await asyncio.gather(*runs)
 
     async def run_loop(self, items: int, *, each: bool) -> Row:
         path = "bench/each" if each else "bench/loop"
-        return await self.client.run(path, {"items": list(range(items))}, "total")
+        payload = {"items": list(range(items))}
+        return await self.client.run(path, payload, "total", live=not each)
 
     async def pass_rows(self, rows: int) -> Row:
         return await self.client.run("bench/rows", {"n": rows}, "add")
@@ -210,7 +219,9 @@ class OwnSystem:
         return await self.client.start("bench/marks", payload)
 
     async def finish_loop(self, loop_id: str) -> Row:
-        result: Row = await retry_until_reached(lambda: self.client.read_end(loop_id, "total"))
+        result: Row = await retry_until_reached(
+            lambda: self.client.read_end(loop_id, "total", live=False)
+        )
         return result
 
 
