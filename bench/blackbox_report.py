@@ -76,6 +76,7 @@ KINDS = [
         digits=0,
     ),
     FigureKind("S4: s", "S4", _get_seconds, _both(0.4)),
+    FigureKind("S4: s, first time", "S4 first", _get_seconds, {}),
     FigureKind("S5: s", "S5", _get_seconds, _both(0.8)),
     FigureKind("S6: s after the loss", "S6", _get_seconds, _both(1.0)),
     FigureKind(
