@@ -45,7 +45,6 @@ from systems import HANG_LIMIT_S
 SCENARIOS = ("S1", "S2", "S3", "S4", "S5", "S6")
 SYSTEMS = ("dev", "processes", "dbos")
 DBOS_VERSION = "3.3.0"
-SETTLE_S = 0.5  # seconds after the result: what is written later belongs to the work too
 REPEATS = 3  # of a scenario within a run; the median counts
 S1_REPEATS = 5
 DBOS_REPEATS = 1  # of S2 and S3: they take seconds
@@ -71,6 +70,7 @@ class WorkSizes:
     items: int
     rows: int
     idle_s: float
+    settle_s: float  # after the result: what is written later belongs to the work too
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Measurement:
         seconds, client_s = time.perf_counter() - begun, time.process_time() - client_before
         used_at_end = self.read_usage()
         assert result == expected, f"{self.system.name}: {str(result)[:500]} is not {expected}"
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(self.sizes.settle_s)
         after, used_after = await LogFigures.read_now(self.connection), self.read_usage()
         cpu_s = subtract_usage(used_after, used_before) | {"client": client_s}
         busy_s = client_s + sum(subtract_usage(used_at_end, used_before).values())
@@ -326,7 +326,13 @@ async def run_turns(
 ) -> Figures:
     """All systems, one after the other, as often as there are runs."""
     sizes = WorkSizes(
-        options.steps, options.executions, options.short, options.items, options.rows, options.idle
+        options.steps,
+        options.executions,
+        options.short,
+        options.items,
+        options.rows,
+        options.idle,
+        options.settle,
     )
     runs: list[dict[str, Figures]] = []
     with ExitStack() as stack:
@@ -373,6 +379,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000, help="of S4")
     parser.add_argument(
         "--idle", type=float, default=10.0, help="seconds of doing nothing, in the first run"
+    )
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=0.5,
+        help="seconds after each result that count for its costs",
     )
     parser.add_argument("--limit", type=float, default=1.0, help="seconds for each limit")
     options = parser.parse_args()

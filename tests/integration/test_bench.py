@@ -35,7 +35,7 @@ def test_the_benchmark_of_the_core_checks_what_it_runs(mode: str) -> None:
 def test_the_benchmark_from_outside_checks_what_it_runs() -> None:
     done = subprocess.run(
         [sys.executable, "bench/blackbox.py", "--json", *"--only S1,S5 --runs 1 --steps 3".split(),
-         *"--systems dev,processes --idle 0.1 --limit 0.1".split()],
+         *"--systems dev,processes --idle 0.1 --settle 0.01 --limit 0.1".split()],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
