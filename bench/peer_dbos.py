@@ -2,7 +2,8 @@
 
 It answers each line of JSON on its standard input with one on its standard output. DBOS is a library, so whoever
 starts workflows is in the process that runs them: there is no HTTP between them, and no process of its own for code.
-Every step and every item of a loop is a DBOS step, recorded in Postgres when it is done.
+Every step and every item of a loop is a DBOS step, recorded in Postgres when it is done. Chains are plain functions, which
+DBOS runs in threads; as coroutines they took more processor time. The items of a loop are coroutines, so that they run at once.
 
     python peer_dbos.py postgresql://user:password@host:port/database
 """
@@ -19,12 +20,17 @@ LINE_LIMIT_BYTES = 64 << 20
 
 
 @DBOS.step()
-async def give_number(i: int) -> dict[str, int]:
+def give_number(i: int) -> dict[str, int]:
     return {"i": i}
 
 
 @DBOS.step()
-async def mark_number(i: int, file: str) -> dict[str, int]:
+async def give_item(i: int) -> dict[str, int]:
+    return {"i": i}
+
+
+@DBOS.step()
+async def mark_item(i: int, file: str) -> dict[str, int]:
     with Path(file).open("a") as out:  # noqa: ASYNC230 - as a step of ours does
         out.write(f"{i}\n")
     return {"i": i}
@@ -36,7 +42,7 @@ async def add_numbers(rows: list[dict[str, int]]) -> dict[str, int]:
 
 
 @DBOS.step()
-async def make_rows(code: str, n: int) -> list[dict[str, Any]]:
+def make_rows(code: str, n: int) -> list[dict[str, Any]]:
     names: dict[str, Any] = {"n": n}
     exec(code, names)
     rows: list[dict[str, Any]] = names["result"]
@@ -44,7 +50,7 @@ async def make_rows(code: str, n: int) -> list[dict[str, Any]]:
 
 
 @DBOS.step()
-async def add_rows(code: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def add_rows(code: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     names: dict[str, Any] = {"rows": rows}
     exec(code, names)
     found: dict[str, Any] = names["result"]
@@ -52,37 +58,39 @@ async def add_rows(code: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @DBOS.workflow()
-async def run_chain(length: int, first: int) -> dict[str, int]:
-    value = await give_number(first)
+def run_chain(length: int, first: int) -> dict[str, int]:
+    value = give_number(first)
     for _ in range(length - 1):
-        value = await give_number(value["i"] + 1)
+        value = give_number(value["i"] + 1)
     return value
+
+
+def run_chains(length: int, firsts: list[int]) -> list[dict[str, int]]:
+    handles = [DBOS.start_workflow(run_chain, length, first) for first in firsts]
+    return [handle.get_result() for handle in handles]
 
 
 @DBOS.workflow()
 async def run_loop(items: list[int], file: str | None) -> dict[str, int]:
     """All items are started at once, in their order: DBOS gives a step its number when it starts."""
-    calls = [give_number(i) if file is None else mark_number(i, file) for i in items]
+    calls = [give_item(i) if file is None else mark_item(i, file) for i in items]
     rows = await asyncio.gather(*calls)
     return await add_numbers(rows)
 
 
 @DBOS.workflow()
-async def pass_rows(make_code: str, add_code: str, n: int) -> dict[str, Any]:
-    return await add_rows(add_code, await make_rows(make_code, n))
+def pass_rows(make_code: str, add_code: str, n: int) -> dict[str, Any]:
+    return add_rows(add_code, make_rows(make_code, n))
 
 
 async def answer_request(request: list[Any]) -> Any:
     match request:
         case ["chains", length, firsts]:
-            handles = [
-                await DBOS.start_workflow_async(run_chain, length, first) for first in firsts
-            ]
-            return await asyncio.gather(*(handle.get_result() for handle in handles))
+            return await asyncio.to_thread(run_chains, length, firsts)
         case ["loop", items]:
             return await run_loop(items, None)
         case ["rows", make_code, add_code, n]:
-            return await pass_rows(make_code, add_code, n)
+            return await asyncio.to_thread(pass_rows, make_code, add_code, n)
         case ["begin_loop", workflow_id, items, file]:
             with SetWorkflowID(workflow_id):
                 await DBOS.start_workflow_async(run_loop, items, file)
