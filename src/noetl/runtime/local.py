@@ -18,6 +18,7 @@ from noetl.runtime.home import HomePorts, make_server_settings, open_home
 from noetl.runtime.local_services import make_credential_service
 from noetl.runtime.tools import add_usual_pools, make_extra_tools
 from noetl.runtime.worker import WiredWorker, WorkerOptions, make_embedded_worker, make_options
+from noetl.runtime.worker_locks import WorkerLocks
 from noetl.server.node import Server
 
 COMMAND_DRAIN_S = (
@@ -71,6 +72,7 @@ def _make_server(ports: HomePorts) -> Server:
         ports.clock,
         make_server_settings(ports.shards),
         reveal=reveal,
+        worker_locks=WorkerLocks(ports.home),
     )
 
 

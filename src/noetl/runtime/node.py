@@ -18,6 +18,7 @@ from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.service import CredentialService
 from noetl.server.duties.jobs import Run
+from noetl.server.duties.lost_workers import WorkerLocks
 from noetl.server.executions.access import Access
 from noetl.server.executions.service import ExecutionService
 from noetl.server.health.service import HealthService
@@ -87,12 +88,13 @@ def assemble_node(
     kinds: Kinds | None = None,
     open_results: Callable[[Server], Results] | None = None,
     jobs: Mapping[str, Run] | None = None,
+    worker_locks: WorkerLocks | None = None,
 ) -> Node:
     """Wire the server, its services and its HTTP application.
 
     `kinds` are the tools of installed packages: the server runs none, but checks their fields when
     a playbook is registered. `open_results` makes the port to stored results. `jobs` run over the
-    log, by name.
+    log, by name. `worker_locks` show which workers of this machine are gone.
     """
     metrics = metrics or Metrics()
     live = LiveUpdates()
@@ -109,6 +111,7 @@ def assemble_node(
         schedules=ports.schedules,
         jobs=jobs,
         observer=observer,
+        worker_locks=worker_locks,
     )
     presence = Presence(
         ports.stores.presence,

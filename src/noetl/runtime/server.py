@@ -21,6 +21,7 @@ from noetl.runtime.scheduled_jobs import make_scheduled_jobs
 from noetl.runtime.serving import format_address, open_listener, serve, stop_on_signals
 from noetl.runtime.tools import add_usual_pools, make_extra_tools
 from noetl.runtime.worker import WorkerOptions, make_options, serve_worker
+from noetl.runtime.worker_locks import WorkerLocks
 from noetl.server.credentials.keys import KeyFile
 from noetl.settings import (
     HomeSettings,
@@ -89,6 +90,7 @@ def _make_node(ports: HomePorts, address: str) -> Node:
         kinds=find_known_kinds(),
         jobs=make_scheduled_jobs(),
         open_results=lambda server: open_result_reading(server, ports.home),
+        worker_locks=WorkerLocks(ports.home),
     )
 
 

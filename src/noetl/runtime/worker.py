@@ -25,6 +25,7 @@ from noetl.model.exchange import make_holder_name
 from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.stores import connect_shared_cache, open_store
+from noetl.runtime.worker_locks import lock_worker
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings
 from noetl.tools import registry
 from noetl.tools.credentials.port import (
@@ -143,8 +144,10 @@ class WiredWorker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until the worker has drained, or its time to drain is over."""
-        with _redact_logs(self._clean):
+        home = self._options.home
+        with _redact_logs(self._clean), lock_worker(home, self.name, self.incarnation) as lock:
             await self._run_until_stopped(stop)
+            lock.is_drained = self._worker.is_drained
 
     async def _run_until_stopped(self, stop: asyncio.Event) -> None:
         log.info(

@@ -30,6 +30,7 @@ from noetl.server.dispatch.states import States
 from noetl.server.duties.inbox import InboxDrain
 from noetl.server.duties.jobs import LakeJobDuty, Run
 from noetl.server.duties.loop import DutyLoop, listen_to_hints
+from noetl.server.duties.lost_workers import LostWorkers, WorkerLocks
 from noetl.server.duties.projector import Projector
 from noetl.server.duties.reaper import Reaper
 from noetl.server.duties.schedules import Scheduler
@@ -70,10 +71,12 @@ class Server:
         schedules: Schedules | None = None,
         jobs: Mapping[str, Run] | None = None,
         observer: CommitObserver | None = None,
+        worker_locks: WorkerLocks | None = None,
     ) -> None:
         """With `schedules`, this server starts their executions. `jobs` over the log run hourly.
 
-        The `observer` is told of everything that this server commits.
+        The `observer` is told of everything that this server commits. `worker_locks` show which
+        workers of this machine are gone.
         """
         observer = observer or NoObserver()
         self._log = stores.log
@@ -116,6 +119,9 @@ class Server:
         self.inbox = InboxDrain(stores.inbox, self.dispatcher, self.shards, settings.read_limit)
         self.timers = Timers(stores.inbox, self.dispatcher, self.shards, settings.read_limit)
         self.reaper = Reaper(stores.queue, bus, settings.shards, settings.read_limit)
+        self.lost_workers: LostWorkers | None = None
+        if worker_locks is not None:
+            self.lost_workers = LostWorkers(worker_locks, stores.queue, bus, settings.shards)
         self.sweeper = Sweeper(stores.lifetimes, settings.grace, settings.retention)
         self.jobs: list[LakeJobDuty] = []
         for name, run in (jobs or {}).items():
@@ -169,6 +175,8 @@ class Server:
             ),
             DutyLoop(self.projector, settings.projector_interval),
         ]
+        if self.lost_workers is not None:
+            loops.append(DutyLoop(self.lost_workers, settings.lost_worker_interval))
         if self.scheduler is not None:
             loops.append(DutyLoop(self.scheduler, settings.schedule_interval))
         loops += [

@@ -22,6 +22,7 @@ class ServerSettings:
     inbox_interval: float = 0.5  # a hint makes it shorter
     timer_interval: float = 0.2
     reaper_interval: float = 0.5
+    lost_worker_interval: float = 0.2
     projector_interval: float = 0.1
     schedule_interval: float = 0.5
     sweep_interval: float | None = None  # None: this server does not expire results

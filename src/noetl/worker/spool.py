@@ -118,6 +118,15 @@ class FileSpool:
         self._next += 1
 
 
+def has_spooled_reports(folder: Path) -> bool:
+    """Whether the spool in this folder holds a report."""
+    try:
+        names = os.listdir(folder)
+    except OSError:  # the worker had no spool
+        return False
+    return any(name.endswith(_SUFFIX) for name in names)
+
+
 def report_name(report: Report) -> str:
     return sha256(f"{report.command_id}:{report.attempt}:{report.key}".encode()).hexdigest()
 

@@ -193,6 +193,7 @@ class Worker:
         # An ending report could not be delivered: claim nothing until all are delivered.
         self._has_undelivered_endings = False
         self._draining = False
+        self.is_drained = False  # it has ended, and holds no command
         self._is_unreached = False  # the last exchange reached no server
         self._is_drain_known = False  # a server has answered since draining began
         self._was_renewal_only = False  # the last exchange only renewed leases
@@ -213,12 +214,13 @@ class Worker:
         watching = asyncio.ensure_future(self._watch_leases())
         sending_logs = asyncio.ensure_future(self._logs.run())
         try:
-            while not self._is_drained():
+            while not self._can_end():
                 self._start_poll_if_wanted()
                 if self._next_exchange_at() <= self._now():
                     await self._exchange_reports()
                 else:
                     await self._sleep_until_due()
+            self.is_drained = not self._outbox
         finally:
             await self._stop_everything([watching, sending_logs])
             await self._logs.close()
@@ -253,7 +255,7 @@ class Worker:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _is_drained(self) -> bool:
+    def _can_end(self) -> bool:
         if self._running_commands or self._dying:
             return False
         if self._is_drain_known and not self._outbox:
