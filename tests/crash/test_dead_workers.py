@@ -1,6 +1,6 @@
 """A worker process that is gone loses its commands at once, and one that only stands still keeps them.
 
-Leases last an hour here: a test that had to wait for one would not end.
+Leases last five minutes here: a test that had to wait for one would take too long.
 """
 
 import os
@@ -20,7 +20,8 @@ from tests.stack import NoetlCommand, NoetlProcess, Stack, run_stack, temporary_
 from tests.stack.stack import wait_until_ready
 from tests.waiting import until
 
-LONG_LEASES = {"NOETL_SHARD_LEASE_SEC": "3600"}
+LONG_LEASES = {"NOETL_SHARD_LEASE_SEC": "300"}
+LIMIT_S = 100.0  # much less than a lease
 # The first attempt waits for `go`, which no test makes before it has killed the process.
 LASTS = """\
 apiVersion: noetl.io/v2
@@ -108,11 +109,18 @@ def run_dev(noetl: NoetlCommand, folder: Path) -> Iterator[tuple[NoetlProcess, s
     process = NoetlProcess("dev", folder, arguments, noetl.environment)
     process.start()
     try:
-        wait_until_ready(f"http://127.0.0.1:{port}")
+        wait_for_dev(process, port)
         yield process, f"http://127.0.0.1:{port}"
         process.stop()
     finally:
         process.abandon()
+
+
+def wait_for_dev(process: NoetlProcess, port: int) -> None:
+    def is_alive() -> None:
+        assert process.is_alive, process.describe()
+
+    wait_until_ready(f"http://127.0.0.1:{port}", is_alive)
 
 
 def read_status(dsn: str, execution_id: str) -> str | None:
@@ -145,12 +153,11 @@ def test_dev_that_is_killed_goes_on_when_it_is_started_again(
     step = LastingStep(tmp_path, "lasts")
     with run_dev(noetl, tmp_path) as (process, url):
         execution_id = step.start(url)
-        until(step.begun.exists)
+        until(step.begun.exists, LIMIT_S)
         process.kill()
         step.go.touch()
         process.start()
-        wait_until_ready(url)
-        until(has_completed(dsn, execution_id))
+        until(has_completed(dsn, execution_id), LIMIT_S)
     assert read_attempts(dsn, "lasts") == [2]
 
 
@@ -161,7 +168,7 @@ def test_what_a_killed_run_has_begun_is_finished_by_the_next_run(
     waits = tmp_path / "waits.yaml"
     waits.write_text(WAITS.format(done=str(step.done)))
     first = noetl.start("run", step.file)
-    until(step.begun.exists)
+    until(step.begun.exists, LIMIT_S)
     first.kill()
     noetl.wait(first)
     step.go.touch()
@@ -175,13 +182,13 @@ def test_what_a_killed_run_has_begun_is_finished_by_a_server_that_runs(
 ) -> None:
     step = LastingStep(tmp_path, "lasts")
     first = noetl.start("run", step.file)
-    until(step.begun.exists)
+    until(step.begun.exists, LIMIT_S)
     with run_dev(noetl, tmp_path):
         assert read_attempts(dsn, "lasts") == [1]
         first.kill()
         noetl.wait(first)
         step.go.touch()
-        until(step.done.exists)
+        until(step.done.exists, LIMIT_S)
     assert read_attempts(dsn, "lasts") == [2]
 
 
@@ -191,12 +198,12 @@ def test_server_and_worker_that_are_killed_together_go_on(
     step = LastingStep(tmp_path, "lasts")
     with run_stack(noetl, workers=1) as stack:
         execution_id = step.start(stack.url)
-        until(step.begun.exists)
+        until(step.begun.exists, LIMIT_S)
         stack.worker.kill()
         stack.server.kill()
         step.go.touch()
         stack.restart_dead()
-        until(has_completed(dsn, execution_id))
+        until(has_completed(dsn, execution_id), LIMIT_S)
     assert read_attempts(dsn, "lasts") == [2]
 
 
@@ -208,7 +215,7 @@ def test_worker_that_stands_still_keeps_its_command(
     killed = LastingStep(tmp_path, "killed")
     with run_stack(noetl, workers=1, slots=1) as stack:
         execution_id = still.start(stack.url)
-        until(still.begun.exists)
+        until(still.begun.exists, LIMIT_S)
         os.kill(stack.worker.pid, signal.SIGSTOP)
         try:
             lose_another_worker(stack, killed)
@@ -216,7 +223,7 @@ def test_worker_that_stands_still_keeps_its_command(
         finally:
             os.kill(stack.worker.pid, signal.SIGCONT)
         still.go.touch()
-        until(has_completed(dsn, execution_id))
+        until(has_completed(dsn, execution_id), LIMIT_S)
     assert still.count_begun() == 1
     assert read_attempts(dsn, "lasts") == [1, 2]
 
@@ -225,9 +232,9 @@ def lose_another_worker(stack: Stack, step: LastingStep) -> None:
     """Kill a worker, and return when its command has been run by a third one."""
     other = stack.start_worker("other")
     step.start(stack.url)
-    until(step.begun.exists)
+    until(step.begun.exists, LIMIT_S)
     other.kill()
     with stack.run_worker("third"):
         step.go.touch()
-        until(step.done.exists)
+        until(step.done.exists, LIMIT_S)
     del stack.processes["other"]

@@ -11,7 +11,6 @@ from noetl.cli.output import log_to_stderr, warn_of_unknown_settings
 from noetl.cli.serving import serve_api, serve_folder
 from noetl.model.errors import InvalidInput
 from noetl.runtime.event_loop import run_in_loop
-from noetl.server.http.application import make_openapi
 
 Host = Annotated[
     str | None, typer.Option("--host", help="loopback only: there is no login yet (NOETL_HOST)")
@@ -89,4 +88,6 @@ def openapi() -> None:
 
     Example: noetl openapi > openapi.json
     """
+    from noetl.server.http.application import make_openapi  # a server loads it later
+
     sys.stdout.write(json.dumps(make_openapi(), ensure_ascii=False, indent=2) + "\n")

@@ -1,71 +1,34 @@
-"""Runs a server, or a server with a worker, in this process: what `noetl server` and `noetl dev` do."""
+"""Runs a server, or a server with a worker, in this process: what `noetl server` and `noetl dev` do.
 
-import asyncio
+Most of their modules are loaded while the database is prepared, so functions import them.
+"""
+
 import sys
 from pathlib import Path
 
-from noetl.cli.arguments import find_playbook_files, read_text_file
-from noetl.cli.language import check_playbook_or_raise
-from noetl.cli.output import format_error, say
-from noetl.model.errors import NoetlError
-from noetl.model.identity import LOCAL_IDENTITY
-from noetl.runtime.node import Node
-from noetl.runtime.server import OpenServer, open_server, run_server, run_server_and_worker
-
-FOLDER_POLL_S = 0.5  # seconds between two looks at a folder
+from noetl.cli.output import say
+from noetl.runtime.server import OpenServer, open_server
 
 
 async def serve_api(host: str | None, port: int | None) -> None:
-    async with open_server(host, port) as opened:
+    async with open_server(host, port, "noetl.runtime.server_process") as opened:
+        from noetl.runtime.server_process import run_server
+
         _print_address(opened)
         await run_server(opened)
 
 
 async def serve_folder(folder: Path, host: str | None, port: int | None) -> None:
     """Run a server and a worker, and register the playbooks of a folder whenever they change."""
-    async with open_server(host, port) as opened:
+    modules = ("noetl.runtime.server_process", "noetl.cli.folder")
+    async with open_server(host, port, *modules) as opened:
+        from noetl.cli.folder import watch_folder
+        from noetl.runtime.server_process import run_server_and_worker
+
         _print_address(opened)
-        await run_server_and_worker(opened, _watch_folder(folder, opened.node))
+        await run_server_and_worker(opened, watch_folder(folder, opened.node))
 
 
 def _print_address(opened: OpenServer) -> None:
     say(f"server at {opened.address}   NOETL_SERVER_URL={opened.address}")
     sys.stdout.flush()
-
-
-async def _watch_folder(folder: Path, node: Node) -> None:
-    """Register new and changed files. Problems of a file are printed, and watching goes on."""
-    states_before: dict[Path, tuple[int, int]] = {}
-    while True:
-        states = await asyncio.to_thread(_read_file_states, folder)
-        for file, state in states.items():
-            if states_before.get(file) != state:
-                states_before[file] = state
-                await _register_changed_file(file, node)
-        await asyncio.sleep(FOLDER_POLL_S)
-
-
-def _read_file_states(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Time of the last change and size of each playbook."""
-    states = {}
-    for file in find_playbook_files(folder):
-        try:
-            states[file] = (file.stat().st_mtime_ns, file.stat().st_size)
-        except OSError:  # deleted since it was listed
-            continue
-    return states
-
-
-async def _register_changed_file(file: Path, node: Node) -> None:
-    try:
-        text = read_text_file(file)
-        await asyncio.to_thread(
-            check_playbook_or_raise, text, str(file)
-        )  # so that findings name the file
-        registered = await node.services.catalog.register(LOCAL_IDENTITY, text)
-    except NoetlError as error:
-        print(format_error(error), file=sys.stderr)
-        return
-    if registered.created:
-        say(f"{file}: {registered.path} version {registered.version}")
-        sys.stdout.flush()

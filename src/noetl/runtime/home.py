@@ -5,8 +5,6 @@ and commands, and another process continues the work that one leaves unfinished.
 """
 
 import asyncio
-import os
-import socket
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,20 +19,14 @@ from noetl.leases.postgres import LeasesPostgres
 from noetl.log.postgres import make_postgres_stores
 from noetl.log.stores import Stores
 from noetl.model.errors import Unavailable
-from noetl.model.ids import Micros
-from noetl.pipeline.output.reading import StoredResults
-from noetl.playbook.workload import readable_environment
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import Database, connect
-from noetl.runtime.clock import SystemClock
+from noetl.runtime.clock import SystemClock, to_micros
 from noetl.runtime.lake import open_lake
-from noetl.runtime.stores import open_store
-from noetl.server.node import Server
-from noetl.server.settings import ServerSettings
+from noetl.runtime.meanwhile import run_meanwhile
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 
 DATABASE_CHECK_INTERVAL_S = 0.05  # seconds between checks that the database runs
-MAX_SWEEP_INTERVAL_S = 60.0  # seconds between a server's searches for expired results
 
 
 class SettingsWarning(UserWarning):
@@ -69,13 +61,17 @@ async def open_home(home: Path, time_slice_s: float | None = None) -> AsyncItera
     shards = settings.read_settings(settings.ShardSettings)
     try:
         dsns = await ensure(home)
-        count = await _migrate_database(dsns.control, shards)
         pools = Database(
             dsns.control,
             main_size=store.postgres_pool_max_size,
             background_size=store.bg_pool_max_size,
         )
-        async with pools as database, BusPostgres(database) as bus:
+        async with (
+            run_meanwhile(_migrate_database(dsns.control, shards)) as migrating,
+            pools as database,
+            BusPostgres(database) as bus,
+        ):
+            count = await migrating
             leases = LeasesPostgres(database, to_micros(shards.lease_sec))
             watching = asyncio.ensure_future(_keep_database_running(home, bus, store))
             try:
@@ -133,41 +129,3 @@ async def _keep_database_running(
         if not bus.connected.is_set():
             with suppress(Unavailable):
                 await ensure(home)
-
-
-def make_server_settings(
-    count: int, address: str | None = None, time_slice_s: float | None = None
-) -> ServerSettings:
-    shards = settings.read_settings(settings.ShardSettings)
-    duties = settings.read_settings(settings.DutySettings)
-    storage = settings.read_settings(settings.StorageSettings)
-    retention = None
-    if storage.storage_retention_sec is not None:
-        retention = to_micros(storage.storage_retention_sec)
-    return ServerSettings(
-        name=f"{socket.gethostname()}-{os.getpid()}",
-        address=address,
-        time_slice_s=time_slice_s,
-        shards=count,
-        lease=to_micros(shards.lease_sec),
-        renew_every=shards.heartbeat_sec,
-        projector_interval=duties.projection_poll_ms / 1000,
-        sweep_interval=min(MAX_SWEEP_INTERVAL_S, storage.storage_sweep_sec),
-        grace=to_micros(storage.storage_orphan_age_sec),
-        retention=retention,
-        env=readable_environment(os.environ),
-    )
-
-
-def open_result_reading(server: Server, home: Path) -> StoredResults:
-    """The results that this process may read.
-
-    Callers are interactive, so an unavailable store fails at once instead of being retried.
-    """
-    storage = settings.read_settings(settings.StorageSettings)
-    impatient = storage.model_copy(update={"storage_patience_sec": 0.0})
-    return StoredResults(open_store(server, home, impatient), server.list_manifest_parts)
-
-
-def to_micros(seconds: float) -> Micros:
-    return round(seconds * 1e6)

@@ -14,8 +14,9 @@ from noetl import settings
 from noetl.model.errors import Unavailable
 from noetl.model.identity import Identity
 from noetl.runtime import LocalNeed
-from noetl.runtime.home import HomePorts, make_server_settings, open_home
+from noetl.runtime.home import HomePorts, open_home
 from noetl.runtime.local_services import make_credential_service
+from noetl.runtime.server_settings import make_server_settings
 from noetl.runtime.tools import add_usual_pools, make_extra_tools
 from noetl.runtime.worker import WiredWorker, WorkerOptions, make_embedded_worker, make_options
 from noetl.runtime.worker_locks import WorkerLocks

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from noetl.pipeline.output.reading import StoredResults
-from noetl.runtime.home import HomePorts, open_result_reading
+from noetl.runtime.home import HomePorts
 from noetl.runtime.kinds import find_known_kinds
+from noetl.runtime.result_reading import open_result_reading
 from noetl.server.catalog.service import CatalogService
 from noetl.server.executions.access import Access
 from noetl.server.executions.service import ExecutionService

@@ -1,4 +1,4 @@
-"""Listens on a socket, and runs a node until it is told to stop.
+"""Answers requests at a socket, and runs a node until it is told to stop.
 
 The shutdown has this order: polls and streams end, the server takes no new request, it answers the
 requests under way, and then gives its shards back. A worker repeats an ended poll at another server
@@ -7,51 +7,21 @@ or after the restart.
 
 import asyncio
 import logging
-import signal
 import socket
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from noetl.model.errors import InvalidInput
+from noetl.runtime.listening import format_address
 from noetl.runtime.node import Node
-from noetl.server.http.guard import check_bind
 from noetl.server.streams.live import announce_changes, hear_changes
 from noetl.server.workers.presence import Presence
 
 log = logging.getLogger(__name__)
 
-DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 8082
 SHUTDOWN_GRACE_S = 5.0  # seconds for requests under way when the process ends
 ACCEPTS_PER_TURN = 8  # connections accepted per turn of the event loop
 KEEP_ALIVE_S = 30  # seconds an idle connection is kept: longer than any pause of a worker
-
-
-def open_listener(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
-    """A listening socket; port 0 chooses a free port. Raises `InvalidInput` if it cannot listen."""
-    check_bind(host)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise InvalidInput(
-            f"cannot listen on {host}:{port}: {error.strerror}",
-            hint="another server may run already: stop it, or choose another port with --port",
-        ) from error
-    listener.listen(1024)
-    listener.setblocking(False)
-    return listener
-
-
-def format_address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    if ":" in host:
-        host = f"[{host}]"
-    return f"http://{host}:{port}"
 
 
 async def serve(
@@ -82,19 +52,6 @@ async def serve(
     for task in (answering, running, hints):
         if not task.cancelled():
             task.result()
-
-
-def stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:
-    """An event that the first signal sets.
-
-    The web server does not handle the signals itself, because the shards are given back after it
-    has ended.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in numbers or (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 async def _exchange_hints(node: Node, several: bool) -> None:

@@ -21,9 +21,10 @@ from noetl.pipeline.output.reading import StoredResults
 from noetl.results.port import ResultStore
 from noetl.results.tiers.memory import ResultsMemory
 from noetl.runtime.home import open_home
+from noetl.runtime.listening import format_address, open_listener
 from noetl.runtime.node import Node, ServerPorts, assemble_node
-from noetl.runtime.server import make_server_ports
-from noetl.runtime.serving import format_address, open_listener, serve
+from noetl.runtime.server_node import make_server_ports
+from noetl.runtime.serving import serve
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from noetl.model.errors import InvalidInput
-from noetl.runtime.serving import open_listener, stop_on_signals
+from noetl.runtime.listening import open_listener, stop_on_signals
 from tests.integration.api.api_server import NOOP, run_api_server
 
 

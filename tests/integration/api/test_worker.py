@@ -11,7 +11,7 @@ from noetl.model.errors import InvalidInput, NotFound, OutcomeUnknown, Unavailab
 from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest, LeaseKey
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference
-from noetl.runtime.serving import open_listener
+from noetl.runtime.listening import open_listener
 from noetl.worker.http import HttpChannel
 from tests.integration.api.api_server import NOOP, ApiServer, make_memory_ports, run_api_server
 

@@ -57,10 +57,7 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
         await connection.execute("set local statement_timeout = 0")
         await connection.execute("select pg_advisory_xact_lock($1, $2)", *_ADVISORY_LOCK)
         missing = _find_missing_migrations(await _read_applied_checksums(connection), known)
-        for migration in missing:
-            if migration.version == 1:
-                await connection.execute(_CREATE_VERSION_TABLE)
-            await connection.execute(migration.text)
+        await connection.execute(_make_script(missing))
         await connection.executemany(
             "insert into noetl.schema_version (version, name, sha256, applied_at) values ($1, $2, $3, now())",
             [(migration.version, migration.name, migration.sha256) for migration in missing],
@@ -72,6 +69,14 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
             shards,
         )
     return await count_shards(connection)
+
+
+def _make_script(missing: list[Migration]) -> str:
+    """The statements of all these migrations, for one round trip."""
+    texts = [migration.text for migration in missing]
+    if missing and missing[0].version == 1:
+        texts.insert(0, _CREATE_VERSION_TABLE)
+    return "\n;\n".join(texts)
 
 
 async def count_shards(connection: Connection) -> int:

@@ -6,7 +6,6 @@ refuse requests that a browser makes for another site: a page with a name that w
 a loopback name). There is no CORS: no other origin may read an answer.
 """
 
-import ipaddress
 import logging
 import time
 from collections.abc import MutableMapping
@@ -21,8 +20,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noetl.metrics import Metrics
-from noetl.model.errors import InvalidInput
 from noetl.model.exchange import MAX_EXCHANGE_BYTES
+from noetl.server.http.loopback import is_loopback
 from noetl.server.http.problems import make_internal_problem, make_problem
 from noetl.time_slice import AdmissionGate
 
@@ -31,26 +30,6 @@ log = logging.getLogger(__name__)
 MAX_HTTP_BODY_BYTES = 2 * 1024 * 1024  # a workload is at most 1 MB
 EXCHANGE_PATH = "/api/worker/exchange"
 COMMON_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` is a loopback name. It has no port; [::1] may have brackets."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def check_bind(host: str) -> None:
-    """Refuse to listen on other interfaces: there is no login, so a client may do everything."""
-    if not is_loopback(host):
-        raise InvalidInput(
-            f"will not listen on {host}: the server has no login yet, anyone who can connect could run code",
-            hint="listen on 127.0.0.1, and reach it from elsewhere through a tunnel (ssh -L 8082:127.0.0.1:8082 host)",
-        )
 
 
 @lru_cache(maxsize=256)

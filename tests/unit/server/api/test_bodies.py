@@ -13,8 +13,8 @@ from noetl.server.executions.service import parse_moment
 from noetl.server.http import problems
 from noetl.server.http.application import make_openapi
 from noetl.server.http.bodies import MAX_JSON_DEPTH, decode_strict_json, measure_depth
-from noetl.server.http.guard import is_loopback
 from noetl.server.http.hint_routes import COMMAND_ROUTES
+from noetl.server.http.loopback import is_loopback
 from noetl.server.http.validation import InvalidRequest
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

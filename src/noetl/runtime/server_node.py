@@ -1,0 +1,50 @@
+"""Makes the node of a server process on the ports of its home."""
+
+import logging
+
+from noetl.model.identity import LOCAL_IDENTITY
+from noetl.runtime.home import HomePorts
+from noetl.runtime.kinds import find_known_kinds
+from noetl.runtime.node import Node, ServerPorts, assemble_node
+from noetl.runtime.result_reading import open_result_reading
+from noetl.runtime.scheduled_jobs import make_scheduled_jobs
+from noetl.runtime.server_settings import make_server_settings
+from noetl.runtime.worker_locks import WorkerLocks
+from noetl.server.credentials.keys import KeyFile
+from noetl.time_slice import SERVER_TIME_SLICE_S
+
+log = logging.getLogger(__name__)
+
+
+def make_server_ports(ports: HomePorts) -> ServerPorts:
+    return ServerPorts(
+        stores=ports.stores,
+        leases=ports.leases,
+        bus=ports.bus,
+        catalog=ports.catalog,
+        clock=ports.clock,
+        vault=ports.vault,
+        keys=KeyFile(ports.home),
+        schedules=ports.schedules,
+        hooks=ports.hooks,
+    )
+
+
+def make_node(ports: HomePorts, address: str) -> Node:
+    return assemble_node(
+        make_server_ports(ports),
+        make_server_settings(ports.shards, address, SERVER_TIME_SLICE_S),
+        kinds=find_known_kinds(),
+        jobs=make_scheduled_jobs(),
+        open_results=lambda server: open_result_reading(server, ports.home),
+        worker_locks=WorkerLocks(ports.home),
+    )
+
+
+async def check_credential_keys(node: Node) -> None:
+    """Check the key file now, so that a bad one stops the start.
+
+    A credential that was sealed with another key fails only the steps that use it, so it is logged.
+    """
+    for name in await node.services.credentials.list_unreadable(LOCAL_IDENTITY):
+        log.error("credential sealed with another key", extra={"credential": name})

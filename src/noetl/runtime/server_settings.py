@@ -1,0 +1,35 @@
+"""Makes the settings of a server from those of the process."""
+
+import os
+import socket
+
+from noetl import settings
+from noetl.playbook.workload import readable_environment
+from noetl.runtime.clock import to_micros
+from noetl.server.settings import ServerSettings
+
+MAX_SWEEP_INTERVAL_S = 60.0  # seconds between a server's searches for expired results
+
+
+def make_server_settings(
+    count: int, address: str | None = None, time_slice_s: float | None = None
+) -> ServerSettings:
+    shards = settings.read_settings(settings.ShardSettings)
+    duties = settings.read_settings(settings.DutySettings)
+    storage = settings.read_settings(settings.StorageSettings)
+    retention = None
+    if storage.storage_retention_sec is not None:
+        retention = to_micros(storage.storage_retention_sec)
+    return ServerSettings(
+        name=f"{socket.gethostname()}-{os.getpid()}",
+        address=address,
+        time_slice_s=time_slice_s,
+        shards=count,
+        lease=to_micros(shards.lease_sec),
+        renew_every=shards.heartbeat_sec,
+        projector_interval=duties.projection_poll_ms / 1000,
+        sweep_interval=min(MAX_SWEEP_INTERVAL_S, storage.storage_sweep_sec),
+        grace=to_micros(storage.storage_orphan_age_sec),
+        retention=retention,
+        env=readable_environment(os.environ),
+    )

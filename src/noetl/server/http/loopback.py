@@ -1,0 +1,25 @@
+"""Which addresses are of this machine only."""
+
+import ipaddress
+
+from noetl.model.errors import InvalidInput
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a loopback name. It has no port; [::1] may have brackets."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str) -> None:
+    """Refuse to listen on other interfaces: there is no login, so a client may do everything."""
+    if not is_loopback(host):
+        raise InvalidInput(
+            f"will not listen on {host}: the server has no login yet, anyone who can connect could run code",
+            hint="listen on 127.0.0.1, and reach it from elsewhere through a tunnel (ssh -L 8082:127.0.0.1:8082 host)",
+        )
