@@ -2,8 +2,6 @@
 
 from urllib.parse import urlsplit
 
-import asyncpg  # type: ignore[import-untyped]  # ships no types
-
 from noetl.embedded.binaries import MIN_POSTGRES_MAJOR
 from noetl.model.errors import InvalidInput, Unavailable
 
@@ -24,6 +22,9 @@ class DatabaseRefused(InvalidInput):
 
 async def check_database(url: str) -> None:
     """Connect once. Raises an error that names the remedy if the database cannot be used."""
+    # A worker imports this module for the addresses of the embedded database, and needs no driver.
+    import asyncpg  # type: ignore[import-untyped]  # ships no types
+
     host, port, database = parse_database_url(url)
     where = f"{host}:{port}"
     try:

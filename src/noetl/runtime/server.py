@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from noetl.runtime.home import open_home
+from noetl.runtime.home import HomePorts, open_home
 from noetl.runtime.listening import format_address, open_listener, stop_on_signals
 from noetl.runtime.meanwhile import load_modules, run_meanwhile
 from noetl.settings import HomeSettings, ListenSettings, read_settings
@@ -52,6 +52,7 @@ async def open_server(
         async with (
             run_meanwhile(load_modules("noetl.runtime.server_node", *modules)) as loading,
             open_home(home, SERVER_TIME_SLICE_S) as ports,
+            run_meanwhile(_connect_early(ports)),
         ):
             await loading
             from noetl.runtime.server_node import check_credential_keys, make_node
@@ -61,3 +62,8 @@ async def open_server(
             yield OpenServer(node, listener, stop, ports.data)
     finally:
         listener.close()
+
+
+async def _connect_early(ports: HomePorts) -> None:
+    """Connect while modules are loaded. A connection that fails is made again when it is used."""
+    await asyncio.gather(ports.leases.connect(), ports.database.warm_up())
