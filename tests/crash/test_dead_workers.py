@@ -161,6 +161,23 @@ def test_dev_that_is_killed_goes_on_when_it_is_started_again(
     assert read_attempts(dsn, "lasts") == [2]
 
 
+def test_dev_with_an_embedded_database_goes_on_when_both_are_killed(tmp_path: Path) -> None:
+    """The database ends with the process that started it, and so forgets which servers were connected."""
+    step = LastingStep(tmp_path, "lasts")
+    with temporary_home("dead") as home:
+        noetl = NoetlCommand(home).with_env(**LONG_LEASES)
+        with run_dev(noetl, tmp_path) as (process, url):
+            execution_id = step.start(url)
+            until(step.begun.exists, LIMIT_S)
+            process.kill()
+            step.go.touch()
+            process.start()
+            until(step.done.exists, LIMIT_S)
+            client = noetl.and_env(NOETL_SERVER_URL=url)
+            until(lambda: client.json("exec", "get", execution_id)["status"] == "completed")
+        assert list((home / "servers").iterdir()) == []
+
+
 def test_what_a_killed_run_has_begun_is_finished_by_the_next_run(
     noetl: NoetlCommand, dsn: str, tmp_path: Path
 ) -> None:

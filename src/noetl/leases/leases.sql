@@ -4,6 +4,11 @@
 -- name: now
 select (extract(epoch from now()) * 1000000)::bigint as micros;
 
+-- name: database_id
+-- The moment at which this database was made, and its number in its cluster. Numbers of runtimes count within it.
+select (extract(epoch from v.applied_at) * 1000000)::bigint || '/' || d.oid as id
+from noetl.schema_version v, pg_database d where v.version = 1 and d.datname = current_database();
+
 -- name: alone
 select pg_advisory_xact_lock(1852794997, 3);
 

@@ -52,6 +52,13 @@ class LeasesPostgres:
             micros: int = await session.fetchval(_SQL["now"].text)
             return micros
 
+    async def read_database_id(self) -> str:
+        """What tells this database from every other one."""
+        async with self._hold_session(writes=False) as session:
+            (row,) = await self._run_lease_query(session, "database_id")
+            database_id: str = row["id"]
+            return database_id
+
     async def register(self, name: str, address: str | None, lease: Micros) -> Runtime:
         """Add a row for this server. Node numbers of dead servers are free again."""
         async with self._hold_session(writes=True) as session:

@@ -16,6 +16,7 @@ from noetl.model.identity import Identity
 from noetl.runtime import LocalNeed
 from noetl.runtime.home import HomePorts, open_home
 from noetl.runtime.local_services import make_credential_service
+from noetl.runtime.server_locks import hold_server_lock
 from noetl.runtime.server_settings import make_server_settings
 from noetl.runtime.tools import add_usual_pools, make_extra_tools
 from noetl.runtime.worker import WiredWorker, WorkerOptions, make_embedded_worker, make_options
@@ -57,7 +58,10 @@ async def open_local_site(
         worker = None
         if need == "run":
             worker = make_embedded_worker(server, _make_worker_options(ports, pools))
-        async with _run_server_and_worker(server, worker, ports) as tasks:
+        async with (
+            hold_server_lock(home, ports.leases, server.keeper),
+            _run_server_and_worker(server, worker, ports) as tasks,
+        ):
             yield LocalSite(ports, server, tasks)
 
 

@@ -55,11 +55,13 @@ async def open_server(
             run_meanwhile(_connect_early(ports)),
         ):
             await loading
+            from noetl.runtime.server_locks import hold_server_lock
             from noetl.runtime.server_node import check_credential_keys, make_node
 
             node = make_node(ports, format_address(listener))
             await check_credential_keys(node)
-            yield OpenServer(node, listener, stop, ports.data)
+            async with hold_server_lock(ports.home, ports.leases, node.server.keeper):
+                yield OpenServer(node, listener, stop, ports.data)
     finally:
         listener.close()
 

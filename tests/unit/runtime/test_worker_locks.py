@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.runtime import worker_locks
+from noetl.runtime import lock_files
 from noetl.runtime.worker_locks import WorkerLocks, lock_worker
 
 HOLDS = """
@@ -88,7 +88,7 @@ def test_file_of_another_machine_proves_nothing(
     other_boot = tmp_path / "boot_id"
     other_boot.write_text("another boot\n")
     with monkeypatch.context() as patched:
-        patched.setattr(worker_locks, "BOOT_ID_FILE", other_boot)
+        patched.setattr(lock_files, "BOOT_ID_FILE", other_boot)
         leave_dead_worker(tmp_path)
     assert find_dead(tmp_path) == []
 
@@ -96,7 +96,7 @@ def test_file_of_another_machine_proves_nothing(
 def test_system_without_a_boot_id_proves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_locks, "BOOT_ID_FILE", tmp_path / "missing")
+    monkeypatch.setattr(lock_files, "BOOT_ID_FILE", tmp_path / "missing")
     leave_dead_worker(tmp_path)
     assert find_dead(tmp_path) == []
 

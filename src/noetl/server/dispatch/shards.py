@@ -72,6 +72,7 @@ class ShardKeeper:
         self._runtime: Runtime | None = None
         self._ids: Snowflakes | None = None
         self._renewed_at = 0.0
+        self.on_register: Callable[[int], None] | None = None  # called with each new runtime id
 
     def new_id(self) -> ExecutionId:
         if self._ids is None:
@@ -116,6 +117,8 @@ class ShardKeeper:
                 settings.name, settings.address, settings.lease
             )
             self._ids = Snowflakes(self._runtime.node)
+            if self.on_register is not None:
+                self.on_register(self._runtime.runtime_id)
         self._renewed_at = now
         return self._runtime
 

@@ -1,0 +1,76 @@
+"""A lock file for each server process of a home, by which the next one knows that it is gone.
+
+While a database runs, it knows by itself which servers are connected. After its own restart it does
+not, and the leases of its servers count. An embedded database ends with the process that started
+it, so a server that is started again would wait for the lease of the process that it replaces.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from noetl.leases.postgres import LeasesPostgres
+from noetl.runtime.lock_files import LockContent, LockFile, list_dead_files, read_boot_id
+from noetl.server.dispatch.shards import ShardKeeper
+
+log = logging.getLogger(__name__)
+
+FOLDER = "servers"
+
+
+class LockedServer(LockContent, frozen=True, kw_only=True):
+    """`runtime_id` is a number of this database."""
+
+    database: str
+    runtime_id: int
+
+
+@asynccontextmanager
+async def hold_server_lock(
+    home: Path, leases: LeasesPostgres, keeper: ShardKeeper
+) -> AsyncIterator[None]:
+    """End the leases of dead servers, then hold the lock of this one."""
+    database = await leases.read_database_id()
+    await release_dead_servers(home, leases, database)
+    with lock_server(home, database, keeper):
+        yield
+
+
+@contextmanager
+def lock_server(home: Path, database: str, keeper: ShardKeeper) -> Iterator[None]:
+    """Hold a lock from the moment when the keeper has a lease."""
+    files: list[LockFile] = []
+
+    def lock_runtime(runtime_id: int) -> None:
+        file = LockFile(home / FOLDER, uuid4().hex)
+        boot = read_boot_id() or ""
+        try:
+            file.acquire(LockedServer(database=database, runtime_id=runtime_id, boot=boot))
+        except OSError as error:  # without a lock, its lease runs out
+            log.warning("server not locked", extra={"error": str(error)})
+        files.append(file)
+
+    keeper.on_register = lock_runtime
+    try:
+        yield
+    finally:
+        for file in files:
+            file.remove()
+            file.release()
+
+
+async def release_dead_servers(home: Path, leases: LeasesPostgres, database: str) -> None:
+    """End the leases of servers of this home and database whose processes are gone."""
+    for file, locked in await asyncio.to_thread(_list_dead_servers, home):
+        if locked.database != database:
+            continue
+        await leases.leave_cluster(locked.runtime_id)
+        log.info("server is gone", extra={"runtime_id": locked.runtime_id})
+        await asyncio.to_thread(file.unlink, missing_ok=True)
+
+
+def _list_dead_servers(home: Path) -> list[tuple[Path, LockedServer]]:
+    return list(list_dead_files(home / FOLDER, LockedServer))
