@@ -36,7 +36,7 @@ from noetl.model.ids import ExecutionId, call_id
 from noetl.pipeline.scope.results import ResultReader
 from noetl.runtime.node import Node
 from noetl.runtime.server import open_server
-from noetl.runtime.server_process import run_server_and_worker
+from noetl.runtime.server_with_worker import run_server_and_worker
 from noetl.runtime.stores import open_store
 from noetl.server.signals.service import OutsideSignal
 from noetl.settings import HomeSettings, StorageSettings, read_settings

@@ -311,7 +311,7 @@ def run_probes(put: Put, found: Bench, **fields: Any) -> Any:
 
 
 async def _execute(found: Bench, plan: Plan, issued: Any) -> Any:
-    from noetl.pipeline import execute
+    from noetl.pipeline.execute import execute
 
     sent = await execute(found.env, plan, issued, found._record)
     return sent.event

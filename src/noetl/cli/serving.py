@@ -11,19 +11,19 @@ from noetl.runtime.server import OpenServer, open_server
 
 
 async def serve_api(host: str | None, port: int | None) -> None:
-    async with open_server(host, port, "noetl.runtime.server_process") as opened:
-        from noetl.runtime.server_process import run_server
+    async with open_server(host, port, "noetl.runtime.serving") as opened:
+        from noetl.runtime.serving import serve
 
         _print_address(opened)
-        await run_server(opened)
+        await serve(opened.node, opened.listener, several=True, stop=opened.stop)
 
 
 async def serve_folder(folder: Path, host: str | None, port: int | None) -> None:
     """Run a server and a worker, and register the playbooks of a folder whenever they change."""
-    modules = ("noetl.runtime.server_process", "noetl.cli.folder")
+    modules = ("noetl.runtime.server_with_worker", "noetl.cli.folder")
     async with open_server(host, port, *modules) as opened:
         from noetl.cli.folder import watch_folder
-        from noetl.runtime.server_process import run_server_and_worker
+        from noetl.runtime.server_with_worker import run_server_and_worker
 
         _print_address(opened)
         await run_server_and_worker(opened, watch_folder(folder, opened.node))

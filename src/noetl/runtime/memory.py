@@ -43,8 +43,10 @@ from noetl.settings import HomeSettings, read_settings
 from noetl.shard_rows import make_shard_rows
 from noetl.tools import registry
 from noetl.tools.credentials.port import Credentials
-from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.plans import PlanCache
+from noetl.worker.settings import WorkerSettings
+from noetl.worker.spool import MemorySpool
+from noetl.worker.worker import Worker
 
 MEMORY_LOG_POLL_S = 0.02  # seconds between two reads of the log
 MEMORY_WORKER_SLOTS = 4

@@ -3,10 +3,3 @@
 It talks to servers through a `Channel` and to nothing else of the control plane: no engine, no log,
 no database. `cli` may import it.
 """
-
-from noetl.worker.channel import Channel
-from noetl.worker.settings import WorkerSettings
-from noetl.worker.spool import FileSpool, MemorySpool, Spool
-from noetl.worker.worker import Worker
-
-__all__ = ["Channel", "FileSpool", "MemorySpool", "Spool", "Worker", "WorkerSettings"]

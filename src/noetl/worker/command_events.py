@@ -9,7 +9,7 @@ from noetl.model.envelope import make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.exchange import Ack
 from noetl.model.messages import Report
-from noetl.pipeline import OutgoingEvent
+from noetl.pipeline.environment import OutgoingEvent
 
 DEFAULT_REFUSAL_CODE = "REPORT_REFUSED"
 

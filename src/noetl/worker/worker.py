@@ -35,7 +35,8 @@ from noetl.model.exchange import (
     Progress,
 )
 from noetl.model.messages import StoredRef
-from noetl.pipeline import Environment, OutgoingEvent, execute
+from noetl.pipeline.environment import Environment, OutgoingEvent
+from noetl.pipeline.execute import execute
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.secrets.redaction import Redactor
 from noetl.results.port import ResultStore

@@ -31,9 +31,11 @@ from noetl.server.settings import ServerSettings
 from noetl.shard_rows import make_shard_rows
 from noetl.tools import registry
 from noetl.triggers.memory import HooksMemory, SchedulesMemory
-from noetl.worker import MemorySpool, Worker, WorkerSettings
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.http import HttpChannel
+from noetl.worker.settings import WorkerSettings
+from noetl.worker.spool import MemorySpool
+from noetl.worker.worker import Worker
 from tests.waiting import HANG_LIMIT_S
 
 SHARDS = 4

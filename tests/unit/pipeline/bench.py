@@ -13,7 +13,8 @@ from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.model.reference import make_address
-from noetl.pipeline import Environment, OutgoingEvent, execute
+from noetl.pipeline.environment import Environment, OutgoingEvent
+from noetl.pipeline.execute import execute
 from noetl.playbook.assignments import is_reference, read_link
 from noetl.playbook.plan import Plan, compile_plan
 from noetl.playbook.validation import load_or_raise, source_hash

@@ -11,7 +11,7 @@ import pytest
 from noetl.model.envelope import Envelope
 from noetl.model.events import CommandCompleted, CommandProgress
 from noetl.model.ids import ExecutionId
-from noetl.pipeline import Environment
+from noetl.pipeline.environment import Environment
 from noetl.playbook.plan import Plan
 from noetl.tools.port import Call, CallIdentity, Failed, Log, OutcomeListener, Success
 from noetl.tools.registry import Registry

@@ -25,7 +25,9 @@ from noetl.server.settings import ServerSettings
 from noetl.shard_rows import make_shard_rows
 from noetl.tools.noop import Noop
 from noetl.tools.registry import Registry
-from noetl.worker import MemorySpool, Worker, WorkerSettings
+from noetl.worker.settings import WorkerSettings
+from noetl.worker.spool import MemorySpool
+from noetl.worker.worker import Worker
 from tests.stores import in_files
 from tests.unit.pipeline.bench import Scripted
 from tests.waiting import HANG_LIMIT_S

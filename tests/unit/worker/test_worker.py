@@ -19,7 +19,9 @@ from noetl.tools.noop import Noop
 from noetl.tools.port import Call
 from noetl.tools.registry import Registry
 from noetl.tools.wait import Wait
-from noetl.worker import MemorySpool, Worker, WorkerSettings
+from noetl.worker.settings import WorkerSettings
+from noetl.worker.spool import MemorySpool
+from noetl.worker.worker import Worker
 from tests.unit.pipeline.bench import HEADER, LoopClock, Scripted, command, plan_of
 from tests.waiting import run_virtually
 

@@ -1,4 +1,4 @@
-"""Runs an open server until it is told to stop, alone or with a worker."""
+"""Runs a server and a worker in one process."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,10 +16,6 @@ from noetl.settings import (
     WorkerProcessSettings,
     read_settings,
 )
-
-
-async def run_server(opened: OpenServer) -> None:
-    await serve(opened.node, opened.listener, several=True, stop=opened.stop)
 
 
 async def run_server_and_worker(opened: OpenServer, background: Coroutine[Any, Any, None]) -> None:
