@@ -42,11 +42,6 @@ class LeasesPostgres:
             int, bool
         ] = {}  # by runtime registered here: whether its lock is held
 
-    async def connect(self) -> None:
-        """Connect now instead of with the first call."""
-        async with self._turn:
-            await self._ensure_connection()
-
     async def read_clock(self) -> Micros:
         async with self._hold_session(writes=False) as session:
             micros: int = await session.fetchval(_SQL["now"].text)

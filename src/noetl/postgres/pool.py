@@ -40,8 +40,8 @@ STATEMENT_TIMEOUT_S = 30.0
 MAX_IDLE_S = 60.0
 
 # Connections that a server opens before its first request, besides the one that checks durability.
-WARM_MAIN_CONNECTIONS = 2
-WARM_BACKGROUND_CONNECTIONS = 3
+WARM_MAIN_CONNECTIONS = 3
+WARM_BACKGROUND_CONNECTIONS = 4
 
 MAX_DEADLOCK_TRIES = (
     3  # tries of a statement; a transaction that loses a deadlock has changed nothing

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from noetl.leases.postgres import LeasesPostgres
 from noetl.runtime.home import HomePorts, open_home
 from noetl.runtime.listening import format_address, open_listener, stop_on_signals
 from noetl.runtime.meanwhile import load_modules, run_meanwhile
@@ -68,4 +69,11 @@ async def open_server(
 
 async def _connect_early(ports: HomePorts) -> None:
     """Connect while modules are loaded. A connection that fails is made again when it is used."""
-    await asyncio.gather(ports.leases.connect(), ports.database.warm_up())
+    await asyncio.gather(_read_leases(ports.leases), ports.database.warm_up())
+
+
+async def _read_leases(leases: LeasesPostgres) -> None:
+    """Read what the first renewal reads too: the database plans each statement once per connection."""
+    await leases.read_clock()
+    await leases.count_servers()
+    await leases.list_owners()
