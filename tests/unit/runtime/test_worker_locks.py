@@ -1,24 +1,12 @@
 """Lock files of workers: which of them prove that a worker is gone."""
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from noetl.runtime import lock_files
 from noetl.runtime.worker_locks import WorkerLocks, lock_worker
-
-HOLDS = """
-import sys
-from pathlib import Path
-from noetl.runtime.worker_locks import lock_worker
-
-with lock_worker(Path(sys.argv[1]), "other", "life1"):
-    print("locked", flush=True)
-    sys.stdin.read()
-"""
 
 
 def leave_dead_worker(home: Path, worker: str = "w", incarnation: str = "life1") -> None:
@@ -45,22 +33,6 @@ def test_worker_that_ended_without_commands_leaves_nothing(tmp_path: Path) -> No
     with lock_worker(tmp_path, "w", "life1") as lock:
         lock.is_drained = True
     assert list((tmp_path / "workers").iterdir()) == []
-
-
-def test_killed_process_is_dead_and_a_running_one_is_not(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"locked\n"
-        assert find_dead(tmp_path) == []
-        process.kill()
-        process.wait()
-        assert find_dead(tmp_path) == ["other/life1"]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_two_servers_see_the_same_dead_worker(tmp_path: Path) -> None:
