@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -88,6 +89,5 @@ def openapi() -> None:
 
     Example: noetl openapi > openapi.json
     """
-    from noetl.server.http.application import make_openapi  # a server loads it later
-
-    sys.stdout.write(json.dumps(make_openapi(), ensure_ascii=False, indent=2) + "\n")
+    application = import_module("noetl.server.http.application")  # a server loads it later
+    sys.stdout.write(json.dumps(application.make_openapi(), ensure_ascii=False, indent=2) + "\n")

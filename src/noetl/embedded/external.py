@@ -1,5 +1,7 @@
 """An existing database, named by `NOETL_DB_URL`. Nothing is started, only checked."""
 
+from importlib import import_module
+from typing import Any
 from urllib.parse import urlsplit
 
 from noetl.embedded.binaries import MIN_POSTGRES_MAJOR
@@ -23,8 +25,7 @@ class DatabaseRefused(InvalidInput):
 async def check_database(url: str) -> None:
     """Connect once. Raises an error that names the remedy if the database cannot be used."""
     # A worker imports this module for the addresses of the embedded database, and needs no driver.
-    import asyncpg  # type: ignore[import-untyped]  # ships no types
-
+    asyncpg: Any = import_module("asyncpg")
     host, port, database = parse_database_url(url)
     where = f"{host}:{port}"
     try:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,16 +29,15 @@ async def run_meanwhile(work: Coroutine[Any, Any, T]) -> AsyncIterator["asyncio.
             task.exception()  # the block has got it, or ends with another error
 
 
-async def load_modules(*modules: str) -> None:
+async def load_modules(*names: str) -> list[ModuleType]:
     """Import these modules in a thread, in their order."""
     usual_interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        await asyncio.to_thread(_import_modules, modules)
+        return await asyncio.to_thread(_import_modules, names)
     finally:
         sys.setswitchinterval(usual_interval)
 
 
-def _import_modules(modules: tuple[str, ...]) -> None:
-    for module in modules:
-        import_module(module)
+def _import_modules(names: tuple[str, ...]) -> list[ModuleType]:
+    return [import_module(name) for name in names]

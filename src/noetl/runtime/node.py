@@ -18,7 +18,7 @@ from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.service import CredentialService
 from noetl.server.duties.jobs import Run
-from noetl.server.duties.lost_workers import WorkerLocks
+from noetl.server.duties.lost_workers import WorkerLiveness
 from noetl.server.executions.access import Access
 from noetl.server.executions.service import ExecutionService
 from noetl.server.health.service import HealthService
@@ -88,7 +88,7 @@ def assemble_node(
     kinds: Kinds | None = None,
     open_results: Callable[[Server], Results] | None = None,
     jobs: Mapping[str, Run] | None = None,
-    worker_locks: WorkerLocks | None = None,
+    worker_locks: WorkerLiveness | None = None,
 ) -> Node:
     """Wire the server, its services and its HTTP application.
 

@@ -55,13 +55,8 @@ async def open_server(
             open_home(home, SERVER_TIME_SLICE_S) as ports,
             run_meanwhile(_connect_early(ports)),
         ):
-            await loading
-            from noetl.runtime.server_locks import hold_server_lock
-            from noetl.runtime.server_node import check_credential_keys, make_node
-
-            node = make_node(ports, format_address(listener))
-            await check_credential_keys(node)
-            async with hold_server_lock(ports.home, ports.leases, node.server.keeper):
+            server_node, *_ = await loading
+            async with server_node.open_node(ports, format_address(listener)) as node:
                 yield OpenServer(node, listener, stop, ports.data)
     finally:
         listener.close()

@@ -1,6 +1,8 @@
 """Makes the node of a server process on the ports of its home."""
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.runtime.home import HomePorts
@@ -8,12 +10,22 @@ from noetl.runtime.kinds import find_known_kinds
 from noetl.runtime.node import Node, ServerPorts, assemble_node
 from noetl.runtime.result_reading import open_result_reading
 from noetl.runtime.scheduled_jobs import make_scheduled_jobs
+from noetl.runtime.server_locks import hold_server_lock
 from noetl.runtime.server_settings import make_server_settings
 from noetl.runtime.worker_locks import WorkerLocks
 from noetl.server.credentials.keys import KeyFile
 from noetl.time_slice import SERVER_TIME_SLICE_S
 
 log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_node(ports: HomePorts, address: str) -> AsyncIterator[Node]:
+    """The node of a server at this address. It does not answer yet."""
+    node = _make_node(ports, address)
+    await _check_credential_keys(node)
+    async with hold_server_lock(ports.home, ports.leases, node.server.keeper):
+        yield node
 
 
 def make_server_ports(ports: HomePorts) -> ServerPorts:
@@ -30,7 +42,7 @@ def make_server_ports(ports: HomePorts) -> ServerPorts:
     )
 
 
-def make_node(ports: HomePorts, address: str) -> Node:
+def _make_node(ports: HomePorts, address: str) -> Node:
     return assemble_node(
         make_server_ports(ports),
         make_server_settings(ports.shards, address, SERVER_TIME_SLICE_S),
@@ -41,7 +53,7 @@ def make_node(ports: HomePorts, address: str) -> Node:
     )
 
 
-async def check_credential_keys(node: Node) -> None:
+async def _check_credential_keys(node: Node) -> None:
     """Check the key file now, so that a bad one stops the start.
 
     A credential that was sealed with another key fails only the steps that use it, so it is logged.

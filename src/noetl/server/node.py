@@ -30,7 +30,7 @@ from noetl.server.dispatch.states import States
 from noetl.server.duties.inbox import InboxDrain
 from noetl.server.duties.jobs import LakeJobDuty, Run
 from noetl.server.duties.loop import DutyLoop, listen_to_hints
-from noetl.server.duties.lost_workers import LostWorkers, WorkerLocks
+from noetl.server.duties.lost_workers import LostWorkers, WorkerLiveness
 from noetl.server.duties.projector import Projector
 from noetl.server.duties.reaper import Reaper
 from noetl.server.duties.schedules import Scheduler
@@ -71,7 +71,7 @@ class Server:
         schedules: Schedules | None = None,
         jobs: Mapping[str, Run] | None = None,
         observer: CommitObserver | None = None,
-        worker_locks: WorkerLocks | None = None,
+        worker_locks: WorkerLiveness | None = None,
     ) -> None:
         """With `schedules`, this server starts their executions. `jobs` over the log run hourly.
 

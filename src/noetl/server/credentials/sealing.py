@@ -12,6 +12,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noetl.model.errors import Conflict
 from noetl.model.ids import Tenant
@@ -79,7 +81,7 @@ def unseal(key: SealingKey, place: CredentialIdentity, sealed: bytes) -> bytes:
         envelope = _envelopes.decode(sealed)
         data_key = SealingKey(_decrypt(key, envelope.wrapped, _encode_identity("key", place)))
         return _decrypt(data_key, envelope.data, _encode_identity("data", place))
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, InvalidTag, ValueError) as error:
         raise CredentialUnreadable(
             f"the credential {place.name!r} does not open: its row was changed, or belongs to another credential",
             hint=f"store it again: noetl credential add {place.name} --kind {place.kind} --file FILE",
@@ -90,22 +92,10 @@ def _encode_identity(part: str, place: CredentialIdentity) -> bytes:
     return msgspec.json.encode([part, *place])
 
 
-# A server starts without the encryption library, and most have no credential.
-
-
 def _encrypt(key: SealingKey, plain: bytes, about: bytes) -> bytes:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     nonce = os.urandom(NONCE_BYTES)
     return nonce + AESGCM(key.secret).encrypt(nonce, plain, about)
 
 
 def _decrypt(key: SealingKey, data: bytes, about: bytes) -> bytes:
-    """Raises ValueError if the key or what is authenticated is another one."""
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    try:
-        return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], about)
-    except InvalidTag as error:
-        raise ValueError("not authentic") from error
+    return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], about)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 FORGET_AFTER_S = 3.0  # seconds that a dead worker is looked at
 
 
-class WorkerLocks(Protocol):
+class WorkerLiveness(Protocol):
     """The locks that the workers of this machine hold while their processes exist."""
 
     async def find_dead_holders(self) -> list[str]:
@@ -35,7 +35,7 @@ class WorkerLocks(Protocol):
 class LostWorkers:
     name = "lost workers"
 
-    def __init__(self, locks: WorkerLocks, queue: CommandQueue, bus: Bus, shards: int) -> None:
+    def __init__(self, locks: WorkerLiveness, queue: CommandQueue, bus: Bus, shards: int) -> None:
         self._locks = locks
         self._queue = queue
         self._bus = bus
