@@ -39,10 +39,6 @@ ACQUIRE_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 30.0
 MAX_IDLE_S = 60.0
 
-# Connections that a server opens before its first request, besides the one that checks durability.
-WARM_MAIN_CONNECTIONS = 3
-WARM_BACKGROUND_CONNECTIONS = 4
-
 MAX_DEADLOCK_TRIES = (
     3  # tries of a statement; a transaction that loses a deadlock has changed nothing
 )
@@ -183,7 +179,6 @@ class ConnectionPool:
     ) -> None:
         self._dsn = dsn
         self._settings = settings
-        self._size = size
         self._permits = asyncio.Semaphore(size)
         self._idle: deque[tuple[float, Connection]] = deque()
 
@@ -215,13 +210,6 @@ class ConnectionPool:
             connection.transaction(),
         ):
             yield connection
-
-    async def open_idle(self, count: int) -> None:
-        """Open connections that will be needed soon, and keep them idle."""
-        count = min(count, self._size)
-        opened = await asyncio.gather(*(connect(self._dsn, self._settings) for _ in range(count)))
-        for connection in opened:
-            self._return_connection(connection)
 
     async def close(self) -> None:
         """Close idle connections. Connections in use are closed when they are returned."""
@@ -398,13 +386,6 @@ class Database:
     async def close(self) -> None:
         await self.main.close()
         await self.background.close()
-
-    async def warm_up(self) -> None:
-        """Open the connections that the duties and the first requests of a server take at once."""
-        await asyncio.gather(
-            self.main.open_idle(WARM_MAIN_CONNECTIONS),
-            self.background.open_idle(WARM_BACKGROUND_CONNECTIONS),
-        )
 
     async def connect(self, settings: Mapping[str, str] | None = None) -> Connection:
         return await connect(self.dsn, {**self.settings, **(settings or {})})

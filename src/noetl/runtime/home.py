@@ -38,7 +38,6 @@ class HomePorts:
     """The open ports of one home."""
 
     home: Path
-    database: Database
     stores: Stores
     leases: LeasesPostgres
     bus: BusPostgres
@@ -79,7 +78,6 @@ async def open_home(home: Path, time_slice_s: float | None = None) -> AsyncItera
                 lake = open_lake(home, settings.read_settings(settings.StorageSettings))
                 yield HomePorts(
                     home=home,
-                    database=database,
                     stores=make_postgres_stores(
                         database, count, lake=lake, time_slice_s=time_slice_s
                     ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from noetl.leases.postgres import LeasesPostgres
-from noetl.runtime.home import HomePorts, open_home
+from noetl.runtime.home import open_home
 from noetl.runtime.listening import format_address, open_listener, stop_on_signals
 from noetl.runtime.meanwhile import load_modules, run_meanwhile
 from noetl.settings import HomeSettings, ListenSettings, read_settings
@@ -53,7 +53,7 @@ async def open_server(
         async with (
             run_meanwhile(load_modules("noetl.runtime.server_node", *modules)) as loading,
             open_home(home, SERVER_TIME_SLICE_S) as ports,
-            run_meanwhile(_connect_early(ports)),
+            run_meanwhile(_read_leases(ports.leases)),
         ):
             server_node, *_ = await loading
             async with server_node.open_node(ports, format_address(listener)) as node:
@@ -62,13 +62,12 @@ async def open_server(
         listener.close()
 
 
-async def _connect_early(ports: HomePorts) -> None:
-    """Connect while modules are loaded. A connection that fails is made again when it is used."""
-    await asyncio.gather(_read_leases(ports.leases), ports.database.warm_up())
-
-
 async def _read_leases(leases: LeasesPostgres) -> None:
-    """Read what the first renewal reads too: the database plans each statement once per connection."""
+    """Connect, and read what the first renewal reads too, while modules are loaded.
+
+    The database plans each statement once per connection. A connection that fails is made again
+    when it is used.
+    """
     await leases.read_clock()
     await leases.count_servers()
     await leases.list_owners()
