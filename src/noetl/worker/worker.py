@@ -188,6 +188,7 @@ class Worker:
         self._ended_leases = RecentLeases(MAX_REMEMBERED_COMMANDS)
         self._wake = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
+        self._polled_places = 0  # free places that the running poll offers
         first, longest = settings.shortest_delay, settings.longest_delay
         self._talk_pause = ExchangePause(Backoff(first, min(longest, 1.0)))
         self._poll_pause = ExchangePause(Backoff(first, longest))
@@ -329,15 +330,17 @@ class Worker:
 
     def _start_poll_if_wanted(self) -> None:
         if self._wants_poll() and self._poll_pause.not_before <= self._now():
+            self._polled_places = self._count_free_places()
             self._poll = asyncio.ensure_future(self._poll_once())
 
     async def _poll_once(self) -> None:
         wait = self._settings.poll
         try:
-            request = self._make_request(self._count_free_places(), wait)
+            request = self._make_request(self._polled_places, wait)
             await self._send_exchange(request, wait + self._settings.patience, self._poll_pause)
         finally:
             self._poll = None
+            self._polled_places = 0
             self._wake.set()
 
     # ---- talking ---------------------------------------------------------------------------------
@@ -378,9 +381,11 @@ class Worker:
         )
 
     async def _exchange_reports(self) -> None:
-        # A server does not renew commands that the exchange reports on. So when a renewal is due,
-        # one exchange carries no reports.
-        """Send reports or renew leases, and handle the reply."""
+        """Send reports or renew leases, and handle the reply.
+
+        A server does not renew commands that the exchange reports on. So when a renewal is due,
+        one exchange carries no reports. It offers the places that the running poll does not offer.
+        """
         self._was_renewal_only = (
             self._now() >= self._renewal_due_at() and not self._was_renewal_only
         )
@@ -388,9 +393,7 @@ class Worker:
         if not self._was_renewal_only:
             batch = self._outbox.next_batch()
         logs = self._logs.list_ending_parts(entry.lease_key for entry in batch if entry.is_ending)
-        free = 0
-        if self._poll is None:
-            free = self._count_free_places()
+        free = max(0, self._count_free_places() - self._polled_places)
         draining = self._draining
         request = self._make_request(free, 0, batch, logs)
         reply = await self._send_exchange(request, self._settings.patience, self._talk_pause)

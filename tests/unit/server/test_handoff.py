@@ -30,6 +30,26 @@ def test_the_worker_that_has_waited_longest_gets_the_place() -> None:
     assert waiting.reserve_place("spark") is None, "its one place is reserved for the other pool"
 
 
+def test_a_request_that_brings_reports_comes_before_polls() -> None:
+    waiting = WaitingWorkers()
+    poll = waiting.add_request("w1", ("python",), 1)
+    reporting = waiting.add_request("w1", ("python",), 1, reports=True)
+    assert waiting.reserve_place("python") is reporting
+    assert waiting.reserve_place("python") is poll
+    reporting.give_back()
+    waiting.remove_request(reporting)
+    assert waiting.reserve_place("python") is None, "a request with its reply waits no more"
+
+
+def test_a_hint_wakes_polls_and_requests_that_bring_reports() -> None:
+    waiting = WaitingWorkers()
+    poll = waiting.add_request("w1", ("python",), 1)
+    reporting = waiting.add_request("w2", ("python",), 1, reports=True)
+    waiting.wake_pools(("python",))
+    assert poll.woken.is_set()
+    assert reporting.woken.is_set()
+
+
 def test_a_place_that_is_given_back_is_open_again() -> None:
     waiting = WaitingWorkers()
     request = waiting.add_request("w1", ("python",), 1)
@@ -126,7 +146,9 @@ def test_no_place_is_used_twice_and_no_command_is_lost(actions: list[tuple[str, 
     owed: set[str] = set()
     for number, (action, which) in enumerate(actions):
         if action == "arrive":
-            request = waiting.add_request(f"w{which}", ("python",), which + 1)
+            request = waiting.add_request(
+                f"w{which}", ("python",), which + 1, reports=number % 2 == 0
+            )
             places[request] = which + 1
             present.append(request)
             requests.append(request)

@@ -571,6 +571,21 @@ def test_while_an_ending_is_unanswered_it_is_what_asks_for_more_and_no_poll_is_b
     assert not [request for request in desk.requests if request.wait and request.held]
 
 
+def test_a_report_offers_the_places_that_the_running_poll_does_not_offer() -> None:
+    """So the next command comes with the acknowledgement, and the poll stays open."""
+    desk = ScriptedServer([issue()])
+    run_virtually(
+        working(
+            make_worker(desk, lambda call: asyncio.sleep(0.1), slots=3),
+            lambda: len(desk.events) == 1,
+        )
+    )
+    polls = [request.free for request in desk.requests if request.wait]
+    reports = [request.free for request in desk.requests if request.reports]
+    assert polls[:2] == [3, 2]
+    assert reports == [1]
+
+
 def test_what_cannot_be_finished_is_stopped_and_handed_back() -> None:
     desk = ScriptedServer([issue()])
     stopped: list[str] = []

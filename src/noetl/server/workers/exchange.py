@@ -91,7 +91,9 @@ class Exchange:
         self._register_pools(request.pools)
         # The worker waits from here on: a command that its own reports lead to can be handed to it
         # in the transaction that records them.
-        waiter = self._waiting.add_request(request.holder, request.pools, request.free)
+        waiter = self._waiting.add_request(
+            request.holder, request.pools, request.free, reports=bool(request.reports)
+        )
         must_look = self._must_read_leases(request)
         reply = None
         try:

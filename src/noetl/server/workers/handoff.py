@@ -22,11 +22,18 @@ class WaitingRequest:
     """A waiting request of a worker, with its free places."""
 
     def __init__(
-        self, worker: str, pools: tuple[str, ...], free: int, waiting: "WaitingWorkers"
+        self,
+        worker: str,
+        pools: tuple[str, ...],
+        free: int,
+        waiting: "WaitingWorkers",
+        *,
+        reports: bool = False,
     ) -> None:
         self._waiting = waiting
         self.worker = worker
         self.pools = pools
+        self.reports = reports  # it brings reports, so it gets its reply after their commit
         self.open_places = free  # free places without a reservation
         self.reserved_places = 0  # places for commands that are being issued
         self.given_commands: list[Command] = []
@@ -61,7 +68,9 @@ class WaitingWorkers:
     until a hint says that there is something in them."""
 
     def __init__(self) -> None:
-        self._pools: dict[str, dict[WaitingRequest, None]] = {}
+        # by pool, those that have waited longest first: requests that bring reports, and polls
+        self._reporting: dict[str, dict[WaitingRequest, None]] = {}
+        self._polling: dict[str, dict[WaitingRequest, None]] = {}
         self._empty: dict[str, float] = {}  # loop time since when, by pool
         self._present: dict[str, dict[WaitingRequest, None]] = {}  # by worker
         # workers that got the lease of a command after they had their reply
@@ -72,19 +81,26 @@ class WaitingWorkers:
         worker: str,
         pools: tuple[str, ...],
         free: int,
+        *,
+        reports: bool = False,
     ) -> WaitingRequest:
         """Register a waiting request of a worker."""
-        waiter = WaitingRequest(worker, pools, free, self)
+        waiter = WaitingRequest(worker, pools, free, self, reports=reports)
         self._present.setdefault(worker, {})[waiter] = None
+        waiters = self._list_waiters_like(waiter)
         for pool in pools:
-            self._pools.setdefault(pool, {})[waiter] = None
+            waiters.setdefault(pool, {})[waiter] = None
         return waiter
+
+    def _list_waiters_like(self, waiter: WaitingRequest) -> dict[str, dict[WaitingRequest, None]]:
+        return self._reporting if waiter.reports else self._polling
 
     def remove_request(self, waiter: WaitingRequest) -> None:
         """Remove a request that gets its reply."""
         waiter.is_answered = True
+        waiters = self._list_waiters_like(waiter)
         for pool in waiter.pools:
-            self._pools.get(pool, {}).pop(waiter, None)
+            waiters.get(pool, {}).pop(waiter, None)
         others = self._present[waiter.worker]
         del others[waiter]
         if not others:
@@ -107,11 +123,16 @@ class WaitingWorkers:
         return self._owed.pop(worker) is not None
 
     def reserve_place(self, pool: str) -> WaitingRequest | None:
-        """Reserve a place at the worker that has waited longest; None if there is no open place."""
-        for waiter in self._pools.get(pool, ()):
-            if waiter.open_places > 0:
-                waiter.reserve_one()
-                return waiter
+        """Reserve a place at the worker that has waited longest; None if there is no open place.
+
+        Requests that bring reports come first: their replies are due after this commit, so the
+        command needs no reply of its own.
+        """
+        for waiters in (self._reporting, self._polling):
+            for waiter in waiters.get(pool, ()):
+                if waiter.open_places > 0:
+                    waiter.reserve_one()
+                    return waiter
         return None
 
     def empty_since(self, pools: Iterable[str]) -> float:
@@ -132,5 +153,5 @@ class WaitingWorkers:
         """Wake the workers of these pools: there may be commands."""
         for pool in pools:
             self._empty.pop(pool, None)
-            for waiter in self._pools.get(pool, ()):
+            for waiter in (*self._reporting.get(pool, ()), *self._polling.get(pool, ())):
                 waiter.woken.set()
