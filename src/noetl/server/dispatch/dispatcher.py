@@ -1,6 +1,8 @@
 """The shell around the engine. Items that arrive while an append is in flight form the next batch.
 
-The dispatcher interprets each item and advances the state of its execution; later items of the same
+That batch is decided while the append is in flight, except for items of executions that the append
+writes: their states are not confirmed yet. It is written when the append has ended. The dispatcher
+interprets each item and advances the state of its execution; later items of the same
 execution build on that state. One append writes the whole batch. The dispatcher answers no item,
 caches no state and hands out no command before the append is confirmed. It then acts per execution:
 
@@ -20,7 +22,8 @@ quarantine event; messages wait in the inbox until the release. Other executions
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import assert_never
 
@@ -122,6 +125,11 @@ class Dispatcher:
         self._observer = observer
         self._lease = lease
         self._queue: deque[InboundItem] = deque()
+        # Both go before the queue: items to decide again, and items of executions that are written.
+        self._repeated: deque[InboundItem] = deque()
+        self._held_back: deque[InboundItem] = deque()
+        self._writing: asyncio.Task[None] | None = None
+        self._written_ids: frozenset[ExecutionId] = frozenset()
         self._arrived = asyncio.Event()
         self._quarantined_ids: set[ExecutionId] = set()
         self._backoff = Backoff(MIN_BACKOFF_S, MAX_BACKOFF_S)
@@ -185,19 +193,53 @@ class Dispatcher:
         try:
             while True:
                 await self._arrived.wait()
-                await self.commit_waiting()
+                await self._run_round()
         finally:
             self._closed = True
-            for item in self._queue:
+            if self._writing is not None:
+                self._writing.cancel()
+                await asyncio.gather(self._writing, return_exceptions=True)
+            for item in self._take_waiting():
                 item.reply("retry")
 
-    async def commit_waiting(self) -> int:
-        """Decide the queued items and write them as one batch. Returns how many were answered."""
+    async def _run_round(self) -> None:
+        """Decide the waiting items, and begin to write them once the append in flight has ended."""
+        self._queue = self._take_waiting()
         works: dict[ExecutionId, ExecutionBatch] = {}
         items: list[InboundItem] = []
-        try:
+        async with self._retry_on_error(works, items):
             await self._decide_waiting(works, items)
-            await self._commit_batches(list(works.values()))
+            if self._writing is not None:
+                await self._writing
+            if works:
+                self._written_ids = frozenset(works)
+                self._writing = asyncio.ensure_future(self._write_batch(works, items))
+        if not (self._queue or self._repeated or self._held_back):
+            self._arrived.clear()
+
+    def _take_waiting(self) -> deque[InboundItem]:
+        """All items that wait, in the order in which they are to be decided."""
+        waiting = self._repeated + self._held_back + self._queue
+        self._repeated, self._held_back, self._queue = deque(), deque(), deque()
+        return waiting
+
+    async def _write_batch(
+        self, works: dict[ExecutionId, ExecutionBatch], items: list[InboundItem]
+    ) -> None:
+        try:
+            async with self._retry_on_error(works, items):
+                await self._commit_batches(list(works.values()))
+        finally:
+            self._written_ids = frozenset()
+            self._writing = None
+
+    @asynccontextmanager
+    async def _retry_on_error(
+        self, works: dict[ExecutionId, ExecutionBatch], items: list[InboundItem]
+    ) -> AsyncIterator[None]:
+        """Answer these items with `retry` if an error ends the block, and pause."""
+        try:
+            yield
         except Unavailable as error:
             delay = self._backoff.delay
             log.warning("the store is not there", extra={"error": str(error), "delay": delay})
@@ -211,10 +253,6 @@ class Dispatcher:
         except BaseException:
             self._answer_retry(works.values(), items)
             raise
-        finally:
-            if not self._queue:
-                self._arrived.clear()
-        return sum(item.answer.done() for item in items)
 
     async def _back_off(self) -> None:
         await asyncio.sleep(self._backoff.delay)
@@ -230,12 +268,11 @@ class Dispatcher:
             work.give_back()
         given_up = list(items)
         executions = {item.execution_id for item in given_up}
-        waiting, self._queue = self._queue, deque()
-        for item in waiting:
-            if item.execution_id in executions:
-                given_up.append(item)
-            else:
-                self._queue.append(item)
+        for waiting in (self._repeated, self._held_back, self._queue):
+            overtaking = [item for item in waiting if item.execution_id in executions]
+            for item in overtaking:
+                waiting.remove(item)
+            given_up += overtaking
         self._states.forget_all(executions)
         for item in given_up:
             item.reply("retry")
@@ -247,16 +284,20 @@ class Dispatcher:
     ) -> None:
         """Decide as many items as fit into a batch, and fill `works` and `items` with them.
 
-        An item that does not fit any more begins the next batch.
+        An item that does not fit any more begins the next batch. Items of executions that are
+        being written are held back, also if the append ends meanwhile, so that their order stays.
         """
         budget = BatchBudget()
+        written_ids = self._written_ids
         await self._states.assume_new(
             item.execution_id
             for item in islice(self._queue, MAX_BATCH_EVENTS)
-            if isinstance(item.message, Start)
+            if isinstance(item.message, Start) and item.execution_id not in written_ids
         )
         await self._states.prefetch(
-            item.execution_id for item in islice(self._queue, PREFETCH_EXECUTIONS)
+            item.execution_id
+            for item in islice(self._queue, PREFETCH_EXECUTIONS)
+            if item.execution_id not in written_ids
         )
         time_slice = TimeSlice(self._time_slice_s)
         while self._queue and budget.events > 0 and len(items) < MAX_BATCH_EVENTS:
@@ -264,6 +305,9 @@ class Dispatcher:
                 await time_slice.pause()
                 continue  # the queue may have changed during the pause
             item = self._queue.popleft()
+            if item.execution_id in written_ids:
+                self._held_back.append(item)
+                continue
             items.append(item)
             work = works.get(item.execution_id) or await self._open_batch(item.execution_id)
             if work is None:
@@ -632,7 +676,7 @@ class Dispatcher:
         self._requeue_items(repeats)
 
     def _requeue_items(self, items: list[InboundItem]) -> None:
-        self._queue.extendleft(reversed(items))
+        self._repeated.extend(items)
         if items:
             self._arrived.set()
 
@@ -640,7 +684,7 @@ class Dispatcher:
         """Accept reports to quarantined executions into their inboxes, so that workers are done."""
         left = [item for work in works for item in work.left_items]
         for item in left:
-            if item.answer.done() or item in self._queue:
+            if item.answer.done() or item in self._repeated:
                 continue
             if item.report is None:
                 item.reply("retry")
