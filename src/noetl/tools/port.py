@@ -6,7 +6,7 @@ broken.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -193,6 +193,11 @@ class ManyTool(Tool, Protocol):
         at_once: int = 1,
         stop: bool = False,
     ) -> None: ...
+
+
+def is_many_tool(tool: Tool | None) -> TypeGuard[ManyTool]:
+    """Whether the tool takes many calls at once. `isinstance` does the same, much slower."""
+    return hasattr(tool, "run_many")
 
 
 class Looped(Struct, frozen=True):

@@ -45,7 +45,7 @@ from noetl.tools.registry import Registry
 from noetl.worker import command_events
 from noetl.worker.channel import Channel
 from noetl.worker.logs import StepLogs
-from noetl.worker.outbox import Outbox, OutboxEntry
+from noetl.worker.outbox import MAX_EXCHANGE_REPORTS, Outbox, OutboxEntry
 from noetl.worker.plans import PlanCache
 from noetl.worker.settings import WorkerSettings
 from noetl.worker.spool import Spool
@@ -56,6 +56,7 @@ AHEAD_WORK_S = (
     0.1  # seconds of short work that may wait here for room; long work is left to other workers
 )
 MAX_AHEAD_PER_SLOT = 16  # commands that may wait for room, per slot
+LINGER_S = 0.003  # seconds that an ending waits for others while commands wait for room
 
 
 @dataclass(slots=True, eq=False)
@@ -189,6 +190,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
         self._polled_places = 0  # free places that the running poll offers
+        self._linger_until = float("-inf")  # an exchange before it would carry few endings
         first, longest = settings.shortest_delay, settings.longest_delay
         self._talk_pause = ExchangePause(Backoff(first, min(longest, 1.0)))
         self._poll_pause = ExchangePause(Backoff(first, longest))
@@ -269,8 +271,18 @@ class Worker:
     def _next_exchange_at(self) -> float:
         """When the next exchange that does not wait is due."""
         if self._outbox or (self._draining and not self._is_drain_known):
+            if self._may_linger():
+                return max(self._linger_until, self._talk_pause.not_before)
             return self._talk_pause.not_before
         return max(self._renewal_due_at(), self._talk_pause.not_before)
+
+    def _may_linger(self) -> bool:
+        """Whether endings may wait for more endings: commands wait for room here, so nothing
+        stands still meanwhile. A journal entry is not kept waiting, because its task waits for it.
+        """
+        has_work = len(self._running_commands) > self._settings.slots
+        only_endings = len(self._outbox) == self._outbox.ending_count
+        return has_work and only_endings and len(self._outbox) < MAX_EXCHANGE_REPORTS
 
     def _renewal_due_at(self) -> float:
         renewals = (job.renewed_at for job in self._running_commands.values())
@@ -630,6 +642,8 @@ class Worker:
             self._recent_ends.add_event(self._now())
         if self._running_commands.get(job.command.command_id) is job:
             self._outbox.forget_command(job.lease_key)
+            if not self._outbox:
+                self._linger_until = self._now() + LINGER_S
             self._post_report(job.command, ending)
             del self._running_commands[job.command.command_id]
         self._wake.set()

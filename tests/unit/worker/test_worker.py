@@ -586,6 +586,43 @@ def test_a_report_offers_the_places_that_the_running_poll_does_not_offer() -> No
     assert reports == [1]
 
 
+class GenerousServer(ScriptedServer):
+    """Gives every queued command at once."""
+
+    async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
+        return await super().exchange(msgspec.structs.replace(request, free=len(self.queue)))
+
+
+def test_endings_are_reported_together_while_commands_wait_for_room() -> None:
+    desk = GenerousServer([issue(number=n) for n in range(9)])
+    run_virtually(
+        working(
+            make_worker(desk, lambda call: asyncio.sleep(0.001), slots=1),
+            lambda: len(desk.events) == 9,
+        )
+    )
+    sizes = [len(request.reports) for request in desk.requests if request.reports]
+    assert sum(sizes) == 9
+    assert len(sizes) <= 4
+
+
+def test_an_ending_is_reported_at_once_if_no_command_waits_for_room() -> None:
+    desk = GenerousServer([issue(number=n) for n in range(2)])
+    started: list[float] = []
+    reported: list[float] = []
+
+    async def does(call: Call) -> Any:
+        started.append(asyncio.get_running_loop().time())
+
+    def answer(report: Report) -> str:
+        reported.append(asyncio.get_running_loop().time())
+        return "ok"
+
+    desk.answer = answer
+    run_virtually(working(make_worker(desk, does, slots=2), lambda: len(desk.events) == 2))
+    assert reported == started
+
+
 def test_what_cannot_be_finished_is_stopped_and_handed_back() -> None:
     desk = ScriptedServer([issue()])
     stopped: list[str] = []

@@ -22,7 +22,14 @@ from noetl.template.errors import NeedsData, TemplateError
 from noetl.template.limits import WORKER_LIMITS
 from noetl.template.parsing import parse_texts
 from noetl.template.rendering import Renderer
-from noetl.tools.port import Failed, ManyTool, OutcomeListener, Success, raw_fields
+from noetl.tools.port import (
+    Failed,
+    ManyTool,
+    OutcomeListener,
+    Success,
+    is_many_tool,
+    raw_fields,
+)
 
 INPUTS_PER_TURN = 256  # inputs that are rendered before other commands get a turn
 
@@ -67,7 +74,7 @@ class BatchedItems:
             return None
         (task,) = shared.tasks
         tool = shared.env.registry.get(task.kind)
-        if not isinstance(tool, ManyTool) or not _is_plain_task(task):
+        if not is_many_tool(tool) or not _is_plain_task(task):
             return None
         raw = raw_fields(tool)
         if any(value and name not in raw for name, value in task.config.items()):
