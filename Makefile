@@ -56,6 +56,7 @@ bench:  ## what users get beside DBOS, events folded and decided per second, the
 	$(RUN) python bench/blackbox.py
 	$(RUN) python bench/engine.py
 	$(RUN) python bench/core.py
+	$(RUN) python bench/trace.py
 	$(RUN) python bench/data.py
 	$(RUN) python bench/loops.py
 	$(RUN) python bench/slices.py

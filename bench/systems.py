@@ -185,9 +185,8 @@ class HttpSystem:
 
     async def _start_server(self) -> None:
         port = self.url.rpartition(":")[2]
-        self._server = await start_process(
-            self._home, "-m", "noetl", "server", "start", "--port", port
-        )
+        command = self.make_command("server")
+        self._server = await start_process(self._home, *command, "start", "--port", port)
         async with asyncio.timeout(HANG_LIMIT_S):
             while not await self._is_ready():
                 await asyncio.sleep(0.01)
@@ -201,9 +200,12 @@ class HttpSystem:
         await stop_process(self._server)
 
     async def _start_worker(self) -> Process:
-        return await start_process(
-            self._home, "-m", "noetl", "worker", "start", NOETL_SERVER_URL=self.url
-        )
+        command = self.make_command("worker")
+        return await start_process(self._home, *command, "start", NOETL_SERVER_URL=self.url)
+
+    def make_command(self, role: str) -> tuple[str, ...]:
+        """The program and its arguments up to the name of the role."""
+        return ("-m", "noetl", role)
 
     async def _is_ready(self) -> bool:
         with suppress(NotConnected):
@@ -270,9 +272,13 @@ class HttpSystem:
 
 @asynccontextmanager
 async def open_system(
-    mode: str, home: Path, profile: Path | None = None
+    mode: str,
+    home: Path,
+    profile: Path | None = None,
+    system: EmbeddedSystem | HttpSystem | None = None,
 ) -> AsyncIterator[EmbeddedSystem | HttpSystem]:
-    system = EmbeddedSystem(home, profile) if mode == "embedded" else HttpSystem(home)
+    if system is None:
+        system = EmbeddedSystem(home, profile) if mode == "embedded" else HttpSystem(home)
     try:
         await system.open()
         yield system

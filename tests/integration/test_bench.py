@@ -97,6 +97,19 @@ def test_the_patient_flow_is_exact(shape: str, rows: dict[str, int]) -> None:
     }
 
 
+def test_the_trace_of_a_step_has_every_way() -> None:
+    done = subprocess.run(
+        [sys.executable, "bench/trace.py", "--json", "--steps", "8"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found["ways_ms"]) == 12
+    assert all(milliseconds > 0 for milliseconds in found["ways_ms"].values())
+
+
 def test_the_benchmark_of_jobs_checks_what_it_runs() -> None:
     done = subprocess.run(
         [sys.executable, "bench/jobs.py", "--executions", "20", "--length", "4", "--profile", "none", "--json"],
