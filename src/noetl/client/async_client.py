@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MIN_STATUS_POLL_S = 0.01
 MAX_STATUS_POLL_S = 0.5
 STATUS_POLL_GROWTH = 1.5
+STATUS_WAIT_S = 10  # seconds that a server may keep a question open
 
 
 class AsyncClient:
@@ -144,10 +145,10 @@ class AsyncClient:
         return msgspec.convert(await self.rows.get_execution(id_, last_seq), ExecutionReport)
 
     async def _wait_for_end(self, execution_id: ExecutionId) -> int:
-        """Returns the number of the last event. Status is polled: events may be millions."""
+        """Returns the number of the last event. Status is asked for: events may be millions."""
         poll_backoff = Backoff(MIN_STATUS_POLL_S, MAX_STATUS_POLL_S, STATUS_POLL_GROWTH)
         while True:
-            status = await self.rows.get_status(execution_id)
+            status = await self.rows.get_status(execution_id, wait=STATUS_WAIT_S)
             if _stands_still(status):
                 last_seq: int = status["last_seq"]
                 return last_seq

@@ -211,8 +211,8 @@ class HttpClient:
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         return await self._get_json(f"/api/executions/{execution_id}", min_seq=min_seq)
 
-    async def get_status(self, execution_id: ExecutionId) -> Row:
-        return await self._get_json(f"/api/executions/{execution_id}/status")
+    async def get_status(self, execution_id: ExecutionId, wait: int = 0) -> Row:
+        return await self._get_json(f"/api/executions/{execution_id}/status", wait=wait or None)
 
     async def get_workload(self, execution_id: ExecutionId) -> Row:
         return await self._get_json(f"/api/executions/{execution_id}/workload")

@@ -228,7 +228,7 @@ class LocalClient:
             )
             return to_row(detail)
 
-    async def get_status(self, execution_id: ExecutionId) -> Row:
+    async def get_status(self, execution_id: ExecutionId, wait: int = 0) -> Row:
         self._raise_task_errors()
         self._raise_write_error()
         with _hint_at_execution_list(execution_id):

@@ -102,8 +102,11 @@ class RowClient(Protocol):
         ...
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row: ...
-    async def get_status(self, execution_id: ExecutionId) -> Row:
-        """Status, `ended` and `last_seq`. Raises the error of a server that has failed here."""
+    async def get_status(self, execution_id: ExecutionId, wait: int = 0) -> Row:
+        """Status, `ended` and `last_seq`. Raises the error of a server that has failed here.
+
+        With `wait`, the answer may come when the execution has ended, at most so many seconds later.
+        """
         ...
 
     async def get_workload(self, execution_id: ExecutionId) -> Row: ...

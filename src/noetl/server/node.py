@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -52,6 +53,10 @@ SHARD_RELEASE_TIMEOUT_S = 1.0  # seconds to give shards back when the process en
 # renew their leases, which may have run out while no server was there.
 REAPER_START_DELAY_S = 2.0
 Reveal = Callable[[Identity, str], Awaitable[dict[str, Any]]]  # the fields of a stored credential
+
+
+# Seconds between two runs of the projector for the rows of ended executions, which people wait for.
+ENDED_ROWS_PAUSE_S = 0.04
 
 
 class Server:
@@ -164,6 +169,8 @@ class Server:
         settings = self.settings
         inbox = DutyLoop(self.inbox, settings.inbox_interval)
         timers = DutyLoop(self.timers, settings.timer_interval)
+        projector = DutyLoop(self.projector, settings.projector_interval)
+        self.dispatcher.on_end = partial(projector.wake_soon, ENDED_ROWS_PAUSE_S)
         loops = [
             DutyLoop(self.keeper, settings.shard_interval, slowest=settings.renew_every / 2),
             inbox,
@@ -173,7 +180,7 @@ class Server:
                 settings.reaper_interval,
                 after=min(settings.lease / 1e6, REAPER_START_DELAY_S),
             ),
-            DutyLoop(self.projector, settings.projector_interval),
+            projector,
         ]
         if self.lost_workers is not None:
             loops.append(DutyLoop(self.lost_workers, settings.lost_worker_interval))

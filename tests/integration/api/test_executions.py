@@ -339,6 +339,21 @@ async def test_an_unknown_event_type_is_refused_with_a_suggestion() -> None:
         ).status_code == 200
 
 
+async def test_a_status_waits_for_the_end() -> None:
+    async with run_api_server() as here:
+        await here.register(NOOP)
+        execution_id = await here.start()
+        place = f"/api/executions/{execution_id}/status"
+        assert (await here.get(place, wait=0))["ended"] is False
+        waiting = asyncio.create_task(here.get(place, wait=30))
+        await here.http.post(f"/api/executions/{execution_id}/cancel")
+        status = await waiting
+        assert (status["ended"], status["status"]) == (True, "cancelled")
+        assert await here.get(place, wait=30) == status
+        refused = await here.http.get(place, params={"wait": 31})
+        assert refused.status_code == 422
+
+
 async def test_pause_holds_and_resume_goes_on() -> None:
     async with run_api_server() as here:
         await here.register(NOOP)

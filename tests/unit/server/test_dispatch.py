@@ -429,7 +429,7 @@ async def test_a_command_is_handed_off_with_the_lease_that_the_server_is_told_to
     async with open_cluster() as cluster:
         node = await cluster.add_node(lease=60_000_000)
         waiting = asyncio.create_task(exchange(node, free=1, wait=10))
-        while not node.server.dispatcher._waiting._pools:  # noqa: ASYNC110
+        while not node.server.dispatcher._waiting._polling:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await cluster.start_execution(node)
         (one,) = (await waiting).commands

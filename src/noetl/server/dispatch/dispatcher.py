@@ -137,6 +137,7 @@ class Dispatcher:
         self._write_error: tuple[Unavailable, float] | None = None
         # called with the shards that may have new events
         self.on_append: Callable[[Iterable[int]], None] = lambda shards: None
+        self.on_end: Callable[[], None] = lambda: None  # called when executions have ended
         shards.on_change.append(self._forget_shard)
 
     # -- taking items --
@@ -589,6 +590,8 @@ class Dispatcher:
                 self._states.cache_state(work.execution_id, loaded)
             if not work.is_quarantined:
                 self._quarantined_ids.discard(work.execution_id)
+            if work.state.terminal:
+                self.on_end()
         work.hand_out_commands()
         for item, answer in work.items:
             item.reply(answer)

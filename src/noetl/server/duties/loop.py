@@ -50,6 +50,20 @@ class DutyLoop:
         self.wake = asyncio.Event()
         self.done = 0
         self.failures = 0
+        self._ran_at = float("-inf")
+        self._due_wake: asyncio.TimerHandle | None = None
+
+    def wake_soon(self, pause: float) -> None:
+        """Wake the loop now, or `pause` seconds after its last run if that is later."""
+        if self._due_wake is not None:
+            return
+        loop = asyncio.get_running_loop()
+        at = max(loop.time(), self._ran_at + pause)
+        self._due_wake = loop.call_at(at, self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._due_wake = None
+        self.wake.set()
 
     async def run(self) -> None:
         backoff = Backoff(self._interval, self._slowest)
@@ -57,6 +71,7 @@ class DutyLoop:
             await asyncio.sleep(self._after)
         while True:
             self.wake.clear()
+            self._ran_at = asyncio.get_running_loop().time()
             try:
                 counts = await self._duty.run_once()
             except Unavailable as error:

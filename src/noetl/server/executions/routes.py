@@ -30,6 +30,7 @@ from noetl.server.http.parameters import (
     PathParameter,
     QueryParameter,
     Since,
+    WaitForEnd,
 )
 from noetl.server.http.routing import Routes
 from noetl.server.http.structs import LongText, RequestBody, describe
@@ -280,9 +281,11 @@ async def get_status(
     has: Has,
     who: Who,
     min_seq: MinSeq = None,
+    wait: WaitForEnd = 0,
 ) -> StatusView:
-    """The status of the execution, without its details."""
-    return await has.executions.get_status(who, ExecutionId(execution_id), min_seq)
+    """The status of the execution, without its details. With `wait` the answer comes at the end of
+    the execution, at its quarantine, or after so many seconds."""
+    return await has.executions.get_status(who, ExecutionId(execution_id), min_seq, wait)
 
 
 @routes.get("/api/executions/{execution_id}/events")

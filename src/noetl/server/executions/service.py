@@ -324,9 +324,16 @@ class ExecutionService:
         return row
 
     async def get_status(
-        self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
+        self,
+        identity: Identity,
+        execution_id: ExecutionId,
+        min_seq: int | None = None,
+        wait: int = 0,
     ) -> StatusView:
+        """The status; with `wait`, after the end or the quarantine, or after so many seconds."""
         row = await self.get_row(identity, execution_id, min_seq)
+        if wait:
+            row = await self._wait_for_end(row, wait)
         return StatusView(
             execution_id=row.execution_id,
             status=row.status,
@@ -496,6 +503,19 @@ class ExecutionService:
             return row
 
         return await self._wait_until_visible(make_row_topic(execution_id), read_row, min_seq)
+
+    async def _wait_for_end(self, row: Projection, seconds: int) -> Projection:
+        """The row when the execution has ended or is quarantined, or when the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        with self._live.watch(make_row_topic(row.execution_id)) as watch:
+            while True:
+                row = await self._rows.read(row.execution_id) or row
+                stands_still = row.ended_at is not None or row.status == "quarantined"
+                left = deadline - loop.time()
+                if stands_still or self._live.closing or left <= 0:
+                    return row
+                await watch.wait_for_change(min(left, MIN_SEQ_POLL_S))
 
     async def _wait_for_list(self, min_seq: int) -> None:
         """Wait until the projection of every shard has reached `min_seq`.

@@ -127,6 +127,10 @@ MinSeq = Annotated[
         "Wait until everything up to this sequence number is visible.", ge=0, le=1 << 62
     ),
 ]
+WaitForEnd = Annotated[
+    int,
+    QueryParameter("Wait up to so many seconds for the end of the execution.", ge=0, le=30),
+]
 Limit = Annotated[int, QueryParameter("how many at most", ge=1, le=500)]
 OfStatus = Annotated[str | None, QueryParameter("of this status only", max_length=20)]
 OfPath = Annotated[
