@@ -106,38 +106,19 @@ class ApiClient:
         started = await self.ask("POST", "/api/execute", {"path": path, "payload": payload})
         return str(started["execution_id"])
 
-    async def run(self, path: str, payload: Row, step: str, *, live: bool = True) -> Row:
+    async def run(self, path: str, payload: Row, step: str) -> Row:
         """Start an execution, wait for its end, and read the result of this step."""
-        return await self.read_end(await self.start(path, payload), step, live=live)
+        return await self.read_end(await self.start(path, payload), step)
 
-    async def read_end(self, execution_id: str, step: str, *, live: bool) -> Row:
-        """`live`: its events are few, so it is followed by them. Otherwise by its status."""
-        follow = self._follow_events if live else self._follow_status
-        await follow(execution_id)
+    async def read_end(self, execution_id: str, step: str) -> Row:
+        """Wait for the end of an execution, and read the result of this step."""
+        status: Row = {"ended": False}
+        while not status["ended"]:
+            status = await self.ask("GET", f"/api/executions/{execution_id}/status?wait=30")
+        assert status["status"] == "completed", status
         place = f"/api/executions/{execution_id}/result/{step}/data?format=json"
         result: Row = await self.ask("GET", place)
         return result
-
-    async def _follow_events(self, execution_id: str) -> None:
-        """The stream of its events ends with the execution."""
-        response = await self.send_request("GET", f"/api/executions/{execution_id}/stream")
-        assert response.status == 200, response
-        assert b"event: playbook.completed\n" in response.body, response.body[-1000:]
-
-    async def _follow_status(self, execution_id: str) -> None:
-        """Ask for a status that is newer than the last one; the server answers when there is one."""
-        last_seq = 0
-        while True:
-            place = f"/api/executions/{execution_id}/status?min_seq={last_seq + 1}"
-            response = await self.send_request("GET", place)
-            if response.status == 503:  # nothing happened for some seconds
-                continue
-            assert response.status == 200, response
-            status = json.loads(response.body)
-            if status["ended"]:
-                assert status["status"] == "completed", status
-                return
-            last_seq = status["last_seq"]
 
     def _take_connection(self) -> HttpConnection | None:
         while self._idle:
@@ -202,14 +183,14 @@ class OwnSystem:
             await self.client.register(text)
 
     async def run_chains(self, length: int, firsts: list[int]) -> list[Row]:
-        path, last, live = f"bench/chain{length}", f"s{length - 1}", len(firsts) == 1
-        runs = (self.client.run(path, {"i": i}, last, live=live) for i in firsts)
+        path, last = f"bench/chain{length}", f"s{length - 1}"
+        runs = (self.client.run(path, {"i": i}, last) for i in firsts)
         return await asyncio.gather(*runs)
 
     async def run_loop(self, items: int, *, each: bool) -> Row:
         path = "bench/each" if each else "bench/loop"
         payload = {"items": list(range(items))}
-        return await self.client.run(path, payload, "total", live=not each)
+        return await self.client.run(path, payload, "total")
 
     async def pass_rows(self, rows: int) -> Row:
         return await self.client.run("bench/rows", {"n": rows}, "add")
@@ -219,9 +200,7 @@ class OwnSystem:
         return await self.client.start("bench/marks", payload)
 
     async def finish_loop(self, loop_id: str) -> Row:
-        result: Row = await retry_until_reached(
-            lambda: self.client.read_end(loop_id, "total", live=False)
-        )
+        result: Row = await retry_until_reached(lambda: self.client.read_end(loop_id, "total"))
         return result
 
 
