@@ -144,6 +144,8 @@ class WiredWorker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until the worker has drained, or its time to drain is over."""
+        # Arrow's own allocator keeps most of the memory that a large row set needed.
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
         home = self._options.home
         with _redact_logs(self._clean), lock_worker(home, self.name, self.incarnation) as lock:
             await self._run_until_stopped(stop)

@@ -99,6 +99,8 @@ class Call(Struct, frozen=True):
     - `secret` resolves other secrets by name.
     - `tables` stores rows that are too many for a value.
     - `credential` resolves another `auth` in the config.
+    - `columns`: the tool may return `ArrowRecords`, and members of `input` may be `SharedRecords`,
+      which the tool closes. Only tools with `takes_columns` get such a call.
     - `hidden_url` returns the URL as the playbook writes it, if errors must not show the rendered
       URL because it contains a value of a payload.
     """
@@ -115,11 +117,12 @@ class Call(Struct, frozen=True):
     secret: Secret | None = None
     tables: TableOptions = TableOptions()
     credential: Callable[[Any], Awaitable[Any]] | None = None
+    columns: bool = False
     hidden_url: Callable[[], str | None] = hide_no_url
 
 
 class Success(Struct, frozen=True):
-    """`value` is JSON, or a `Table`.
+    """`value` is JSON, or an `EncodedTable`; `ArrowRecords` only if the call has `columns`.
 
     `facts` are small and become `output.http`, `output.pg`, `output.py`.
     """
@@ -229,6 +232,11 @@ class LoopTool(Tool, Protocol):
     async def run_loop(
         self, call: Call, items: Any | ItemBatches, told: PartListener
     ) -> Looped | Failed: ...
+
+
+def takes_columns(tool: Tool) -> bool:
+    """Whether the tool can take rows in shared memory, and return rows as Arrow."""
+    return bool(getattr(tool, "takes_columns", False))
 
 
 def raw_fields(tool: Tool) -> frozenset[str]:

@@ -48,6 +48,7 @@ from noetl.pipeline.retries import retry_while_unavailable
 from noetl.pipeline.scope.http_values import remove_body
 from noetl.pipeline.scope.lazy_results import RESERVED
 from noetl.pipeline.scope.results import ResultReader, is_manifest
+from noetl.pipeline.scope.shared_rows import StoredInput
 from noetl.playbook.assignments import (
     LINK_KEY,
     is_reference,
@@ -207,9 +208,7 @@ class ResultWriter:
         the envelope has no texts of the value.
         """
         above = _parent_payload(parent)
-        row_records = records.find_records(value)
-        if row_records is not None:
-            value = await self._encode_columns(value, row_records)
+        value = await self._encode_records(value)
         reference = None
         try:
             if value is not None:
@@ -247,6 +246,8 @@ class ResultWriter:
         return Input(ref=reference.uri)
 
     def _name_stored_part(self, part: Any) -> Any:
+        if isinstance(part, StoredInput):
+            return {LINK_KEY: to_builtins(part.reference)}
         reference = self._payloads.find_large_payload(part)
         if reference is None:
             return remove_body(part)
@@ -303,13 +304,14 @@ class ResultWriter:
             rows_at=value.head.at,
         )
 
-    async def _encode_columns(self, value: Any, row_records: records.Records) -> Any:
-        """The value with its records encoded as columns."""
+    async def _encode_records(self, value: Any) -> Any:
+        """The value, with its records encoded as columns if it has some that fit."""
         tables = TableOptions(self._store.staging, self._payloads.keychain.redactor.redact_rows)
+        encode_columns = records.find_encoding(value, tables)
+        if encode_columns is None:
+            return value
         try:
-            return await self._store.retry_unavailable(
-                lambda: asyncio.to_thread(records.encode_table, value, row_records, tables)
-            )
+            return await self._store.retry_unavailable(lambda: asyncio.to_thread(encode_columns))
         except Unavailable as error:
             message = f"the result could not be stored: {error}"
             raise TaskFailed(_storage_failure(message, retryable=True), final=True) from error

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 # The keys of the value of an HTTP call.
 HTTP_VALUE_KEYS: Final = frozenset(("status_code", "headers", "url", "elapsed", "data"))
+HTTP_ROWS_MEMBER: Final = "data"  # the only one of them that may be rows
 
 
 def add_body(value: Any) -> Any:

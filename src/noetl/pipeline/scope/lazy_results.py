@@ -54,7 +54,7 @@ class LazyResult:
         if table is not None:
             return self._table_member(table, name)
         if self.known_row_count is None:
-            if name in context and name not in RESERVED and not self._is_in_memory:
+            if name in context and name not in RESERVED and not self.is_in_memory:
                 return context[name]
             value = self.load_plain()
             if isinstance(value, dict) and name in value:
@@ -68,7 +68,7 @@ class LazyResult:
         """The reference, if the value is a map with its rows stored as a row set and is not in
         memory."""
         reference = self.envelope.reference
-        if reference is None or reference.rows_at is None or self._is_in_memory:
+        if reference is None or reference.rows_at is None or self.is_in_memory:
             return None
         return reference
 
@@ -159,7 +159,7 @@ class LazyResult:
         if self.unread_table is not None:
             raise LookupError(index)
         size = self.known_row_count
-        if size is None or self._is_in_memory:
+        if size is None or self.is_in_memory:
             value = self.load_plain()
             if isinstance(value, list) or isinstance(index, slice):
                 return value[index]
@@ -210,14 +210,14 @@ class LazyResult:
     def known_row_count(self) -> int | None:
         """The number of rows, if the payload is known to be a list."""
         reference = self.envelope.reference
-        if reference is None or self._is_in_memory or reference.rows_at is not None:
+        if reference is None or self.is_in_memory or reference.rows_at is not None:
             return None
         if reference.rows is None and is_manifest(reference):
             return self.envelope.context.get("row_count")
         return reference.rows
 
     @property
-    def _is_in_memory(self) -> bool:
+    def is_in_memory(self) -> bool:
         reference = self.envelope.reference
         return reference is None or self._payloads.is_in_memory(reference)
 

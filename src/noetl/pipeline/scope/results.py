@@ -31,6 +31,7 @@ from noetl.playbook.assignments import (
 )
 from noetl.results.formats.encoding import ARROW, JSON, PARQUET, PARTS, derive_ref_id
 from noetl.results.formats.encoding import is_rowset as starts_rowset
+from noetl.results.formats.shared_records import SharedRecords
 from noetl.results.formats.tables import PartsManifest, ValueHead
 from noetl.results.port import ResultStore
 from noetl.template.errors import NeedsData
@@ -298,6 +299,17 @@ class ResultReader:
         if reference.ref_id and reference.rows_at is None:
             reader.head = ValueHead()  # only the rows are wanted, not the map around them
         return reader
+
+    async def share_rowset(self, reference: Reference) -> SharedRecords:
+        """A stored row set in shared memory."""
+        reader = await self.open_rowset(reference)
+        try:
+            shared: SharedRecords = await _read_with_retries(
+                reference.uri, lambda: asyncio.to_thread(reader.share_rows)
+            )
+        finally:
+            await asyncio.to_thread(reader.close)
+        return shared
 
     async def fetch_uri(self, uri: str) -> Any:
         """What an address leads to: a value, or a reader of rows.

@@ -29,6 +29,35 @@ def redact_batch(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def may_hold_secret(batch: pa.RecordBatch, forms: Sequence[str]) -> bool:
+    """Whether a plain batch may hold one of the secrets: False is certain, True is not."""
+    if any(form in name for form in forms for name in batch.schema.names):
+        return True
+    texts = [form.encode("utf-8", "surrogatepass") for form in forms]
+    numbers = [number for number in map(_parse_number, forms) if number is not None]
+    for column in batch.columns:
+        if pa.types.is_string(column.type):
+            if _contains_any(column, texts):
+                return True
+        elif numbers and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            if pc.any(
+                pc.is_in(column.cast(pa.float64(), safe=False), _float_array(numbers))
+            ).as_py():
+                return True
+    return False
+
+
+def _parse_number(form: str) -> float | None:
+    try:
+        return float(form)
+    except ValueError:
+        return None
+
+
+def _float_array(numbers: Sequence[float]) -> pa.Array:
+    return pa.array(numbers, pa.float64())
+
+
 def _redact_names(schema: pa.Schema, clean: Callable[[Any], Any]) -> pa.Schema:
     names = [clean(name) for name in schema.names]
     if names == schema.names:

@@ -23,6 +23,7 @@ import msgspec
 
 from noetl.caches import LruCache
 from noetl.model.errors import Failure
+from noetl.results.formats.tables import ArrowRecords
 from noetl.tools.port import Failed, Log, Outcome, Success
 
 MIN_SHORT_SECRET_CHARS, MIN_LONG_SECRET_CHARS = 4, 8  # characters
@@ -162,6 +163,21 @@ class Redactor:
         long = [form for form in self._replacements if len(form) >= MIN_LONG_SECRET_CHARS]
         return redact_batch(batch, long, lambda value: self._redact_nested(value, payload=True))
 
+    def redact_records(self, records: ArrowRecords) -> Any:
+        """The records without the secrets.
+
+        If they may hold one, they become Python objects: a number that is a secret becomes text, which
+        does not fit its column.
+        """
+        from noetl.pipeline.secrets.columns import may_hold_secret  # as above
+
+        long = [form for form in list(self._replacements) if len(form) >= MIN_LONG_SECRET_CHARS]
+        head = msgspec.to_builtins(records.head)
+        in_head = self._holds_secret(head, payload=True)
+        if not in_head and not any(may_hold_secret(batch, long) for batch in records.batches):
+            return records
+        return self.redact_value(records.value(), payload=True)
+
     def redact_failure(self, failure: Failure) -> Failure:
         if not self._replacements:
             return failure
@@ -182,6 +198,8 @@ class Redactor:
             case Failed(failure, facts, sample):
                 # The sample is redacted when it is stored, as results are.
                 return Failed(self.redact_failure(failure), self.redact_value(facts), sample)
+            case Success(ArrowRecords() as records, facts):
+                return Success(self.redact_records(records), self.redact_value(facts))
             case Success(value, facts):
                 return Success(self.redact_value(value, payload=True), self.redact_value(facts))
             case _:

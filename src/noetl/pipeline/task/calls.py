@@ -1,7 +1,7 @@
 """One try of one task: renders its input and config, and runs its tool within its timeout."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,12 +20,26 @@ from noetl.pipeline.scope.names import TemplateScope, describe_failed_call
 from noetl.pipeline.scope.origins import TextOrigins
 from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.scope.results import ResultReader, WholeValue
+from noetl.pipeline.scope.shared_rows import (
+    make_stored_input,
+    render_with_stored_rows,
+    share_stored_rows,
+)
 from noetl.pipeline.secrets.redaction import Redactor
 from noetl.playbook import durations
 from noetl.playbook.model import OutsideTask, SinkTask, Step, Task
 from noetl.playbook.workload import merge_deep
-from noetl.results.formats.tables import EncodedTable, TableOptions, TooManyRows
-from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Success, Tool, raw_fields
+from noetl.results.formats.tables import ArrowRecords, EncodedTable, TableOptions, TooManyRows
+from noetl.tools.port import (
+    Call,
+    CallIdentity,
+    Failed,
+    Outcome,
+    Success,
+    Tool,
+    raw_fields,
+    takes_columns,
+)
 from noetl.tools.python.child import refuse_equal_keys
 
 
@@ -38,6 +52,7 @@ class TaskTry(Struct, frozen=True):
 
 
 RenderIn = Callable[[TaskTry, dict[str, Any], str], TaskRendering]
+RenderLayer = Callable[[TaskRendering, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class PreparedCall(Struct, frozen=True):
@@ -85,6 +100,8 @@ class TaskCaller:
     step: Step
     names: TemplateScope
     rendering: RenderIn
+    # Rows may go between the store and the tool as columns, if the tool takes them so.
+    allows_columns: bool = False
 
     async def prepare(self, task_try: TaskTry) -> PreparedCall:
         task = task_try.task
@@ -93,7 +110,8 @@ class TaskCaller:
             known = ", ".join(self.env.registry.kinds)
             message = f"this worker has no tool of kind {task.kind!r}; it has {known}; install the package that brings it"
             raise TaskFailed(Failure(code="TOOL_UNAVAILABLE", kind="tool", message=message))
-        task_input = await self.render_input(task_try)
+        columns = self.allows_columns and takes_columns(tool)
+        task_input = await self.render_input(task_try, columns=columns)
         rendering = self.rendering(task_try, {"input": task_input}, "call")
         config = await self._render_config(task, tool, rendering)
         keychain = self.names.payloads.keychain
@@ -103,6 +121,8 @@ class TaskCaller:
         timeout = None
         if task.timeout is not None:
             timeout = durations.parse_micros(task.timeout)
+        if columns:
+            task_input = await share_stored_rows(task_input)
         call = Call(
             config=config,
             input=task_input,
@@ -116,30 +136,38 @@ class TaskCaller:
             secret=keychain.resolve_secret,
             tables=TableOptions(self.env.store.staging, self.env.redactor.redact_rows),
             credential=keychain.resolve_auth,
+            columns=columns,
             hidden_url=partial(self._find_hidden_url, task),
         )
         return PreparedCall(
             tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask)
         )
 
-    async def render_input(self, task_try: TaskTry) -> dict[str, Any]:
-        """The task's input. Templates that are rendered later see it too."""
-        self.names.input = await self._merge_inputs(task_try)
+    async def render_input(self, task_try: TaskTry, *, columns: bool = False) -> dict[str, Any]:
+        """The task's input. Templates that are rendered later see it too.
+
+        With `columns`, a member that is a stored row set is a StoredInput.
+        """
+        render = render_with_stored_rows if columns else TaskRendering.value
+        self.names.input = await self._merge_inputs(task_try, render, columns=columns)
         return self.names.input
 
-    async def _merge_inputs(self, task_try: TaskTry) -> dict[str, Any]:
+    async def _merge_inputs(
+        self, task_try: TaskTry, render: RenderLayer, *, columns: bool
+    ) -> dict[str, Any]:
         """The task's own input, under the step's input, under the args of the arc."""
         payloads = self.names.payloads
         merged: dict[str, Any] = {}
         for name, value in self.names.args.items():
-            merged[name] = await resolve_argument(value, payloads)
+            stored = make_stored_input(value, payloads) if columns else None
+            merged[name] = stored or await resolve_argument(value, payloads)
         if self.step.input:
             rendering = self.rendering(task_try, {"input": merged}, "step input")
-            merged = {**await rendering.value(self.step.input), **merged}
+            merged = {**await render(rendering, self.step.input), **merged}
         if not task_try.task.input:
             return dict(merged)
         rendering = self.rendering(task_try, {"input": merged}, "input")
-        return {**await rendering.value(task_try.task.input), **merged}
+        return {**await render(rendering, task_try.task.input), **merged}
 
     async def _render_config(
         self,
@@ -264,7 +292,10 @@ async def run_call(prepared: PreparedCall) -> Outcome:
     hit_fault_point("tool.after")
     if prepared.checks_keys and isinstance(outcome, Success):
         outcome = _check_keys(outcome)
-    return prepared.redactor.redact_outcome(outcome)
+    redactor = prepared.redactor
+    if redactor and isinstance(outcome, Success) and isinstance(outcome.value, ArrowRecords):
+        return await asyncio.to_thread(redactor.redact_outcome, outcome)
+    return redactor.redact_outcome(outcome)
 
 
 def _check_keys(outcome: Success) -> Outcome:

@@ -63,6 +63,7 @@ from noetl.playbook.assignments import is_state
 from noetl.playbook.model import NoopTask, SinkTask, Step, Task
 from noetl.playbook.plan import StepPlan, find_templates
 from noetl.playbook.reducers import REFERENCE_REDUCERS
+from noetl.results.formats.tables import ArrowRecords
 from noetl.template.limits import WORKER_LIMITS
 from noetl.template.rendering import Renderer
 from noetl.tools.port import Failed, Success, Suspend
@@ -413,8 +414,8 @@ class Pipeline:
                 # before the first try and the first page
                 if not await self._make_rendering(task_try, {}, "when").evaluate_guard(when):
                     return None
-            prepared = await self._make_caller().prepare(task_try)
-            at.task_input = prepared.call.input
+            prepared = await self._make_caller_of(task).prepare(task_try)
+            at.task_input = self.names.input
             if task.spec.paginate is not None:
                 return await self._run_pages(task_try, prepared)
             if self._journal is None:
@@ -433,6 +434,14 @@ class Pipeline:
         """A new one for each use: if the pipeline kept it, both would form a reference cycle that
         holds all their data until the garbage collector runs."""
         return TaskCaller(self.env, self.command, self.step, self.names, self._make_rendering)
+
+    def _make_caller_of(self, task: Task) -> TaskCaller:
+        """The caller of a task. A value that is stored at once, and needed nowhere else, may be
+        columns."""
+        caller = self._make_caller()
+        is_stored = self._journal is not None and self.names.item is None
+        caller.allows_columns = is_stored and task.spec.paginate is None
+        return caller
 
     def _take_resolved(self) -> SuccessfulTry | Failed:
         """The outcome of a task that waited: the result it waited for."""
@@ -480,7 +489,7 @@ class Pipeline:
             wish=StorageWish.from_output(task_try.task.output),
             texts=self._may_show_texts(task_try),
         )
-        if find_tables(outcome.value):
+        if find_tables(outcome.value) or isinstance(outcome.value, ArrowRecords):
             return LazyResult(envelope, self.payloads)
         return LazyResult(envelope, self.payloads, outcome.value)
 

@@ -5,44 +5,82 @@ Readers get exactly the values that were put. Any other list stays JSON: one wit
 with integers among floats or beyond 64 bits, or with lists inside.
 """
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from noetl.results.formats.tables import TableOptions, ValueHead
+from noetl.results.formats.column_buffers import (
+    KINDS_BY_TYPE,
+    SAMPLE_ROWS,
+    BufferWriter,
+    InexactColumn,
+    fits_columns,
+    split_columns,
+    write_column,
+)
+from noetl.results.formats.shared_records import (
+    BatchLayout,
+    ColumnLayout,
+    RecordsLayout,
+    SharedRecords,
+    open_shared_records,
+)
+from noetl.results.formats.tables import ArrowRecords, TableOptions, ValueHead
 
 MIN_RECORDS = 256  # records: shorter lists gain nothing from columns
-SAMPLE_ROWS = 16
-TABLE_BATCH_ROWS = 10_000
 MAX_HEAD_BYTES = 16 * 1024  # approximate bytes of text beside the records
-_ARROW_TYPES = {bool: "bool_", int: "int64", float: "float64", str: "string"}
-_NONE_TYPE = type(None)
 
 
 class Records:
-    """The records of a value, their place in it (`head`), and the name of each column's Arrow type."""
+    """The records of a value as columns, and their place in it (`head`)."""
 
-    __slots__ = ("head", "rows", "types")
+    __slots__ = ("columns", "head")
 
-    def __init__(
-        self,
-        head: ValueHead,
-        rows: list[dict[str, Any]],
-        types: dict[str, str],
-    ) -> None:
+    def __init__(self, head: ValueHead, columns: dict[str, list[Any]]) -> None:
         self.head = head
-        self.rows = rows
-        self.types = types
+        self.columns = columns
+
+
+def find_encoding(value: Any, tables: TableOptions) -> Callable[[], Any] | None:
+    """The function that encodes the value as a table, to be called in a thread; None if it has no records.
+
+    The function returns the value itself, as Python objects, if it cannot be a table. This runs for every
+    value, and most are small maps.
+    """
+    if isinstance(value, ArrowRecords):
+        return partial(encode_arrow_records, value, tables)
+    found = _find_long_list(value)
+    if found is None or not isinstance(found[0][0], dict):
+        return None
+    return partial(_encode_value, value, tables)
+
+
+def _encode_value(value: Any, tables: TableOptions) -> Any:
+    records = find_records(value)
+    if records is None:
+        return value
+    return encode_table(value, records, tables)
 
 
 def find_records(value: Any) -> Records | None:
-    """Find the records: the value itself, or the only long list in it.
+    """Find the records: the value itself, or the only long list in it."""
+    found = _find_long_list(value)
+    if found is None:
+        return None
+    rows, at = found
+    if at is None:
+        return _make_records(rows, ValueHead())
+    rest = {**value, at: None}
+    if not _is_small(rest):
+        return None
+    return _make_records(rows, ValueHead(at, rest))
 
-    This runs for every value, and most are small maps.
-    """
+
+def _find_long_list(value: Any) -> tuple[list[Any], str | None] | None:
+    """The value, or the only long list in it and its name."""
     if type(value) is list:
-        return _make_records(value, ValueHead())
+        return (value, None) if len(value) >= MIN_RECORDS else None
     if type(value) is not dict:
         return None
     at = None
@@ -53,47 +91,26 @@ def find_records(value: Any) -> Records | None:
             at = name
     if type(at) is not str:
         return None
-    rest = {**value, at: None}
-    if not _is_small(rest):
-        return None
-    return _make_records(value[at], ValueHead(at, rest))
+    return value[at], at
 
 
 def _make_records(rows: list[Any], head: ValueHead) -> Records | None:
-    if len(rows) < MIN_RECORDS or not isinstance(rows[0], dict) or not rows[0]:
+    if not isinstance(rows[0], dict) or not rows[0]:
         return None
     names = tuple(rows[0])
-    for checked_rows in (
-        islice(rows, SAMPLE_ROWS),
-        rows,
-    ):  # most lists that do not fit show it early
-        kinds = _find_types(checked_rows, names)
-        if kinds is None:
-            return None
-    assert kinds is not None
-    return Records(head, rows, kinds)
+    sample = list(islice(rows, SAMPLE_ROWS))
+    if not fits_columns(sample, names):
+        return None
+    columns = split_columns(rows, names)
+    if columns is None or not all(map(_has_plain_type, columns)):
+        return None
+    return Records(head, dict(zip(names, columns, strict=True)))
 
 
-def _find_types(rows: Iterable[Any], names: tuple[Any, ...]) -> dict[str, str] | None:
-    known: list[set[type]] = [set() for _ in names]
-    for row in rows:
-        if type(row) is not dict or tuple(row) != names:
-            return None
-        for kinds, value in zip(known, row.values(), strict=True):
-            kinds.add(type(value))
-    types: dict[str, str] = {}
-    for name, kinds in zip(names, known, strict=True):
-        kinds.discard(_NONE_TYPE)
-        if type(name) is not str or len(kinds) > 1:
-            return None
-        if not kinds:
-            types[name] = "null"
-            continue
-        (kind,) = kinds
-        if kind not in _ARROW_TYPES:
-            return None
-        types[name] = _ARROW_TYPES[kind]
-    return types
+def _has_plain_type(values: list[Any]) -> bool:
+    """Whether all values, apart from null, have one type that a column can hold."""
+    kinds = set(map(type, values)) - {type(None)}
+    return len(kinds) <= 1 and kinds <= KINDS_BY_TYPE.keys()
 
 
 def _is_small(value: Any, left: int = MAX_HEAD_BYTES) -> bool:
@@ -112,31 +129,33 @@ def _estimate_size(value: Any) -> int:
 
 def encode_table(value: Any, records: Records, tables: TableOptions) -> Any:
     """Encode the records as a table; return the value itself if Arrow cannot hold it exactly."""
-    import pyarrow as pa  # slow to load, and few values have many records
-
-    from noetl.results.formats.rowsets import RowSetWriter
-
-    fields = [(name, getattr(pa, kind)()) for name, kind in records.types.items()]
-    schema = pa.schema(fields)
-    floats = [name for name, kind in records.types.items() if kind == "float64"]
-
-    def make_batches() -> Iterator[pa.RecordBatch]:
-        for first in range(0, len(records.rows), TABLE_BATCH_ROWS):
-            rows = records.rows[first : first + TABLE_BATCH_ROWS]
-            if not all(_is_finite(rows, name) for name in floats):
-                raise OverflowError
-            columns = [[row[name] for row in rows] for name in records.types]
-            arrays = [
-                pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    try:
-        return RowSetWriter(schema, tables, records.head).write_all(make_batches())
-    except (OverflowError, UnicodeError, pa.ArrowException):
+    shared = _share_columns(records)
+    if shared is None:
         return value
+    return open_shared_records(shared).encode(tables) or value
 
 
-def _is_finite(rows: list[dict[str, Any]], name: str) -> bool:
-    """JSON has no infinity and no NaN."""
-    return all(math.isfinite(row[name]) for row in rows if row[name] is not None)
+def _share_columns(records: Records) -> SharedRecords | None:
+    """The columns as Arrow buffers; None if a value does not fit."""
+    layouts: list[ColumnLayout] = []
+    try:
+        "".join(records.columns).encode()
+        with BufferWriter() as writer:
+            for values in records.columns.values():
+                fields, _ = write_column(writer, values)
+                layouts.append(ColumnLayout(**fields))
+    except (InexactColumn, OverflowError, UnicodeError, OSError):
+        return None
+    rows = len(next(iter(records.columns.values())))
+    layout = RecordsLayout(list(records.columns), [BatchLayout(rows, layouts)])
+    return SharedRecords(writer.descriptor, layout, records.head)
+
+
+def encode_arrow_records(value: ArrowRecords, tables: TableOptions) -> Any:
+    """Encode Arrow records as a table; return the value as Python objects if Arrow cannot store it."""
+    return value.encode(tables) or value.value()
+
+
+def is_fitting_head(head: ValueHead) -> bool:
+    """Whether the value beside the records may be the head of a row set: it is small, and has no long list."""
+    return _find_long_list(head.rest) is None and _is_small(head.rest)

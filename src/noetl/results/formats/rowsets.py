@@ -37,7 +37,10 @@ import pyarrow.parquet as pq
 from noetl.caches import WeightedLruCache
 from noetl.model.errors import CorruptLog
 from noetl.results.formats import moments
+from noetl.results.formats.column_buffers import make_rows
 from noetl.results.formats.encoding import ARROW, PARQUET, PARQUET_MAGIC
+from noetl.results.formats.shared_arrays import share_batches
+from noetl.results.formats.shared_records import SharedRecords
 from noetl.results.formats.tables import EncodedTable, TableOptions, TooManyRows, ValueHead
 from noetl.results.formats.values import decimal_to_json, to_json
 from noetl.results.port import ByteSource, SignableSource
@@ -69,7 +72,8 @@ class RowSetWriter:
     ) -> None:
         self.schema = make_storage_schema(schema)
         if tables.clean is not None:  # column names may hold secrets too
-            empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+            columns = [pa.nulls(0, field.type) for field in self.schema]
+            empty = pa.RecordBatch.from_arrays(columns, schema=self.schema)
             self.schema = tables.clean(empty).schema
         self.rows = 0
         self._tables = tables
@@ -281,14 +285,11 @@ def list_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     names = batch.schema.names
     if not names:
         return []
-    if all(map(_is_json, batch.columns, batch.schema)):
-        plain_rows: list[dict[str, Any]] = batch.to_pylist()
-        return plain_rows
     columns = [
         list_column_values(column, field)
         for column, field in zip(batch.columns, batch.schema, strict=True)
     ]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return make_rows(tuple(names), columns)
 
 
 def list_column_values(column: pa.Array, field: pa.Field) -> list[Any]:
@@ -307,6 +308,13 @@ def list_column_values(column: pa.Array, field: pa.Field) -> list[Any]:
         texts = column.cast(pa.string()).to_pylist()
         return [None if text is None else to_json(float(text)) for text in texts]
     return [to_json(value) for value in moments.list_python_values(column)]
+
+
+def _list_unlike_json(column: pa.Array, field: pa.Field) -> list[Any] | None:
+    """The values of a column, or None if Arrow's values are JSON without a conversion."""
+    if _is_json(column, field):
+        return None
+    return list_column_values(column, field)
 
 
 def _is_numeric(field: pa.Field) -> bool:
@@ -358,6 +366,10 @@ class RowSetReader(ABC):
 
     def read_value(self) -> Any:
         return self.head.wrap_rows(self.read_rows(0, self.count))
+
+    def share_rows(self) -> SharedRecords:
+        """Copy the rows into shared memory, with the values that templates see."""
+        return share_batches(self.batches(), self.schema.names, self.head, _list_unlike_json)
 
     def verify_sha256(self, expected: str | None) -> None:
         """Compare the sha256 of the whole file."""

@@ -49,6 +49,19 @@ class EncodedTable:
             self.draft.discard()
 
 
+@dataclass(frozen=True, slots=True)
+class ArrowRecords:
+    """Flat records of a tool as Arrow batches in memory, and the value around them.
+
+    They are exactly the records that JSON would hold.
+    """
+
+    head: ValueHead
+    batches: list[Any]
+    value: Callable[[], Any]  # the value as Python objects
+    encode: Callable[["TableOptions"], EncodedTable | None]  # None if Arrow cannot store it
+
+
 class TableOptions(Struct, frozen=True):
     """What a tool needs to return rows: where to stage them, and the function that redacts each
     batch.

@@ -298,17 +298,26 @@ def remove_tree(root: str) -> None:
 def load_python_child() -> Any:
     """Load the module that runs Python code, `tools/python/child.py`, without the package `noetl`.
 
-    Its folder is not on the path, because its modules would hide those of the standard library.
+    Its folder is not on the path, because its modules would hide those of the standard library. The
+    module that it imports from the package is loaded first, under the name that it imports.
     """
+    tools = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    formats = os.path.join(os.path.dirname(tools), "results", "formats")
+    buffers = os.path.join(formats, "column_buffers.py")
+    load_source("noetl.results.formats.column_buffers", buffers)
+    child = load_source("python_child", os.path.join(tools, "python", "child.py"))
+    child.trim_heap = getattr(ctypes.CDLL(None), "malloc_trim", child.trim_heap)
+    return child
+
+
+def load_source(name: str, path: str) -> Any:
     from importlib.machinery import SourceFileLoader
 
-    name = "python_child"
-    tools = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    loader = SourceFileLoader(name, os.path.join(tools, "python", "child.py"))
+    loader = SourceFileLoader(name, path)
     module = type(sys)(name)
     module.__file__ = loader.path
-    exec(loader.get_code(name), module.__dict__)  # type: ignore[arg-type]  # noqa: S102 - our own source; it has code
     sys.modules[name] = module
+    exec(loader.get_code(name), module.__dict__)  # type: ignore[arg-type]  # noqa: S102 - our own source; it has code
     return module
 
 

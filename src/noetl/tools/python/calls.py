@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from noetl.results.formats.shared_records import SharedRecords
 from noetl.tools.port import Log
 from noetl.tools.python.messages import PythonAnswer
 from noetl.tools.python.printed_lines import StreamLines
@@ -22,6 +23,16 @@ class Program(Struct, frozen=True):
 
     code: str
     env: tuple[tuple[str, str], ...] = ()
+
+
+AttachedInput = tuple[list[str], SharedRecords]  # records, and their path in the input
+
+
+class CallInput(Struct, frozen=True):
+    """An input as JSON, and the records in shared memory that belong into it."""
+
+    encoded: bytes
+    attached: tuple[AttachedInput, ...] = ()
 
 
 class PythonProcessCrashed(Exception):
@@ -45,11 +56,21 @@ AnswerListener = Callable[[int, Answer, float, int], None]
 class PoolCall:
     """One call, which waits in its group or is in the message of a child."""
 
-    __slots__ = ("encoded_input", "group", "is_over", "lines", "losses", "nth", "was_started")
+    __slots__ = (
+        "attached",
+        "encoded_input",
+        "group",
+        "is_over",
+        "lines",
+        "losses",
+        "nth",
+        "was_started",
+    )
 
-    def __init__(self, group: "CallGroup", encoded_input: bytes, nth: int) -> None:
+    def __init__(self, group: "CallGroup", call_input: CallInput, nth: int) -> None:
         self.group = group
-        self.encoded_input = encoded_input
+        self.encoded_input = call_input.encoded
+        self.attached = call_input.attached
         self.nth = nth
         self.is_over = False  # it has its answer, or the caller was cancelled
         self.was_started = False  # a child started it, and died before it sent the answer
@@ -84,6 +105,7 @@ class CallGroup:
     __slots__ = (
         "at_once",
         "children",
+        "columns",
         "done",
         "is_divided",
         "is_queued",
@@ -100,14 +122,14 @@ class CallGroup:
     def __init__(
         self,
         program: Program,
-        calls: Iterable[tuple[bytes, int]],
+        calls: Iterable[tuple[CallInput, int]],
         log: Callable[[int], Log],
         listener: AnswerListener,
         at_once: int,
         done: asyncio.Future[None],
     ) -> None:
         self.program = program
-        self.waiting = deque(PoolCall(self, encoded, nth) for encoded, nth in calls)
+        self.waiting = deque(PoolCall(self, call_input, nth) for call_input, nth in calls)
         self.left = len(self.waiting)
         self.is_single = self.left == 1
         self.log = log
@@ -115,6 +137,7 @@ class CallGroup:
         self.at_once = at_once
         self.done = done
         self.children: set[PoolProcess] = set()  # those that work on calls of the group
+        self.columns = False  # answers may be in shared memory
         self.is_queued = False
         self.is_divided = False  # a child took too long, so several children share the rest
         self.stop: Callable[[], None] | None = None

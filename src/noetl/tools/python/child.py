@@ -1,7 +1,10 @@
 """Runs in a child process of the python tool: takes calls from a socket and executes their code.
 
-It sends back values and prints. It imports no other module of noetl and nothing heavy, since every
-idle child has it in memory. orjson takes 1.5 MB, which all children share.
+It sends back values and prints. It imports no module of noetl but `column_buffers`, and nothing heavy,
+since every idle child has it in memory. orjson takes 1.5 MB, which all children share.
+
+Long lists of records do not go as JSON, but as columns in shared memory. Its descriptor goes beside the
+message over the socket.
 
 A request is one frame of JSON (`PythonRequestFields`). With `stop`, the first input that fails ends the
 request. If there are several inputs, the child takes one byte from the token
@@ -23,13 +26,23 @@ import json
 import os
 import resource
 import signal
+import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
 from typing import Any, TypedDict
 
 import orjson
+
+# The fork server registers this module, so this does not import the package.
+from noetl.results.formats.column_buffers import (
+    RecordsFields,
+    find_long_list,
+    read_shared_records,
+    share_records,
+)
 
 CODE_FILE_NAME = "<code>"
 WHOLE_INPUT_NAMES = (
@@ -46,16 +59,33 @@ FLUSH_AT_BYTES = 64 * 1024
 CO_COROUTINE = 0x80
 MAX_LEAKED_DESCRIPTORS = 64  # descriptors that code may leave open before its process is replaced
 MAX_COMPILED_PROGRAMS = 64
+MAX_DESCRIPTORS = 64  # beside one message
+MIN_COLLECTED_BYTES = (
+    1 << 20
+)  # bytes of a request, after which the memory of its calls is freed at once
+ANCILLARY_BYTES = socket.CMSG_SPACE(4 * MAX_DESCRIPTORS)
+MSG_CMSG_CLOEXEC = int(socket.MSG_CMSG_CLOEXEC)
 ERROR_PREFIX = b'{"error"'  # how the answer of a failed call begins
 MISSING = object()
 
 
+class AttachedFields(TypedDict):
+    """Records in shared memory, and their place in the input."""
+
+    path: list[str]
+    layout: RecordsFields
+
+
 class PythonRequestFields(TypedDict):
+    """`attached` belongs to the only input. With `columns`, an answer may be in shared memory."""
+
     code: str
     env: dict[str, str] | None
     inputs: list[Any]
     limit: int
     stop: bool
+    columns: bool
+    attached: list[AttachedFields]
 
 
 class PythonFailureFields(TypedDict):
@@ -71,27 +101,31 @@ class PythonFailureFields(TypedDict):
 def serve(memory_limit: int, cpu_seconds: int | None) -> None:
     """Answer requests until the worker closes the socket, or the process cannot be used again."""
     gc.enable()
+    connection = socket.socket(fileno=SOCKET_DESCRIPTOR)
     state = ProcessState(memory_limit)
     programs = CompiledPrograms()
-    while (body := receive_request()) is not None:
+    while (received := receive_request(connection)) is not None:
+        body, descriptors = received
         request = json.loads(body)
+        attach_records(request, descriptors)
         if cpu_seconds is not None:
             used = resource.getrusage(resource.RUSAGE_SELF)
             soft = int(used.ru_utime + used.ru_stime) + cpu_seconds + 1
             resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
-        batch = InputBatch(request, state, programs)
+        batch = InputBatch(request, state, programs, connection)
+        batch.is_large = len(body) > MIN_COLLECTED_BYTES or bool(descriptors)
         spoiled = batch.run()
         batch.send_last(spoiled)
         if spoiled is not None:
             return
 
 
-def receive_request() -> bytes | None:
-    """Read one request; None at the end of the stream.
+def receive_request(connection: socket.socket) -> tuple[bytes, list[int]] | None:
+    """Read one request and its descriptors; None at the end of the stream.
 
     The first read may take all there is: the worker sends the next request after the last answer.
     """
-    data = os.read(SOCKET_DESCRIPTOR, 64 * 1024)
+    data, descriptors = receive_beginning(connection)
     if not data:
         return None
     while len(data) < 4:
@@ -105,12 +139,39 @@ def receive_request() -> bytes | None:
             return None
         parts.append(data)
         left -= len(data)
-    return b"".join(parts)
+    return b"".join(parts), descriptors
+
+
+def receive_beginning(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """Read the first bytes of a request, and the descriptors that come with them."""
+    data, ancillary, _, _ = connection.recvmsg(64 * 1024, ANCILLARY_BYTES, MSG_CMSG_CLOEXEC)
+    return data, [descriptor for _, _, part in ancillary for descriptor in array("i", part)]
+
+
+def attach_records(request: PythonRequestFields, descriptors: list[int]) -> None:
+    """Put the records that came as shared memory into the input."""
+    if not descriptors and not request["attached"]:
+        return
+    gc.disable()  # the rows are many objects, none of which is garbage
+    try:
+        for attached, descriptor in zip(request["attached"], descriptors, strict=True):
+            parent: Any = request["inputs"][0]
+            *names, last = attached["path"]
+            for name in names:
+                parent = parent[name]
+            parent[last] = read_shared_records(descriptor, attached["layout"])
+            os.close(descriptor)
+    finally:
+        gc.enable()
 
 
 def send_frame(kind: int, *parts: bytes) -> None:
     data = b"".join((HEADER.pack(kind, sum(map(len, parts))), *parts))
-    sent = os.write(SOCKET_DESCRIPTOR, data)
+    send_rest(data, os.write(SOCKET_DESCRIPTOR, data))
+
+
+def send_rest(data: bytes, sent: int) -> None:
+    """Send the data after its first `sent` bytes."""
     while sent < len(data):
         sent += os.write(SOCKET_DESCRIPTOR, memoryview(data)[sent:])
 
@@ -119,13 +180,23 @@ class InputBatch:
     """Runs the inputs of one request, in order, while there are tokens."""
 
     def __init__(
-        self, request: PythonRequestFields, state: "ProcessState", programs: "CompiledPrograms"
+        self,
+        request: PythonRequestFields,
+        state: "ProcessState",
+        programs: "CompiledPrograms",
+        connection: socket.socket,
     ) -> None:
+        self.connection = connection
         self.code = request["code"]
         self.env = request["env"]
         self.inputs = request["inputs"]
         self.limit = request["limit"]
         self.stop = request["stop"]
+        self.encode: Callable[[Any], bytes] = encode_value
+        if request["columns"]:
+            self.encode = self.encode_or_share
+        self.descriptors: list[int] = []  # of the collected answers
+        self.is_large = False
         self.stopped = False
         self.state = state
         self.programs = programs
@@ -144,12 +215,17 @@ class InputBatch:
                 break
             inputs[number] = None  # the memory is freed when the code drops its input
             state.stdout.raw_log.number = state.stderr.raw_log.number = number
-            encoded = answer_input(self.programs, self.code, call_input, self.limit)
+            encoded = answer_input(self.programs, self.code, call_input, self.limit, self.encode)
             if os.getpid() != SERVING_PID:
                 os._exit(0)  # the code has forked: only the original process answers
             state.flush_streams()
             self.add_answer(encoded)
             self.stopped = self.stop and encoded.startswith(ERROR_PREFIX)
+            if self.is_large:
+                # Functions of the code refer to the names of the call, which refer to them and to its input.
+                call_input = None
+                gc.collect()
+                trim_heap(0)
             spoiled = state.restore()
             if spoiled is not None:
                 return spoiled
@@ -157,18 +233,38 @@ class InputBatch:
                 break
         return state.find_memory_excess()
 
+    def encode_or_share(self, value: Any) -> bytes:
+        encoded, descriptor = encode_or_share(value, self.limit)
+        if descriptor is not None:
+            self.descriptors.append(descriptor)
+            self.is_large = True
+        return encoded
+
     def add_answer(self, encoded: bytes) -> None:
-        """Collect an answer. Send the collected ones if they are old or large."""
+        """Collect an answer. Send the collected ones if they are old or large, or have a descriptor."""
         self.answers.append(encoded)
         self.size += len(encoded)
         now = time.monotonic()
-        if now - self.flushed > FLUSH_AFTER_S or self.size > FLUSH_AT_BYTES:
+        is_due = now - self.flushed > FLUSH_AFTER_S or self.size > FLUSH_AT_BYTES
+        if is_due or self.descriptors:
             micros = int((now - self.flushed) * 1e6)
             end = b'],"micros":%d}' % micros
-            send_frame(ANSWERS_FRAME, b'{"answers":[', b",".join(self.answers), end)
+            parts = (b'{"answers":[', b",".join(self.answers), end)
+            if self.descriptors:
+                self.send_with_descriptors(*parts)
+            else:
+                send_frame(ANSWERS_FRAME, *parts)
             self.answers = []
             self.size = 0
             self.flushed = now
+
+    def send_with_descriptors(self, *parts: bytes) -> None:
+        """Send answers, and beside them the descriptors of the shared memory that they name."""
+        data = b"".join((HEADER.pack(ANSWERS_FRAME, sum(map(len, parts))), *parts))
+        send_rest(data, socket.send_fds(self.connection, [data], self.descriptors))
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = []
 
     def send_last(self, spoiled: str | None) -> None:
         """Send the remaining answers, their duration and the reason why the process ends."""
@@ -179,6 +275,10 @@ class InputBatch:
         stopped = b"true" if self.stopped else b"false"
         facts = b'],"micros":%d,"spoiled":%b,"stopped":%b}' % (micros, reason, stopped)
         send_frame(LAST_FRAME, b'{"answers":[', b",".join(self.answers), facts)
+
+
+def trim_heap(kept_bytes: int) -> None:
+    """Give free memory back to the system. The fork server replaces this if the C library can."""
 
 
 def take_token() -> bool:
@@ -481,6 +581,28 @@ def encode_value(value: Any) -> bytes:
     if b"null" not in encoded:
         return b'{"value":%b}' % encoded
     return encode_rest(value, keys_are_text=True)
+
+
+def encode_or_share(value: Any, limit: int) -> tuple[bytes, int | None]:
+    """Encode a value as the answer of a call, with its records in shared memory if they fit columns.
+
+    Returns the answer, and the descriptor of the shared memory, which the caller closes.
+    """
+    found = find_long_list(value)
+    if found is None:
+        return encode_value(value), None
+    rows, at = found
+    rest = b'{"value":null}'
+    if at is not None:
+        rest = encode_value({**value, at: None})
+    shared = None
+    if not rest.startswith(ERROR_PREFIX):
+        shared = share_records(rows, limit - len(rest))
+    if shared is None:
+        return encode_value(value), None
+    descriptor, layout = shared
+    facts = json.dumps({"at": at, "layout": layout}).encode()
+    return b"%b,%b" % (rest[:-1], facts[1:]), descriptor
 
 
 def encode_rest(value: Any, *, keys_are_text: bool = False) -> bytes:

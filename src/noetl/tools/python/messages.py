@@ -8,20 +8,39 @@ from typing import Any
 
 from msgspec import Struct
 
+from noetl.results.formats.shared_records import RecordsLayout
+
+
+class AttachedRecords(Struct, frozen=True):
+    """Records in shared memory, and their place in the input. Its descriptor goes beside the message."""
+
+    path: list[str]
+    layout: RecordsLayout
+
 
 class PythonRequest(Struct, frozen=True):
-    """Runs code on several inputs. The pool adds the `inputs`, which are encoded already."""
+    """Runs code on several inputs. The pool adds the `inputs`, which are encoded already.
+
+    `attached` belongs to the only input. With `columns`, an answer may be in shared memory.
+    """
 
     code: str
     env: dict[str, str] | None
     limit: int  # bytes of a value
     stop: bool  # the first input that fails ends the request
+    columns: bool
+    attached: list[AttachedRecords]
 
 
 class PythonAnswer(Struct, frozen=True):
-    """The value of a call. If `error` is set, the call failed: the name of the exception."""
+    """The value of a call. If `error` is set, the call failed: the name of the exception.
+
+    With a `layout`, the value has records in shared memory: they are the value, or its member `at`.
+    """
 
     value: Any = None
+    at: str | None = None
+    layout: RecordsLayout | None = None
     error: str | None = None
     message: str = ""
     line: int | None = None

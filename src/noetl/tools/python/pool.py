@@ -19,6 +19,7 @@ from noetl.tools.processes.fork_server import ForkServer
 from noetl.tools.python.calls import (
     AnswerListener,
     CallGroup,
+    CallInput,
     PoolCall,
     Program,
     PythonProcessCrashed,
@@ -65,23 +66,25 @@ class PythonPool:
     async def run_calls(
         self,
         program: Program,
-        calls: Sequence[tuple[bytes, int]],
+        calls: Sequence[tuple[CallInput, int]],
         log: Callable[[int], Log],
         listener: AnswerListener,
         *,
         at_once: int,
         stop: bool,
+        columns: bool = False,
     ) -> None:
         """Run the calls, and pass every answer to the listener when it arrives.
 
         A call is its input and the number by which its log is asked for. At most `at_once` calls
         run at the same time. With `stop`, the calls that have not begun when one fails get no
-        answer; with `at_once=1` these are all calls after it. When this is cancelled, it returns
-        after all calls have ended.
+        answer; with `at_once=1` these are all calls after it. With `columns`, answers may be
+        `SharedRecords`. When this is cancelled, it returns after all calls have ended.
         """
         if not calls:
             return
         group = CallGroup(program, calls, log, listener, at_once, self.loop.create_future())
+        group.columns = columns
         if stop and not group.is_single:
             group.stop = lambda: self._stop_group(group)
         self._enqueue(group)
@@ -191,11 +194,14 @@ class PythonPool:
         for group in groups:
             if not group.is_single or len(batch) == MAX_MESSAGE_CALLS:
                 break
-            size += len(group.waiting[0].encoded_input)
-            if batch and size > MAX_MESSAGE_BYTES:
+            call = group.waiting[0]
+            size += len(call.encoded_input)
+            if batch and (size > MAX_MESSAGE_BYTES or call.attached):
                 break
             taken.append(group)
-            batch.append(group.waiting[0])
+            batch.append(call)
+            if call.attached:
+                break
         for group in taken:
             groups.popleft()
             group.is_queued = False

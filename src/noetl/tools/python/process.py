@@ -16,6 +16,7 @@ import struct
 import sys
 import termios
 import weakref
+from array import array
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,16 +24,28 @@ from typing import Protocol
 
 import msgspec
 
+from noetl.results.formats.shared_records import SharedRecords
+from noetl.results.formats.tables import ValueHead
 from noetl.tools.processes.fork_server import ForkServer, Process
 from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.calls import CallGroup, PoolCall, PythonProcessCrashed
-from noetl.tools.python.messages import BatchEnd, PythonAnswers, PythonRequest
+from noetl.tools.python.messages import (
+    AttachedRecords,
+    BatchEnd,
+    PythonAnswer,
+    PythonAnswers,
+    PythonRequest,
+)
 
 HEADER = struct.Struct(">BI")
 LOG_HEADER = struct.Struct(">IB")
 ANSWERS_FRAME, LOG_FRAME, LAST_FRAME = 1, 2, 3
 MAX_MESSAGE_CALLS = 4_096  # a pipe takes so many tokens at once, or none
 MAX_MESSAGE_BYTES = 1 << 20
+READ_BYTES = 64 * 1024  # a larger buffer is mapped and unmapped for every read
+MSG_CMSG_CLOEXEC = int(socket.MSG_CMSG_CLOEXEC)
+MAX_ANSWER_DESCRIPTORS = 4  # that come with one part of an answer; a child sends one
+ANCILLARY_BYTES = socket.CMSG_SPACE(4 * MAX_ANSWER_DESCRIPTORS)
 _decode_answers = msgspec.json.Decoder(PythonAnswers).decode
 _decode_batch_end = msgspec.json.Decoder(BatchEnd).decode
 
@@ -84,17 +97,23 @@ class PoolProcess:
         self.progress_at = 0.0  # when it got the message, or sent something since
         self._buffer = bytearray()
         self._unsent = memoryview(b"")
+        self._unsent_descriptors: list[int] = []  # go with the first bytes of a message
+        self._received_descriptors: list[int] = []  # of answers that are not complete yet
+        self._takes_columns = False
         self._last: BatchEnd | None = None
         ours, theirs = socket.socketpair()
         take, self._give = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         out, out_end = os.pipe2(os.O_CLOEXEC)
         err, err_end = os.pipe2(os.O_CLOEXEC)
-        self._take, self._socket = take, ours.detach()
+        self._connection = ours
+        self._take, self._socket = take, ours.fileno()
         self._streams = {1: out, 2: err}
         for descriptor in (self._socket, out, err):
             os.set_blocking(descriptor, False)
-        descriptors = [self._socket, take, self._give, out, err]
-        self._owned = weakref.finalize(self, _close_descriptors, descriptors)
+        descriptors = [take, self._give, out, err]
+        self._owned = weakref.finalize(
+            self, _close_descriptors, ours, descriptors, self._received_descriptors
+        )
         settings = pool.settings
         self.process: Process = pool.fork_server.spawn(
             "python",
@@ -122,11 +141,15 @@ class PoolProcess:
         self._last = None
         self.began_at = self.progress_at = self._loop.time()
         program = groups[0].program
+        attached = batch[0].attached  # a call with attached records is alone in its message
+        self._takes_columns = all(group.columns for group in groups)
         request = PythonRequest(
             code=program.code,
             env=dict(program.env) or None,
             limit=self._pool.settings.result_limit,
             stop=groups[0].stop is not None,
+            columns=self._takes_columns,
+            attached=[AttachedRecords(path, records.layout) for path, records in attached],
         )
         head = msgspec.json.encode(request)
         inputs = b",".join([call.encoded_input for call in batch])
@@ -134,17 +157,22 @@ class PoolProcess:
         if len(batch) > 1:  # a single call needs no token: it starts when it arrives
             os.write(self._give, b"." * len(batch))
         self._unsent = memoryview(len(body).to_bytes(4, "big") + body)
+        self._unsent_descriptors = [records.descriptor for _, records in attached]
         if not self._send_rest():
             self._loop.add_writer(self._socket, self._on_writable)
 
     def _send_rest(self) -> bool:
         """Send as much as the socket takes. True if nothing is left to send."""
         try:
-            size = os.write(self._socket, self._unsent)
+            if self._unsent_descriptors:
+                size = socket.send_fds(self._connection, [self._unsent], self._unsent_descriptors)
+            else:
+                size = os.write(self._socket, self._unsent)
         except BlockingIOError:
             return False
         except OSError:  # the child is dying: the fork server reports it
             return True
+        self._unsent_descriptors = []
         self._unsent = self._unsent[size:]
         return not self._unsent
 
@@ -185,7 +213,7 @@ class PoolProcess:
     def _receive_available(self) -> bool:
         """Read the available data. False at the end of the stream."""
         try:
-            data = os.read(self._socket, 256 * 1024)
+            data = self._read_socket()
         except BlockingIOError:
             return True
         except OSError:
@@ -210,8 +238,20 @@ class PoolProcess:
             self.process.kill(signal.SIGKILL)
         return True
 
+    def _read_socket(self) -> bytes:
+        if not self._takes_columns:
+            return os.read(self._socket, READ_BYTES)
+        data, ancillary, _, _ = self._connection.recvmsg(
+            READ_BYTES, ANCILLARY_BYTES, MSG_CMSG_CLOEXEC
+        )
+        for _, _, descriptors in ancillary:
+            self._received_descriptors += array("i", descriptors)
+        return data
+
     def _handle_frames(self) -> None:
         """Handle the complete frames of the buffer."""
+        if len(self._received_descriptors) > MAX_ANSWER_DESCRIPTORS:
+            raise ValueError("the code sends descriptors")
         buffer = self._buffer
         offset = 0
         limit = self._pool.settings.result_limit + (1 << 20)
@@ -243,11 +283,27 @@ class PoolProcess:
             return
         seconds = part.micros / len(part.answers) / 1_000_000
         for answer in part.answers:
+            if answer.layout is not None:
+                answer = self._take_shared_records(answer)
             self.batch[self.answered].end_with(answer, seconds)
             self.answered += 1
 
+    def _take_shared_records(self, answer: PythonAnswer) -> PythonAnswer:
+        """The answer with its records, of which the descriptor has come before it."""
+        assert answer.layout is not None
+        head = ValueHead()
+        if answer.at is not None:
+            if not isinstance(answer.value, dict):
+                raise ValueError("records that are a member of no map")
+            head = ValueHead(answer.at, answer.value)
+        descriptor = self._received_descriptors.pop(0)
+        records = SharedRecords(descriptor, answer.layout, head)
+        return msgspec.structs.replace(answer, value=records, layout=None)
+
     def _end_batch(self, last: BatchEnd) -> None:
         """Handle the last frame of a message."""
+        if self._received_descriptors or any(answer.layout for answer in last.answers):
+            raise ValueError("descriptors without answers, or answers without descriptors")
         done = self.answered + len(last.answers)
         self.calls += done
         self.groups[0].stopped |= last.stopped
@@ -328,7 +384,10 @@ def count_readable_bytes(descriptor: int) -> int:
     return int.from_bytes(count, sys.byteorder)
 
 
-def _close_descriptors(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
+def _close_descriptors(
+    connection: socket.socket, descriptors: list[int], received: list[int]
+) -> None:
+    connection.close()
+    for descriptor in (*descriptors, *received):
         with suppress(OSError):
             os.close(descriptor)

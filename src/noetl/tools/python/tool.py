@@ -17,9 +17,21 @@ from urllib.request import url2pathname
 import msgspec
 
 from noetl.model.errors import Failure
+from noetl.results.formats.records import is_fitting_head
+from noetl.results.formats.shared_records import (
+    DamagedRecords,
+    SharedRecords,
+    open_shared_records,
+)
 from noetl.tools.port import Call, Failed, Log, Outcome, OutcomeListener, Success
 from noetl.tools.processes.fork_server import ForkServer
-from noetl.tools.python.calls import Answer, Program, PythonProcessCrashed
+from noetl.tools.python.calls import (
+    Answer,
+    AttachedInput,
+    CallInput,
+    Program,
+    PythonProcessCrashed,
+)
 from noetl.tools.python.messages import PythonAnswer
 from noetl.tools.python.pool import PythonPool
 from noetl.tools.python.process import PoolSettings
@@ -30,6 +42,7 @@ PYTHON_FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that go
 class Python:
     kind = "python"
     raw = frozenset({"code"})
+    takes_columns = True
 
     def __init__(
         self, fork_server: ForkServer | None = None, settings: PoolSettings | None = None
@@ -49,13 +62,27 @@ class Python:
         await self._fork_server.close()
 
     async def run(self, call: Call) -> Outcome:
-        outcomes: list[Outcome] = []
+        outcomes: list[Success | Failed] = []
 
-        def keep_outcome(nth: int, outcome: Outcome, seconds: float, at_once: int) -> None:
+        def keep_outcome(nth: int, outcome: Success | Failed, seconds: float, at_once: int) -> None:
             outcomes.append(outcome)
 
-        await self.run_many(call.config, (call.input,), lambda nth: call.log, keep_outcome)
+        call_input, shared = split_shared_input(call.input)
+        try:
+            await self._run_inputs(
+                call.config,
+                (call_input,),
+                lambda nth: call.log,
+                keep_outcome,
+                attached=tuple(shared),
+                columns=call.columns,
+            )
+        finally:
+            for _, records in shared:
+                records.close()
         (outcome,) = outcomes
+        if isinstance(outcome, Success) and isinstance(outcome.value, SharedRecords):
+            return await asyncio.to_thread(_open_records, outcome.value, outcome.facts)
         return outcome
 
     async def run_many(
@@ -68,12 +95,27 @@ class Python:
         at_once: int = 1,
         stop: bool = False,
     ) -> None:
+        await self._run_inputs(config, inputs, log, listener, at_once=at_once, stop=stop)
+
+    async def _run_inputs(
+        self,
+        config: dict[str, Any],
+        inputs: Sequence[dict[str, Any]],
+        log: Callable[[int], Log],
+        listener: OutcomeListener,
+        *,
+        at_once: int = 1,
+        stop: bool = False,
+        attached: tuple[AttachedInput, ...] = (),
+        columns: bool = False,
+    ) -> None:
+        """Run the code on every input. `attached` belongs to the only input."""
         code = await read_code(config)
         if isinstance(code, Failure):
             for nth in range(len(inputs)):
                 listener(nth, Failed(code), 0.0, 1)
             return
-        calls: list[tuple[bytes, int]] = []
+        calls: list[tuple[CallInput, int]] = []
         for nth, call_input in enumerate(inputs):
             encoded = encode_input(call_input)
             if isinstance(encoded, Failed):
@@ -81,7 +123,7 @@ class Python:
                 if stop:
                     break
             else:
-                calls.append((encoded, nth))
+                calls.append((CallInput(encoded, attached), nth))
         result_limit = self._settings.result_limit
 
         def pass_answer(nth: int, answer: Answer, seconds: float, running: int) -> None:
@@ -89,13 +131,46 @@ class Python:
 
         program = Program(code, _list_variables(config))
         await self._ensure_pool().run_calls(
-            program, calls, log, pass_answer, at_once=at_once, stop=stop
+            program, calls, log, pass_answer, at_once=at_once, stop=stop, columns=columns
         )
 
     def _ensure_pool(self) -> PythonPool:
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
             self._pool = PythonPool(self._fork_server, self._settings)
         return self._pool
+
+
+def split_shared_input(
+    call_input: dict[str, Any],
+) -> tuple[dict[str, Any], list[AttachedInput]]:
+    """The input with null in place of its shared records, and these records with their paths."""
+    shared: list[AttachedInput] = []
+    plain: dict[str, Any] = {}
+    for name, part in call_input.items():
+        plain[name] = part
+        if not isinstance(part, SharedRecords):
+            continue
+        if part.head.at is None:
+            plain[name] = None
+            shared.append(([name], part))
+        else:
+            plain[name] = part.head.rest
+            shared.append(([name, part.head.at], part))
+    return plain, shared
+
+
+def _open_records(shared: SharedRecords, facts: dict[str, Any]) -> Success | Failed:
+    """The outcome with the records of a child."""
+    try:
+        records = open_shared_records(shared)
+    except DamagedRecords as error:
+        message = f"the records of the result are damaged: {error}"
+        return Failed(Failure(code="RESULT_NOT_JSON", kind="python", message=message), facts)
+    finally:
+        shared.close()
+    if not is_fitting_head(records.head):
+        return Success(records.value(), facts)
+    return Success(records, facts)
 
 
 def _list_variables(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
