@@ -86,7 +86,7 @@ class Fuzz:
         params = {
             name: self.word(name)
             for name in queries
-            if name != "min_seq" and self.dice.random() < 0.5
+            if name not in ("min_seq", "wait") and self.dice.random() < 0.5
         }
         rest: dict[str, Any] = {"params": params or None}
         if method == "post":

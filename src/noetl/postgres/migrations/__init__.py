@@ -57,7 +57,8 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
         await connection.execute("set local statement_timeout = 0")
         await connection.execute("select pg_advisory_xact_lock($1, $2)", *_ADVISORY_LOCK)
         missing = _find_missing_migrations(await _read_applied_checksums(connection), known)
-        await connection.execute(_make_script(missing))
+        if missing:
+            await connection.execute(_make_script(missing))
         await connection.executemany(
             "insert into noetl.schema_version (version, name, sha256, applied_at) values ($1, $2, $3, now())",
             [(migration.version, migration.name, migration.sha256) for migration in missing],
@@ -74,7 +75,7 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
 def _make_script(missing: list[Migration]) -> str:
     """The statements of all these migrations, for one round trip."""
     texts = [migration.text for migration in missing]
-    if missing and missing[0].version == 1:
+    if missing[0].version == 1:
         texts.insert(0, _CREATE_VERSION_TABLE)
     return "\n;\n".join(texts)
 
