@@ -249,7 +249,7 @@ class DutySettings(_SettingsGroup):
         100,
         ge=10,
         le=60_000,
-        description="how often status and counters of changed executions are written",
+        description="how often rows of changed executions are written; one whose status stays, every 250 ms",
         json_schema_extra=_with_unit("milliseconds"),
     )
 

@@ -13,6 +13,7 @@ import pytest
 from noetl.client.http import HttpClient
 from noetl.engine.outcome import hash_outcome
 from noetl.engine.state import decode_execution
+from noetl.log.projections.stored_state import decompress_state
 from noetl.model.ids import ExecutionId
 from noetl.results.tiers.objects import ObjectTier
 from tests import nats, s3
@@ -123,7 +124,7 @@ def outcome(here: Stack, execution_id: ExecutionId) -> str:
             "select state from noetl.execution where execution_id = %s", [int(execution_id)]
         ).fetchone()
     assert row is not None
-    return hash_outcome(decode_execution(row[0]))
+    return hash_outcome(decode_execution(decompress_state(row[0]) or b""))
 
 
 async def becomes(fact: Callable[[], object]) -> None:

@@ -40,7 +40,7 @@ from noetl.server.dispatch import dispatcher as dispatch
 from noetl.server.dispatch.dispatcher import Dispatcher
 from noetl.server.dispatch.requests import Requests
 from noetl.server.dispatch.states import States
-from noetl.server.duties.projector import Projector, make_projection
+from noetl.server.duties.projector import Projector
 from noetl.worker.outbox import Outbox
 from noetl.worker.worker import Worker
 from tests.simulation.faulty import drive
@@ -618,11 +618,23 @@ def projector_without_compare() -> list[Change]:
 def projector_trusts_its_cache() -> list[Change]:
     """The checkpoint moves on over events that the projected state does not contain."""
 
-    async def row(self: Projector, execution_id: Any, shard: int, seq: int) -> Any:
-        loaded = await self._states.get(execution_id)
-        return None if loaded is None else make_projection(loaded, shard)
+    async def load(self: Projector, execution_id: Any, seq: int) -> Any:
+        return await self._states.get(execution_id)
 
-    return [(Projector, "_make_row_as_of", row)]
+    return [(Projector, "_load_state_as_of", load)]
+
+
+@mutant
+def checkpoint_passes_deferred_rows() -> list[Change]:
+    """The checkpoint moves on over events of rows that wait to be written."""
+    original = Projector._make_rows
+
+    async def make(self: Projector, *args: Any) -> Any:
+        rows, deferred = await original(self, *args)
+        last = {id_: row._replace(position=row.seq) for id_, row in deferred.items()}
+        return rows, last
+
+    return [(Projector, "_make_rows", make)]
 
 
 # ---- the engine ----------------------------------------------------------------------------------------------------------

@@ -89,6 +89,8 @@ class Oracle:
         self._read: dict[int, int] = dict.fromkeys(range(shards), 0)
         self._epochs: dict[int, int] = dict.fromkeys(range(shards), 0)
         self._keys: set[tuple[str, str]] = set()
+        # by execution: its shard and its last event
+        self._last_seqs: dict[str, tuple[int, int]] = {}
         self.states: dict[str, Execution] = {}
         self._folded: dict[str, dict[int, Execution]] = defaultdict(dict)
         self._terminal: set[str] = set()
@@ -180,6 +182,7 @@ class Oracle:
         if (execution_id, event.key) in self._keys:
             raise Violation("unique key", f"{event.key} twice in {execution_id}")
         self._keys.add((execution_id, event.key))
+        self._last_seqs[execution_id] = (shard, recorded.seq)
         state = self.states.get(execution_id) or make_empty_execution(execution_id)
         if event.at < state.last_at:
             raise Violation("time", f"{event.key} at {event.at} after {state.last_at}")
@@ -407,6 +410,16 @@ class Oracle:
                 raise Violation("projection", text)
             for row in each.rows:
                 self._row(drive(self._stores.projections.read_projection(row.execution_id)))
+            self._check_covered(each)
+
+    def _check_covered(self, written: ShardRows) -> None:
+        """Every event up to a checkpoint is in the row of its execution."""
+        for execution_id, (shard, last) in self._last_seqs.items():
+            if shard != written.shard or last > written.checkpoint:
+                continue
+            if self._rows.get(execution_id, 0) < last:
+                text = f"checkpoint {written.checkpoint} passes event {last} of {execution_id}"
+                raise Violation("projection", text)
 
     def _check_renewed(self, held: tuple[LeaseKey, ...], renewal: Renewal) -> None:
         """A worker that is not told that a lease is lost holds it."""

@@ -74,7 +74,7 @@ SHARDS = (1, 2, 4)
 # Slower than in earnest: an idle server costs as much to simulate as a busy one.
 PACE = {
     "shard_interval": 1.2, "inbox_interval": 1.3, "timer_interval": 0.9, "reaper_interval": 1.4, "projector_interval": 0.6,
-    "poll_interval": 1.5, "rows": 0,
+    "row_interval": 1.0, "poll_interval": 1.5, "rows": 0,
 }  # fmt: skip
 ORDERS = ("process", "process", "any", "fifo")
 BUSY_SECONDS = (0.002, 0.01, 0.05)

@@ -118,8 +118,7 @@ async def _run_server_and_worker(
             await asyncio.wait(tasks[1:])
             await _release_commands(worker, ports)
         with suppress(Unavailable):  # the next list of executions should show how this one ended
-            server.projector.mark_changed(server.shards.list_owned())
-            await server.projector.run_once()
+            await server.projector.write_all_rows()
         serving.cancel()
         await asyncio.wait((serving,))
 

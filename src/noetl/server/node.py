@@ -163,6 +163,7 @@ class Server:
             observer,
             limit=10 * self.settings.read_limit,
             time_slice_s=self.settings.time_slice_s,
+            row_interval=self.settings.row_interval,
         )
 
     async def run(self) -> None:

@@ -24,6 +24,9 @@ class ServerSettings:
     reaper_interval: float = 0.5
     lost_worker_interval: float = 0.2
     projector_interval: float = 0.1
+    # between two writes of the row of an execution whose status stays; a change is seen after this
+    # and the interval of the projector
+    row_interval: float = 0.25
     schedule_interval: float = 0.5
     sweep_interval: float | None = None  # None: this server does not expire results
     grace: Micros = 86_400_000_000  # results stay at least this long after their execution's end

@@ -92,9 +92,8 @@ class FlakyPort:
 class ClusterNode:
     def __init__(self, cluster: "ServerCluster", name: str, **more: Any) -> None:
         self.stores: Any = FlakyStores(cluster.stores)
-        settings = ServerSettings(
-            name=name, shards=SHARDS, renew_every=0, poll_interval=0.02, **more
-        )
+        fields: dict[str, Any] = {"renew_every": 0, "poll_interval": 0.02, "row_interval": 0.0}
+        settings = ServerSettings(name=name, shards=SHARDS, **(fields | more))
         self.server = Server(
             self.stores, cluster.leases, cluster.bus, cluster.catalog, cluster.clock, settings
         )
@@ -111,9 +110,8 @@ class ClusterNode:
                 return
 
     async def project(self) -> None:
-        self.server.projector.mark_changed(range(SHARDS))
-        while (await self.server.projector.run_once()).done:
-            self.server.projector.mark_changed(range(SHARDS))
+        while (await self.server.projector.write_all_rows()).done:
+            pass
 
 
 class ServerCluster:

@@ -7,9 +7,10 @@ from typing import Any
 
 from noetl.log.columns import read_seq, to_execution_id, to_number
 from noetl.log.projections.port import ExecutionFilter, Projection, ShardRows, has_wildcard
+from noetl.log.projections.stored_state import compress_state, decompress_state
 from noetl.model.errors import NoetlError
 from noetl.model.ids import ExecutionId, Tenant, get_first_id
-from noetl.postgres.arrays import format_documents, format_numbers, format_texts
+from noetl.postgres.arrays import format_numbers, format_texts
 from noetl.postgres.pool import Database, Record
 from noetl.postgres.queries import load_queries
 from noetl.time_slice import TimeSlice
@@ -59,20 +60,22 @@ class ProjectionsPostgres:
             raise NoetlError(f"projection of {answer['ahead']} is ahead of the log")
         return [shard_rows.shard in answer["shards"] for shard_rows in batch]
 
-    async def _encode_columns(self, rows: list[Projection]) -> dict[str, str]:
+    async def _encode_columns(self, rows: list[Projection]) -> dict[str, Any]:
         time_slice = TimeSlice(self._time_slice_s)
-        columns = {
+        columns: dict[str, Any] = {
             "of_shard": format_numbers([row.shard for row in rows]),
             "exec": format_texts([row.execution_id for row in rows]),
             "parent": format_texts([row.parent for row in rows]),
             "retry_of": format_texts([row.retry_of for row in rows]),
-            "state": format_documents(
-                [None if row.state is None else row.state.decode() for row in rows]
-            ),
         }
         for name, write in _PLAIN_COLUMNS.items():
             await time_slice.pause_if_used_up()
             columns[name] = write([getattr(row, name) for row in rows])
+        states: list[bytes | None] = []
+        for row in rows:
+            await time_slice.pause_if_used_up()
+            states.append(None if row.state is None else compress_state(row.state))
+        columns["state"] = states
         return columns
 
     async def read_projection(self, execution_id: ExecutionId) -> Projection | None:
@@ -120,6 +123,8 @@ def _make_like_pattern(path: str | None) -> str:
 
 def _decode_projection(row: Record) -> Projection:
     columns = dict(row)
+    if columns["state"] is not None:
+        columns["state"] = decompress_state(columns["state"])
     for name in ("execution_id", "parent", "retry_of"):
         if columns[name] is not None:
             columns[name] = to_execution_id(columns[name])

@@ -12,7 +12,7 @@ given as materialized (
                          :status::text::text[], :last_seq::text::bigint[], :started_at::text::bigint[],
                          :updated_at::text::bigint[], :ended_at::text::bigint[], :parent::text::bigint[],
                          :retry_of::text::bigint[], :error::text::text[], :steps::text::int[], :recovered::text::int[],
-                         :state::text::text[], :state_hash::text::text[])
+                         :state::bytea[], :state_hash::text::text[])
         x (shard, exec, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
            recovered, state, state_hash)
     where x.shard = any (array(select o.shard_id from owned o))),
@@ -23,7 +23,7 @@ written as (
     insert into noetl.execution as old (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at,
                                         parent, retry_of, error, steps, recovered, state, state_hash)
     select x.exec, x.shard, x.tenant, x.path, x.status, x.last_seq, x.started_at, x.updated_at, x.ended_at, x.parent,
-           x.retry_of, x.error, x.steps, x.recovered, convert_to(x.state, 'UTF8'), x.state_hash
+           x.retry_of, x.error, x.steps, x.recovered, x.state, x.state_hash
     from given x where (select a.executions is null from ahead a)
     order by x.exec
     on conflict (execution_id) do update

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from noetl.log.projections.stored_state import compress_state, decompress_state
 from noetl.spark.jobs.event_files import PROJECTED_CONDITION, stage_events, stage_execution
 from noetl.spark.jobs.execution_map import ExecutionMap
 from noetl.spark.jobs.folding import FIELDS, fold_execution
@@ -131,7 +132,12 @@ def _show_field(value: Any) -> Any:
 
 def _read_stored_rows(log: LogSnapshot, folded: pa.Table) -> list[dict[str, Any]]:
     ids = ", ".join(map(str, folded.column("execution_id").to_pylist()))
-    return log.query_rows(f"{STORED_ROWS_QUERY} where execution_id in ({ids})")
+    rows = log.query_rows(f"{STORED_ROWS_QUERY} where execution_id in ({ids})")
+    return [{**row, "state": _decode_state(row["state"])} for row in rows]
+
+
+def _decode_state(stored: bytes | None) -> bytes | None:
+    return None if stored is None else decompress_state(stored)
 
 
 def _read_checkpoints(log: LogSnapshot) -> dict[int, int]:
@@ -167,5 +173,6 @@ _UPSERT = (
 def _write_rows(connection: "psycopg.Connection[Any]", rows: list[dict[str, Any]]) -> int:
     with connection.transaction(), connection.cursor() as cursor:
         for row in rows:
-            cursor.execute(_UPSERT, row)
+            state = None if row["state"] is None else compress_state(row["state"])
+            cursor.execute(_UPSERT, {**row, "state": state})
     return len(rows)
