@@ -11,6 +11,7 @@ from tests.conformance.shard_owner import (
     LEASE,
     command,
     execution,
+    journal,
     make_completed,
     make_end,
     make_start,
@@ -173,10 +174,22 @@ async def test_what_is_leased_to_a_worker_can_be_sent_to_it_again(world: PortWor
     assert await world.queue.list_leased_commands("w1") == []
 
 
-async def test_finished_rows_go_after_an_hour(world: PortWorld) -> None:
+async def test_a_command_that_is_done_leaves_the_queue_at_once(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     await one.lease_command(id_)
     await one.write(id_, make_completed(), effects=(Finish(C1),), taken=(HELD,))
+    assert await world.queue.find_status(C1) is None
+    assert await world.queue.list_commands(DEFAULT_TENANT) == []
+    assert await world.inbox.accept_report(report(id_, make_completed()))
+    assert not await world.inbox.accept_report(report(id_, make_completed(attempt=2)))
+    assert not await world.inbox.accept_report(report(id_, journal()))
+
+
+async def test_rows_of_dead_commands_go_after_an_hour(world: PortWorld) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.lease_command(id_)
+    await one.write(id_, journal(), effects=(Finish(C1, "dead"),), taken=(HELD,))
+    assert await world.queue.find_status(C1) == ("dead", 1)
     await world.pass_time(3_600_000_000)
     await world.queue.expire_leases(10)
     assert await world.queue.find_status(C1) is None

@@ -180,7 +180,7 @@ GIVES_ROWS = """
 def without_payloads(stack: StackClient, execution: str) -> int:
     """How many payloads of the execution were in the database, and are gone now."""
     embedded = EmbeddedPostgres(stack.noetl.home)
-    query = "delete from noetl.result_blob where uri like %s"
+    query = "update noetl.result_ref set payload = null where payload is not null and uri like %s"
     try:
         with psycopg.connect(embedded.ensure_postgres().control) as database:
             return database.execute(query, [f"noetl://execution/{execution}/%"]).rowcount

@@ -279,7 +279,9 @@ class MemoryDatabase:
         return codec.decode_command(row.data)
 
     def end_lease(self, row: CommandRow, status: str) -> None:
-        """End the lease, if there is one, and set the status."""
+        """End the lease, if there is one, and set the status. The append that makes a command `done`
+        deletes it at its end.
+        """
         self.leased.pop(row.command_id, None)
         row.status = status
         row.worker = None
@@ -341,8 +343,14 @@ class MemoryDatabase:
             self.end_lease(row, "lost")
         self.post(row.execution_id, message)
 
+    def delete_done(self, command_ids: Iterable[CommandId]) -> None:
+        for command_id in command_ids:
+            row = self.commands.get(command_id)
+            if row is not None and row.status == "done":
+                del self.commands[command_id]
+
     def sweep(self) -> None:
-        """Delete rows that finished an hour ago. A report for a missing row is stale."""
+        """Delete rows of commands that died or were cancelled an hour ago."""
         before = self.clock.now() - KEEP_FINISHED_MICROS
         while self.finished and self.finished[0].at <= before:
             command_id = self.finished.popleft().command_id

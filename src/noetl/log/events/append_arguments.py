@@ -61,7 +61,7 @@ from noetl.model.decisions import (
 from noetl.model.errors import NoetlError
 from noetl.model.events import ChildStarted
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
-from noetl.model.messages import Message, Notice, Start, Stopped
+from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
 from noetl.model.playbook_state import MAX_STATE_VERSIONS
 from noetl.time_slice import TimeSlice
 
@@ -231,11 +231,7 @@ class _PartWrites:
         self._hand_off()
         self._add_commands()
         for ref in part.refs:
-            self._rows.refs.append(make_ref_row(ref, self._number))
-            for input_id in ref.inputs:
-                self._add_json_row("inputs", ref=int(ref.reference.ref_id), input=int(input_id))
-            if ref.lifetime is not None:
-                self._add_json_row("lifetimes", **make_lifetime_row(ref.reference, ref.lifetime))
+            self._add_ref(ref)
         for timer, due in self._timers.items():
             if due is None:
                 self._add_json_row("clear", timer=timer)
@@ -246,6 +242,13 @@ class _PartWrites:
             self._add_json_row(
                 "parts", manifest=page.manifest, first=page.first, count=page.count, body=body
             )
+
+    def _add_ref(self, ref: StoredRef) -> None:
+        self._rows.refs.append(make_ref_row(ref, self._number))
+        for input_id in dict.fromkeys(ref.inputs):
+            self._add_json_row("inputs", ref=int(ref.reference.ref_id), input=int(input_id))
+        if ref.lifetime is not None:
+            self._add_json_row("lifetimes", **make_lifetime_row(ref.reference, ref.lifetime))
 
     def _check_part(self) -> None:
         part = self._part

@@ -68,6 +68,8 @@ class PartWrite:
             row = db.commands.get(handoff.command_id)
             if row is not None and row.status == "queued" and row.available_at <= db.clock.now():
                 db.lease_command(row, handoff.worker, self._lease)
+        finishes = [effect for effect in part.effects if isinstance(effect, Finish)]
+        db.delete_done([effect.command_id for effect in finishes])
         ended = any(isinstance(event, Terminal) for event in part.events)
         last = db.append(part.execution_id, self._events, ended=ended)
         return Appended(part.execution_id, last, tuple(sorted(self._inboxes)))

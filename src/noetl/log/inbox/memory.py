@@ -52,7 +52,9 @@ class InboxMemory:
         """The references are stored at once; the inbox row is written without them."""
         db = self._db
         row = db.commands.get(report.command_id)
-        if row is None or row.attempt != report.attempt or row.execution_id != report.execution_id:
+        if row is None:
+            return self._is_recorded(report)
+        if row.attempt != report.attempt or row.execution_id != report.execution_id:
             return False
         if report.event.key in db.get_execution_rows(report.execution_id).keys:
             return True
@@ -65,6 +67,15 @@ class InboxMemory:
         if isinstance(report.event, Ending):
             db.end_lease(row, "reported")
         return True
+
+    def _is_recorded(self, report: Report) -> bool:
+        """Whether the log has the event of this attempt. The row of a command that is done is gone."""
+        rows = self._db.get_execution_rows(report.execution_id).events
+        events = (codec.decode_event(row.data) for row in rows)
+        return any(
+            event.key == report.event.key and getattr(event, "attempt", None) == report.attempt
+            for event in events
+        )
 
     async def find_message(self, execution_id: ExecutionId, key: str) -> MessageState:
         rows = self._db.get_execution_rows(execution_id)

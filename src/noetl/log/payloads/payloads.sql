@@ -1,4 +1,4 @@
--- Small payloads. `append` and `accept_report` store those that come with a report.
+-- Small payloads. `append` and `accept_report` store those that come with a report, in the row of the reference.
 
 -- name: put_payload
 -- Returns no row if there is no such execution, or if the address holds a payload already; `read_payload` tells which.
@@ -6,6 +6,7 @@ with made as (
     insert into noetl.result_blob (ref_id, uri, payload)
     select :ref_id::bigint, :uri::text, :payload::bytea
     where exists (select from noetl.workload w where w.execution_id = :execution_id)
+        and not exists (select from noetl.result_ref r where r.ref_id = :ref_id and r.payload is not null)
     on conflict do nothing
     returning ref_id)
 insert into noetl.result_put (ref_id, execution_id) select m.ref_id, :execution_id from made m
@@ -13,7 +14,9 @@ on conflict do nothing
 returning ref_id;
 
 -- name: read_payload
-select payload from noetl.result_blob where ref_id = :ref_id and uri = :uri;
+select r.payload from noetl.result_ref r where r.ref_id = :ref_id and r.uri = :uri and r.payload is not null
+union all
+select b.payload from noetl.result_blob b where b.ref_id = :ref_id and b.uri = :uri;
 
 -- name: find_orphans
 -- The addresses of an ended execution that none of its unexpired references names.

@@ -5,6 +5,9 @@ States of a command row:  queued ──claim / hand-off──► leased ──re
                             │  └── Requeue (attempt+1) ── │ └─ lease lost ─► lost ─┐ (LeaseLost in the inbox)
                             └───── Requeue ── parked ◄────┘                       └─ Requeue (attempt+1) or dead
 
+The append that makes a command `done` deletes its row: the events say how it ended. Rows of dead
+and cancelled commands stay for an hour.
+
 If a server that does not own the shard accepts a report that ends a lease, the row is `reported`
 until the owner has folded the report.
 """
@@ -108,7 +111,9 @@ class CommandQueue(Protocol):
         after: int = 0,
         limit: int = 100,
     ) -> list[QueueEntry]:
-        """Rows of the queue in order of issue, after the number `after`."""
+        """Rows of the queue in order of issue, after the number `after`, without commands that are
+        done.
+        """
         ...
 
     async def count_commands(self, tenant: Tenant | None = None) -> list[QueueDepth]:

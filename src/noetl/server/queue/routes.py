@@ -30,7 +30,8 @@ async def list_queue(
     after: Annotated[int, QueryParameter("`next` of the page before", ge=0, le=1 << 62)] = 0,
     limit: Limit = 100,
 ) -> QueueView:
-    """Commands in the order of issue. Finished ones stay for an hour."""
+    """Commands in the order of issue. Those that are done are gone: events say how they ended. Dead
+    and cancelled ones stay for an hour."""
     of_execution = None if execution_id is None else ExecutionId(execution_id)
     return await has.queue.list_commands(
         who,
