@@ -16,7 +16,8 @@ from noetl.engine.interpretation import interpret
 from noetl.engine.machine import advance
 from noetl.engine.state import Execution, PinnedPlaybook, make_empty_execution
 from noetl.engine.summary import summarise_execution
-from noetl.log.events.event_columns import split_event
+from noetl.log.events.event_halves import split_event
+from noetl.log.events.packing import pack_events
 from noetl.model import events as e
 from noetl.model import messages as m
 from noetl.model.codec import encode
@@ -32,7 +33,7 @@ from noetl.playbook.validation import load_or_raise
 PYTHON = {"kind": "python", "code": "result = {'n': 1}"}
 FAILS = {"kind": "python", "code": "raise ValueError('no')"}
 SECOND = 1_000_000
-EVENT = "shard, seq, epoch, tenant, execution_id, event_type, step, command_id, attempt, status, result, meta, dedup_key, at"
+PART = "execution_id, last_seq, epoch, tenant, count, shard, ends, events"
 PROJECTED = (
     "execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps, "
     "recovered, state, state_hash"
@@ -112,6 +113,7 @@ class PlayedExecution:
     refs: Snowflakes
     state: Execution = field(init=False)
     events: list[e.Event] = field(default_factory=list)
+    parts: list[tuple[e.Event, ...]] = field(default_factory=list)  # what each message led to
     results: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -145,6 +147,7 @@ class PlayedExecution:
         made = advance(fixed, self.state, *given)
         self.state = made.state
         self.events += made.events
+        self.parts.append(made.events)
         return [effect.command for effect in made.effects if isinstance(effect, Issue)]
 
     def _answer_command(self, command: Command) -> e.Reported:
@@ -251,21 +254,22 @@ def copy_events(
     connection: "psycopg.Connection[Any]", made: list[PlayedExecution], seqs: dict[int, int]
 ) -> None:
     rows: dict[str, list[tuple[Any, ...]]] = {
-        "event": [],
+        "event_part": [],
         "execution": [],
         "workload": [],
         "result_ref": [],
     }
     for each in made:
         shard = shard_of(each.execution_id, len(seqs))
-        for event in each.events:
-            seqs[shard] += 1
-            meta, result, status = split_event(event, encode(event))
-            step, command = getattr(event, "step", None) or None, getattr(event, "command_id", None)
-            rows["event"].append(
-                (shard, seqs[shard], 1, 1, int(each.execution_id), event.type, step, command, getattr(event, "attempt", None),
-                 status, result, meta, event.key, format_moment(event.at))
-            )  # fmt: skip
+        for part in each.parts:
+            seqs[shard] += len(part)
+            events = pack_events(
+                [(event.key, *split_event(event, encode(event))) for event in part]
+            )
+            ends = any(isinstance(event, e.Terminal) for event in part)
+            rows["event_part"].append(
+                (int(each.execution_id), seqs[shard], 1, 1, len(part), shard, ends, events)
+            )
         told = summarise_execution(each.state)
         rows["execution"].append(
             (int(each.execution_id), shard, 1, told["path"], told["status"], seqs[shard], told["started_at"],
@@ -282,7 +286,7 @@ def copy_events(
         )
         rows["result_ref"] += each.results
     columns = {
-        "event": EVENT, "execution": PROJECTED, "workload": "execution_id, tenant, playbook, data", "result_ref": REFERRED,
+        "event_part": PART, "execution": PROJECTED, "workload": "execution_id, tenant, playbook, data", "result_ref": REFERRED,
     }  # fmt: skip
     for table, found in rows.items():
         with connection.cursor().copy(f"copy noetl.{table} ({columns[table]}) from stdin") as into:

@@ -14,6 +14,7 @@ from noetl.model.events import (
     PlaybookCompleted,
     PlaybookInitialized,
     Reported,
+    SignalReceived,
     TaskDone,
 )
 from noetl.model.exchange import LeaseKey
@@ -36,10 +37,8 @@ def make_start(execution_id: ExecutionId) -> Event:
 
 
 def signal_like(key: str) -> Event:
-    """Any event, with a key that the test chooses."""
-    return CommandIssued(
-        command_id=CommandId(key), step="s", activation=ActivationId("a"), kind="run", pool="cpu"
-    )
+    """An event that may be repeated, with a request that the test chooses."""
+    return SignalReceived(name="s", request=key)
 
 
 def make_end() -> Event:

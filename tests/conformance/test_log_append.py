@@ -101,6 +101,15 @@ async def test_a_key_that_stands_in_the_log_is_named(world: PortWorld) -> None:
     await one.write(other, make_start(other), signal_like("a"))
 
 
+async def test_keys_that_the_state_remembers_are_not_looked_up(world: PortWorld) -> None:
+    """Their repeats are refused by `after`; the engine decides nothing twice from one state."""
+    one, id_ = await owner(world), execution(0)
+    await one.write(id_, make_start(id_), journal())
+    part = await one.part(id_, journal(), after=0)
+    assert await one.append(part) == [Known(id_)]
+    assert isinstance((await one.append(await one.part(id_, journal())))[0], Appended)
+
+
 async def test_a_bad_part_leaves_the_batch_whole_and_the_others_go_on(world: PortWorld) -> None:
     one, bad, good = await owner(world), execution(0, 0), execution(0, 1)
     await one.write(bad, make_start(bad))

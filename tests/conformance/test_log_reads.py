@@ -1,10 +1,12 @@
 """What the log says of executions and events besides their order."""
 
 from noetl.log.events.port import EventName, RecordedChange
-from noetl.model.ids import ExecutionId, Tenant
-from noetl.model.messages import Start
+from noetl.model.exchange import LeaseKey
+from noetl.model.ids import CommandId, ExecutionId, RefId, Tenant
+from noetl.model.messages import Start, StoredRef
+from noetl.model.reference import Reference
 from tests.conformance.conftest import PortWorld
-from tests.conformance.shard_owner import execution, make_start, owner, signal_like
+from tests.conformance.shard_owner import execution, journal, make_start, owner, signal_like
 
 OTHER = Tenant(2)
 
@@ -35,10 +37,32 @@ async def test_events_are_found_by_their_keys(world: PortWorld) -> None:
     assert await world.log.read_named_events([]) == []
 
 
+async def test_events_are_found_by_references_that_were_recorded_with_them(
+    world: PortWorld,
+) -> None:
+    one, id_ = await owner(world), execution(0)
+    await one.issue(id_)
+    await world.queue.claim_commands("w1", ("cpu",), 1, 60_000_000)
+    key = f"noetl://execution/{id_}/result/s/k"
+    ref = StoredRef(reference=Reference(ref_id=RefId("77"), type="kv", uri=key))
+    held = LeaseKey(CommandId("c1"), 1)
+    await one.write(id_, journal(), taken=(held,), refs=(ref,))
+    await one.write(id_, signal_like("later"))
+    names = [EventName(id_, journal().key), EventName(id_, "nothing")]
+    for refs in ([RefId("77")], [RefId("77"), RefId("99")]):  # the other is nowhere
+        found = await world.log.read_named_events(names, refs)
+        assert [each.event.key for each in found] == [journal().key]
+    later = EventName(id_, signal_like("later").key)
+    found = await world.log.read_named_events([*names, later], [RefId("77"), RefId("99")])
+    assert {each.event.key for each in found} == {journal().key, later.key}
+
+
 async def test_changes_of_several_shards_are_read_at_once(world: PortWorld) -> None:
     one, first, second = await owner(world), execution(0), execution(2)
-    await one.write(first, make_start(first), signal_like("a"))
-    await one.write(second, make_start(second), signal_like("a"), signal_like("b"))
+    await one.write(first, make_start(first))
+    await one.write(first, signal_like("a"))
+    await one.write(second, make_start(second))
+    await one.write(second, signal_like("a"), signal_like("b"))
     changes = await world.log.read_changes({2: 1, 0: 0, 1: 0}, 10)
     assert changes == [RecordedChange(0, 2, first, 2), RecordedChange(2, 3, second, 2)]
     assert [(each.shard, each.seq) for each in await world.log.read_changes({2: 0, 0: 0}, 1)] == [

@@ -24,6 +24,8 @@ NOTHING = {
         select command_id, count(*) from noetl.event
         where event_type in ('command.completed', 'command.failed', 'command.dead', 'command.cancelled')
         group by 1 having count(*) > 1""",
+    "an event that is recorded twice": """
+        select execution_id, dedup_key, count(*) from noetl.event group by 1, 2 having count(*) > 1""",
     "a command that is open": """
         select command_id, step, status, attempt from noetl.command where status not in ('done', 'dead', 'cancelled')""",
     "a message that nobody took": "select execution_id, dedup_key from noetl.inbox",

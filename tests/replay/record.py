@@ -20,7 +20,7 @@ import uvloop
 
 from noetl.engine.state import Execution, encode_execution
 from noetl.engine.summary import get_shown_status, hash_state
-from noetl.log.events.event_columns import split_event
+from noetl.log.events.event_halves import split_event
 from noetl.model import codec
 from noetl.model.events import Event
 from noetl.model.ids import ExecutionId
@@ -111,7 +111,7 @@ def simulate_logs() -> list[RecordedLog]:
 def record_state(state: Execution, events: list[Event]) -> RecordedLog:
     stored: list[StoredEvent] = []
     for event in events:
-        meta, result, _ = split_event(event, codec.encode(event))
+        meta, result = split_event(event, codec.encode(event))
         stored.append(StoredEvent(meta, result))
     return RecordedLog(
         path=state.path,

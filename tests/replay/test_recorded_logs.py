@@ -9,7 +9,7 @@ import pytest
 from noetl.engine.fold import evolve
 from noetl.engine.state import encode_execution, make_empty_execution
 from noetl.engine.summary import get_shown_status, hash_state
-from noetl.log.events.event_columns import join_event, split_event
+from noetl.log.events.event_halves import join_event, split_event
 from noetl.model import codec
 from noetl.model.events import Event
 from noetl.model.ids import ExecutionId
@@ -49,7 +49,7 @@ def test_recorded_events_are_stored_again_as_they_were(file: Path) -> None:
     for log in read_logs(file):
         for stored in log.events:
             event = join_event(stored.meta, stored.result)
-            meta, result, _ = split_event(event, codec.encode(event))
+            meta, result = split_event(event, codec.encode(event))
             assert (meta, result) == (stored.meta, stored.result), log.path
 
 

@@ -56,6 +56,7 @@ class RefRow(Struct, gc=False):
     rows: Number
     format: Text
     parent: Number
+    inputs: Text  # an array
     payload: Payload
 
 
@@ -71,8 +72,15 @@ def make_ref_row(ref: StoredRef, part: int) -> RefRow:
         rows=reference.rows,
         format=reference.format,
         parent=None if ref.parent is None else int(ref.parent),
+        inputs=_format_inputs(ref),
         payload=ref.payload,
     )
+
+
+def _format_inputs(ref: StoredRef) -> str | None:
+    if not ref.inputs:
+        return None
+    return format_numbers([int(input_id) for input_id in dict.fromkeys(ref.inputs)])
 
 
 def make_lifetime_row(reference: Reference, lifetime: Lifetime) -> dict[str, Any]:

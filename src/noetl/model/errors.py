@@ -18,7 +18,7 @@ NoetlError
 ├── Unavailable             infrastructure: try again
 │   ├── Unreached             no server answers: nothing was done
 │   ├── StoreUnavailable      nothing was done
-│   └── OutcomeUnknown        it may have been done: repeat, the keys absorb it
+│   └── OutcomeUnknown        it may have been done: repeat, the second is refused as known
 ├── Fenced                  another owner has taken the shard
 ├── Stale                   another attempt has taken the command
 ├── NotSigned               a call of a hook without the signature it needs

@@ -1,9 +1,10 @@
 """The events: one frozen struct per type, one closed union. They generate `docs/events.md`.
 
 Every event has `at`, read from the owner's clock and never earlier than the last event of the
-execution, and a `key`, derived from the event and unique within its execution. The database refuses
-a second event with the same key, so a fact that is reported twice is recorded once. Events carry
-all data that later decisions need: envelopes, never payloads.
+execution, and a `key`, derived from the event and unique within its execution. A fact that is
+reported twice is recorded once: the state of an execution recognises most repeats, and the database
+refuses a second event with the same key for those that it does not remember (`KeyedEvent`). Events
+carry all data that later decisions need: envelopes, never payloads.
 """
 
 from typing import Any, ClassVar, Literal, Union, get_args
@@ -960,6 +961,22 @@ Ending = (
     | CommandReturned
     | CommandCancelled
     | ExpressionEvaluated
+)
+# Their repeats are not recognised by the state of an execution: requests, messages of other
+# executions, and reports that leave no trace in a journal. The log stores their keys. Migration 0021
+# repeats the list.
+KeyedEvent = (
+    SignalReceived
+    | PlaybookPaused
+    | PlaybookResumed
+    | ExecutionReleased
+    | ExecutionCancelling
+    | ExecutionQuarantined
+    | ChildStarted
+    | ChildEnded
+    | CommandClaimed
+    | CommandStarted
+    | StateConflict
 )
 Reported = Union[
     CommandClaimed,

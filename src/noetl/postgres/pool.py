@@ -127,7 +127,7 @@ def _make_store_unavailable(error: BaseException) -> StoreUnavailable:
 
 def _make_outcome_unknown(error: BaseException) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"Postgres: {type(error).__name__}: {error}", hint="repeat: the keys absorb it"
+        f"Postgres: {type(error).__name__}: {error}", hint="repeat: what was done is not done twice"
     )
 
 

@@ -50,8 +50,8 @@ select tenant, name, path, version, rule, workload, catch_up, overlap, s.schedul
        (extract(epoch from changed_at) * 1000000)::bigint, (extract(epoch from now()) * 1000000)::bigint as now, l.busy
 from candidate c join noetl.schedule s on s.schedule_id = c.schedule_id,
     lateral (select exists (select from noetl.workload w where w.execution_id = s.last_execution)
-                    and not exists (select from noetl.event e
-                                    where e.execution_id = s.last_execution and e.dedup_key = 'terminal')
+                    and not coalesce((select p.ends from noetl.event_part p
+                                      where p.execution_id = s.last_execution order by p.last_seq desc limit 1), false)
                     and not exists (select from noetl.tombstone t where t.execution_id = s.last_execution) as busy) l
 where s.next_at <= now() or not l.busy
 order by coalesce(s.next_at, timestamptz 'epoch'), s.schedule_id limit :limit;

@@ -8,6 +8,21 @@ import asyncpg
 import pytest
 
 import noetl
+from noetl.log.events.event_halves import split_event
+from noetl.model.codec import encode
+from noetl.model.envelope import Envelope
+from noetl.model.errors import Failure
+from noetl.model.events import (
+    CommandCompleted,
+    CommandIssued,
+    Event,
+    PlaybookFailed,
+    PlaybookInitialized,
+    SignalReceived,
+    StepEnter,
+    get_result,
+)
+from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.postgres import migrations
 from noetl.postgres.migrations import Migration, SchemaMismatch, migrate
 from noetl.postgres.pool import Connection, connect
@@ -141,7 +156,7 @@ async def test_tables_have_no_triggers_and_no_default_partition(migrated: str) -
     assert await connection.fetchval(f"{triggers} and c.relkind <> 'v'") == 0
     bounds = [row[0] for row in await connection.fetch(
         "select pg_get_expr(c.relpartbound, c.oid) from pg_class c join pg_inherits i on i.inhrelid = c.oid"
-        " where i.inhparent = 'noetl.event'::regclass"
+        " where i.inhparent = 'noetl.event_part'::regclass"
     )]  # fmt: skip
     assert len(bounds) == 4  # what is past, now, and two ahead
     assert not any("DEFAULT" in bound for bound in bounds)
@@ -206,7 +221,106 @@ async def test_what_older_versions_recorded_stays_and_new_rows_are_checked(
     await connection.execute(insert, 1, "old")
     monkeypatch.setattr(migrations, "load_migrations", lambda: known)
     await migrate(connection, shards=SHARDS)
-    with pytest.raises(Exception, match="event_result_is_an_envelope"):
-        await connection.execute(insert, 2, "new")
+    with pytest.raises(Exception, match="event_holds_no_payload"):
+        await connection.execute(
+            "insert into noetl.event_part (execution_id, last_seq, epoch, tenant, count, shard, ends, events)"
+            """ values (7, 2, 1, 1, 1, 0, false, '[["new", {}, {"status": "ok", "context": {"rows": [1]}}]]')"""
+        )
     assert await connection.fetchval("select dedup_key from noetl.event") == "old"
+    await connection.close()
+
+
+OLD_EVENTS: list[Event] = [
+    PlaybookInitialized(at=1, execution_id=ExecutionId("7"), path="p", playbook="h"),
+    StepEnter(at=2, step="s", activation=ActivationId("a"), run=1, cause="x"),
+    CommandIssued(
+        at=2,
+        command_id=CommandId("c"),
+        step="s",
+        activation=ActivationId("a"),
+        kind="run",
+        pool="cpu",
+    ),
+    CommandCompleted(
+        at=3,
+        command_id=CommandId("c"),
+        attempt=2,
+        step="s",
+        activation=ActivationId("a"),
+        result=Envelope(status="ok", context={"t": "\u0000 \u00e9 \\u0000", "n": 1.0}),
+        set={"ctx.z": "\u0000"},
+    ),
+    SignalReceived(at=4, name="n", request='r"\\', payload={"z": ["\u0000"], "a": 1}),
+    PlaybookFailed(at=5, error=Failure(code="X", message="'"), step="s"),
+]
+EVENT_COLUMNS = (
+    "shard, seq, epoch, tenant, event_id, execution_id, event_type, step, command_id, attempt, status, result::text,"
+    " meta::text, dedup_key, at"
+)
+
+
+def make_old_row(shard: int, seq: int, epoch: int, execution_id: int, event: Event) -> Any:
+    """The row of an event as versions before 0021 wrote it."""
+    meta, result = split_event(event, encode(event))
+    envelope = get_result(event)
+    status = None if envelope is None else envelope.status
+    known = {name: getattr(event, name, None) for name in ("step", "command_id", "attempt")}
+    return (
+        shard, seq, epoch, 1, execution_id, event.type, known["step"] or None, known["command_id"], known["attempt"], status,
+        result, meta, event.key, event.at,
+    )  # fmt: skip
+
+
+def make_old_rows() -> list[Any]:
+    """Two executions in turns, then one alone, an owner that changes, and a long row of events."""
+    rows: list[Any] = []
+    for number, event in enumerate(OLD_EVENTS[:4]):
+        rows.append(make_old_row(1, len(rows) + 1, 1, 7, event))
+        if number % 2:
+            rows.append(make_old_row(1, len(rows) + 1, 1, 9, event))
+    rows += [
+        make_old_row(1, len(rows) + 1 + n, 2, 7, each) for n, each in enumerate(OLD_EVENTS[4:])
+    ]
+    signals = [SignalReceived(at=n, name="n", request=f"{n}") for n in range(150)]
+    return rows + [make_old_row(2, n + 1, 1, 10, each) for n, each in enumerate(signals)]
+
+
+@pytest.mark.corrupts  # events that no engine would decide
+async def test_events_of_older_versions_are_the_same_in_every_column(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrations.load_migrations()
+    number = next(each.version for each in known if each.name == "packed_events")
+    connection = await connect(database)
+    monkeypatch.setattr(migrations, "load_migrations", lambda: known[: number - 1])
+    await migrate(connection, shards=SHARDS)
+    await connection.executemany(
+        "insert into noetl.event (shard, seq, epoch, tenant, execution_id, event_type, step, command_id, attempt, status,"
+        " result, meta, dedup_key, at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, noetl.moment($14))",
+        make_old_rows(),
+    )
+    query = f"select {EVENT_COLUMNS} from noetl.event order by shard, seq"
+    before = [tuple(row) for row in await connection.fetch(query)]
+    types = "select column_name, data_type from information_schema.columns where table_name = 'event' order by 1"
+    types_before = [tuple(row) for row in await connection.fetch(types)]
+    monkeypatch.setattr(migrations, "load_migrations", lambda: known)
+    await migrate(connection, shards=SHARDS)
+    assert [tuple(row) for row in await connection.fetch(query)] == before
+    types_after = [tuple(row) for row in await connection.fetch(types)]
+    assert [each for each in types_after if each[0] != "part_seq"] == types_before
+    parts = await connection.fetch(
+        "select execution_id, last_seq, count, epoch, ends from noetl.event_part order by shard, last_seq"
+    )
+    assert [tuple(row) for row in parts] == [
+        (7, 2, 2, 1, False),
+        (9, 3, 1, 1, False),
+        (7, 5, 2, 1, False),
+        (9, 6, 1, 1, False),
+        (7, 8, 2, 2, True),
+        (10, 64, 64, 1, False),
+        (10, 128, 64, 1, False),
+        (10, 150, 22, 1, False),
+    ]
+    keys = await connection.fetchval("select count(*) from noetl.event_key")
+    assert keys == 151
     await connection.close()

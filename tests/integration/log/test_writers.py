@@ -54,7 +54,7 @@ def assert_gapless(seen: list[RecordedEvent]) -> None:
 HELD_BACK = """
 create function hold_back() returns trigger language plpgsql as $$
 begin perform pg_sleep(random() * 0.004 * (random() < 0.3)::int); return null; end $$;
-create constraint trigger hold_back after insert on noetl.event deferrable initially deferred
+create constraint trigger hold_back after insert on noetl.event_part deferrable initially deferred
     for each row execute function hold_back();
 """
 

@@ -1,5 +1,5 @@
-"""A batch as the arrays of `noetl.append`: one row per event, command and reference; rare things
-are JSON.
+"""A batch as the arrays of `noetl.append`: one row per part, command and reference; rare things are
+JSON.
 
 Effects on one command are merged first, so that each row is written once. Effects after an `Issue`
 or a `Requeue` of the same part are merged here. A `Stop` depends on the stored row, so the database
@@ -18,18 +18,19 @@ import msgspec
 
 from noetl.log.columns import RefRow, make_lifetime_row, make_ref_row, split_message_columns
 from noetl.log.events.append_rows import (
-    AppendedRow,
     BatchRows,
     ConsumedRow,
     IssuedRow,
+    KeyRow,
     MovedRow,
     PartRow,
     PartVerdict,
     TakenRow,
     encode_columns,
 )
-from noetl.log.events.event_columns import read_event_columns, split_event
+from noetl.log.events.event_halves import split_event
 from noetl.log.events.limits import check_size
+from noetl.log.events.packing import pack_events
 from noetl.log.events.port import (
     AppendBatch,
     Appended,
@@ -59,9 +60,9 @@ from noetl.model.decisions import (
     Stop,
 )
 from noetl.model.errors import NoetlError
-from noetl.model.events import ChildStarted
+from noetl.model.events import ChildStarted, KeyedEvent, Terminal
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
-from noetl.model.messages import Message, Notice, Start, Stopped, StoredRef
+from noetl.model.messages import Message, Notice, Start, Stopped
 from noetl.model.playbook_state import MAX_STATE_VERSIONS
 from noetl.time_slice import TimeSlice
 
@@ -108,23 +109,15 @@ class AppendArguments:
             await time_slice.pause()  # the code up to the driver's call does not yield
         return writes
 
-    @property
-    def has_repeated_keys(self) -> bool:
-        """Whether two events of a part have one key. Then the unique index cannot tell which part
-        it was.
-        """
-        return self._rows.has_repeated_keys
-
-    def encode_arguments(self, *, check_keys: bool) -> tuple[Any, ...]:
+    def encode_arguments(self) -> tuple[Any, ...]:
         """The arguments in the order in which the query names them."""
         rows = self._rows
         more = codec.encode(rows.more).decode() if rows.more else None
         return (
             self._batch.lease,
-            check_keys,
             *encode_columns(PartRow, rows.parts),
             more,
-            *encode_columns(AppendedRow, rows.events),
+            *encode_columns(KeyRow, rows.keys),
             *encode_columns(TakenRow, rows.taken),
             *encode_columns(ConsumedRow, rows.consumed),
             *encode_columns(MovedRow, rows.moved),
@@ -167,7 +160,7 @@ class AppendArguments:
                 held = next(islice(leases, place - 1, None))
                 return StaleAttempt(part.execution_id, held)
             case PartVerdict.KNOWN_KEY:
-                return Known(part.execution_id, self._rows.events[place - 1].key)
+                return Known(part.execution_id, self._rows.keys[place - 1].key)
             case _:
                 raise AssertionError(f"verdict {verdict}")
 
@@ -215,10 +208,6 @@ class _PartWrites:
     def add_rows(self) -> None:
         part = self._part
         self._check_part()
-        execution = int(part.execution_id)
-        self._rows.parts.append(
-            PartRow(execution, part.shard, self._epoch, part.after, part.tenant, len(part.events))
-        )
         self._add_events()
         for held in part.taken:
             self._rows.taken.append(TakenRow(self._number, held.command_id, held.attempt))
@@ -231,7 +220,9 @@ class _PartWrites:
         self._hand_off()
         self._add_commands()
         for ref in part.refs:
-            self._add_ref(ref)
+            self._rows.refs.append(make_ref_row(ref, self._number))
+            if ref.lifetime is not None:
+                self._add_json_row("lifetimes", **make_lifetime_row(ref.reference, ref.lifetime))
         for timer, due in self._timers.items():
             if due is None:
                 self._add_json_row("clear", timer=timer)
@@ -242,13 +233,6 @@ class _PartWrites:
             self._add_json_row(
                 "parts", manifest=page.manifest, first=page.first, count=page.count, body=body
             )
-
-    def _add_ref(self, ref: StoredRef) -> None:
-        self._rows.refs.append(make_ref_row(ref, self._number))
-        for input_id in dict.fromkeys(ref.inputs):
-            self._add_json_row("inputs", ref=int(ref.reference.ref_id), input=int(input_id))
-        if ref.lifetime is not None:
-            self._add_json_row("lifetimes", **make_lifetime_row(ref.reference, ref.lifetime))
 
     def _check_part(self) -> None:
         part = self._part
@@ -262,31 +246,29 @@ class _PartWrites:
         self._rows.more.setdefault(what, []).append({"part": self._number, **row})
 
     def _add_events(self) -> None:
-        rows, number, part = self._rows.events, self._number, self._part
+        part = self._part
         encoded = part.encoded or tuple(check_size(event) for event in part.events)
-        keys: set[str] = set()
+        halves: list[tuple[str, str, str | None]] = []
+        ends = 0
         for nth, (event, data) in enumerate(zip(part.events, encoded, strict=True), 1):
-            meta, result, status = split_event(event, data)
-            step, command, attempt = read_event_columns(event)
             key = event.key
-            keys.add(key)
-            rows.append(
-                AppendedRow(
-                    part=number,
-                    nth=nth,
-                    type=event.type,
-                    step=step,
-                    command_id=command,
-                    attempt=attempt,
-                    status=status,
-                    result=result,
-                    meta=meta,
-                    key=key,
-                    at=event.at,
-                )
+            halves.append((key, *split_event(event, data)))
+            if isinstance(event, KeyedEvent):
+                self._rows.keys.append(KeyRow(self._number, nth, key))
+            elif isinstance(event, Terminal):
+                ends = 1
+        self._rows.parts.append(
+            PartRow(
+                execution_id=int(part.execution_id),
+                shard=part.shard,
+                epoch=self._epoch,
+                after=part.after,
+                tenant=part.tenant,
+                event_count=len(part.events),
+                ends=ends,
+                events=pack_events(halves),
             )
-        if len(keys) != len(part.events):
-            self._rows.has_repeated_keys = True
+        )
 
     # -- effects --
 

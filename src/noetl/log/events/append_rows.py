@@ -21,22 +21,18 @@ class PartRow(Struct, gc=False):
     after: Number
     tenant: Number
     event_count: Number
+    ends: Number  # 1: the end of the execution is among the events
+    events: Document
 
 
-class AppendedRow(Struct, gc=False):
-    """The parameters `e_…`: an event. `nth` is its place in the part."""
+class KeyRow(Struct, gc=False):
+    """The parameters `k_…`: the key of an event that may be repeated. `nth` is its place in the
+    part.
+    """
 
     part: Number
     nth: Number
-    type: Text
-    step: Text
-    command_id: Text
-    attempt: Number
-    status: Text
-    result: Document
-    meta: Document
     key: Text
-    at: Number
 
 
 class TakenRow(Struct, gc=False):
@@ -85,7 +81,7 @@ def _list_encoders(row_type: type) -> tuple[Callable[[Sequence[Any]], Any], ...]
 
 _ENCODERS: dict[type, tuple[Callable[[Sequence[Any]], Any], ...]] = {
     row_type: _list_encoders(row_type)
-    for row_type in (PartRow, AppendedRow, TakenRow, ConsumedRow, MovedRow, IssuedRow, RefRow)
+    for row_type in (PartRow, KeyRow, TakenRow, ConsumedRow, MovedRow, IssuedRow, RefRow)
 }
 
 
@@ -108,14 +104,13 @@ class BatchRows:
     """The rows of a batch, by table."""
 
     parts: list[PartRow] = field(default_factory=list)
-    events: list[AppendedRow] = field(default_factory=list)
+    keys: list[KeyRow] = field(default_factory=list)
     taken: list[TakenRow] = field(default_factory=list)
     consumed: list[ConsumedRow] = field(default_factory=list)
     moved: list[MovedRow] = field(default_factory=list)
     issued: list[IssuedRow] = field(default_factory=list)
     refs: list[RefRow] = field(default_factory=list)
     more: JsonRows = field(default_factory=dict)  # rare things
-    has_repeated_keys: bool = False  # two events of a part have one key
 
 
 class PartVerdict:

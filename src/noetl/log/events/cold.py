@@ -8,7 +8,7 @@ groups.
 import asyncio
 from typing import Any, BinaryIO, Protocol
 
-from noetl.log.events.event_columns import join_event
+from noetl.log.events.event_halves import join_event
 from noetl.log.events.port import RecordedEvent
 from noetl.model.errors import StoreUnavailable
 from noetl.model.ids import ExecutionId

@@ -1,6 +1,7 @@
 """The memory twin of the log. Every method is one critical section."""
 
 from bisect import bisect_right
+from collections.abc import Collection
 
 import msgspec
 
@@ -22,7 +23,8 @@ from noetl.log.tables import EventRow, MemoryDatabase
 from noetl.model import codec
 from noetl.model.decisions import AddPart
 from noetl.model.errors import NoetlError
-from noetl.model.ids import ExecutionId, Tenant
+from noetl.model.events import KeyedEvent
+from noetl.model.ids import ExecutionId, RefId, Tenant
 
 _pinned = msgspec.json.Decoder(PinnedExecution)
 _part = msgspec.json.Decoder(AddPart)
@@ -55,7 +57,8 @@ class LogMemory:
     def _find_refusal(self, part: ExecutionPart, epochs: dict[int, int]) -> Outcome | None:
         """Why the part is refused; None if it is not.
 
-        In order: the fence, the last sequence number, what the part consumes, the keys of its events.
+        In order: the fence, the last sequence number, what the part consumes, the keys of its events
+        that may be repeated.
         """
         db, rows = self._db, self._db.get_execution_rows(part.execution_id)
         if part.shard != db.shard_of(part.execution_id):
@@ -77,7 +80,7 @@ class LogMemory:
         timers = db.timers[part.shard]
         if any((part.execution_id, timer) not in timers for timer in part.timers):
             return Known(part.execution_id)
-        keys = [event.key for event in part.events]
+        keys = [event.key for event in part.events if isinstance(event, KeyedEvent)]
         for number, key in enumerate(keys):
             if key in rows.keys or key in keys[:number]:
                 return Known(part.execution_id, key)
@@ -90,7 +93,9 @@ class LogMemory:
         first = bisect_right(rows, after, key=lambda row: row.seq)
         return [self._decode_event_row(row) for row in rows[first : first + limit]]
 
-    async def read_named_events(self, names: list[EventName]) -> list[RecordedEvent]:
+    async def read_named_events(
+        self, names: Collection[EventName], refs: Collection[RefId] = ()
+    ) -> list[RecordedEvent]:
         wanted = set(names)
         recorded: list[RecordedEvent] = []
         for execution_id in {name.execution_id for name in names}:

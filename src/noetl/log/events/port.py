@@ -2,12 +2,13 @@
 
 Every method of every port in this package is one transaction: it happened completely, not at all,
 or its outcome is unknown. Methods raise `StoreUnavailable` (nothing happened) or `OutcomeUnknown`
-(it may have happened: repeat the call, unique keys absorb the second). Time here is the store's own
+(it may have happened: repeat the call, the second is refused as known). Time here is the store's own
 clock.
 
 Only the owner of a shard appends to it, fenced by the shard's epoch.
 """
 
+from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol, Union
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec import Struct
 from noetl.model.decisions import AddPart, Effect
 from noetl.model.events import Event
 from noetl.model.exchange import LeaseKey
-from noetl.model.ids import CommandId, ExecutionId, Micros, Tenant, TimerId
+from noetl.model.ids import CommandId, ExecutionId, Micros, RefId, Tenant, TimerId
 from noetl.model.messages import Start, StoredRef
 
 MAX_BATCH_EVENTS = 500
@@ -82,8 +83,9 @@ class Known(Struct, frozen=True):
     """Something in the part is in the log already, or the part was decided from an old state:
     reload, decide again.
 
-    `key` is set if that is the only problem: an event with this key is in the log, or twice in the
-    part. It is not set if a report of the same command waits in the inbox: that report came first.
+    `key` is set if that is the only problem: a `KeyedEvent` with this key is in the log, or twice in
+    the part. It is not set if a report of the same command waits in the inbox: that report came
+    first. Repeats of other events are refused by `after`, or recognised by the state.
     """
 
     execution_id: ExecutionId
@@ -153,8 +155,14 @@ class EventLog(Protocol):
         self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
     ) -> list[RecordedEvent]: ...
 
-    async def read_named_events(self, names: list[EventName]) -> list[RecordedEvent]:
-        """The events with these keys, in no order."""
+    async def read_named_events(
+        self, names: Collection[EventName], refs: Collection[RefId] = ()
+    ) -> list[RecordedEvent]:
+        """The events with these keys, in no order.
+
+        `refs` are references that were recorded together with the events: they lead to them. If none
+        is given, or one does not lead anywhere, all events of the executions are searched.
+        """
         ...
 
     async def follow_shard(
@@ -165,7 +173,9 @@ class EventLog(Protocol):
     ) -> list[RecordedEvent]: ...
 
     async def read_changes(self, after: dict[int, int], limit: int) -> list[RecordedChange]:
-        """The changes after a sequence number per shard, of at most `limit` events in each shard."""
+        """The changes after a sequence number per shard. If a shard has more changes than are
+        returned, these are at least `limit` events.
+        """
         ...
 
     async def read_manifest(self, manifest: str) -> list[AddPart]:

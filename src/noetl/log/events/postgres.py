@@ -1,5 +1,6 @@
 """The event log in Postgres."""
 
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from noetl.log.columns import read_seq, to_execution_id
 from noetl.log.events.append_arguments import AppendArguments
 from noetl.log.events.cold import ColdEvents, HistoryFiles
-from noetl.log.events.event_columns import join_event
+from noetl.log.events.packing import encode_key, unpack_events
 from noetl.log.events.port import (
     AppendBatch,
     EventName,
@@ -18,13 +19,14 @@ from noetl.log.events.port import (
 )
 from noetl.model.decisions import AddPart
 from noetl.model.errors import NoetlError
-from noetl.model.ids import ExecutionId, Tenant
+from noetl.model.ids import ExecutionId, RefId, Tenant
 from noetl.postgres.arrays import format_numbers
 from noetl.postgres.pool import Database, RaisedBySqlFunction, Record, UniqueViolation
 from noetl.postgres.queries import load_queries
 
 _SQL = load_queries(Path(__file__).with_name("events.sql"))
 _part = msgspec.json.Decoder(AddPart)
+MAX_PARTS_PER_READ = 500  # a part has about six events
 
 
 class LogPostgres:
@@ -47,28 +49,15 @@ class LogPostgres:
         self._time_slice_s = time_slice_s
 
     async def append(self, batch: AppendBatch) -> list[Outcome]:
-        """Append a batch. If a key is in the log already, the first statement fails as a whole; the
-        second one says which part it belongs to.
-        """
         if not batch.parts:
             return []
         writes = await AppendArguments.from_batch(batch, self._shards, self._time_slice_s)
-        if not writes.has_repeated_keys:
-            try:
-                return await self._append_arguments(writes, check_keys=False)
-            except UniqueViolation as error:
-                if not str(error.table_name).startswith("event"):
-                    raise NoetlError(
-                        f"{error.table_name}: {error.detail}", hint="it was written already"
-                    ) from error
-        return await self._append_arguments(writes, check_keys=True)
-
-    async def _append_arguments(
-        self, writes: AppendArguments, *, check_keys: bool
-    ) -> list[Outcome]:
-        arguments = writes.encode_arguments(check_keys=check_keys)
         try:
-            (answer,) = await self._main.write(_SQL["append"], *arguments)
+            (answer,) = await self._main.write(_SQL["append"], *writes.encode_arguments())
+        except UniqueViolation as error:
+            raise NoetlError(
+                f"{error.table_name}: {error.detail}", hint="it was written already"
+            ) from error
         except RaisedBySqlFunction as error:
             raise NoetlError(str(error)) from error
         return writes.decode_outcomes(answer)
@@ -76,41 +65,48 @@ class LogPostgres:
     async def read_events(
         self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
     ) -> list[RecordedEvent]:
-        rows = await self._main.read(
-            _SQL["read_events"], execution_id=int(execution_id), after=after, limit=limit
-        )
-        if rows and rows[-1]["path"] is not None:
-            moved = await self._cold.read_cold_events(rows[-1]["path"], execution_id)
-            return [recorded for recorded in moved if recorded.seq > after][:limit]
-        return [
-            RecordedEvent(
-                execution_id,
-                row["shard"],
-                row["seq"],
-                row["epoch"],
-                join_event(row["meta"], row["result"]),
+        found: list[RecordedEvent] = []
+        position = after
+        while len(found) < limit:
+            parts = min(limit - len(found), MAX_PARTS_PER_READ)
+            rows = await self._main.read(
+                _SQL["read_events"], execution_id=int(execution_id), after=position, limit=parts
             )
-            for row in rows
-        ]
+            if rows and rows[-1]["path"] is not None:
+                moved = await self._cold.read_cold_events(rows[-1]["path"], execution_id)
+                found += [recorded for recorded in moved if recorded.seq > position]
+                break
+            for row in rows:
+                events = _unpack_row(row, execution_id)
+                found += [recorded for recorded in events if recorded.seq > after]
+            if len(rows) < parts:
+                break
+            position = rows[-1]["last_seq"]
+        return found[:limit]
 
-    async def read_named_events(self, names: list[EventName]) -> list[RecordedEvent]:
+    async def read_named_events(
+        self, names: Collection[EventName], refs: Collection[RefId] = ()
+    ) -> list[RecordedEvent]:
+        wanted = set(names)
+        found: dict[EventName, RecordedEvent] = {}
+        if refs:
+            numbers = [int(ref_id) for ref_id in refs]
+            rows = await self._main.read(_SQL["read_recorded_parts"], refs=numbers)
+            found = _find_named(rows, wanted)
+            reached = {ref_id for row in rows for ref_id in row["refs"]}
+            if reached.issuperset(numbers):
+                return list(found.values())
+        missing = wanted - found.keys()
+        if not missing:
+            return list(found.values())
         rows = await self._main.read(
-            _SQL["read_named_events"],
-            executions=[int(name.execution_id) for name in names],
-            keys=[name.key for name in names],
+            _SQL["search_parts"],
+            executions=list({int(name.execution_id) for name in missing}),
+            texts=list({encode_key(name.key) for name in missing}),
         )
-        found = [
-            RecordedEvent(
-                to_execution_id(row["execution_id"]),
-                row["shard"],
-                row["seq"],
-                row["epoch"],
-                join_event(row["meta"], row["result"]),
-            )
-            for row in rows
-        ]
-        found_names = {EventName(recorded.execution_id, recorded.event.key) for recorded in found}
-        return found + await self._read_moved_events(set(names) - found_names)
+        found |= _find_named(rows, missing)
+        moved = await self._read_moved_events(missing - found.keys())
+        return [*found.values(), *moved]
 
     async def _read_moved_events(self, names: set[EventName]) -> list[RecordedEvent]:
         """Look up events that are not in the log in the files of moved events."""
@@ -136,19 +132,20 @@ class LogPostgres:
         after: int,
         limit: int,
     ) -> list[RecordedEvent]:
-        rows = await self._background.read(
-            _SQL["follow_shard"], shard=shard, after=after, limit=limit
-        )
-        return [
-            RecordedEvent(
-                to_execution_id(row["execution_id"]),
-                shard,
-                row["seq"],
-                row["epoch"],
-                join_event(row["meta"], row["result"]),
+        found: list[RecordedEvent] = []
+        position = after
+        while len(found) < limit:
+            parts = min(limit - len(found), MAX_PARTS_PER_READ)
+            rows = await self._background.read(
+                _SQL["follow_shard"], shard=shard, after=position, limit=parts
             )
-            for row in rows
-        ]
+            for row in rows:
+                events = _unpack_row(row, to_execution_id(row["execution_id"]))
+                found += [recorded for recorded in events if recorded.seq > after]
+            if len(rows) < parts:
+                break
+            position = rows[-1]["last_seq"]
+        return found[:limit]
 
     async def read_changes(self, after: dict[int, int], limit: int) -> list[RecordedChange]:
         rows = await self._background.read(
@@ -190,6 +187,21 @@ class LogPostgres:
     async def find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
         rows = await self._main.read(_SQL["find_tenant"], execution_id=int(execution_id))
         return Tenant(rows[0]["tenant"]) if rows else None
+
+
+def _unpack_row(row: Record, execution_id: ExecutionId) -> Iterator[RecordedEvent]:
+    return unpack_events(execution_id, row["shard"], row["last_seq"], row["epoch"], row["events"])
+
+
+def _find_named(rows: Iterable[Record], names: set[EventName]) -> dict[EventName, RecordedEvent]:
+    """The events of these parts that have one of the names."""
+    found: dict[EventName, RecordedEvent] = {}
+    for row in rows:
+        for recorded in _unpack_row(row, to_execution_id(row["execution_id"])):
+            name = EventName(recorded.execution_id, recorded.event.key)
+            if name in names:
+                found[name] = recorded
+    return found
 
 
 def _decode_pinned(row: Record) -> PinnedExecution:

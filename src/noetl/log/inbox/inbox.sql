@@ -28,7 +28,7 @@ from (
 -- name: post_message
 insert into noetl.inbox (shard, execution_id, dedup_key, kind, command_id, body, at)
 select :shard::int, :execution_id::bigint, :key::text, :kind::text, :command_id::text, :body::bytea, now()
-where not exists (select from noetl.event e where e.execution_id = :execution_id and e.dedup_key = :key)
+where not exists (select from noetl.event_key k where k.execution_id = :execution_id and k.key = :key)
 on conflict (execution_id, dedup_key) do nothing
 returning inbox_id;
 
@@ -37,8 +37,8 @@ select a.accepted,
        case when a.accepted and :l_ref::bigint[] <> '{}' then
            noetl.note_lifetimes(:l_ref, :l_scope, :l_ttl) end
 from noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_key, :ends, :body, :r_id, :r_tier, :r_uri,
-                  :r_sha256, :r_size, :r_rows, :r_format, :r_parent, :r_payload, :ri_ref, :ri_input) a (accepted);
+                  :r_sha256, :r_size, :r_rows, :r_format, :r_parent, :r_inputs, :r_payload) a (accepted);
 
 -- name: find_message
-select (select e.seq from noetl.event e where e.execution_id = :execution_id and e.dedup_key = :key) as seq,
+select (select k.seq from noetl.event_key k where k.execution_id = :execution_id and k.key = :key) as seq,
        exists (select from noetl.inbox i where i.execution_id = :execution_id and i.dedup_key = :key) as waiting;

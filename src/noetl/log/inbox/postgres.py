@@ -134,16 +134,13 @@ class InboxPostgres:
 
 
 def _encode_references(refs: tuple[StoredRef, ...]) -> dict[str, list[Any]]:
-    """The references of a report, their inputs and their lifetimes, as columns."""
+    """The references of a report and their lifetimes, as columns."""
     rows = [make_ref_row(ref, part=1) for ref in refs]
     columns: dict[str, list[Any]] = {
         f"r_{name}": [getattr(row, name) for row in rows] for name in _REF_COLUMNS
     }
-    columns |= {"ri_ref": [], "ri_input": [], "l_ref": [], "l_scope": [], "l_ttl": []}
+    columns |= {"l_ref": [], "l_scope": [], "l_ttl": []}
     for ref in refs:
-        for input_id in ref.inputs:
-            columns["ri_ref"].append(int(ref.reference.ref_id))
-            columns["ri_input"].append(int(input_id))
         if ref.lifetime is not None:
             for name, value in make_lifetime_row(ref.reference, ref.lifetime).items():
                 columns[f"l_{name}"].append(value)

@@ -21,7 +21,7 @@ select b.payload from noetl.result_blob b where b.ref_id = :ref_id and b.uri = :
 -- name: find_orphans
 -- The addresses of an ended execution that none of its unexpired references names.
 select u.uri from unnest(:uris::text[]) as u (uri)
-where (exists (select from noetl.event t where t.execution_id = :execution_id and t.dedup_key = 'terminal')
+where ((select p.ends from noetl.event_part p where p.execution_id = :execution_id order by p.last_seq desc limit 1)
        or exists (select from noetl.tombstone t where t.execution_id = :execution_id))
 and u.uri not in (select r.uri from noetl.result_ref r where r.execution_id = :execution_id and r.expired_at is null);
 

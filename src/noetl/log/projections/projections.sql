@@ -18,7 +18,7 @@ given as materialized (
     where x.shard = any (array(select o.shard_id from owned o))),
 ahead as materialized (
     select string_agg(x.exec::text, ', ') as executions from given x
-    where not exists (select from noetl.event e where e.execution_id = x.exec and e.seq >= x.last_seq)),
+    where not exists (select from noetl.event_part e where e.execution_id = x.exec and e.last_seq >= x.last_seq)),
 written as (
     insert into noetl.execution as old (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at,
                                         parent, retry_of, error, steps, recovered, state, state_hash)

@@ -34,27 +34,19 @@ where c.command_id = old.command_id and old.changed_at <= now() - interval '1 ho
 select status, attempt from noetl.command where command_id = :command_id;
 
 -- name: list_commands
--- In order of issue. The commands of an execution are found by its events, others by the indexes of open and finished rows.
+-- In order of issue: those that are open, and those that are dead or cancelled.
 with page as (
     (select c.number, c.command_id from noetl.command c
-     where :execution_id::bigint is null and coalesce(:status::text, 'queued') not in ('done', 'dead', 'cancelled')
+     where coalesce(:status::text, 'queued') not in ('done', 'dead', 'cancelled')
          and c.status not in ('done', 'dead', 'cancelled')
-         and c.number > :after and c.tenant = :tenant
+         and c.number > :after and c.tenant = :tenant and (:execution_id::bigint is null or c.execution_id = :execution_id)
          and (:status is null or c.status = :status) and (:pool::text is null or c.pool = :pool)
      order by c.number limit :limit)
     union all
     (select c.number, c.command_id from noetl.command c
-     where :execution_id is null and coalesce(:status, 'done') in ('done', 'dead', 'cancelled')
+     where coalesce(:status, 'done') in ('done', 'dead', 'cancelled')
          and c.status in ('done', 'dead', 'cancelled')
-         and c.number > :after and c.tenant = :tenant
-         and (:status is null or c.status = :status) and (:pool is null or c.pool = :pool)
-     order by c.number limit :limit)
-    union all
-    (select c.number, c.command_id
-     from (select distinct e.command_id from noetl.event e
-           where e.execution_id = :execution_id and e.event_type = 'command.issued') i
-         join noetl.command c on c.command_id = i.command_id
-     where :execution_id is not null and c.number > :after and c.tenant = :tenant
+         and c.number > :after and c.tenant = :tenant and (:execution_id is null or c.execution_id = :execution_id)
          and (:status is null or c.status = :status) and (:pool is null or c.pool = :pool)
      order by c.number limit :limit))
 select c.number, c.command_id, c.execution_id, c.step, c.kind, c.pool, c.status, c.attempt, c.priority,

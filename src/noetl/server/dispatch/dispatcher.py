@@ -13,7 +13,7 @@ caches no state and hands out no command before the append is confirmed. It then
   state changed    a playbook state value has another version by now: reload, decide again with that
                    fact
   shard lost       drop the shard and its states, answer the items with `retry`
-  unavailable      the outcome may be unknown: forget the states, answer `retry`; keys absorb repeats
+  unavailable      the outcome may be unknown: forget the states, answer `retry`; repeats are known
 
 If folding or deciding an execution raises, the dispatcher quarantines that execution. It writes the
 quarantine event; messages wait in the inbox until the release. Other executions continue.

@@ -146,7 +146,7 @@ class Projector:
         at_limit = [
             shard
             for shard, part in changes.items()
-            if sum(change.events for change in part) == self._limit
+            if sum(change.events for change in part) >= self._limit
         ]
         self._changed.update(at_limit)
         written = sum(len(run.rows.rows) for run in runs)

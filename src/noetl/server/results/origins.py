@@ -33,8 +33,9 @@ async def read_metas(log: EventLog, references: Iterable[Reference]) -> dict[Ref
     A payload without an envelope of its own gets only the tool of its command's envelope.
     """
     keys = {reference.ref_id: list(_list_event_keys(reference)) for reference in references}
+    named = {ref_id for ref_id, reference_keys in keys.items() if reference_keys}
     all_keys = [key for reference_keys in keys.values() for key in reference_keys]
-    events = await log.read_named_events(all_keys)
+    events = await log.read_named_events(all_keys, named)
     envelopes = {
         EventName(recorded.execution_id, recorded.event.key): _get_envelope(recorded.event)
         for recorded in events

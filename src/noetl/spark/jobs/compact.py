@@ -42,16 +42,21 @@ select x.execution_id, e.events from (
     where x.execution_id > %(after)s and x.ended_at < %(before)s and x.status in ('completed', 'failed', 'cancelled')
         and not exists (select from noetl.tombstone t where t.execution_id = x.execution_id)
     order by x.execution_id limit %(limit)s) x,
-    lateral (select count(*) as events, max(e.seq) as last_seq from noetl.event e where e.execution_id = x.execution_id) e
+    lateral (select sum(e.count) as events, max(e.last_seq) as last_seq from noetl.event_part e
+             where e.execution_id = x.execution_id) e
 where e.last_seq = x.last_seq -- else the projection is behind: next time
 order by x.execution_id
 """
 _REMOVE_EVENTS = """
 with gone as (
-    delete from noetl.event e where e.execution_id = any (%(ids)s)
-    returning e.execution_id, e.seq, encode(sha256(convert_to(noetl.event_text(e), 'UTF8')), 'hex') as sum)
-select g.execution_id, count(*), max(g.seq), encode(sha256(convert_to(string_agg(g.sum, '' order by g.seq), 'UTF8')), 'hex')
-from gone g group by g.execution_id
+    delete from noetl.event_part p where p.execution_id = any (%(ids)s) returning p.execution_id, p.last_seq, p.count),
+keys as (delete from noetl.event_key k where k.execution_id = any (%(ids)s)),
+counted as (select g.execution_id, sum(g.count) as events, max(g.last_seq) as last_seq from gone g group by g.execution_id),
+summed as (
+    select e.execution_id, string_agg(encode(sha256(convert_to(noetl.event_text(e), 'UTF8')), 'hex'), '' order by e.seq) as sums
+    from noetl.event e where e.execution_id = any (%(ids)s) group by e.execution_id)
+select c.execution_id, c.events, c.last_seq, encode(sha256(convert_to(s.sums, 'UTF8')), 'hex')
+from counted c left join summed s on s.execution_id = c.execution_id
 """
 _RECORD_FILE = "insert into noetl.cold_file (path, bytes, events, sha256, at) values (%s, %s, %s, %s, now()) returning file_id"
 _RECORD_TOMBSTONES = """
@@ -246,12 +251,12 @@ def _drop_partition(connection: "psycopg.Connection[Any]", name: str, first: int
     try:
         with connection.transaction():
             connection.execute(f"set local lock_timeout = '{_DROP_LOCK_TIMEOUT}'")
-            connection.execute("lock table noetl.event in access exclusive mode")
+            connection.execute("lock table noetl.event_part in access exclusive mode")
             still = "select exists (select from noetl.buried_partitions(%s) p where p.name = %s)"
             row = connection.execute(still, (first, name)).fetchone()
             if row != (True,):
                 return False
-            connection.execute(f'alter table noetl.event detach partition noetl."{name}"')
+            connection.execute(f'alter table noetl.event_part detach partition noetl."{name}"')
             connection.execute(f'drop table noetl."{name}"')
     except psycopg.errors.LockNotAvailable:
         return False

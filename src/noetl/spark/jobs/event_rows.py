@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from noetl.log.events.event_columns import join_event
+from noetl.log.events.event_halves import join_event
 from noetl.model.events import Event
 
 MOMENT_TYPE = pa.timestamp("us", "UTC")

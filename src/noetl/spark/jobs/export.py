@@ -153,7 +153,10 @@ def _read_new_events(
     """The events after the last manifest, from the log and from compacted files."""
     for shard, seq in upto.items():
         after = last.positions.get(shard, 0)
-        yield from log.read_events(f"shard = {shard} and seq > {after} and seq <= {seq}", "seq")
+        yield from log.read_events(
+            f"shard = {shard} and part_seq > {after} and seq > {after} and seq <= {seq}",
+            "part_seq, seq",
+        )
     for row in cold:
         if row["file_id"] > last.cold:
             yield from read_lake_rows(history, row["path"], _make_position_filter(last.positions))

@@ -1,9 +1,9 @@
 """`verify` and `rebuild`: folds every execution from its events, compares the result with its row,
 and replaces wrong rows.
 
-`verify` compares a row that lags behind the log with the fold up to the row's last event: a late
-row is not a difference. Rows that a running server writes meanwhile are newer; `rebuild` keeps
-them.
+`verify` also finds events that were recorded twice. It compares a row that lags behind the log with
+the fold up to the row's last event: a late row is not a difference. Rows that a running server writes
+meanwhile are newer; `rebuild` keeps them.
 """
 
 import tempfile
@@ -16,6 +16,8 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from noetl.log.projections.stored_state import compress_state, decompress_state
 from noetl.spark.jobs.event_files import PROJECTED_CONDITION, stage_events, stage_execution
@@ -71,6 +73,7 @@ def verify_rows(job: RebuildJob, execution_id: int | None = None) -> Iterator[Ro
         function = partial(fold_execution, unreadable=job.unreadable)
         for folded in job.execution_map.map_executions(function, SCHEMA, files, work):
             yield from compare_rows(folded, _read_stored_rows(log, folded), checkpoints)
+        yield from find_repeated_keys(files)
         yield from _find_rows_without_events(log, execution_id)
 
 
@@ -110,6 +113,16 @@ def compare_rows(
             yield from list_differences(stored_row, row)
         elif row["last_seq"] <= checkpoints.get(row["shard"], row["last_seq"]):
             yield RowDifference(str(row["execution_id"]), None, None, row["status"])
+
+
+def find_repeated_keys(files: Iterable[Path]) -> Iterator[RowDifference]:
+    """Keys of events that an execution has more than once. Every execution is in one file."""
+    for file in files:
+        table = pq.read_table(file, columns=["execution_id", "dedup_key"])
+        counted = table.group_by(["execution_id", "dedup_key"]).aggregate([([], "count_all")])
+        for row in counted.filter(pc.field("count_all") > 1).to_pylist():
+            stored = f"{row['dedup_key']} {row['count_all']} times"
+            yield RowDifference(str(row["execution_id"]), "event", stored, "once")
 
 
 def list_differences(stored: dict[str, Any], folded: dict[str, Any]) -> Iterator[RowDifference]:
@@ -155,7 +168,7 @@ def _find_rows_without_events(
     condition = "true" if execution_id is None else f"x.execution_id = {execution_id}"
     for row in log.query_rows(
         f"select x.execution_id, x.status from noetl.execution x where {condition}"
-        " and not exists (select from noetl.event e where e.execution_id = x.execution_id)"
+        " and not exists (select from noetl.event_part e where e.execution_id = x.execution_id)"
         " and not exists (select from noetl.tombstone t where t.execution_id = x.execution_id) order by 1"
     ):
         yield RowDifference(str(row["execution_id"]), None, row["status"], None)
@@ -166,7 +179,7 @@ _UPSERT = (
     f" values ({', '.join(f'%({name})s' for name in SCHEMA.names)})"
     f" on conflict (execution_id) do update set {', '.join(f'{name} = excluded.{name}' for name in FIELDS)}"
     " where old.last_seq <= excluded.last_seq or not exists"
-    " (select from noetl.event e where e.execution_id = old.execution_id and e.seq >= old.last_seq)"
+    " (select from noetl.event_part e where e.execution_id = old.execution_id and e.last_seq >= old.last_seq)"
 )
 
 

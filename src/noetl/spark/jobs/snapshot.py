@@ -19,7 +19,7 @@ BEGIN_STATEMENTS = (
     "set statement_timeout = 0",
     "set idle_in_transaction_session_timeout = 0",
     "begin isolation level repeatable read read only",
-    "lock table noetl.event in access share mode",
+    "lock table noetl.event_part in access share mode",
 )
 
 
@@ -39,7 +39,7 @@ class LogSnapshot:
         return rows
 
     def read_events(
-        self, where: str = "true", order: str = "execution_id, seq"
+        self, where: str = "true", order: str = "execution_id, part_seq, seq"
     ) -> Iterator[pa.RecordBatch]:
         """The events for which a condition holds, cast to the schema of event rows.
 

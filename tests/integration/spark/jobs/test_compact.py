@@ -94,7 +94,8 @@ def all_events(dsn: str, lake: LakeStore) -> dict[ExecutionId, list[RecordedEven
 def partitions(dsn: str) -> set[str]:
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
-            "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where inhparent = 'noetl.event'::regclass"
+            "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
+            " where inhparent = 'noetl.event_part'::regclass"
         )
         return {name for (name,) in rows}
 
@@ -263,7 +264,8 @@ def test_what_is_not_in_the_file_is_not_removed(log: str, lake: LakeStore) -> No
         if point == "compact.written":
             with psycopg.connect(log) as connection:
                 connection.execute(
-                    "update noetl.event set status = 'x' where seq = 5 and shard = 1"
+                    "update noetl.event_part set events = replace(events::text, '1', '2')::json"
+                    " where shard = 1 and last_seq - count < 5 and last_seq >= 5"
                 )
 
     before = list_recorded(log)

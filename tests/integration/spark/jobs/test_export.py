@@ -40,8 +40,9 @@ def add(dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
         connection.execute(
             "with s as (update noetl.execution_shard set last_seq = last_seq + 1 where shard_id = 1 returning last_seq)"
-            " insert into noetl.event (shard, seq, epoch, tenant, execution_id, event_type, meta, dedup_key, at)"
-            " select 1, s.last_seq, 1, 1, 1, 'x', '{}', 'x' || s.last_seq, now() from s"
+            " insert into noetl.event_part (execution_id, last_seq, epoch, tenant, count, shard, ends, events)"
+            " select 1, s.last_seq, 1, 1, 1, 1, false, json_build_array(json_build_array("
+            "     'x' || s.last_seq, json_build_object('type', 'x', 'at', 1794954110747411))) from s"
         )
 
 

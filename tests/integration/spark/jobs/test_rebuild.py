@@ -11,7 +11,7 @@ from noetl.spark.jobs.event_files import stage_events
 from noetl.spark.jobs.execution_map import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.folding import PROJECTIONS, fold_execution
 from noetl.spark.jobs.lake import LakeStore
-from noetl.spark.jobs.rebuild import RebuildJob, rebuild_rows, verify_rows
+from noetl.spark.jobs.rebuild import RebuildJob, RowDifference, rebuild_rows, verify_rows
 from noetl.spark.jobs.snapshot import open_snapshot
 from tests.integration.spark.jobs.old_log import EXECUTIONS
 
@@ -45,6 +45,24 @@ def test_spark_and_this_process_fold_to_the_same_bytes(
 
 def test_a_sound_log_verifies(log: str, lake: LakeStore) -> None:
     assert list(verify_rows(RebuildJob(log, lake, LocalExecutionMap(), {}))) == []
+
+
+@pytest.mark.corrupts
+def test_an_event_that_is_recorded_twice_is_found(log: str, lake: LakeStore) -> None:
+    execution_id, key = do(
+        log,
+        "with p as (select * from noetl.event_part order by execution_id, last_seq limit 1),"
+        " s as (update noetl.execution_shard set last_seq = last_seq + 1 where shard_id = (select shard from p)"
+        "       returning last_seq)"
+        " insert into noetl.event_part select p.execution_id, s.last_seq, p.epoch, p.tenant, 1, p.shard, false,"
+        "     json_build_array(p.events -> 1) from p, s returning execution_id || ' ' || (events -> 0 ->> 0)",
+    ).split(" ")
+    do(
+        log,
+        f"update noetl.execution set last_seq = 99999 where execution_id = {execution_id} returning 1",
+    )
+    found = list(verify_rows(RebuildJob(log, lake, LocalExecutionMap(), {})))
+    assert RowDifference(execution_id, "event", f"{key} 2 times", "once") in found
 
 
 @pytest.mark.corrupts

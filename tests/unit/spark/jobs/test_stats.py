@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from noetl.log.events.event_columns import split_event
+from noetl.log.events.event_halves import split_event
 from noetl.model import events as e
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope
@@ -18,7 +18,7 @@ def table(*events: e.Event) -> pa.Table:
     split_up = [split_event(each, encode(each)) for each in events]
     rows = [
         event(seq=number, meta=meta, result=result)
-        for number, (meta, result, _) in enumerate(split_up, 1)
+        for number, (meta, result) in enumerate(split_up, 1)
     ]
     return pa.Table.from_batches([batch(*rows)])
 
