@@ -11,6 +11,7 @@ import httpx
 import psycopg
 
 from noetl.embedded import EmbeddedPostgres
+from noetl.log.stored_json import decompress_json
 from tests.stack import CommandOutput, NoetlCommand, Stack, run_stack, write_playbook
 from tests.waiting import HANG_LIMIT_S, until
 
@@ -216,3 +217,6 @@ def dump(dsn: str) -> Iterator[bytes]:
                 f'copy (select * from "{schema}"."{table}") to stdout (format binary)'
             ) as rows:
                 yield from map(bytes, rows)
+        for column, table in (("state", "execution"), ("body", "command")):
+            stored = f"select {column} from noetl.{table} where {column} is not null"
+            yield from (decompress_json(value) for (value,) in connection.execute(stored))

@@ -41,6 +41,7 @@ from noetl.log.events.port import (
     StaleAttempt,
     StateChanged,
 )
+from noetl.log.stored_json import compress_json
 from noetl.model import codec
 from noetl.model.commands import Command, Journal
 from noetl.model.decisions import (
@@ -413,7 +414,7 @@ class _PartWrites:
                     attempt=row.attempt,
                     available_at=row.available_at,
                     worker=row.worker,
-                    body=codec.encode(command),
+                    body=compress_json(codec.encode(command)),
                 )
             )
         for row in self._requeued.values():

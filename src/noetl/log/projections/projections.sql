@@ -15,16 +15,26 @@ given as materialized (
                          :state::bytea[], :state_hash::text::text[])
         x (shard, exec, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps,
            recovered, state, state_hash)
-    where x.shard = any (array(select o.shard_id from owned o))),
+    where x.shard = any (array(select o.shard_id from owned o))
+    order by x.exec),
 ahead as materialized (
     select string_agg(x.exec::text, ', ') as executions from given x
     where not exists (select from noetl.event_part e where e.execution_id = x.exec and e.last_seq >= x.last_seq)),
+changed as ( -- not by the insert below: it would lock each row first
+    update noetl.execution old
+    set tenant = x.tenant, path = x.path, status = x.status, last_seq = x.last_seq, started_at = x.started_at,
+        updated_at = x.updated_at, ended_at = x.ended_at, parent = x.parent, retry_of = x.retry_of, error = x.error,
+        steps = x.steps, recovered = x.recovered, state = x.state, state_hash = x.state_hash
+    from given x
+    where (select a.executions is null from ahead a) and old.execution_id = x.exec and old.last_seq < x.last_seq),
 written as (
     insert into noetl.execution as old (execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at,
                                         parent, retry_of, error, steps, recovered, state, state_hash)
     select x.exec, x.shard, x.tenant, x.path, x.status, x.last_seq, x.started_at, x.updated_at, x.ended_at, x.parent,
            x.retry_of, x.error, x.steps, x.recovered, x.state, x.state_hash
-    from given x where (select a.executions is null from ahead a)
+    from given x
+    where (select a.executions is null from ahead a)
+        and not exists (select from noetl.execution known where known.execution_id = x.exec)
     order by x.exec
     on conflict (execution_id) do update
     set tenant = excluded.tenant, path = excluded.path, status = excluded.status, last_seq = excluded.last_seq,

@@ -1,24 +1,15 @@
-"""The state of an execution as its row stores it: compressed JSON.
+"""The state of an execution as its row stores it."""
 
-Rows of older versions hold the JSON itself. The first byte tells the two apart: a zlib stream
-begins with `x`, a JSON object with `{`.
-"""
-
-import zlib
-
-_LEVEL = 1  # higher levels take three times as long for a tenth less
-_ZLIB_FIRST_BYTE = 0x78
+from noetl.log.stored_json import compress_json, decompress_json
 
 
 def compress_state(state: bytes) -> bytes:
-    return zlib.compress(state, _LEVEL)
+    return compress_json(state)
 
 
 def decompress_state(stored: bytes) -> bytes | None:
     """The JSON of a stored state; None if it is damaged. Readers fold the log then."""
-    if stored[:1] != bytes((_ZLIB_FIRST_BYTE,)):
-        return stored
     try:
-        return zlib.decompress(stored)
-    except zlib.error:
+        return decompress_json(stored)
+    except ValueError:
         return None

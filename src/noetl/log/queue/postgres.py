@@ -7,6 +7,7 @@ import msgspec
 
 from noetl.log.columns import to_execution_id, to_number
 from noetl.log.queue.port import NO_PROGRESS, CommandStatus, QueueDepth, QueueEntry, Renewal
+from noetl.log.stored_json import decompress_json
 from noetl.model import codec
 from noetl.model.commands import Command, Journal
 from noetl.model.exchange import LeaseKey
@@ -123,7 +124,7 @@ class QueuePostgres:
 
 def _decode_command(row: Record) -> Command:
     """The command as it was issued, with the attempt and the journal of its row."""
-    command = codec.decode_command(row["body"])
+    command = codec.decode_command(decompress_json(row["body"]))
     attempt, encoded_journal = row["attempt"], row["journal"]
     if encoded_journal is None and command.attempt == attempt:
         return command
