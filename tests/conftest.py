@@ -53,9 +53,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     ):
         config.option.numprocesses = PROCESSES
         config.option.dist = "loadscope"
-        config.option.loadscopereorder = (
-            False  # as collected: the short unit tests come last and fill both processes
-        )
+        # As collected: the short unit tests come last and fill both processes.
+        config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -36,9 +36,8 @@ class SimCase:
     waits: bool = False  # it may wait for ever for a thing that has a name
     copies: int = 1
     blocks: bool = False  # a tool of it may keep its place until another one of it has run
-    punctual: bool = (
-        True  # its tools run however late they are; not so when a timeout may come first
-    )
+    # Its tools run however late they are; not so when a timeout may come first.
+    punctual: bool = True
     expected: Expected | None = None  # how a cell of the failure matrix ends
     loses_workers: bool = False  # a tool of it kills its workers
 

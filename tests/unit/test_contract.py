@@ -120,7 +120,7 @@ ADAPTERS = (
     "server/http/guard.py",  # the wire: measures requests
     "server/workers/routes.py",
     "server/credentials/sealing.py",  # keys and nonces
-    "server/executions/requests.py",  # a request without a key gets one
+    "server/executions/request_outcomes.py",  # a request without a key gets one
     "spark/commits.py",  # how old what others left behind is
     "spark/step/folders.py",  # how old what others left behind is
     "spark/jobs/lake_objects.py",  # names of staging folders that nobody else takes

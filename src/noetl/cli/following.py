@@ -19,9 +19,8 @@ from noetl.model.errors import Conflict, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 
-LAST_LINES_TIMEOUT_S = (
-    10.0  # seconds to wait for the last printed lines after the execution has ended
-)
+# Seconds to wait for the last printed lines after the execution has ended.
+LAST_LINES_TIMEOUT_S = 10.0
 PROGRESS_INTERVAL_S = 1.0  # seconds
 MAX_LOG_OUTAGE_S = 30.0  # seconds that the log may be unavailable while an execution is followed
 

@@ -18,9 +18,8 @@ from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.ids import ExecutionId
 
-NOTICE_DELAY_S = (
-    3.0  # seconds before the user is told that the execution runs or that no worker does
-)
+# Seconds before the user is told that the execution runs or that no worker does.
+NOTICE_DELAY_S = 3.0
 
 
 async def run_playbook(

@@ -46,21 +46,18 @@ from noetl.template.errors import FailedError, LimitError
 # Commands of one loop in flight. A larger window puts more items into each command, unless every
 # item has a command of its own.
 MAX_LOOP_COMMANDS = 16
-DEFAULT_WINDOW_ITEMS = (
-    100  # items of a parallel loop in flight, unless `max_in_flight` says otherwise
-)
+# Items of a parallel loop in flight, unless `max_in_flight` says otherwise.
+DEFAULT_WINDOW_ITEMS = 100
 CHUNK_MICROS: Micros = 250_000  # how long an automatic chunk should run
-CHEAP_ITEM_MICROS: Micros = (
-    1_000  # such items keep the worker itself busy, in all its chunks together
-)
+# Items that take less than this keep the worker itself busy, in all its chunks together.
+CHEAP_ITEM_MICROS: Micros = 1_000
 CHEAP_CHUNK_ITEMS = 1_500  # items
 SHORT_REST_MICROS: Micros = 20_000  # a rest of the loop that runs this long is not divided
 MAX_CHUNK_ITEMS = 10_000  # items
 SLOW_ITEM_MICROS: Micros = 1_000_000  # slower items get a command each
 MAX_INLINE_COLLECTION_BYTES = 4_096
-EARLIER_RUN_INDEX = (
-    -1
-)  # the position of the earlier run's manifest in the manifest of a retried loop
+# The position of the earlier run's manifest in the manifest of a retried loop.
+EARLIER_RUN_INDEX = -1
 
 
 # ---- planning ---------------------------------------------------------------------------

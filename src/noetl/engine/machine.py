@@ -22,9 +22,8 @@ from noetl.model.decisions import (
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
 
-MAX_EVENTS_PER_MESSAGE = (
-    30_000  # events that one message may lead to; more mean a cycle of steps without a wait
-)
+# Events that one message may lead to; more mean a cycle of steps without a wait.
+MAX_EVENTS_PER_MESSAGE = 30_000
 
 
 class Advance(Struct, frozen=True):

@@ -24,9 +24,8 @@ from noetl.model.envelope import Envelope, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros, TimerId, call_id, timer_id
 
-CLAIM_REPORT_MICROS: Micros = (
-    6_000_000  # a worker reports a long command as claimed within this time
-)
+# A worker reports a long command as claimed within this time.
+CLAIM_REPORT_MICROS: Micros = 6_000_000
 
 
 def fold_parked(state: Execution, event: e.CommandParked) -> Execution:

@@ -27,9 +27,8 @@ class OutgoingEvent(Struct, frozen=True):
     refs: tuple[StoredRef, ...] = ()
 
 
-SendJournalEntry = Callable[
-    [OutgoingEvent], Awaitable[None]
-]  # returns when the entry is acknowledged
+# Sends an entry of the journal, and returns when it is acknowledged.
+SendJournalEntry = Callable[[OutgoingEvent], Awaitable[None]]
 ReadManifest = Callable[[str], Awaitable[list[AddPart]]]
 OpenTaskLog = Callable[[str, int | None], Log]  # the log of a task, and of an item of a loop
 

@@ -444,9 +444,8 @@ BUILT_IN_TASKS: dict[str, type[Task]] = {
         NoopTask,
     )
 }
-SPARK_LOOP_KINDS = frozenset(
-    {"python", "http", "noop", "sink"}
-)  # kinds that `exec: spark` loops can run
+# Kinds that `exec: spark` loops can run.
+SPARK_LOOP_KINDS = frozenset({"python", "http", "noop", "sink"})
 
 
 def _find_task_tag(value: Any) -> str:

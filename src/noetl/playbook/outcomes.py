@@ -13,9 +13,8 @@ from noetl.template.parsing import parse
 from noetl.template.selections import OWN_OUTPUT
 
 STATUS_OR_ERROR = frozenset({"status", "error"})
-FACTS_OF_A_CALL = frozenset(
-    {"http", "pg", "py", "meta", "context"}
-)  # of `output`, after any outcome
+# The names of `output` that exist after any outcome.
+FACTS_OF_A_CALL = frozenset({"http", "pg", "py", "meta", "context"})
 
 Path: TypeAlias = tuple[str, ...]
 Locals: TypeAlias = Mapping[str, Path | None]  # names that the template sets, and their paths

@@ -15,9 +15,8 @@ from noetl.template.errors import FailedError
 from noetl.template.values import kind_of
 
 NOTHING_FOLDED: Final = object()  # nothing folded yet; never serialised
-REFERENCE_REDUCERS = frozenset(
-    {"append", "merge", "last"}
-)  # may make lists and maps: passed by reference
+# Reducers that may make lists and maps. Their values are passed by reference.
+REFERENCE_REDUCERS = frozenset({"append", "merge", "last"})
 
 
 def start_fold() -> Any:

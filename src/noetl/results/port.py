@@ -31,7 +31,7 @@ class ResultStore(Protocol):
         ...
 
     async def put(self, address: Address, value: Any) -> Reference:
-        """Store a JSON value or a `Table`. It is durable when this returns. Raises Conflict if the
+        """Store a JSON value or an `EncodedTable`. It is durable when this returns. Raises Conflict if the
         address holds a different payload.
         """
         ...

@@ -20,9 +20,8 @@ from typing import Any
 
 from noetl.model.errors import StoreUnavailable
 
-MIN_FORGOTTEN_AGE_S = (
-    3600.0  # seconds: the process that made a younger file may be about to lock it
-)
+# Seconds: the process that made a younger file may be about to lock it.
+MIN_FORGOTTEN_AGE_S = 3600.0
 _BUFFER_BYTES = 1 << 20
 
 

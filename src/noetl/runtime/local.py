@@ -23,9 +23,8 @@ from noetl.runtime.worker import WiredWorker, WorkerOptions, make_embedded_worke
 from noetl.runtime.worker_locks import WorkerLocks
 from noetl.server.node import Server
 
-COMMAND_DRAIN_S = (
-    3.0  # seconds that commands of other executions may still run when this process ends
-)
+# Seconds that commands of other executions may still run when this process ends.
+COMMAND_DRAIN_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)

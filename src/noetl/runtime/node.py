@@ -70,14 +70,14 @@ class Node:
     live: LiveUpdates
     observer: LiveObserver
     presence: Presence
-    door: WorkerRoutes
+    worker_routes: WorkerRoutes
     metrics: Metrics
     app: ASGIApp
 
     def close(self) -> None:
         """End all polls and streams. May be called again."""
         self.live.close()
-        self.door.close()
+        self.worker_routes.close()
 
 
 def assemble_node(
@@ -121,12 +121,12 @@ def assemble_node(
         settings.name,
         metrics,
     )
-    door = WorkerRoutes(server, presence, metrics)
+    worker_routes = WorkerRoutes(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds, ports.vault)
     results_ = None if open_results is None else open_results(server)
     services = make_services(server, ports, live, metrics, playbooks, credential_service, results_)
-    app = create_app(services, metrics, door)
-    return Node(ports, server, services, live, observer, presence, door, metrics, app)
+    app = create_app(services, metrics, worker_routes)
+    return Node(ports, server, services, live, observer, presence, worker_routes, metrics, app)
 
 
 def make_services(

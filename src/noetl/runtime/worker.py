@@ -47,9 +47,8 @@ FIRST_SWEEP_DELAY_S = 600.0  # seconds after the start, so that a short-lived pr
 MAX_UNNAMED_WORKERS = 1000  # workers on one machine without a configured name
 
 
-FindDatabase = Callable[
-    [], str | None
-]  # the address of the database for users' tables, if there is one
+# Returns the address of the database for users' tables, if there is one.
+FindDatabase = Callable[[], str | None]
 
 
 def find_no_database() -> None:

@@ -15,9 +15,8 @@ class RenderLimits:
     text: int  # characters of one text; all texts of a rendering may have four times as many
     items: int  # items of one list
     depth: int = 100  # nesting of a value
-    bits: int = (
-        64  # size of an integer that a template computes: JSON and Arrow carry 64 everywhere
-    )
+    # Bits of an integer that a template computes: JSON and Arrow carry 64 everywhere.
+    bits: int = 64
 
 
 SERVER_LIMITS = RenderLimits(operations=100_000, text=64 * 1024, items=100_000)

@@ -67,7 +67,7 @@ class Columnar(Protocol):
     """Rows that may be stored with their types."""
 
     async def reader(self) -> Any:
-        """A `rowsets.Reader`, which the caller closes; None if the rows are JSON."""
+        """A `RowSetReader`, which the caller closes; None if the rows are JSON."""
         ...
 
 
@@ -76,7 +76,7 @@ class Rendering(Protocol):
 
     async def value(self, template: Any) -> Any: ...
     async def source(self, template: Any) -> Any:
-        """Render a template, but open a stored row set: a `rowsets.Reader`, which the tool closes."""
+        """Render a template, but open a stored row set: a `RowSetReader`, which the tool closes."""
         ...
 
     async def fetched(self, uri: str) -> Any:
@@ -206,7 +206,7 @@ def is_many_tool(tool: Tool | None) -> TypeGuard[ManyTool]:
 class Looped(Struct, frozen=True):
     """The result of a loop that a tool ran as a whole.
 
-    `value` is a `Table` or `Parts` with a row (index, status, error, ms, tries, result) for every
+    `value` is an `EncodedTable` or `TableParts` with a row (index, status, error, ms, tries, result) for every
     item, in order. `shards` has the outcome of each part of the loop. `provenance` has the fields
     that the items of each part share.
     """
@@ -225,7 +225,7 @@ class LoopTool(Tool, Protocol):
     """A tool that runs all items of a loop outside the worker, many parts at the same time.
 
     `call.config` describes the work (`pipeline/loop/on_spark.py`). `items` are the rows of a
-    `rowsets.Reader`, or batches of items. The tool reports every part once: while the loop runs if
+    `RowSetReader`, or batches of items. The tool reports every part once: while the loop runs if
     it learns of it then, and the rest at the end.
     """
 

@@ -31,9 +31,8 @@ log = logging.getLogger(__name__)
 MAX_LINE_CHARS = 16 * 1024  # characters of one line
 LINE_OVERHEAD_BYTES = 80  # bytes that a line takes beside its text, about
 MAX_ATTEMPT_BYTES = 1024 * 1024  # bytes of one attempt that are sent at once
-MAX_POSTPONED_BYTES = (
-    64 * 1024
-)  # bytes of the last lines, kept while the attempt or the worker has no room
+# Bytes of the last lines, kept while the attempt or the worker has no room.
+MAX_POSTPONED_BYTES = 64 * 1024
 MAX_PART_BYTES = 64 * 1024  # bytes of one part
 MAX_CALL_BYTES = 512 * 1024  # bytes of parts in one call
 MAX_EXCHANGE_LOG_BYTES = 1024 * 1024  # bytes of parts in one exchange

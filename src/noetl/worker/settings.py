@@ -21,9 +21,8 @@ class WorkerSettings:
     # the deadline.
     heartbeat: float = 1.5
     patience: float = 2.0  # for the answer to an exchange that does not wait
-    deadline: float = (
-        SELF_STOP_MICROS / 1_000_000
-    )  # without renewal, the worker stops a tool itself
+    # Seconds without a renewal after which the worker stops a tool itself.
+    deadline: float = SELF_STOP_MICROS / 1_000_000
     # For room. A command that was fetched ahead then goes back, for a worker that has room.
     longest_wait: float = 0.5
     notice: float = 1.0  # a tool that still runs after this time is announced

@@ -213,7 +213,7 @@ async def test_a_poll_whose_worker_left_is_given_nothing() -> None:
                 pass
             polling.cancel()
             await asyncio.wait((polling,))
-        while here.node.door._waiting:
+        while here.node.worker_routes._waiting:
             await here.get("/health")
         execution_id = await here.start()
         await here.get(f"/api/executions/{execution_id}", min_seq=1)

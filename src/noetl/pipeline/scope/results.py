@@ -38,17 +38,14 @@ from noetl.template.errors import NeedsData
 
 MANIFEST = "manifest"
 MISSING: Final = object()
-MAX_KEPT_BYTES = (
-    32 * 1024 * 1024
-)  # bytes, as stored, that a command keeps in memory between two templates
+# Bytes, as stored, that a command keeps in memory between two templates.
+MAX_KEPT_BYTES = 32 * 1024 * 1024
 MAX_VALUE_ROWS = 1_000_000  # of a row set that becomes one value in memory
 MIN_ROW_BYTES = 100  # bytes that a row counts at least, however well it is compressed
-MIN_LINKED_BYTES = (
-    4 * 1024
-)  # bytes; a larger value is named by its reference instead of stored again
-MAX_DEFERRED_ITEMS = (
-    10_000  # items of a chunk that may have no row in its part, because they were deferred
-)
+# Bytes; a larger value is named by its reference instead of stored again.
+MIN_LINKED_BYTES = 4 * 1024
+# Items of a chunk that may have no row in its part, because they were deferred.
+MAX_DEFERRED_ITEMS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +278,7 @@ class ResultReader:
         return {name: await self.resolve_links(part) for name, part in value.items()}
 
     async def open_rowset(self, reference: Reference) -> Any:
-        """A stored row set as a `rowsets.Reader`, to be read in batches. The caller closes it."""
+        """A stored row set as a `RowSetReader`, to be read in batches. The caller closes it."""
         from noetl.results.formats import (
             rowsets,  # loads Arrow, which commands without row sets do not need
         )

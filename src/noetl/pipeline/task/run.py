@@ -120,9 +120,8 @@ class TaskPosition:
     page: Any = None
     resolved: Envelope | None = None
     task_input: dict[str, Any] = field(default_factory=dict)  # the input of the current try
-    has_payload_text: bool | None = (
-        None  # whether `given` has a text of a payload; None: not computed
-    )
+    # Whether `given` has a text of a payload; None if this is not computed yet.
+    has_payload_text: bool | None = None
 
 
 def list_step_tasks(step: Step) -> list[Task]:

@@ -19,7 +19,7 @@ from noetl.playbook.dialect.editor import (
 from noetl.playbook.findings import Code
 from noetl.playbook.model import BUILT_IN_TASKS, Task
 
-# Kinds of which the single tool spells this field `name`.
+# By kind: the field that may be written as `name`.
 NAME_FIELDS = {
     "workbook": "task",
     "secrets": "secret",
@@ -228,7 +228,7 @@ def _rename_events(step: Node) -> None:
 
 
 def _change_texts(node: Any, change: Callable[[str], str]) -> None:
-    """Change every text in place where a template may stand."""
+    """Change, in place, every text that mentions `event.`, also in maps and lists. `code` stays as it is."""
     keys = node if isinstance(node, dict) else range(len(node))
     for key in keys:
         value = node[key]

@@ -48,7 +48,7 @@ class ColumnTypes:
     columns.
 
     Null fits any type, integers become doubles, maps get each other's members. Maps and lists
-    without a common type are JSON. A number, a text and a bool in one column raise `Unfit`.
+    without a common type are JSON. A number, a text and a bool in one column raise `UnfitValue`.
     """
 
     def __init__(self) -> None:

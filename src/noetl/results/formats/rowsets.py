@@ -63,7 +63,7 @@ _UTC = "UTC"
 
 
 class RowSetWriter:
-    """Encodes batches into a `Table`. Use it in one thread at a time. Without a head the value is
+    """Encodes batches into an `EncodedTable`. Use it in one thread at a time. Without a head the value is
     `{rows, row_count, columns}`.
     """
 

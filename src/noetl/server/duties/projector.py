@@ -30,9 +30,8 @@ from noetl.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 
-RUNS_PER_FULL_READ = (
-    10  # every so many runs it also reads shards in which this server wrote nothing
-)
+# Once in so many runs it also reads shards in which this server wrote nothing.
+RUNS_PER_FULL_READ = 10
 
 
 class WrittenRow(NamedTuple):

@@ -23,9 +23,8 @@ from noetl.server.executions.views import (
 from noetl.server.http.structs import extend_view
 
 MAX_LISTED_CHILDREN = 20
-MAX_SHOWN_WORKLOAD_BYTES = (
-    64 * 1024
-)  # shown with the execution; a larger one has a route of its own
+# Bytes of a workload that is shown with its execution; a larger one has a route of its own.
+MAX_SHOWN_WORKLOAD_BYTES = 64 * 1024
 MAX_CAUSE_DEPTH = 40  # children nest at most 32 deep
 
 ReadState = Callable[[ExecutionId], Awaitable[Execution | None]]

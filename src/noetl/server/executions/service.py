@@ -41,7 +41,7 @@ from noetl.server.executions.details import (
 )
 from noetl.server.executions.event_pages import read_event_page
 from noetl.server.executions.older_names import check_event_types
-from noetl.server.executions.requests import (
+from noetl.server.executions.request_outcomes import (
     explain_no_effect,
     make_request_key,
     wait_for_request_status,

@@ -27,7 +27,7 @@ from noetl.server.signals import routes as events
 from noetl.server.state import routes as playbook_state
 from noetl.server.streams import routes as streams
 from noetl.server.templates import routes as render
-from noetl.server.variables import routes as vars
+from noetl.server.variables import routes as variables
 from noetl.server.workers.routes import WorkerRoutes
 
 SUBJECTS = (
@@ -38,7 +38,7 @@ SUBJECTS = (
     events,
     logs,
     results,
-    vars,
+    variables,
     playbook_state,
     queue,
     render,
@@ -48,12 +48,12 @@ SUBJECTS = (
 )
 
 
-def create_app(services: Services, metrics: Metrics, door: WorkerRoutes) -> ASGIApp:
+def create_app(services: Services, metrics: Metrics, worker_routes: WorkerRoutes) -> ASGIApp:
     router = HttpRouter()
     router.state.services = services
     router.state.identity = LOCAL_IDENTITY
     router.state.readers = streams.StreamReaders(metrics)
-    door.add_routes(router)
+    worker_routes.add_routes(router)
     router.add_routes(list_routes())
     queue.add_gone_routes(router)
     router.add_plain("GET", "/api/openapi.json", _answer_openapi)

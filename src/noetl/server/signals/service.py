@@ -10,7 +10,7 @@ from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.requests import Requests, check_signal
 from noetl.server.executions.access import Access
-from noetl.server.executions.requests import (
+from noetl.server.executions.request_outcomes import (
     make_request_key,
     read_request_status,
 )

@@ -50,9 +50,8 @@ _CONNECTION_ERRORS = (
     "stopped SparkContext",
     "SparkContext was shut down",
 )
-UNFIT_PREFIX = (
-    "noetl: "  # prefix of errors that our own `raise_error` raises for a value of an input
-)
+# Prefix of errors that our own `raise_error` raises for a value of an input.
+UNFIT_PREFIX = "noetl: "
 _UNFIT_ERROR = re.compile(
     rf"^(?:in a Spark task: )?\[USER_RAISED_EXCEPTION\] {UNFIT_PREFIX}(.*?) SQLSTATE: P0001",
     re.DOTALL,

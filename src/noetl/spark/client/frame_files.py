@@ -21,9 +21,8 @@ from noetl.spark.messages import CheckSpec, FileFacts, FrameManifest, encode_mes
 MANIFEST = "manifest.json"
 # As fast as any other codec, and small.
 COMPRESSION = {"compression": "zstd", "parquet.compression.codec.zstd.level": "1"}
-HIDDEN_PREFIX = (
-    "__noetl_"  # prefix of copied columns for directory names: the files keep the originals
-)
+# Prefix of copied columns for directory names: the files keep the originals.
+HIDDEN_PREFIX = "__noetl_"
 _READ_BYTES = 1 << 20
 MAX_SAMPLE_ROWS = 20
 MAX_SAMPLE_CHARS = 1_000  # characters of a value

@@ -73,9 +73,8 @@ from noetl.tools.python import child as python_child
 SOCKET_FD = 3
 USER = NOETL = "noetl"
 QUICK_RETRIES = DefaultPolicy(max_retries=6, backoff_multiplier=2.0, max_backoff=500)
-PATIENT_RETRIES = DefaultPolicy(
-    max_retries=11, backoff_multiplier=2.0, max_backoff=5_000
-)  # half a minute
+# Retries for half a minute.
+PATIENT_RETRIES = DefaultPolicy(max_retries=11, backoff_multiplier=2.0, max_backoff=5_000)
 # Session settings for servers of others; our own servers start with them. Timestamps are instants
 # and do not depend on the time zone of the server's machine.
 REMOTE_SESSION_CONF = {

@@ -31,9 +31,8 @@ COLD_FOLDER = "cold"
 MAX_FILE_EXECUTIONS = 2_000  # the most executions of one file
 MAX_FILE_EVENTS = 200_000  # events of one file; its last execution may exceed it
 _COMPACTION_LOCK = (1852794997, 9)  # advisory lock: one compaction runs at a time
-_DROP_LOCK_TIMEOUT = (
-    "2s"  # for a lock that blocks all others; a vacuum that holds it gives way after 1 s
-)
+# How long to wait for a lock that blocks all others; a vacuum that holds it gives way after 1 s.
+_DROP_LOCK_TIMEOUT = "2s"
 _DROP_TRIES = 3  # for the lock of a partition
 
 _OLD_EXECUTIONS = """

@@ -14,9 +14,8 @@ from noetl.spark.server.process import SPARK_START_TIMEOUT_S, SparkServerSetting
 from noetl.spark.server.server_state import ServerRecord, SparkServerState
 
 ANSWER_POLL_S = 0.05  # seconds between two looks
-BASE_PERIOD_S = (
-    1800  # seconds that a base session is used; Spark closes one that is idle twice as long
-)
+# Seconds that a base session is used; Spark closes one that is idle twice as long.
+BASE_PERIOD_S = 1800
 MAX_ERROR_LINES = 5  # lines of a log in an error
 _ERROR_LINE = re.compile(r"\b(ERROR|FAILED)\b|Exception\b")
 

@@ -28,9 +28,8 @@ CLIENT_ENV = {
 CLIENT_LIMITS = ProcessLimits(open_files=4096)
 MAX_VALUE_BYTES = 64 << 20  # bytes of JSON, as with the python tool
 MAX_ANSWER_BYTES = MAX_VALUE_BYTES + (1 << 20)
-OUTPUT_WAIT_S = (
-    1.0  # seconds to wait for output: the code may leave a process that holds our streams
-)
+# Seconds to wait for output: the code may leave a process that holds our streams.
+OUTPUT_WAIT_S = 1.0
 
 
 class SparkClientCrashed(Exception):

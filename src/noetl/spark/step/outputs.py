@@ -40,7 +40,7 @@ def collect_facts(answer: SparkAnswer) -> dict[str, Any]:
 
 
 def make_value(call: Call, answer: SparkAnswer) -> Any:
-    """The value of the task: JSON, a `Table`, `Parts`, or a map of these by name."""
+    """The value of the task: JSON, an `EncodedTable`, `TableParts`, or a map of these by name."""
     frames = answer.frames
     if frames is None:
         return answer.value

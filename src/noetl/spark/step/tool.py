@@ -7,7 +7,7 @@ worker that takes a command over can end the sessions of earlier leases first, a
 in them any more. If an earlier lease has completed its files, they are the result. Rows are written
 to a folder of the try; the report that names them is their commit.
 
-The client runs in a process of its own (`child.py`), so that user code can be stopped and cannot
+The client runs in a process of its own (`spark/client/process.py`), so that user code can be stopped and cannot
 harm the worker.
 """
 
@@ -78,9 +78,8 @@ class SparkToolSettings:
     home: Path
     profile: str = "local"
     serving: SparkServerSettings = field(default_factory=SparkServerSettings)
-    max_download_bytes: int = (
-        64 << 20
-    )  # the most bytes of an input that are downloaded from an object store
+    # The most bytes of an input that are downloaded from an object store.
+    max_download_bytes: int = 64 << 20
 
 
 class SparkTool:
@@ -91,9 +90,8 @@ class SparkTool:
         self._settings = settings
         self._processes = SparkClients()
         self._postgres = Postgres()
-        self._session_counts: Counter[str] = (
-            Counter()
-        )  # sessions by name, so that no id is used twice
+        # Sessions by name, so that no id is used twice.
+        self._session_counts: Counter[str] = Counter()
         self._has_swept = False
 
     async def close(self) -> None:

@@ -50,9 +50,8 @@ from noetl.tools.registry import Registry, make_factories
 
 Columns = dict[str, list[Any] | pa.Array]  # the columns of the rows of items, by name
 MAX_ITEMS_AT_ONCE = 4_000  # the most items that run together
-MAX_BUFFERED_BYTES = (
-    4 << 20
-)  # bytes of items that run together, and of rows that are written together
+# Bytes of items that run together, and of rows that are written together.
+MAX_BUFFERED_BYTES = 4 << 20
 
 
 def run_numbered_shards(

@@ -1,8 +1,9 @@
 """Makes Arrow columns of the values that psycopg reads from Postgres.
 
-A number with a declared precision is a decimal; without one it is text with the metadata `NUMERIC`.
-An array is a list if its first rows have one dimension. Arrays of arrays, of json and of numbers,
-and records, are json, because Arrow has no type for them. A value of any other type is its text.
+A `numeric` with a declared precision is a decimal; without one it is text with the metadata
+`NUMERIC_METADATA`. An array is a list if its first rows have one dimension, also of `int` and `float`.
+Arrays of arrays, of `json` and of `numeric`, and records, are json, because Arrow has no type for
+them. A value of any other type is its text.
 Times beyond Python's calendar are numbers, as Arrow and `COPY` count them. Infinite times are
 refused.
 """
@@ -29,7 +30,7 @@ from noetl.results.formats.rowsets import NUMERIC_METADATA
 from noetl.results.formats.values import to_json
 
 MAX_DECIMAL_DIGITS = 38
-MICROS_PER_SECOND = 1_000_000  # of a second
+MICROS_PER_SECOND = 1_000_000
 ValueConverter = Callable[[Any], Any]
 
 ARROW_TYPES = {
@@ -52,9 +53,8 @@ ARROW_TYPES = {
     "uuid": pa.uuid(),
     "interval": pa.duration("us"),
 }
-LIST_ELEMENT_TYPES = frozenset(ARROW_TYPES) - {
-    "uuid"
-}  # Arrow makes lists of these from lists of Python
+# Arrow makes lists of these from lists of Python.
+LIST_ELEMENT_TYPES = frozenset(ARROW_TYPES) - {"uuid"}
 JSON_TYPE_NAMES = ("json", "jsonb")
 TIME_TYPES = ("date", "time", "timestamp", "timestamptz", "interval")
 
@@ -138,7 +138,7 @@ def _make_conversion(
     if info is not None and info.array_oid == oid:
         return _make_array_conversion(name, kind, first)
     if kind in ARROW_TYPES:
-        return _make_time_conversion(name, kind, ARROW_TYPES[kind])
+        return _make_plain_conversion(name, kind, ARROW_TYPES[kind])
     if kind in JSON_TYPE_NAMES:
         return ColumnConversion(pa.field(name, pa.json_()))
     if kind == "numeric":
@@ -148,8 +148,8 @@ def _make_conversion(
     return ColumnConversion(pa.field(name, pa.string()), _to_text)
 
 
-def _make_time_conversion(name: str, kind: str, arrow_type: pa.DataType) -> ColumnConversion:
-    """A column of values that may be times."""
+def _make_plain_conversion(name: str, kind: str, arrow_type: pa.DataType) -> ColumnConversion:
+    """A column of values that Arrow takes as they are, except times that Python has no value for."""
     convert = partial(_count_far_time, name) if kind in TIME_TYPES else None
     return ColumnConversion(pa.field(name, arrow_type), convert)
 
@@ -224,7 +224,7 @@ def find_decimal_type(modifier: int) -> pa.DataType | None:
 
 def _make_array_conversion(name: str, kind: str, first: Sequence[Any]) -> ColumnConversion:
     if kind in LIST_ELEMENT_TYPES and not any(map(_is_nested, first)):
-        return _make_time_conversion(name, kind, pa.list_(ARROW_TYPES[kind]))
+        return _make_plain_conversion(name, kind, pa.list_(ARROW_TYPES[kind]))
     convert = _join_json_texts if kind in JSON_TYPE_NAMES else _to_json_text
     return ColumnConversion(pa.field(name, pa.json_()), convert)
 

@@ -73,7 +73,7 @@ async def write_rows(path: Path, format: str, value: Any) -> int:
 
 
 async def copy_rows(path: Path, format: str, reader: Any) -> int:
-    """Write the rows of a `rowsets.Reader`, in batches."""
+    """Write the rows of a `RowSetReader`, in batches."""
 
     async def copy_batches(draft: FileDraft) -> None:
         await asyncio.to_thread(draft.form.begin, reader.schema)

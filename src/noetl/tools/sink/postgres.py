@@ -48,9 +48,8 @@ LEFT JOIN pg_type e ON e.oid = b.typelem AND b.typcategory = 'A'
 WHERE c.oid = coalesce(to_regclass($1), to_regclass($2)) ORDER BY a.attnum
 """
 INSERT_KEY = keys.make_key_insert("$1", "$2", "$3")
-KEY_TABLE_LOCK = (
-    7_201_402_613  # held while `noetl_sink` is created: creating it twice at once fails
-)
+# The advisory lock that is held while `noetl_sink` is created: creating it twice at once fails.
+KEY_TABLE_LOCK = 7_201_402_613
 SHAPES_BY_TYPE: dict[str, Shape] = {"json": "json", "jsonb": "json", "bytea": "bytes"}
 TEMP_ROWS_NAME = "pg_temp.noetl_rows"
 ROW_NUMBER_COLUMN = "noetl_row"  # an extra column of the temporary table: the order of the rows
@@ -128,9 +127,8 @@ class PostgresSinkWriter:
     table: SinkTable
     schema: str
     has_key_table: bool  # the table of keys exists
-    used_columns: dict[str, SinkColumn] = field(
-        default_factory=dict
-    )  # the columns of all rows so far
+    # The columns of all rows so far.
+    used_columns: dict[str, SinkColumn] = field(default_factory=dict)
     seen_count: int = 0  # number of rows
     single_batch: list[Record] = field(default_factory=list)  # the batch, if there is only one
 

@@ -5,9 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-THREAD_INTERRUPT_INTERVAL_S = (
-    0.05  # seconds; repeated, because an interrupt between two statements has no effect
-)
+# Seconds; repeated, because an interrupt between two statements has no effect.
+THREAD_INTERRUPT_INTERVAL_S = 0.05
 
 
 async def run_in_thread(
