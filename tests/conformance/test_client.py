@@ -193,7 +193,7 @@ def test_execution_runs_to_its_end_and_its_result_is_read(client: Client) -> Non
 def test_start_with_a_known_key_returns_the_same_execution(client: Client) -> None:
     first = client.start("client/greet", {"name": "Key"}, key="once")
     assert client.start("client/greet", {"name": "Key"}, key="once") == first
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="this key has started execution"):
         client.start("client/greet", {"name": "Another"}, key="once")
 
 
@@ -296,8 +296,9 @@ def test_json_rows_are_read_as_arrow_and_as_values(client: Client, rows: str) ->
 
 def test_value_without_rows_is_no_table(client: Client, rows: str) -> None:
     assert client.read_result(rows, "scalar") == 42
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="no rows") as refused:
         client.read_arrow(rows, "scalar")
+    assert refused.value.hint == "read all of it, in the format json"
 
 
 def test_result_is_saved_to_a_file(client: Client, rows: str, tmp_path: Path) -> None:

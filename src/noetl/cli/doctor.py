@@ -17,9 +17,8 @@ from noetl.model.ids import ExecutionId
 from noetl.runtime.stores import open_tier
 from noetl.settings import DatabaseSettings, HomeSettings, StorageSettings, read_settings
 
-STUCK_AFTER = timedelta(
-    minutes=1
-)  # a running execution without an event for this long may be stuck
+# A running execution without an event for this long may be stuck.
+STUCK_AFTER = timedelta(minutes=1)
 LEASE_GRACE = timedelta(seconds=2)  # after the end of a lease; servers check leases twice a second
 MAX_LAG_MS = 5_000  # lag of a projection
 MIN_FREE_BYTES = 1 << 30  # bytes free on the disk
@@ -58,7 +57,7 @@ def doctor(as_json: AsJson = False) -> None:
 def _print_check_results(findings: list[CheckResult]) -> None:
     for finding in findings:
         status = add_colour(finding.status, f"{finding.status:<5}")
-        say(f"{status}  {finding.check:<10}  {finding.message}")
+        say(f"{status}  {finding.check:<11}  {finding.message}")
         if finding.do:
             say(f"                   → {adapt_commands(finding.do)}")
 
@@ -135,7 +134,7 @@ async def _check_executions(client: RowClient) -> list[CheckResult]:
         commands = await client.list_queue(execution_id=ExecutionId(row["execution_id"]))
         if not commands:
             stuck.append(row)
-    aside = await _list_all_executions(client, "quarantined")
+    quarantined = await _list_all_executions(client, "quarantined")
     return [
         _make_check_result(
             "stuck",
@@ -144,9 +143,9 @@ async def _check_executions(client: RowClient) -> list[CheckResult]:
             "noetl exec get {}, then cancel",
         ),
         _make_check_result(
-            "aside",
-            aside,
-            "execution(s) set aside because their log cannot be folded",
+            "quarantined",
+            quarantined,
+            "execution(s) quarantined because their log cannot be folded",
             "noetl exec events {}, then release",
         ),
     ]

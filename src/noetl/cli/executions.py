@@ -92,7 +92,10 @@ ABOUT = """Executions: list them, look into one, change it, run it again.
 
 Status = Annotated[
     str | None,
-    typer.Option("--status", help="running, completed, failed, cancelled, paused, quarantined …"),
+    typer.Option(
+        "--status",
+        help="pending, running, paused, cancelling, quarantined, completed, failed or cancelled",
+    ),
 ]
 OnlyFailed = Annotated[bool, typer.Option("--failed", help="the same as --status failed")]
 PathPattern = Annotated[

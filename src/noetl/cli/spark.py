@@ -4,6 +4,7 @@ Steps start the server by themselves; users need these commands only to look at 
 """
 
 import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 from uuid import uuid4
@@ -18,9 +19,15 @@ from noetl.settings import HomeSettings, SparkSettings, read_settings
 from noetl.spark.profiles import NONE, hide_token, parse_profile
 from noetl.spark.server.java import NoJava, find_java
 from noetl.spark.server.jvm import GB, measure_machine
-from noetl.spark.server.process import SparkServerSettings, run_spark_server
-from noetl.spark.server.server_start import find_answering_server, stop_spark_server
+from noetl.spark.server.process import ARCHIVE_TIMEOUT_S, SparkServerSettings, run_spark_server
+from noetl.spark.server.server_start import (
+    find_answering_server,
+    stop_spark_server,
+    wait_for_process_end,
+)
 from noetl.spark.server.server_state import ServerRecord, SparkServerState
+
+STOP_NOTICE_DELAY_S = 2.0  # seconds before `noetl spark stop` says what it waits for
 
 
 def register(app: typer.Typer) -> None:
@@ -87,8 +94,21 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Stop the Spark server of this machine. Steps that use it fail; when they are retried, they start another."""
-    say("stopped" if stop_spark_server(_find_spark_place()) else "no Spark server runs")
+    """Stop the Spark server of this machine, and wait until its processes have ended.
+
+    Steps that use it fail; when they are retried, they start another. The first server of a machine stores its loaded
+    classes before it ends, so that the next ones start faster.
+    """
+    place = _find_spark_place()
+    served = place.read_server()
+    if not stop_spark_server(place):
+        say("no Spark server runs")
+        return
+    if served is not None and not wait_for_process_end(served.pid, STOP_NOTICE_DELAY_S):
+        notice = "the server has stopped; its process still stores classes for faster starts"
+        print(notice, file=sys.stderr)
+        wait_for_process_end(served.pid, ARCHIVE_TIMEOUT_S)
+    say("stopped")
 
 
 def doctor(as_json: AsJson = False) -> None:

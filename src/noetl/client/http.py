@@ -423,7 +423,7 @@ class HttpClient:
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise Unavailable(
                 f"no server answers at {self.url}",
-                hint="noetl server start, or unset NOETL_SERVER_URL to work on this machine",
+                hint="noetl server start starts one; without the address of a server you work on this machine",
             ) from error
         except httpx.HTTPError as error:
             raise Unavailable(
@@ -486,7 +486,7 @@ def _make_refusal_error(answer: httpx.Response) -> NoetlError:
     except (ValueError, KeyError, TypeError):
         return Unavailable(
             f"{answer.request.url} answers {answer.status_code}, but not as a NoETL server",
-            hint="is NOETL_SERVER_URL right?",
+            hint="is this the address of a NoETL server?",
         )
     for finding in body.get("findings") or []:
         if "line" in finding:

@@ -113,7 +113,9 @@ async def test_one_idempotency_key_is_for_one_request() -> None:
         ):
             assert (other.status_code, other.json()["code"]) == (409, "CONFLICT")
             assert other.headers["content-type"] == "application/problem+json"
-            assert first["execution_id"] in other.json()["detail"]
+            assert (
+                f"this key has started execution {first['execution_id']}" in other.json()["detail"]
+            )
             assert "new key" in other.json()["hint"]
 
 

@@ -130,7 +130,10 @@ async def test_templates_are_rendered_on_what_the_control_plane_knows() -> None:
         ] == 1
         assert (await render(template="{{ one.data }}", execution_id=execution_id))["status"] == 422
         assert (await render(template="{{ missing }}"))["status"] == 422
-        assert (await render(template="{{ missing }}", strict=False))["code"] == "INVALID_REQUEST"
+        for strict in (False, 1, "true"):
+            refused = await render(template="{{ missing }}", strict=strict)
+            assert refused["code"] == "INVALID_REQUEST", strict
+        assert "`strict` can only be true" in str(await render(template="x", strict=False))
         assert (await render(template="{% for i in range(10**9) %}x{% endfor %}"))["status"] == 422
         assert (await render(template="{{ ''.__class__ }}"))["status"] == 422
         assert (await render(template="{{ 1 }}", execution_id="99"))["code"] == "NOT_FOUND"

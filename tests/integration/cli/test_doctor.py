@@ -28,3 +28,4 @@ def test_every_stuck_execution_is_counted(noetl: NoetlCommand) -> None:
     found = {finding["check"]: finding for finding in noetl.json("doctor", code=1)}
     assert found["stuck"]["status"] == "error"
     assert found["stuck"]["message"].startswith(f"{STUCK} execution(s) run")
+    assert found["quarantined"]["message"] == "none"

@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from noetl.cli import ALL_MODULES, COMMANDS, ENTRIES, GROUPS, choose_modules, make_application
+from noetl.engine.summary import STATUSES
 
 
 def list_commands(modules: tuple[str, ...]) -> dict[str, typer.core.TyperCommand]:
@@ -114,3 +115,8 @@ def test_completion_loads_the_command_that_is_typed() -> None:
     loaded = list_loaded_modules(**typed)
     assert "noetl.cli.hooks" in loaded
     assert "noetl.cli.jobs" not in loaded
+
+
+def test_help_of_a_list_names_every_status() -> None:
+    shown = CliRunner().invoke(make_application(("executions",)), ["exec", "list", "--help"]).output
+    assert [status for status in STATUSES if status not in shown] == []

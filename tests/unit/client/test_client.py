@@ -45,8 +45,10 @@ def test_a_client_that_is_not_open_says_so() -> None:
 
 
 def test_a_server_that_does_not_answer_is_unavailable() -> None:
-    with Client("http://127.0.0.1:1") as client, pytest.raises(Unavailable):
+    with Client("http://127.0.0.1:1") as client, pytest.raises(Unavailable) as failed:
         client.list_playbooks()
+    assert "noetl server start" in str(failed.value.hint)
+    assert "NOETL_SERVER_URL" not in str(failed.value.hint), "the caller gave the address"
 
 
 @pytest.mark.parametrize("url", ["nowhere", "ftp://127.0.0.1", "http://[::1"])

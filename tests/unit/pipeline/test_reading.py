@@ -197,7 +197,7 @@ def test_parquet_without_columns_is_refused_before_the_first_byte(value: Any) ->
             value,
             lambda reading, reference: reading.download(reference, "parquet"),
         )
-    assert refused.value.hint == "--format json"
+    assert refused.value.hint == "use the format json"
 
 
 def test_a_span_of_rows_without_a_format_is_json(store: ResultStore) -> None:

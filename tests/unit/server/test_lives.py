@@ -210,6 +210,32 @@ async def test_a_retry_runs_only_what_had_not_finished() -> None:
         assert fresh != again
 
 
+NO_ITEMS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: no_items}
+workload: {items: []}
+workflow:
+  - step: each
+    loop: {in: "{{ workload.items }}"}
+    tool: {kind: python, code: "pass"}
+"""
+
+
+@pytest.mark.parametrize(("playbook", "mentions_items"), [(CHAIN, False), (NO_ITEMS, True)])
+async def test_a_refused_retry_mentions_items_only_of_a_playbook_with_a_loop(
+    playbook: str, mentions_items: bool
+) -> None:
+    async with open_cluster() as cluster:
+        node = await cluster.add_node()
+        id_ = await cluster.start_execution(node, "ended", playbook)
+        await finish(node, id_)
+        with pytest.raises(Conflict, match="nothing is left to run") as refused:
+            await node.server.requests.retry(id_, "r")
+        assert ("items" in str(refused.value)) == mentions_items
+        assert refused.value.hint == "rerun it"
+
+
 async def test_only_so_many_executions_of_a_playbook_run_at_once() -> None:
     limited = CHAIN.replace(
         "workload: {a: 1}", "executor: {spec: {max_concurrent: 1}}\nworkload: {a: 1}"

@@ -12,8 +12,9 @@ from noetl.model.errors import InvalidInput
 from noetl.spark.profiles import SparkProfile, SparkUnavailable, parse_profile
 from noetl.spark.server import jvm
 from noetl.spark.server.java import Java, NoJava, find_java
-from noetl.spark.server.server_start import _find_error_lines
+from noetl.spark.server.server_start import _find_error_lines, wait_for_process_end
 from noetl.spark.server.server_state import ServerRecord, SparkServerState
+from tests.waiting import HANG_LIMIT_S
 
 SERVED = ServerRecord(port=1, token="t", pid=1, java=17)
 
@@ -192,3 +193,15 @@ def test_what_is_published_is_for_this_user_alone(tmp_path: Path) -> None:
     assert place.read_server() is None
     place.withdraw_server()
     place.withdraw_server()
+
+
+def test_a_process_that_nobody_reaps_has_ended() -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        assert not wait_for_process_end(process.pid, 0)
+        process.kill()
+        assert wait_for_process_end(process.pid, HANG_LIMIT_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert wait_for_process_end(process.pid, 0)

@@ -211,7 +211,7 @@ class _FormattedRows:
         if format == JSON and self._is_whole():
             return
         if not isinstance(self._value_member("rows"), list):
-            raise InvalidInput("the result has no rows", hint="--format json, without --rows")
+            raise InvalidInput("the result has no rows", hint="read all of it, in the format json")
 
     async def _make_parquet(self) -> None:
         """Make the file now, because only making it shows whether the rows fit columns."""
@@ -219,7 +219,7 @@ class _FormattedRows:
         if reference is not None and (reference.bytes or 0) > MAX_VALUE_BYTES_IN_MEMORY:
             raise InvalidInput(
                 "the result is stored as JSON, too much of it for columns",
-                hint="--format jsonl",
+                hint="use the format jsonl",
             )
         with translate_failures():
             rows = [row async for batch in self._read_batches() for row in batch]
@@ -411,7 +411,7 @@ class _CsvWriter:
             if strange:
                 raise InvalidInput(
                     f"a row has the column {min(strange)!r}, which the first ones lack",
-                    hint="--format jsonl",
+                    hint="use the format jsonl",
                 )
         return header + encode_csv_records(records, self._names)
 
@@ -429,13 +429,13 @@ def _write_parquet_file(rows: list[Any], like: list[Any], file: Any) -> None:
         kinds.observe_records(_as_records(like))
         if not kinds.schema.names:
             raise InvalidInput(
-                "the result has no columns, which Parquet needs", hint="--format json"
+                "the result has no columns, which Parquet needs", hint="use the format json"
             )
         with closing(ParquetWriter(file, kinds.schema)) as out:
             out.add(make_batch(records, kinds.schema))
     except UnfitValue as error:
         raise InvalidInput(
-            f"the rows do not fit columns: {error}", hint="--format jsonl"
+            f"the rows do not fit columns: {error}", hint="use the format jsonl"
         ) from error
 
 

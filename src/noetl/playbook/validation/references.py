@@ -240,7 +240,12 @@ def _check_executor(world: DocumentFacts, editor: Editor) -> None:
 
 
 def _warn_of_unreachable_steps(world: DocumentFacts, editor: Editor) -> None:
-    if not world.step_names:
+    """Warn of steps that no arc leads to.
+
+    Not if the document has an error: a wrong arc would make a warning of every step after it.
+    """
+    has_error = any(finding.severity == "error" for finding in editor.findings)
+    if has_error or not world.step_names:
         return
     spec = get_child(world.document, "executor", "spec")
     entry = get_text(spec, "entry_step") or _find_default_entry(world)

@@ -108,13 +108,18 @@ def _make_not_run_conflict(ended: Execution, step: str) -> Conflict:
     return Conflict(message, hint=f"it ran {', '.join(ran) or 'none'}")
 
 
-def _check_retry(ended: Execution) -> None:
+def _check_retry(plan: Plan, ended: Execution) -> None:
     """Refuse to retry a completed execution, unless a loop of it has failed items."""
     if ended.status != "completed" or inheriting.find_loops_with_failed_items(ended):
         return
-    message = f"execution {ended.execution_id} has completed, and nothing is left to run: "
-    message += "none of its items can be run again"
-    raise Conflict(message, hint="rerun it; a cursor loop then claims rows again")
+    message = f"execution {ended.execution_id} has completed, and nothing is left to run"
+    hint = "rerun it"
+    loops = [planned.step.loop for planned in plan.steps.values() if planned.step.loop is not None]
+    if loops:
+        message += ": none of its items can be run again"
+    if any(loop.cursor is not None for loop in loops):
+        hint += "; a cursor loop then claims rows again"
+    raise Conflict(message, hint=hint)
 
 
 def _check_inheritance(plan: Plan, ended: Execution, version: int | None) -> None:
@@ -246,7 +251,7 @@ class Requests:
                 hint="cancel it first, or wait for its end",
             )
         if wish.how == "retry":
-            _check_retry(ended)
+            _check_retry(await self._playbooks.get_plan(pinned.playbook), ended)
         entry = await self._find_entry_to_repeat(pinned, ended, wish)
         changed = entry.hash != pinned.playbook
         plan = await self._playbooks.get_plan(entry.hash)

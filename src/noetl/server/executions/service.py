@@ -143,7 +143,7 @@ class ExecutionService:
             )
             if not matches:
                 raise Conflict(
-                    f"this Idempotency-Key has started execution {execution_id}, of another playbook or workload",
+                    f"this key has started execution {execution_id}, of another playbook or workload",
                     hint="repeat the request as it was, or draw a new key for a new execution",
                 )
         return await self._make_started(execution_id, created, wait=wait)

@@ -47,7 +47,7 @@ class Guard:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
-        self._door = AdmissionGate()
+        self._write_gate = AdmissionGate()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,7 +57,7 @@ class Guard:
         if refusal is not None:
             return await refusal(scope, receive, send)
         if scope["method"] not in ("GET", "HEAD") and scope["path"] != EXCHANGE_PATH:
-            await self._door.wait_for_turn()
+            await self._write_gate.wait_for_turn()
         answer = _AnswerSender(send)
         began = time.perf_counter()
         try:
@@ -101,8 +101,10 @@ def _check_headers(headers: Headers, limit: int) -> Response | None:
     if origin is not None and not _is_local(origin.partition("://")[2]):
         return make_problem(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
     length = headers.get("content-length", "0")
-    if not length.isascii() or not length.isdigit() or int(length) > limit:
-        return make_problem(413, "TOO_LARGE", f"the body may have {limit} bytes")
+    if not length.isascii() or not length.isdigit():
+        return make_problem(400, "BAD_REQUEST", "Content-Length is not a number")
+    if int(length) > limit:
+        return make_problem(413, "TOO_LARGE", f"the body may have at most {limit} bytes")
     return None
 
 
@@ -122,7 +124,7 @@ def _limit_body(receive: Receive, limit: int) -> Receive:
         message = await receive()
         received += len(message.get("body", b""))
         if received > limit:
-            raise HTTPException(413, f"the body may have {limit} bytes")
+            raise HTTPException(413, f"the body may have at most {limit} bytes")
         return message
 
     return receive_limited

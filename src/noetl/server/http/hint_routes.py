@@ -11,7 +11,7 @@ COMMAND_ROUTES = (
     (r"noetl exec rerun (\d+)", "POST /api/executions/{0}/rerun"),
     (r"noetl result show\b", f"GET {RESULT_ROUTE}"),
     (r"noetl result pin\b", f"POST {RESULT_ROUTE}/pin"),
-    (r"--format (\w+)", f"GET {RESULT_ROUTE}/data?format={{0}}"),
+    (r"\bformat (json|jsonl|csv|parquet)\b", f"GET {RESULT_ROUTE}/data?format={{0}}"),
     (r"noetl catalog list\b", "GET /api/catalog"),
     (r"noetl catalog register\b", "POST /api/catalog/register"),
     (r"noetl credential delete ([\w.-]+)", "DELETE /api/credentials/{0}"),

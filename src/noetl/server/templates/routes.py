@@ -8,8 +8,9 @@ from noetl.model.ids import ExecutionId
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import EXECUTION_ID_PATTERN
 from noetl.server.http.routing import Routes
-from noetl.server.http.structs import RequestBody, View, describe
+from noetl.server.http.structs import RequestBody, describe
 from noetl.server.http.validation import InvalidRequest, RequestFinding
+from noetl.server.templates.views import RenderedView
 
 routes = Routes("templates")
 
@@ -19,21 +20,16 @@ class RenderBody(RequestBody, frozen=True):
     context: Annotated[dict[str, Any], describe(example={"workload": {"n": 3}})] = {}
     execution_id: Annotated[str, Meta(pattern=EXECUTION_ID_PATTERN)] | None = None
     strict: Annotated[
-        Any,
-        describe(
-            "a name that is not there is an error, always",
-            extra_json_schema={"type": "boolean", "const": True},
-        ),
+        bool,
+        describe("a name that is not there is an error, always", extra_json_schema={"const": True}),
     ] = True
 
     def __post_init__(self) -> None:
-        if self.strict != True:  # noqa: E712  # 1 is true as well
+        if not self.strict:
             place = ("body", "strict")
-            raise InvalidRequest(RequestFinding("literal_error", place, "Input should be True"))
-
-
-class RenderedView(View, frozen=True):
-    result: Any
+            raise InvalidRequest(
+                RequestFinding("literal_error", place, "`strict` can only be true")
+            )
 
 
 @routes.post("/api/context/render")

@@ -1,5 +1,5 @@
 """Variables of an execution (`ctx`).
 
-`service` decides and knows nothing of HTTP; `routes` reads requests and answers them.
+`service` decides and knows nothing of HTTP; `routes` reads requests and answers with the structs of `views`.
 Runs in the server. Imported by the server and by commands that open the home of this machine.
 """

@@ -1,7 +1,6 @@
 """Routes for the variables of an execution (`ctx`)."""
 
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
 
 import msgspec
 from starlette.responses import StreamingResponse
@@ -11,26 +10,9 @@ from noetl.model.previews import Download
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import Id, MinSeq
 from noetl.server.http.routing import Routes
-from noetl.server.http.structs import View, describe
+from noetl.server.variables.views import VarsView, VarView
 
 routes = Routes("vars")
-
-
-class VarsView(View, frozen=True):
-    execution_id: str
-    vars: Annotated[
-        dict[str, Any],
-        describe(
-            "a stored value of more than 64 KB is {'$reference': …}; ask for it by its name",
-            example={"total": 3},
-        ),
-    ]
-
-
-class VarView(View, frozen=True):
-    execution_id: str
-    name: str
-    value: Any
 
 
 @routes.get("/api/vars/{execution_id}")

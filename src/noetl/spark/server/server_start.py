@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -159,3 +160,22 @@ def stop_spark_server(place: SparkServerState, patience: float = 60.0) -> bool:
             break
         time.sleep(ANSWER_POLL_S)
     return True
+
+
+def wait_for_process_end(pid: int, timeout: float) -> bool:
+    """Wait until the process has ended. False if it still runs after `timeout` seconds.
+
+    The process may stay in the process table, if its parent does not ask for its exit code.
+    Outside Linux, there is no descriptor to wait for, so this does not wait.
+    """
+    if sys.platform != "linux":
+        return True
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        ended, _, _ = select.select([descriptor], [], [], timeout)
+        return bool(ended)
+    finally:
+        os.close(descriptor)

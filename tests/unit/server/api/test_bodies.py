@@ -97,7 +97,7 @@ def test_every_error_of_the_tree_has_an_answer_and_a_code() -> None:
          ["GET /api/executions/7/explain/a-b", "POST /api/executions/7/retry"]),
         ("noetl exec rerun 7 makes it again; or noetl result pin keeps the next one",
          ["POST /api/executions/7/rerun", "POST /api/executions/{execution_id}/result/{step}/pin"]),
-        ("--format jsonl", ["GET /api/executions/{execution_id}/result/{step}/data?format=jsonl"]),
+        ("use the format jsonl", ["GET /api/executions/{execution_id}/result/{step}/data?format=jsonl"]),
         ("noetl credential delete db, and add it again", ["DELETE /api/credentials/db"]),
     ],
 )  # fmt: skip

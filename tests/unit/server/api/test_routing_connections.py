@@ -125,6 +125,14 @@ def test_a_body_may_come_in_parts() -> None:
 def test_a_body_with_a_length_above_the_limit_is_refused_before_it_is_read() -> None:
     answer = ask("POST", "/api/texts", content=b"x" * (MAX_HTTP_BODY_BYTES + 1))
     assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
+    assert answer.json()["detail"] == f"the body may have at most {MAX_HTTP_BODY_BYTES} bytes"
+
+
+@pytest.mark.parametrize("length", ["ten", "-1", "1.5", "٣"])
+def test_a_length_that_is_no_number_is_a_bad_request(length: str) -> None:
+    answer = ask("POST", "/api/texts", content=b"x", headers={b"Content-Length": length.encode()})
+    assert (answer.status_code, answer.json()["code"]) == (400, "BAD_REQUEST")
+    assert answer.json()["detail"] == "Content-Length is not a number"
 
 
 def test_a_body_without_a_length_is_refused_at_the_limit() -> None:
