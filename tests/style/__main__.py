@@ -1,6 +1,7 @@
-"""`make style`: the figures of the source beside their aims. `--names` lists what to rename first."""
+"""`make style`: the figures of the source beside their limits. `--names` lists what to rename first."""
 
 import argparse
+import os
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,18 @@ from tests.style.figures import AIMS, ambiguous_classes, count, measure
 from tests.style.words import is_participle
 
 SOURCE = Path(__file__).parents[2] / "src" / "noetl"
+# What each figure counts, and its unit.
+DESCRIPTIONS = {
+    "ambiguous_classes": ("names of classes that several modules define", "names"),
+    "participle_functions": ("functions named by a participle alone", "% of functions"),
+    "one_word_functions": ("functions named by one word", "% of functions"),
+    "tokens_per_line": ("tokens in a line of code", "tokens"),
+    "conditionals_per_1000_lines": ("conditional expressions", "in 1000 lines of code"),
+    "riddles_per_1000_words": ("whoever, whatever, whose", "in 1000 words of comments"),
+    "local_imports": ("imports inside functions", "imports"),
+    "lru_caches": ("modules that drop old cache entries themselves", "modules"),
+    "backoffs": ("modules that let a delay grow themselves", "modules"),
+}
 
 
 def main() -> None:
@@ -18,9 +31,11 @@ def main() -> None:
         "--names", action="store_true", help="the names behind the first two figures"
     )
     options = parser.parse_args()
-    aims = asdict(AIMS)
+    limits = asdict(AIMS)
+    print(f"Python files below {os.path.relpath(options.source)}:")
     for name, value in asdict(measure(options.source)).items():
-        print(f"{name.replace('_', ' '):32} {value:8.1f}   aim {aims[name]:g}")
+        description, unit = DESCRIPTIONS[name]
+        print(f"{description:48} {value:6.1f}   at most {limits[name]:g} {unit}")
     if options.names:
         print_names(options.source)
 

@@ -1,11 +1,13 @@
 """The names of the source do not get worse: `make style NAMES=1` lists those that count against it."""
 
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import noetl
+from tests.style.__main__ import DESCRIPTIONS
 from tests.style.figures import AIMS, Figures, measure
 from tests.style.words import is_participle
 
@@ -95,3 +97,7 @@ def test_imperatives_that_look_like_participles_are_no_participles() -> None:
     assert not is_participle("read")
     assert not is_participle("feed")
     assert not is_participle("open")
+
+
+def test_every_figure_is_printed_with_what_it_counts() -> None:
+    assert list(DESCRIPTIONS) == [figure.name for figure in fields(Figures)]

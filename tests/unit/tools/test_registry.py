@@ -2,8 +2,6 @@
 
 import asyncio
 import hashlib
-import subprocess
-import sys
 import threading
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -23,21 +21,6 @@ from tests.unit.pipeline.bench import Bench, Scripted, plan_of
 from tests.unit.tools.calls import call, failure, run, value
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "outside_tool"
-
-
-def test_a_tool_is_imported_when_it_is_first_used() -> None:
-    code = """
-import sys
-import threading
-from noetl.tools.registry import make_registry
-tools = make_registry()
-assert {"http", "postgres", "duckdb", "shell", "python", "secrets"} <= set(tools.kinds)
-heavy = {"httpx", "psycopg", "duckdb", "pyarrow"}
-assert not heavy & set(sys.modules), heavy & set(sys.modules)
-assert tools.get("shell").kind == "shell" and not heavy & set(sys.modules)
-assert tools.get("postgres").kind == "postgres" and tools.get("postgres") is tools.get("postgres")
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_kind_is_one_of_the_language() -> None:
@@ -199,27 +182,3 @@ def test_what_cannot_be_made_says_so_when_it_is_asked_for() -> None:
     asyncio.run(registry.load("noop"))
     with pytest.raises(RuntimeError, match="no library"):
         registry.get("noop")
-
-
-AFTER_LOADING = """
-import asyncio, sys
-from noetl.tools.registry import make_registry
-
-async def main():
-    registry = make_registry()
-    await registry.load("postgres")
-    from noetl.tools.postgres.types import make_conversions
-    known = set(sys.modules)
-    make_conversions(["n"], [(23, -1)], [[1, 2]])[0].make_array([1, 2])
-    print(sorted(set(sys.modules) - known))
-
-asyncio.run(main())
-"""
-
-
-def test_rows_of_postgres_load_no_library_on_the_loop() -> None:
-    """Two seconds of loading on the loop were a lease that nobody renewed."""
-    done = subprocess.run(
-        [sys.executable, "-c", AFTER_LOADING], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
