@@ -52,11 +52,17 @@ docs:  ## write the generated pages of docs/ again, build the site in build/site
 	$(RUN) python -m docs.generate
 	$(RUN) python -m docs.build_site
 
-bench:  ## what users get beside DBOS, events folded and decided per second, the core, ten million rows, a million items, one row of a gigabyte
+bench:  ## every measurement of bench/, as the README lists them
 	$(RUN) python bench/blackbox.py
 	$(RUN) python bench/engine.py
+	$(RUN) python bench/append.py
 	$(RUN) python bench/core.py
 	$(RUN) python bench/trace.py
 	$(RUN) python bench/data.py
 	$(RUN) python bench/loops.py
 	$(RUN) python bench/slices.py
+	$(RUN) python bench/spark.py
+	$(RUN) python bench/jobs.py
+	$(RUN) python bench/patients.py A
+	$(RUN) python bench/patients.py B
+	$(RUN) python bench/patients.py C

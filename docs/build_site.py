@@ -24,6 +24,7 @@ TOP_PAGES = {
     "SECURITY.md": "security.md",
     "docs/decisions": "decisions/index.md",
     "examples": "examples/index.md",
+    "examples/README.md": "examples/index.md",
 }
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 _CODE_IN_TABLE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
@@ -54,7 +55,6 @@ def collect_pages() -> None:
         _write_page(target, unescape_pipes(rewrite_links(text, source)))
     shutil.copy(ROOT / "docs" / "site.css", PAGES)
     _write_page("decisions/index.md", _write_decisions_index())
-    _write_page("examples/index.md", _write_examples_index())
     for example in _list_examples():
         _write_page(_find_page(example), _write_example(example))
 
@@ -81,18 +81,6 @@ def _list_examples() -> list[Path]:
 def _write_example(example: Path) -> str:
     name = example.relative_to(ROOT).as_posix()
     return f"# {name}\n\n```yaml\n{example.read_text(encoding='utf-8').rstrip()}\n```\n"
-
-
-def _write_examples_index() -> str:
-    rows = [
-        f"- [{path.name}]({_find_page(path).removeprefix('examples/')})"
-        for path in _list_examples()
-    ]
-    return (
-        "# Examples\n\nPlaybooks that run: `noetl run examples/NAME.yaml`.\n\n"
-        + "\n".join(rows)
-        + "\n"
-    )
 
 
 def _write_decisions_index() -> str:

@@ -10,7 +10,7 @@ from noetl.playbook.validation import load
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-TOP_PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+TOP_PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"]
 PAGES = [*(ROOT / page for page in TOP_PAGES), *sorted(DOCS.rglob("*.md"))]
 
 
@@ -194,6 +194,14 @@ EXAMPLES = sorted(
 def test_an_example_is_a_good_playbook_in_todays_spelling(example: Path) -> None:
     loaded = load(example.read_bytes(), file=name(example))
     assert [str(finding) for finding in loaded.findings] == []
+
+
+def test_the_page_of_examples_names_every_example() -> None:
+    folder = ROOT / "examples"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    files = [file for ending in ("*.yaml", "*.yml") for file in folder.rglob(ending)]
+    names = sorted(file.relative_to(folder).as_posix() for file in files)
+    assert [named for named in names if f"({named})" not in page and f"`{named}`" not in page] == []
 
 
 YAML_BLOCKS = [
