@@ -130,9 +130,12 @@ def read_status(dsn: str, execution_id: str) -> str | None:
 
 
 def read_attempts(dsn: str, step: str) -> list[int]:
+    """The last attempt of each command of the step, in the order in which they were issued."""
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
-            "select attempt from noetl.command where step = %s order by number", [step]
+            "select max(coalesce(attempt, 1)) from noetl.event where step = %s and command_id is not null"
+            " group by command_id order by min(at)",
+            [step],
         )
         return [row[0] for row in rows]
 

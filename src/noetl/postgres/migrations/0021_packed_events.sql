@@ -141,7 +141,7 @@ select p.shard, p.last_seq - p.count + e.nth as seq, p.epoch, p.tenant, (p.last_
        (h.half[1] #>> '{}') collate "C" as dedup_key, noetl.moment(coalesce(m.at, 0)) as at, p.last_seq as part_seq
 from noetl.event_part p
     cross join lateral json_array_elements(p.events) with ordinality as e (event, nth)
-    cross join lateral (select array(select x.value from json_array_elements(e.event) x) as half) h
+    cross join lateral (select array(select x.value from json_array_elements(e.event) x) as half offset 0) h -- once, not per column
     cross join lateral json_to_record(noetl.readable(h.half[2]))
         as m (type text, step text, command_id text, attempt int, at bigint);
 
