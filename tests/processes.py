@@ -8,13 +8,16 @@ import socket
 import tempfile
 from pathlib import Path
 
+# Short work: compiling well would take longer than running it.
+SHORT_JAVA_OPTIONS = "-Xmx1g -XX:TieredStopAtLevel=1"
 COMPILED = Path(tempfile.gettempdir()) / f"noetl-test-compiled-{os.getuid()}"
 
 
 def environment(**more: str) -> dict[str, str]:
     known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
     known.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {**known, "PYTHONPYCACHEPREFIX": str(COMPILED), **more}
+    kept = {"PYTHONPYCACHEPREFIX": str(COMPILED), "NOETL_SPARK_JAVA_OPTIONS": SHORT_JAVA_OPTIONS}
+    return {**known, **kept, **more}
 
 
 def free_port() -> int:

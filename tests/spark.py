@@ -14,9 +14,9 @@ from noetl.spark.profiles import parse_profile
 from noetl.spark.server.process import SparkServerSettings
 from noetl.spark.server.server_start import ensure_spark_server, stop_spark_server
 from noetl.spark.server.server_state import SparkServerState
+from tests.processes import SHORT_JAVA_OPTIONS
 
 ELSEWHERE = "viewfs://lake"  # before a path of this machine: a file system that only Spark knows
-JAVA_OPTIONS = "-Xmx1g -XX:TieredStopAtLevel=1"  # short work: compiling well would take longer
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def run_spark_server(home: Path) -> Iterator[str]:
         yield ensure_spark_server(
             home,
             parse_profile("local"),
-            SparkServerSettings(java_options=f"{JAVA_OPTIONS} {mounted}"),
+            SparkServerSettings(java_options=f"{SHORT_JAVA_OPTIONS} {mounted}"),
         )
     finally:
         place.end_use(used)

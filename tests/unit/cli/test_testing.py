@@ -24,8 +24,12 @@ Noetl = Callable[..., CliOutput]
 
 
 @pytest.fixture
-def noetl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Noetl:
+def noetl(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Noetl:
+    """The command, with an empty home: the database of the user is none of its business."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("NOETL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NO_COLOR", "1")
 
     def command(*arguments: str | Path) -> CliOutput:
