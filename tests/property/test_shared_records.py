@@ -78,7 +78,7 @@ def answer_with_columns(value: Any) -> PythonAnswer:
 def open_answer(answer: PythonAnswer, descriptor: int) -> ArrowRecords:
     assert answer.layout is not None
     head = ValueHead() if answer.at is None else ValueHead(answer.at, answer.value)
-    return open_shared_records(SharedRecords(descriptor, answer.layout, head))
+    return open_shared_records(SharedRecords(descriptor, answer.layout, head), 1 << 30)
 
 
 def is_same(value: Any, found: Any) -> bool:

@@ -197,6 +197,28 @@ def test_forged_columns_fail_their_call_alone(
     play(test, PoolSettings(size=2, most=2))
 
 
+@pytest.mark.parametrize("rows", [10**12, 1 << 40])
+def test_forged_rows_without_memory_are_refused(rows: int) -> None:
+    """Columns of nulls take no memory, so their number alone could keep a worker busy for ever."""
+    layout = {"names": ["a"], "batches": [{"rows": rows, "columns": [{"kind": "null"}]}]}
+    forged = FORGED_ANSWER.format(data=b"x", seals=ALL_SEALS, layout=layout, sends=True)
+
+    async def test(tool: Python) -> None:
+        assert failure(await run_code(tool, forged)).code == "RESULT_NOT_JSON"
+
+    play(test)
+
+
+def test_forged_memory_that_is_too_large_is_refused() -> None:
+    layout = {"names": ["a"], "batches": [{"rows": 1, "columns": [{"kind": "null"}]}]}
+    forged = FORGED_ANSWER.format(data=b"x" * (2 << 20), seals=ALL_SEALS, layout=layout, sends=True)
+
+    async def test(tool: Python) -> None:
+        assert failure(await run_code(tool, forged)).code == "RESULT_NOT_JSON"
+
+    play(test, PoolSettings(size=1, most=1, result_limit=1 << 16))
+
+
 def test_a_layout_without_shared_memory_is_a_crash() -> None:
     layout = {"names": ["a"], "batches": []}
     forged = FORGED_ANSWER.format(data=b"x", seals=0, layout=layout, sends=False)

@@ -21,12 +21,13 @@ from noetl.results.formats.tables import ArrowRecords, EncodedTable, TableOption
 TABLE_BATCH_ROWS = 10_000
 
 
-def map_shared_records(shared: SharedRecords) -> ArrowRecords:
+def map_shared_records(shared: SharedRecords, max_bytes: int) -> ArrowRecords:
     """The records as Arrow, without a copy. Raises DamagedRecords if they are not what was agreed."""
-    if fcntl.fcntl(shared.descriptor, fcntl.F_GET_SEALS) & SEALS != SEALS:
-        raise DamagedRecords("its writer can still change it")
-    memory = _SharedBuffers(shared.descriptor)
+    _check_memory(shared.descriptor, max_bytes)
     layout = shared.layout
+    if sum(batch.rows for batch in layout.batches) > max_bytes:  # columns of nulls take no memory
+        raise DamagedRecords("it has more rows than a result has bytes")
+    memory = _SharedBuffers(shared.descriptor)
     batches: list[pa.RecordBatch] = []
     try:
         for batch in layout.batches:
@@ -43,6 +44,18 @@ def map_shared_records(shared: SharedRecords) -> ArrowRecords:
         value=partial(_make_value, shared.head, batches),
         encode=partial(_encode_batches, shared.head, batches),
     )
+
+
+def _check_memory(descriptor: int, max_bytes: int) -> None:
+    """Raise DamagedRecords unless this is sealed shared memory of at most so many bytes."""
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise DamagedRecords("it is no shared memory") from error
+    if seals & SEALS != SEALS:
+        raise DamagedRecords("its writer can still change it")
+    if os.fstat(descriptor).st_size > max_bytes:
+        raise DamagedRecords("it is larger than a result may be")
 
 
 def _make_value(head: ValueHead, batches: list[pa.RecordBatch]) -> Any:

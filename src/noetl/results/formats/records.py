@@ -5,6 +5,7 @@ Readers get exactly the values that were put. Any other list stays JSON: one wit
 with integers among floats or beyond 64 bits, or with lists inside.
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -132,7 +133,7 @@ def encode_table(value: Any, records: Records, tables: TableOptions) -> Any:
     shared = _share_columns(records)
     if shared is None:
         return value
-    return open_shared_records(shared).encode(tables) or value
+    return open_shared_records(shared, sys.maxsize).encode(tables) or value
 
 
 def _share_columns(records: Records) -> SharedRecords | None:

@@ -45,9 +45,10 @@ class SharedRecords:
         self.close = weakref.finalize(self, os.close, descriptor)
 
 
-def open_shared_records(shared: SharedRecords) -> ArrowRecords:
-    """The records as Arrow, without a copy. Raises DamagedRecords if a child has written nonsense."""
+def open_shared_records(shared: SharedRecords, max_bytes: int) -> ArrowRecords:
+    """The records as Arrow, without a copy. Raises DamagedRecords if a child has written nonsense,
+    or more than `max_bytes`."""
     # slow to load, and few values have many records
     from noetl.results.formats.arrow_records import map_shared_records
 
-    return map_shared_records(shared)
+    return map_shared_records(shared, max_bytes)

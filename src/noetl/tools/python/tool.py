@@ -36,6 +36,7 @@ from noetl.tools.python.messages import PythonAnswer
 from noetl.tools.python.pool import PythonPool
 from noetl.tools.python.process import PoolSettings
 
+MAX_PADDING_BYTES = 1 << 20  # bytes of shared memory between columns
 PYTHON_FACTS: dict[str, Any] = {"py": {"exit_code": 0}}  # of every call that got an answer
 
 
@@ -82,7 +83,8 @@ class Python:
                 records.close()
         (outcome,) = outcomes
         if isinstance(outcome, Success) and isinstance(outcome.value, SharedRecords):
-            return await asyncio.to_thread(_open_records, outcome.value, outcome.facts)
+            max_bytes = self._settings.result_limit + MAX_PADDING_BYTES
+            return await asyncio.to_thread(_open_records, outcome.value, outcome.facts, max_bytes)
         return outcome
 
     async def run_many(
@@ -159,10 +161,10 @@ def split_shared_input(
     return plain, shared
 
 
-def _open_records(shared: SharedRecords, facts: dict[str, Any]) -> Success | Failed:
+def _open_records(shared: SharedRecords, facts: dict[str, Any], max_bytes: int) -> Success | Failed:
     """The outcome with the records of a child."""
     try:
-        records = open_shared_records(shared)
+        records = open_shared_records(shared, max_bytes)
     except DamagedRecords as error:
         message = f"the records of the result are damaged: {error}"
         return Failed(Failure(code="RESULT_NOT_JSON", kind="python", message=message), facts)
