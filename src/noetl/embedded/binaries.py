@@ -8,9 +8,10 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec import Struct
 
 from noetl.embedded.process import Account, run
 from noetl.model.errors import InvalidInput, Unavailable
@@ -42,8 +43,7 @@ class VersionMismatch(InvalidInput):
     code = "POSTGRES_VERSION"
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresBinaries:
+class PostgresBinaries(Struct, frozen=True):
     bin: Path
     major: int
 
@@ -51,8 +51,7 @@ class PostgresBinaries:
         return str(self.bin / name)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     origin: str
     bin: Path
     package: Path | None = None  # a package, which may be copied to where other users can reach it

@@ -18,8 +18,9 @@ import secrets
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from noetl.embedded.binaries import PostgresBinaries
 from noetl.embedded.home import HomeUnusable, make_home_full, require_space
@@ -41,8 +42,7 @@ host  {DATA_ROLE}  {DATA_ROLE}     127.0.0.1/32  scram-sha-256
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresCluster:
+class PostgresCluster(Struct, frozen=True):
     home: Path
 
     @property

@@ -30,6 +30,8 @@ from itertools import islice
 from pathlib import Path
 from subprocess import Popen
 
+from msgspec import Struct
+
 from noetl.embedded import external
 from noetl.embedded import home as homes
 from noetl.embedded.binaries import PostgresBinaries, find_postgres
@@ -91,8 +93,7 @@ class Dsns:
     data: str | None = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Postmaster:
+class Postmaster(Struct, frozen=True):
     """The content of a running server's `postmaster.pid`."""
 
     pid: int

@@ -12,10 +12,11 @@ import pwd
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, Any
+
+from msgspec import Struct
 
 from noetl.embedded.home import HomeUnusable
 from noetl.model.errors import Unavailable
@@ -31,14 +32,12 @@ PF_EXITING = 4
 LINUX = sys.platform == "linux"
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     uid: int
     gid: int
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedProgram:
+class FinishedProgram(Struct, frozen=True):
     code: int
     output: str
     errors: str

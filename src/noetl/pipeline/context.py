@@ -6,6 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.model import events as e
+from noetl.model.approvals import make_question
 from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.pipeline.environment import Environment, OutgoingEvent, SeededFunctions, SendJournalEntry
@@ -187,6 +188,7 @@ class CommandContext(Struct, frozen=True):
                 error=parked.failure,
                 **common,
             )
+        question = make_question(self.env.redactor.redact_value(suspend.question))
         return e.CommandParked(
             reason=suspend.reason,
             until=suspend.until,
@@ -194,6 +196,7 @@ class CommandContext(Struct, frozen=True):
             signal=suspend.signal,
             child=suspend.child,
             timeout=suspend.timeout,
+            question=question,
             **common,
         )
 

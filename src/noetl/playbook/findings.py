@@ -5,9 +5,11 @@ added, but a code is never renamed.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 Severity = Literal["error", "warning", "note"]
 
@@ -109,8 +111,7 @@ class Code(StrEnum):
     OLD_FORM = "OLD_FORM", "an older form that has no equivalent"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """`line` and `column` count from 1. They are 0 if the finding concerns the file as a whole."""
 
     file: str

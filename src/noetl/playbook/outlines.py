@@ -6,9 +6,9 @@ validation of SQL needs only typical ones.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from jinja2 import nodes
+from msgspec import Struct
 
 from noetl.playbook.sqlplaces import MarkKind
 from noetl.template.doubling import remove_doubling
@@ -18,8 +18,7 @@ from noetl.template.unparsing import unparse
 MARKER_CHARACTER = "\ue000"
 
 
-@dataclass(frozen=True, slots=True)
-class OutlineSpot:
+class OutlineSpot(Struct, frozen=True):
     """An expression of an outline, its line in the template, and whether it doubles quotes."""
 
     source: str
@@ -28,8 +27,7 @@ class OutlineSpot:
     doubles: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """`spots` are in the order of their markers."""
 
     text: str

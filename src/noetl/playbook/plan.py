@@ -9,8 +9,9 @@ the parts of a site that depend on a step's payload. A worker evaluates a site t
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from noetl.playbook.assignments import full_name, is_state, split_full_name
 from noetl.playbook.model import Arc, Playbook, Step, Task, WorkbookCall
@@ -40,8 +41,7 @@ def name_arc_site(number: int) -> str:
     return f"arc.{number}"
 
 
-@dataclass(frozen=True, slots=True)
-class ExpressionSite:
+class ExpressionSite(Struct, frozen=True):
     """`sources` are the values as written, for a worker.
 
     `cut` has the selections, for the server.
@@ -57,8 +57,7 @@ class ExpressionSite:
     is_literal: bool  # no value has a template
 
 
-@dataclass(frozen=True, slots=True)
-class UsedNames:
+class UsedNames(Struct, frozen=True):
     """The names that the templates of a step need.
 
     `workload`, `ctx` and `state` are keys of these maps, or None for all keys. They may include
@@ -72,8 +71,7 @@ class UsedNames:
     steps: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(Struct, frozen=True):
     step: Step
     order: int
     site: dict[str, ExpressionSite]
@@ -90,8 +88,7 @@ class StepPlan:
         return {name: site.sources for name, site in self.site.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     playbook: Playbook
     hash: str
     steps: dict[str, StepPlan]

@@ -1,10 +1,10 @@
 """Replaces names in the text of a template. The rest of the text stays as it is written."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
+from msgspec import Struct
 
 from noetl.template.errors import TemplateError
 from noetl.template.expressions import find_assigned_names
@@ -14,8 +14,7 @@ from noetl.template.used_names import find_names
 Token = tuple[int, str, str]  # offset in the source, kind, text
 
 
-@dataclass(frozen=True, slots=True)
-class RespelledText:
+class RespelledText(Struct, frozen=True):
     """`growth` has (offset in the old text, number of added characters) of each change."""
 
     text: str

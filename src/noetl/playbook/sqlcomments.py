@@ -7,10 +7,10 @@ expression is in the comment.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import jinja2
+from msgspec import Struct
 
 from noetl.playbook.sqltext import Dialect, Token, UnterminatedSql, tokenize_sql
 
@@ -25,8 +25,7 @@ _ENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Tag:
+class _Tag(Struct, frozen=True):
     kind: Literal["expression", "other"]
     start: int
     end: int

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import Struct
+
 from noetl.playbook.sqltext import LITERALS, Dialect, Token
 
 MarkKind = Literal["value", "identifier", "sql"]
@@ -20,8 +22,7 @@ RAW_HINT = (
 NAME_OR_RAW_HINT = f"{NAME_HINT}; {RAW_HINT}"
 
 
-@dataclass(frozen=True, slots=True)
-class MisplacedValue:
+class MisplacedValue(Struct, frozen=True):
     """A value at a place where it cannot be."""
 
     token: Token
@@ -38,8 +39,7 @@ class _Bracket:
     columns: bool = False  # it lists columns: INSERT INTO t (…), CREATE TABLE t (…)
 
 
-@dataclass(frozen=True, slots=True)
-class SqlPlace:
+class SqlPlace(Struct, frozen=True):
     """A token and its context.
 
     `opener`, `clause` and `columns` are those of the innermost bracket.

@@ -7,8 +7,9 @@ shares the rules of Postgres. In Spark, quotes and backslashes mean something el
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Kind = Literal[
     "word",
@@ -29,8 +30,7 @@ Dialect = Literal["postgres", "duckdb", "spark"]
 LITERALS = frozenset({"literal", "escaped", "unicode", "raw", "dollar"})
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     kind: Kind
     text: str
     start: int

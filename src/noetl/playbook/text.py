@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import yaml
+from msgspec import Struct
 
 from noetl.playbook.findings import Code
 
@@ -85,8 +86,7 @@ class UnreadableText(Exception):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """`data` is None if the text could not be read; `problems` then says why."""
 
     data: Any

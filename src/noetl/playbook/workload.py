@@ -12,6 +12,7 @@ from msgspec import Struct
 from noetl.model.clock import format_iso
 from noetl.model.errors import InvalidInput
 from noetl.model.ids import get_creation_time
+from noetl.playbook.merging import list_keys_of_both, merge_deep
 from noetl.playbook.model import Playbook
 from noetl.template.errors import TemplateError, UndefinedError
 from noetl.template.rendering import Renderer
@@ -87,7 +88,7 @@ def merge_workload(
         if key in payload:
             rendered = merge_deep(rendered, given)
         merged[key] = rendered
-    ordered = {key: merged[key] for key in _list_keys_of_both(playbook.workload, payload)}
+    ordered = {key: merged[key] for key in list_keys_of_both(playbook.workload, payload)}
     size = len(orjson.dumps(ordered))
     if size > WORKLOAD_LIMIT_BYTES:
         raise InvalidInput(
@@ -102,23 +103,3 @@ def _make_default_hint(error: TemplateError) -> str:
         variable = ENV_PREFIX + error.missing.removeprefix("env.").split(".")[0]
         return f"set {variable} where the server runs, or write `| default(…)`"
     return "defaults may use the payload, earlier keys, execution_id, job.*, now() and env.*"
-
-
-def merge_deep(base: Any, given: Any) -> Any:
-    """Merge deeply: maps are merged, any other value replaces the base."""
-    if not isinstance(base, dict) or not isinstance(given, dict):
-        return given
-    merged: dict[Any, Any] = {}
-    for key in _list_keys_of_both(base, given):
-        if key not in given:
-            merged[key] = base[key]
-        elif key not in base:
-            merged[key] = given[key]
-        else:
-            merged[key] = merge_deep(base[key], given[key])
-    return merged
-
-
-def _list_keys_of_both(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> list[Any]:
-    """Return the keys of the first map, then those that only the second map has."""
-    return list({**first, **second})

@@ -38,6 +38,7 @@ CONNECT_TIMEOUT_S = 5.0
 ACQUIRE_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 30.0
 MAX_IDLE_S = 60.0
+RECONNECT_DELAY_S = 0.05
 
 MAX_DEADLOCK_TRIES = (
     3  # tries of a statement; a transaction that loses a deadlock has changed nothing
@@ -105,6 +106,8 @@ _NOT_EXECUTED = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.PostgresIOError,
 )
+# The database did not get the statement, or, if that was a read, its answer was lost.
+_UNREACHED = (*_CONNECTION_LOST, asyncpg.CannotConnectNowError, asyncpg.InterfaceError)
 # The statement failed; the connection is still good.
 _STATEMENT_REFUSED = (
     asyncpg.IntegrityConstraintViolationError,
@@ -176,16 +179,18 @@ class ConnectionPool:
         dsn: str,
         size: int,
         settings: Mapping[str, str],
+        patience_s: float = 0.0,
     ) -> None:
+        """A statement that was not executed, because the database cannot be reached, is repeated for
+        `patience_s` seconds."""
         self._dsn = dsn
         self._settings = settings
+        self._patience_s = patience_s
         self._permits = asyncio.Semaphore(size)
         self._idle: deque[tuple[float, Connection]] = deque()
 
     async def read(self, query: Query, **values: Any) -> list[Record]:
-        async with self._borrow_connection() as connection, translate_driver_errors(writes=False):
-            rows: list[Record] = await connection.fetch(query.text, *query.bind(**values))
-            return rows
+        return await self._run_patiently(query.text, query.bind(**values), writes=False)
 
     async def write(self, query: Query, *arguments: Any, **values: Any) -> list[Record]:
         """Run a statement that writes; repeat it after a deadlock.
@@ -196,11 +201,11 @@ class ConnectionPool:
         bound = arguments or query.bind(**values)
         for _ in range(MAX_DEADLOCK_TRIES - 1):
             try:
-                return await self._write_once(query.text, bound)
+                return await self._run_patiently(query.text, bound, writes=True)
             except StoreUnavailable as error:
                 if not isinstance(error.__cause__, _DEADLOCK_ERRORS):
                     raise
-        return await self._write_once(query.text, bound)
+        return await self._run_patiently(query.text, bound, writes=True)
 
     @asynccontextmanager
     async def open_write_transaction(self) -> AsyncIterator[Connection]:
@@ -221,8 +226,23 @@ class ConnectionPool:
             except (*_CONNECTION_LOST, asyncpg.InterfaceError, TimeoutError):
                 connection.terminate()
 
-    async def _write_once(self, text: str, bound: tuple[Any, ...]) -> list[Record]:
-        async with self._borrow_connection() as connection, translate_driver_errors(writes=True):
+    async def _run_patiently(
+        self, text: str, bound: tuple[Any, ...], *, writes: bool
+    ) -> list[Record]:
+        """Run a statement; repeat it while there is patience left and it was not executed."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience_s
+        while True:
+            try:
+                return await self._run_once(text, bound, writes=writes)
+            except StoreUnavailable as error:
+                is_unreached = isinstance(error.__cause__, _UNREACHED)
+                if not is_unreached or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(RECONNECT_DELAY_S)
+
+    async def _run_once(self, text: str, bound: tuple[Any, ...], *, writes: bool) -> list[Record]:
+        async with self._borrow_connection() as connection, translate_driver_errors(writes=writes):
             rows: list[Record] = await connection.fetch(text, *bound)
             return rows
 
@@ -365,10 +385,11 @@ class Database:
         main_size: int = 32,
         background_size: int = 4,
         settings: Mapping[str, str] | None = None,
+        patience_s: float = 0.0,
     ) -> None:
         self.dsn = dsn
         self.settings = {**SESSION_SETTINGS, **(settings or {})}
-        self.main = ConnectionPool(dsn, main_size, self.settings)
+        self.main = ConnectionPool(dsn, main_size, self.settings, patience_s)
         self.background = ConnectionPool(dsn, background_size, self.settings)
 
     async def __aenter__(self) -> Self:

@@ -6,7 +6,6 @@ bytes under addresses and does not interpret them; the encodings are above the t
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -111,8 +110,7 @@ class SignableSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObject:
+class StoredObject(Struct, frozen=True):
     address: Address
     bytes: int
     modified: float  # seconds since 1970

@@ -6,7 +6,8 @@ the log has. So this lists, and the servers say which ones are orphans.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from noetl.model.ids import ExecutionId
 from noetl.results.port import StoredObject, Tier
@@ -17,8 +18,7 @@ _MAX_OPEN_GROUPS = 16  # executions for which addresses are collected at the sam
 FindOrphans = Callable[[ExecutionId, list[str]], Awaitable[list[str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class SweepCounts:
+class SweepCounts(Struct, frozen=True):
     looked: int = 0
     deleted: int = 0
     bytes: int = 0

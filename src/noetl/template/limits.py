@@ -4,13 +4,12 @@ Work is counted before anything is allocated. So the same template over the same
 fails alike on every machine and in every replay.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from noetl.template.errors import LimitError
 
 
-@dataclass(frozen=True, slots=True)
-class RenderLimits:
+class RenderLimits(Struct, frozen=True):
     operations: int  # nodes evaluated + items made + 64-character pieces of text read
     text: int  # characters of one text; all texts of a rendering may have four times as many
     items: int  # items of one list

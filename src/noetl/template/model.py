@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from jinja2 import nodes
+from msgspec import Struct
 
 from noetl.template.limits import TEXT_BUDGET_FACTOR, RenderLimits
 from noetl.template.replay_functions import CallMeter, Functions
@@ -13,8 +14,7 @@ from noetl.template.values import Value
 Scope: TypeAlias = Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """A part of an expression that needs one step's payload.
 
     A worker that has it computes the part.
@@ -29,8 +29,7 @@ class Selection:
 SelectionResolver: TypeAlias = Callable[[Selection], Value]
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedValue:
+class MarkedValue(Struct, frozen=True):
     """A value that marked text represents by `marker`.
 
     `source` is the expression that gave the value, `line` is its line in the template. `undoubled`

@@ -7,11 +7,11 @@ name at every place and compares the two.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from noetl.model.envelope import SELECTIONS_KEY, Envelope
 from noetl.model.errors import Failure
@@ -158,16 +158,14 @@ class LoopKind(StrEnum):
     CURSOR = "cursor"
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleNames:
+class VisibleNames(Struct, frozen=True):
     """Root names, and the members of each root for which all members are known."""
 
     roots: frozenset[str]
     members: Mapping[str, frozenset[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class StepNames:
+class StepNames(Struct, frozen=True):
     """The names that a step adds to its scopes.
 
     `tasks` are those that may have a result at the template's place. Sinks never have one.

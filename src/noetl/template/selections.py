@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from jinja2 import nodes
+from msgspec import Struct
 
 from noetl.template.functions.globals import NOT_REPEATABLE
 from noetl.template.model import Selection, Template
@@ -37,8 +38,7 @@ OWN_OUTPUT = frozenset({"output", "outcome"})
 OWN_INPUT = frozenset({"input", "args"})
 
 
-@dataclass(frozen=True, slots=True)
-class CutTemplate:
+class CutTemplate(Struct, frozen=True):
     """A template with selections in place of its payload parts.
 
     If `needs_worker` is set, only a worker can evaluate it, and the template is unchanged.
@@ -55,8 +55,7 @@ class CutTemplate:
         return isinstance(self.template.expression, nodes.ImportedName)
 
 
-@dataclass(frozen=True, slots=True)
-class _Needs:
+class _Needs(Struct, frozen=True):
     """What an expression depends on."""
 
     steps: frozenset[str] = NO_NAMES  # it reads the payloads of these steps

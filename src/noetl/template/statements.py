@@ -1,10 +1,10 @@
 """Compiles text, outputs and statements: `if`, `for`, `set`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from jinja2 import nodes
+from msgspec.structs import replace
 
 from noetl.template.doubling import remove_doubling
 from noetl.template.errors import FailedError, ForbiddenError, LimitError

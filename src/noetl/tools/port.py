@@ -151,6 +151,7 @@ class Suspend(Struct, frozen=True):
     signal: str | None = None
     child: ChildRequest | None = None
     timeout: Micros | None = None
+    question: Any = None  # of an approval: what the playbook asks, as it is
 
 
 Outcome = Success | Failed | Suspend

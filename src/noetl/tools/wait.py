@@ -33,7 +33,8 @@ def _make_suspend(config: dict[str, Any], call: Call) -> Suspend:
         return Suspend("signal", signal=signal, timeout=call.timeout)
     if "approval" in config:
         signal = approval_name(call.identity.step)
-        return Suspend("approval", signal=signal, timeout=call.timeout)
+        question = config["approval"]
+        return Suspend("approval", signal=signal, timeout=call.timeout, question=question)
     raise ValueError("wait takes one of duration, until, signal, approval; all of them are null")
 
 

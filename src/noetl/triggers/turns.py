@@ -1,7 +1,6 @@
 """Decides which slots of a due schedule start, wait or are skipped, and when it is due again. Pure."""
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.model.ids import Micros
@@ -13,8 +12,7 @@ MISSED_AFTER_MICROS = 10 * calendar.SECOND_MICROS
 MAX_TURN_SLOTS = 20  # slots of one turn, including those that wait; later ones stay in the calendar
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleTurn:
+class ScheduleTurn(Struct, frozen=True):
     """The slots to start now, and the schedule afterwards."""
 
     starts: tuple[Micros, ...]

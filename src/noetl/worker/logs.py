@@ -12,7 +12,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from noetl.backoff import Backoff
 from noetl.model.clock import Clock
@@ -45,8 +46,7 @@ SEND_TIMEOUT_S = 5.0  # seconds for an answer
 CLOSE_TIMEOUT_S = 2.0  # seconds to send the rest when the worker ends
 
 
-@dataclass(frozen=True, slots=True)
-class UnsentPart:
+class UnsentPart(Struct, frozen=True):
     """A part of a log that no server has stored yet."""
 
     lease_key: LeaseKey

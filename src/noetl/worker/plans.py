@@ -27,15 +27,30 @@ class PlanCache:
         self._channel = channel
         self._load = load
         self._plans: LruCache[str, Plan] = LruCache(kept)
+        self._loading: dict[str, asyncio.Lock] = {}  # by content hash, of plans that are fetched
 
     async def load_plan(self, content: str) -> Plan:
         """The plan. Raises Failing if there is no such playbook. Waits while no server answers."""
         plan = self._plans.get(content)
         if plan is None:
-            text = await self._fetch_text(content)
-            plan = self._compile_text(content, text)
-            self._plans.put(content, plan)
+            plan = await self._load_once(content)
         return plan
+
+    async def _load_once(self, content: str) -> Plan:
+        """Fetch and compile the plan. Commands that need it at the same time wait for the first.
+
+        A lock, not a shared task: if the first is cancelled, the next one fetches.
+        """
+        async with self._loading.setdefault(content, asyncio.Lock()):
+            plan = self._plans.get(content)
+            if plan is None:
+                try:
+                    text = await self._fetch_text(content)
+                    plan = self._compile_text(content, text)
+                    self._plans.put(content, plan)
+                finally:
+                    self._loading.pop(content, None)
+            return plan
 
     async def _fetch_text(self, content: str) -> str:
         backoff = Backoff(MIN_FETCH_DELAY_S, MAX_FETCH_DELAY_S)

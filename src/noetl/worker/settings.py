@@ -1,14 +1,13 @@
 """The settings of one worker. Times are seconds of the event loop."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from noetl.model.commands import DEFAULT_POOL
 from noetl.model.envelope import MAX_CONTEXT_BYTES
 from noetl.model.exchange import SELF_STOP_MICROS
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
+class WorkerSettings(Struct, frozen=True):
     worker_id: str  # the same over restarts
     incarnation: str  # a new one for every start
     pools: tuple[str, ...] = (DEFAULT_POOL,)

@@ -33,7 +33,7 @@ def test_wait_says_what_for() -> None:
     )
     assert outcome(Wait(), {"signal": "go"}) == Suspend("signal", signal="go", timeout=5)
     assert outcome(Wait(), {"approval": "ok?"}) == Suspend(
-        "approval", signal="approve:s", timeout=5
+        "approval", signal="approve:s", timeout=5, question="ok?"
     )
     assert outcome(Wait(), {"duration": "soon"}).failure.code == "WAIT_INVALID"
     assert outcome(Wait(), {"until": "soon"}).failure.code == "WAIT_INVALID"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from noetl.results.formats.rowsets import open_table_reader
 from noetl.results.formats.shared_records import SharedRecords
 from noetl.results.formats.tables import ArrowRecords, EncodedTable, TableOptions
 from noetl.tools.port import Outcome, Success
+from noetl.tools.python import pool
 from noetl.tools.python.process import PoolSettings
 from noetl.tools.python.tool import Python
 from tests.unit.tools.calls import call, failure, run, value
@@ -72,6 +74,22 @@ def share_rows(rows: list[dict[str, Any]]) -> SharedRecords:
 
 def count_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def test_an_idle_child_that_has_held_records_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "MAX_IDLE_CHILD_S", 0.01)
+    pid = "import os\nreturn os.getpid()"
+
+    async def test(tool: Python) -> None:
+        first = value(await run_code(tool, pid))
+        assert value(await run_code(tool, pid)) == first
+        read(await run_code(tool, MAKE, given={"n": 3_000}))
+        ended = os.pidfd_open(first)
+        await asyncio.to_thread(select.select, [ended], [], [])
+        os.close(ended)
+        assert value(await run_code(tool, pid)) != first
+
+    play(test)
 
 
 def test_records_come_as_columns_if_the_caller_takes_them() -> None:

@@ -11,9 +11,9 @@ from noetl.model import events as e
 from noetl.model.errors import InvalidInput, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.messages import StoredRef
-from noetl.model.reference import parse_uri
+from noetl.model.reference import derive_ref_id, parse_uri
 from noetl.model.steplogs import Line, decode, make_log_part_key, parse_log_part_key
-from noetl.results.formats.encoding import compute_payload_checksum, derive_ref_id
+from noetl.results.formats.encoding import compute_payload_checksum
 from noetl.tools.port import Call
 from noetl.tools.python.printed_lines import MAX_LINE_BYTES, StreamLines
 from noetl.worker import logs

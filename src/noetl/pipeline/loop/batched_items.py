@@ -58,9 +58,6 @@ class BatchedItems:
         self._step_input = parse_texts(shared.step.input)
         self._task_input = parse_texts(task.input)
         self._direct: DirectInputs | None = None
-        loop = shared.step.loop
-        if loop is not None and not self._step_input:
-            self._direct = DirectInputs.from_template(self._task_input, loop.iterator)
 
     @classmethod
     def from_shared(
@@ -97,6 +94,8 @@ class BatchedItems:
         Passes the value or the failure of each item to the listener as soon as it has it. With
         `stop`, items that had not begun when one failed do not run.
         """
+        if len(items) > 1:
+            self._direct = self._compile_direct_inputs()
         inputs, seconds = await self._make_inputs(items, stop=stop)
         rendering_s = seconds / len(items)
         ready: list[int] = []
@@ -157,6 +156,13 @@ class BatchedItems:
         return limit_failure(failure, task=self._task.name, attempt=1)
 
     # ---- the input -------------------------------------------------------------------------------
+
+    def _compile_direct_inputs(self) -> DirectInputs | None:
+        """None if every input has to be rendered."""
+        loop = self._shared.step.loop
+        if loop is None or self._step_input:
+            return None
+        return DirectInputs.from_template(self._task_input, loop.iterator)
 
     async def _make_inputs(
         self, items: list[LoopItem], *, stop: bool

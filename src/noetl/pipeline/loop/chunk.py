@@ -25,13 +25,18 @@ from noetl.model.clock import format_iso
 from noetl.model.commands import MAX_FRAME_ROWS, Command
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import Failure
+from noetl.model.failure_kinds import (
+    count_failure_kinds,
+    fit_failure_kinds,
+    merge_failure_kinds,
+)
 from noetl.model.ids import ExecutionId, derive_id
 from noetl.model.reference import Reference
 from noetl.pipeline.context import CommandContext
 from noetl.pipeline.environment import OutgoingEvent
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.loop.batched_items import BatchedItems
-from noetl.pipeline.loop.collections import IndexedItem, read_items
+from noetl.pipeline.loop.collections import IndexedItem, list_issued_items, read_items
 from noetl.pipeline.output.provenance import describe_tool, merge_provenance
 from noetl.pipeline.output.result_writer import StorageWish
 from noetl.pipeline.scope.evaluate import make_site_rendering
@@ -86,7 +91,9 @@ async def run_chunk(context: CommandContext) -> e.Reported:
     command = context.command
     start = max(command.first, command.journal.done)
     stop = command.first + command.count
-    items = await read_items(context, make_site_rendering(context), start, stop)
+    items = list_issued_items(command, start, stop)
+    if items is None:
+        items = await read_items(context, make_site_rendering(context), start, stop)
     if command.count == 1 and items and context.plan.steps[command.step].needs_own_command:
         return await _run_single_item(context, items[0])
     chunk = Chunk(context, items, start)
@@ -163,20 +170,26 @@ class ItemBatch:
     async def _run_plain_items(self, plain: BatchedItems, together: int) -> None:
         """Run the items in one call of their tool, and report progress while it runs."""
         for start in range(0, len(self._items), MAX_ITEMS_PER_CALL):
-            running = asyncio.ensure_future(self._call_tool(plain, start, together))
-            try:
-                while not running.done():
-                    await asyncio.wait([running], timeout=PROGRESS_CHECK_S)
-                    await self._report_progress()
-            finally:
-                if not running.done():
-                    running.cancel()
-                    await asyncio.wait([running])
-            running.result()
+            if len(self._items) == 1:
+                await self._call_tool(plain, start, together)  # no progress before its end
+            else:
+                await self._call_with_progress(plain, start, together)
             if self._stopped:
                 if together == 1:
                     self._drop_results_after_failure()
                 raise _LoopStopped
+
+    async def _call_with_progress(self, plain: BatchedItems, start: int, together: int) -> None:
+        running = asyncio.ensure_future(self._call_tool(plain, start, together))
+        try:
+            while not running.done():
+                await asyncio.wait([running], timeout=PROGRESS_CHECK_S)
+                await self._report_progress()
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+        running.result()
 
     async def _call_tool(self, plain: BatchedItems, start: int, together: int) -> None:
         """Run items from this position on in one call of their tool."""
@@ -445,6 +458,7 @@ def count_results(
         deferred=tuple(result.deferred for result in results if result.deferred is not None),
         partial=partial,
         recovered=_sum_recoveries(result.recovered for result in results),
+        kinds=count_failure_kinds(failures) if failures else (),
     )
 
 
@@ -481,6 +495,7 @@ def add_counts(
         first_failed=first.first_failed,
         partial=partial,
         recovered=_sum_recoveries((left.recovered, right.recovered)),
+        kinds=fit_failure_kinds(merge_failure_kinds(left.kinds, right.kinds)),
     )
 
 

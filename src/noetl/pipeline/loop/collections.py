@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from noetl.model.commands import Command
 from noetl.model.errors import Failure
 from noetl.model.events import Collection
 from noetl.model.reference import Reference
@@ -66,6 +67,14 @@ async def plan_collection(
     )
 
 
+def list_issued_items(command: Command, start: int, stop: int) -> list[IndexedItem] | None:
+    """Items at positions [start, stop) with their indexes, if the command brings its items."""
+    if not command.count or len(command.items) != command.count:
+        return None
+    listed = command.items[start - command.first : stop - command.first]
+    return list(zip(range(start, stop), listed, strict=True))
+
+
 async def read_items(
     context: CommandContext,
     rendering: TaskRendering,
@@ -74,9 +83,9 @@ async def read_items(
 ) -> list[IndexedItem]:
     """Items at positions [start, stop) of the command's collection, with their indexes."""
     command = context.command
-    if len(command.items) == command.count and command.count:
-        listed = command.items[start - command.first : stop - command.first]
-        return list(zip(range(start, stop), listed, strict=True))
+    issued = list_issued_items(command, start, stop)
+    if issued is not None:
+        return issued
     collection = command.collection
     if collection is None:
         raise _collection_lost(command.step, "the command names none")
@@ -139,14 +148,7 @@ async def _read_unfinished_items(
 
     Positions [start, stop) count these items only. The indexes are those of the whole collection.
     """
-    if collection.reference is not None:
-        total = await context.payloads.count_stored_items(collection.reference)
-    elif collection.items:
-        total = len(collection.items)
-    else:
-        total = len(await _render_items(context, rendering))
-    finished = await _find_finished_indexes(context.payloads, collection.manifest, total)
-    unfinished = [index for index in range(total) if index not in finished]
+    unfinished = collection.only or await _list_unfinished_indexes(context, collection, rendering)
     indexes = unfinished[start:stop]
     if len(indexes) != stop - start:
         why = f"failed items {start} to {stop} were asked for, {len(indexes)} are there"
@@ -156,6 +158,19 @@ async def _read_unfinished_items(
         (item,) = await _read_slice(context, collection, rendering, index, index + 1)
         items.append((index, item))
     return items
+
+
+async def _list_unfinished_indexes(
+    context: CommandContext, collection: Collection, rendering: TaskRendering
+) -> tuple[int, ...]:
+    if collection.reference is not None:
+        total = await context.payloads.count_stored_items(collection.reference)
+    elif collection.items:
+        total = len(collection.items)
+    else:
+        total = len(await _render_items(context, rendering))
+    finished = await _find_finished_indexes(context.payloads, collection.manifest, total)
+    return tuple(index for index in range(total) if index not in finished)
 
 
 async def _find_finished_indexes(

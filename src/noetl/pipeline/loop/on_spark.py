@@ -7,7 +7,6 @@ The report has the counts and names the result. Before it, `loop.shard.done` tel
 part has ended.
 """
 
-import dataclasses
 import pickle
 from collections.abc import AsyncIterator
 from functools import reduce
@@ -160,7 +159,7 @@ def make_portable_plan(plan: Plan, step: str) -> Plan:
         uses=UsedNames(),
         body_uses=UsedNames(),
     )
-    return dataclasses.replace(plan, steps={step: alone}, reached_by={})
+    return replace(plan, steps={step: alone}, reached_by={})
 
 
 async def _make_portable_command(context: CommandContext) -> dict[str, bytes]:

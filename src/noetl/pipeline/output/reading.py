@@ -25,6 +25,7 @@ PIECE_BYTES = 256 * 1024  # bytes per read
 BATCH_ROWS = 1_000  # rows per batch
 MAX_PREVIEW_VALUE_BYTES = 64 * 1024  # bytes of a value without rows that a preview opens
 MAX_PREVIEW_ROW_BYTES = 4 << 20  # bytes of rows that a preview opens; it always opens one row
+MAX_SORTED_ROWS = 10_000
 MAX_VALUE_BYTES_IN_MEMORY = 16 << 20  # bytes of a value that has to be read whole to find its rows
 MAX_SHOWN_CHARS, MAX_SHOWN_ITEMS, MAX_SHOWN_DEPTH = (
     1_000,
@@ -63,8 +64,14 @@ class StoredResults:
         with translate_failures():
             return await self._make_reader().resolve(reference)
 
-    async def preview(self, reference: Reference, rows: int) -> Preview:
-        """The first rows of a result, or its value if it is small."""
+    async def preview(
+        self,
+        reference: Reference,
+        rows: int,
+        start: int = 0,
+        sort: str | None = None,
+    ) -> Preview:
+        """Rows of a result from `start` on, or its value if it is small."""
         payloads = self._make_reader()
         with translate_failures():
             if reference.rows is None:
@@ -72,19 +79,23 @@ class StoredResults:
                     return Preview(cut=True)
                 value = await payloads.resolve(reference)
                 return Preview(value=strip_secrets(_shorten_value(value)))
-            first_rows = await payloads.read_item_range(
-                reference, 0, min(rows, _count_fitting_rows(reference))
-            )
+            shown = await _read_shown_rows(payloads, reference, rows, start, sort)
             if is_rowset(reference):
                 columns = await _read_columns(payloads, reference)
             else:
-                columns = _columns_of_rows(first_rows)
+                columns = _columns_of_rows(shown)
         return Preview(
             row_count=reference.rows,
             columns=tuple(columns),
-            rows=[strip_secrets(_shorten_value(row)) for row in first_rows],
-            cut=reference.rows > len(first_rows),
+            rows=[strip_secrets(_shorten_value(row)) for row in shown],
+            cut=reference.rows > len(shown),
         )
+
+    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+        """Rows [start, stop) as JSON values, without keys that name secrets."""
+        with translate_failures():
+            rows = await self._make_reader().read_item_range(reference, start, stop)
+        return [strip_secrets(row) for row in rows]
 
     # ---- downloads -------------------------------------------------------------------------------
 
@@ -348,7 +359,9 @@ class _FormattedRows:
             yield rows
 
     async def _read_rowset(
-        self, reference: Reference, convert: Callable[[Any, int, int | None], Iterator[FormatPart]]
+        self,
+        reference: Reference,
+        convert: Callable[[Any, int, int | None], Iterator[FormatPart]],
     ) -> AsyncGenerator[FormatPart, None]:
         """What `convert` makes of the batches of a row set. It runs in a thread."""
         with translate_failures():
@@ -440,6 +453,40 @@ def _write_parquet_file(rows: list[Any], like: list[Any], file: Any) -> None:
 
 
 # ---- previews ------------------------------------------------------------------------------------
+
+
+async def _read_shown_rows(
+    payloads: ResultReader, reference: Reference, rows: int, start: int, sort: str | None
+) -> list[Any]:
+    count = reference.rows or 0
+    stop = min(start + min(rows, _count_fitting_rows(reference)), count)
+    if sort is None:
+        return await payloads.read_item_range(reference, min(start, stop), stop)
+    too_large = (reference.bytes or 0) > MAX_VALUE_BYTES_IN_MEMORY
+    if count > MAX_SORTED_ROWS or too_large:
+        raise InvalidInput(
+            f"{count} rows are too many to sort here: at most {MAX_SORTED_ROWS}, of {MAX_VALUE_BYTES_IN_MEMORY >> 20} MB",
+            hint="a step can sort them, with duckdb; or download them",
+        )
+    everything = await payloads.read_item_range(reference, 0, count)
+    column = sort.removeprefix("-")
+    filled = [row for row in everything if _get_member(row, column) is not None]
+    empty = [row for row in everything if _get_member(row, column) is None]
+    filled.sort(key=lambda row: _make_sort_key(_get_member(row, column)), reverse=column != sort)
+    return [*filled, *empty][start:stop]
+
+
+def _get_member(row: Any, column: str) -> Any:
+    return row.get(column) if isinstance(row, dict) else None
+
+
+def _make_sort_key(value: Any) -> tuple[int, Any]:
+    """Numbers come before texts, texts before everything else, which is ordered as JSON."""
+    if isinstance(value, int | float):
+        return 0, value
+    if isinstance(value, str):
+        return 1, value
+    return 2, encode(value)
 
 
 async def _read_columns(payloads: ResultReader, reference: Reference) -> list[ShownColumn]:

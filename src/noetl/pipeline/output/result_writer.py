@@ -8,10 +8,9 @@ again.
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from noetl.faults import hit_fault_point
@@ -78,8 +77,7 @@ MAX_REPORT_PAYLOAD_BYTES = (
 )  # bytes of payloads that one report carries; reports share an exchange
 
 
-@dataclass(frozen=True, slots=True)
-class StorageWish:
+class StorageWish(Struct, frozen=True):
     """What the playbook's author says about a result: its tier, and how long it stays."""
 
     store: str | None = None

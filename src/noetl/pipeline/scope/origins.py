@@ -6,8 +6,9 @@ from a payload and stays in the result store.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from noetl.model.commands import Command
 from noetl.model.envelope import is_scalar
@@ -22,8 +23,7 @@ from noetl.template.used_names import Path, find_paths
 NAMES_IN_LOG = IDENTITY_NAMES | {"state", "event", "keychain", "_task", "_attempt"}
 
 
-@dataclass(frozen=True, slots=True)
-class TextOrigins:
+class TextOrigins(Struct, frozen=True):
     """The origins of the texts in one pipeline."""
 
     command: Command

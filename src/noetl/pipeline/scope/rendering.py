@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.model.reference import Reference
@@ -18,8 +19,7 @@ from noetl.template.rendering import Renderer
 MAX_LOADS = 10_000  # per template; each load brings data that the one before did not have
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRows:
+class StoredRows(Struct, frozen=True):
     """Rows in the store, to be read in batches."""
 
     reference: Reference

@@ -6,18 +6,18 @@ again. Rows are read by range, so one item of a million costs one item.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from noetl.caches import WeightedLruCache
 from noetl.model.decisions import AddPart
 from noetl.model.errors import BadReference, CorruptLog, Expired, Failure, InvalidInput, Unavailable
 from noetl.model.ids import ExecutionId, RefId
-from noetl.model.reference import Reference, parse_uri
+from noetl.model.reference import Reference, derive_ref_id, parse_uri
 from noetl.pipeline.environment import ReadManifest
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.retries import retry_while_unavailable
@@ -29,7 +29,7 @@ from noetl.playbook.assignments import (
     is_wrapped,
     read_link,
 )
-from noetl.results.formats.encoding import ARROW, JSON, PARQUET, PARTS, derive_ref_id
+from noetl.results.formats.encoding import ARROW, JSON, PARQUET, PARTS
 from noetl.results.formats.encoding import is_rowset as starts_rowset
 from noetl.results.formats.shared_records import SharedRecords
 from noetl.results.formats.tables import PartsManifest, ValueHead
@@ -48,15 +48,13 @@ MIN_LINKED_BYTES = 4 * 1024
 MAX_DEFERRED_ITEMS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class WholeValue:
+class WholeValue(Struct, frozen=True):
     """Asked for by a template: the whole value of a payload."""
 
     reference: Reference
 
 
-@dataclass(frozen=True, slots=True)
-class RowRange:
+class RowRange(Struct, frozen=True):
     """Asked for by a template: rows [start, stop) of a payload."""
 
     reference: Reference
@@ -64,8 +62,7 @@ class RowRange:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeadOfRows:
+class HeadOfRows(Struct, frozen=True):
     """Asked for by a template: what a value holds beside its rows."""
 
     reference: Reference

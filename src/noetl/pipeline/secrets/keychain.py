@@ -18,8 +18,9 @@ values before anyone sees them.
 import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from noetl.model.errors import Failure, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.pipeline.failures import TaskFailed
@@ -47,15 +48,13 @@ _SECRET_NAME = re.compile(
 _loading: ContextVar[tuple[str, ...]] = ContextVar("loading", default=())
 
 
-@dataclass(frozen=True, slots=True)
-class KeychainLookup:
+class KeychainLookup(Struct, frozen=True):
     """Asked for by a template: an entry of the keychain."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class SecretHandle:
+class SecretHandle(Struct, frozen=True):
     """Asked for by a template: the secret that a handle of the tool `secrets` names."""
 
     name: str

@@ -37,7 +37,18 @@ PUBLIC_FIELDS = frozenset(
 )
 # Fields of events that hold data.
 DATA_FIELDS = frozenset(
-    ("result", "set", "cursor", "values", "items", "error", "plan", "message", "payload")
+    (
+        "result",
+        "set",
+        "cursor",
+        "values",
+        "items",
+        "error",
+        "plan",
+        "message",
+        "payload",
+        "question",
+    )
 )
 _PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s:@]*:([^/\s@]+)@|\bpassword=(\S+)")
 

@@ -27,8 +27,8 @@ from noetl.pipeline.scope.shared_rows import (
 )
 from noetl.pipeline.secrets.redaction import Redactor
 from noetl.playbook import durations
+from noetl.playbook.merging import merge_deep
 from noetl.playbook.model import OutsideTask, SinkTask, Step, Task
-from noetl.playbook.workload import merge_deep
 from noetl.results.formats.tables import ArrowRecords, EncodedTable, TableOptions, TooManyRows
 from noetl.tools.port import (
     Call,

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from noetl.model.commands import MAX_HELD_DELAY_MICROS, Page
 from noetl.model.errors import Failure
 from noetl.model.ids import Micros
@@ -16,8 +18,8 @@ from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.task import policy
 from noetl.pipeline.task.calls import PreparedCall, SuccessfulTry
+from noetl.playbook.merging import merge_deep
 from noetl.playbook.model import Collect, Paginate
-from noetl.playbook.workload import merge_deep
 from noetl.template.members import follow_attribute
 from noetl.template.values import Undefined
 from noetl.tools.port import Failed, Outcome, Success, Suspend
@@ -25,8 +27,7 @@ from noetl.tools.port import Failed, Outcome, Success, Suspend
 DEFAULT_MAX_CALLS = 1_000  # pages, without `max_attempts`
 
 
-@dataclass(frozen=True, slots=True)
-class LaterPage:
+class LaterPage(Struct, frozen=True):
     """The next page is due after a delay that is too long to hold a worker."""
 
     delay: Micros
@@ -41,8 +42,7 @@ class CollectedPages:
     collected: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Paging:
+class Paging(Struct, frozen=True):
     """How one task pages. The functions belong to its pipeline."""
 
     paginate: Paginate

@@ -3,8 +3,9 @@
 Delays are computed here, and waited for by the caller.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from noetl.backoff import compute_delay, spread_delay
 from noetl.model.errors import Failure
@@ -20,22 +21,19 @@ RETRY_AFTER_STATUSES = (429, 503)
 MAX_RETRY_AFTER_MICROS: Micros = 3_600_000_000  # for a rule without `max_delay`
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
+class Continue(Struct, frozen=True):
     """Go on with the next task. `let_pass` is the failure that the rule lets pass."""
 
     let_pass: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """Try the task again after a delay."""
 
     delay: Micros
 
 
-@dataclass(frozen=True, slots=True)
-class Jump:
+class Jump(Struct, frozen=True):
     """Go on with the task `to`. The pipeline may jump `max_jumps` times."""
 
     to: str
@@ -43,15 +41,13 @@ class Jump:
     let_pass: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Break:
+class Break(Struct, frozen=True):
     """End the pipeline successfully."""
 
     let_pass: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """End the pipeline with this failure."""
 
     failure: Failure

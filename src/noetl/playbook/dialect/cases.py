@@ -8,8 +8,9 @@ rule of an event wins, so a guard also says that no earlier rule of its event ma
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from noetl.playbook.dialect import guards, retries, routers, sinks
 from noetl.playbook.dialect import tasks as tools
@@ -28,8 +29,7 @@ _ROUTER_MEANING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CaseRule:
+class CaseRule(Struct, frozen=True):
     node: Node
     then: Node
     expression: str

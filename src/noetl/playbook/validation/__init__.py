@@ -7,8 +7,10 @@ everything. The code is pure; the server, the CLI and the tests may import it.
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from noetl.model.errors import InvalidInput
 from noetl.playbook import dialect, text
@@ -22,8 +24,7 @@ from noetl.playbook.validation.shape import Kinds, OutsideTasks
 __all__ = ["Kinds", "LoadedPlaybook", "PlaybookInvalid", "load", "load_or_raise", "load_registered"]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPlaybook:
+class LoadedPlaybook(Struct, frozen=True):
     """The result of `load`. `playbook` is None exactly if a finding is an error."""
 
     playbook: Playbook | None
@@ -101,8 +102,7 @@ def source_hash(source: str | bytes) -> str:
     return hashlib.sha256(source).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadPlaybook:
+class _ReadPlaybook(Struct, frozen=True):
     """All that follows from the text alone: neither from the file's name nor from known tools."""
 
     playbook: Playbook | None  # None if the text has no form of a playbook

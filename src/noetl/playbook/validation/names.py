@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from noetl.playbook.dialect import guards
 from noetl.playbook.dialect.editor import Editor, Node, list_maps
@@ -47,8 +49,7 @@ _HINTS_BY_NAME = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TemplatePlace:
+class TemplatePlace(Struct, frozen=True):
     """A value, its place in the document, and the names its templates may use: those of the
     language (`visible`) and those of this playbook (`own`).
     """
@@ -292,8 +293,7 @@ def _check_guard(place: TemplatePlace, value: Any, editor: Editor) -> None:
         editor.add_error(place.holder, place.key, Code.BAD_GUARD, message, hint)
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateCheck:
+class TemplateCheck(Struct, frozen=True):
     """The check of one text with templates."""
 
     place: TemplatePlace

@@ -5,8 +5,9 @@ The result of a template is data.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from noetl.playbook.dialect.editor import Editor, Node, list_maps
 from noetl.playbook.findings import Code
@@ -129,8 +130,7 @@ def _is_positive(count: object) -> bool:
     return isinstance(count, int) and not isinstance(count, bool) and count > 0
 
 
-@dataclass(frozen=True, slots=True)
-class OutputProblem:
+class OutputProblem(Struct, frozen=True):
     key: str  # of the output
     code: Code
     message: str

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.model.errors import CorruptLog, InvalidInput
-from noetl.model.ids import RefId, derive_id
-from noetl.model.reference import Home, Reference
+from noetl.model.reference import Home, Reference, derive_ref_id
 from noetl.results.sources import MemorySource
 
 if TYPE_CHECKING:
@@ -29,11 +28,6 @@ _FIRST_PIECE_ITEMS = 16  # items in the first piece
 
 encode = msgspec.json.encode
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-def derive_ref_id(uri: str) -> RefId:
-    """Derive 63 bits from the address."""
-    return RefId(str(int(derive_id("ref", uri), 16) >> 65))
 
 
 def compute_payload_checksum(data: bytes) -> str:

@@ -3,7 +3,6 @@ reads them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct, field
@@ -30,8 +29,7 @@ class TooManyRows(Exception):
     """The rows can be stored, but are too many for one value in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedTable:
+class EncodedTable(Struct, frozen=True):
     """Rows of a tool: encoded and counted, not yet stored. Its owner closes it after storing it or
     dropping it.
     """
@@ -49,8 +47,7 @@ class EncodedTable:
             self.draft.discard()
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowRecords:
+class ArrowRecords(Struct, frozen=True):
     """Flat records of a tool as Arrow batches in memory, and the value around them.
 
     They are exactly the records that JSON would hold.
@@ -71,8 +68,7 @@ class TableOptions(Struct, frozen=True):
     clean: Callable[[Any], Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TableParts:
+class TableParts(Struct, frozen=True):
     """Rows of one schema in several files, in order. Each file becomes a payload, and a manifest
     names them all.
     """

@@ -4,10 +4,9 @@ from typing import Final, Protocol
 
 from noetl.model.errors import NotFound
 from noetl.model.ids import RefId
-from noetl.model.reference import Home, Reference, parse_uri
+from noetl.model.reference import Home, Reference, derive_ref_id, parse_uri
 from noetl.results.formats.encoding import (
     compute_payload_checksum,
-    derive_ref_id,
     make_json_reference,
     verify_checksum,
 )

@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from noetl.backoff import Backoff
 from noetl.model.errors import Conflict, CorruptLog, StoreUnavailable
-from noetl.model.reference import Address, Reference
+from noetl.model.reference import Address, Reference, derive_ref_id
 from noetl.results.formats import blocks
 from noetl.results.formats.encoding import (
     ARROW,
     JSON,
     PARQUET,
     decode_payload,
-    derive_ref_id,
     is_rowset,
     make_json_reference,
     verify_checksum,

@@ -9,17 +9,15 @@ the data keys again.
 import os
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from noetl.model.errors import Conflict
 from noetl.model.ids import Tenant
 
 KEY_BYTES = 32  # bytes
-NONCE_BYTES = 12  # bytes
 
 
 class CredentialUnreadable(Conflict):
@@ -81,7 +79,7 @@ def unseal(key: SealingKey, place: CredentialIdentity, sealed: bytes) -> bytes:
         envelope = _envelopes.decode(sealed)
         data_key = SealingKey(_decrypt(key, envelope.wrapped, _encode_identity("key", place)))
         return _decrypt(data_key, envelope.data, _encode_identity("data", place))
-    except (msgspec.DecodeError, InvalidTag, ValueError) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise CredentialUnreadable(
             f"the credential {place.name!r} does not open: its row was changed, or belongs to another credential",
             hint=f"store it again: noetl credential add {place.name} --kind {place.kind} --file FILE",
@@ -93,9 +91,15 @@ def _encode_identity(part: str, place: CredentialIdentity) -> bytes:
 
 
 def _encrypt(key: SealingKey, plain: bytes, about: bytes) -> bytes:
-    nonce = os.urandom(NONCE_BYTES)
-    return nonce + AESGCM(key.secret).encrypt(nonce, plain, about)
+    sealed: bytes = _load_ciphers().encrypt(key.secret, plain, about)
+    return sealed
 
 
 def _decrypt(key: SealingKey, data: bytes, about: bytes) -> bytes:
-    return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], about)
+    plain: bytes = _load_ciphers().decrypt(key.secret, data, about)
+    return plain
+
+
+def _load_ciphers() -> Any:
+    """The module of the ciphers. It is loaded when it is used: many servers never seal anything."""
+    return import_module("noetl.server.credentials.ciphers")

@@ -3,11 +3,11 @@
 import asyncio
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from noetl.catalog.port import SealedCredential, Vault
 from noetl.model.errors import InvalidInput, NotFound
@@ -28,8 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
 _data = msgspec.json.Decoder(dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialKind:
+class CredentialKind(Struct, frozen=True):
     """The fields that credentials of one kind have."""
 
     needed_groups: tuple[tuple[str, ...], ...] = (

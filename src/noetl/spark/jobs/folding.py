@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from noetl.engine.fold import evolve
 from noetl.engine.state import make_empty_execution
 from noetl.engine.summary import summarise_broken, summarise_execution
+from noetl.model import codec
 from noetl.model.ids import DEFAULT_TENANT
 from noetl.spark.jobs.event_rows import decode_events
 
@@ -27,6 +28,8 @@ PROJECTIONS = pa.schema(
         ("error", pa.string()),
         ("steps", pa.int32()),
         ("recovered", pa.int32()),
+        ("live", pa.string()),
+        ("waiting", pa.bool_()),
         ("state", pa.binary()),
         ("state_hash", pa.string()),
     ]
@@ -45,6 +48,8 @@ def fold_execution(events: pa.Table, unreadable: dict[str, str]) -> pa.Table:
         "last_seq": pc.max(events.column("seq")).as_py(),
     }
     row |= _fold_events(events, execution_id, unreadable)
+    if row["live"] is not None:
+        row["live"] = codec.encode(row["live"]).decode()
     return pa.Table.from_pylist([row], PROJECTIONS)
 
 

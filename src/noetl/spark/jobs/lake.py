@@ -13,10 +13,11 @@ publishes what a crash has left in staging. Files in `cold` count once the datab
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+from msgspec import Struct
 
 from noetl.model.errors import Conflict
 
@@ -25,8 +26,7 @@ OWNER_FILE = "_owner"
 BUFFER_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(Struct, frozen=True):
     """A folder of this machine in which one job makes its files. `name` is its name below
     `_staging` in the lake."""
 

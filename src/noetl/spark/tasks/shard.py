@@ -29,6 +29,7 @@ from noetl.model import events as e
 from noetl.model.clock import format_iso
 from noetl.model.codec import decode_command
 from noetl.model.errors import Failure
+from noetl.model.failure_kinds import count_failure_kinds
 from noetl.model.ids import Micros
 from noetl.model.reference import make_address
 from noetl.pipeline.context import CommandContext
@@ -210,6 +211,7 @@ async def _run_plain_items(
         micros=round(micros),
         first_failed=first_failed,
         first_error=first_error,
+        kinds=count_failure_kinds(failures),
     )
     return columns, done
 

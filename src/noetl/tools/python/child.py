@@ -210,9 +210,10 @@ class InputBatch:
         inputs = self.inputs
         state.use_environment(self.env or {})
         several = len(inputs) > 1
-        for number, call_input in enumerate(inputs):
+        for number in range(len(inputs)):
             if several and not take_token():
                 break
+            call_input = inputs[number]
             inputs[number] = None  # the memory is freed when the code drops its input
             state.stdout.raw_log.number = state.stderr.raw_log.number = number
             encoded = answer_input(self.programs, self.code, call_input, self.limit, self.encode)
@@ -241,12 +242,15 @@ class InputBatch:
         return encoded
 
     def add_answer(self, encoded: bytes) -> None:
-        """Collect an answer. Send the collected ones if they are old or large, or have a descriptor."""
+        """Collect an answer. Send the collected ones if they are old or large, or have a descriptor.
+
+        They are also sent before memory is freed, which takes a while.
+        """
         self.answers.append(encoded)
         self.size += len(encoded)
         now = time.monotonic()
         is_due = now - self.flushed > FLUSH_AFTER_S or self.size > FLUSH_AT_BYTES
-        if is_due or self.descriptors:
+        if is_due or self.is_large:
             micros = int((now - self.flushed) * 1e6)
             end = b'],"micros":%d}' % micros
             parts = (b'{"answers":[', b",".join(self.answers), end)

@@ -33,7 +33,7 @@ from noetl.tools.python.process import (
 
 TAKE_BACK_AFTER_S = 0.005  # seconds until others may take over the rest of a message
 SLOW_CALL_S = 0.025  # seconds without an answer after which the pool grows
-MAX_IDLE_CHILD_S = 30.0  # seconds until an idle child beyond `size` is retired
+MAX_IDLE_CHILD_S = 5.0  # seconds until an idle child is retired that is not worth keeping
 MAX_LOST_CHILDREN = 3  # how often a call may lose its child
 
 
@@ -119,6 +119,8 @@ class PythonPool:
             child.retire()
         elif child in self._children:
             self._idle.append(child)
+            if child.has_held_records:
+                self._schedule_retiring()
         self._dispatch_queued()
 
     def remove_child(self, child: PoolProcess) -> None:
@@ -323,16 +325,28 @@ class PythonPool:
             room = self.settings.most - len(self._children)
             for _ in range(min(usable, len(self._children), room)):
                 self._add_idle_child()
-        if self._retire_timer is None and len(self._children) > self.settings.size:
+        self._schedule_retiring()
+
+    def _schedule_retiring(self) -> None:
+        if self._retire_timer is None and self._may_retire():
             self._retire_timer = self.loop.call_later(MAX_IDLE_CHILD_S, self._retire_idle)
 
+    def _may_retire(self) -> bool:
+        has_many = len(self._children) > self.settings.size
+        return has_many or any(child.has_held_records for child in self._idle)
+
     def _retire_idle(self) -> None:
-        """Retire idle children beyond `size`."""
+        """Retire idle children beyond `size`, and replace those that have held records."""
         self._retire_timer = None
+        if self.closed:
+            return
         idle_since = self.loop.time() - MAX_IDLE_CHILD_S
         idle = [child for child in self._idle if child.progress_at <= idle_since]
+        idle.sort(key=lambda child: not child.has_held_records)
         for child in idle:
             if len(self._children) > self.settings.size:
                 child.retire()
-        if len(self._children) > self.settings.size:
-            self._retire_timer = self.loop.call_later(MAX_IDLE_CHILD_S, self._retire_idle)
+            elif child.has_held_records:
+                child.retire()
+                self._add_idle_child()
+        self._schedule_retiring()

@@ -92,6 +92,7 @@ class PoolProcess:
         self.batch: list[PoolCall] = []
         self.answered = 0
         self.calls = 0
+        self.has_held_records = False  # long lists of records leave holes in its memory
         self.is_discarded = False  # it gets no more calls, and its death is not a crash of a call
         self.began_at = 0.0  # when it got the message
         self.progress_at = 0.0  # when it got the message, or sent something since
@@ -142,6 +143,7 @@ class PoolProcess:
         self.began_at = self.progress_at = self._loop.time()
         program = groups[0].program
         attached = batch[0].attached  # a call with attached records is alone in its message
+        self.has_held_records |= bool(attached)
         self._takes_columns = all(group.columns for group in groups)
         request = PythonRequest(
             code=program.code,
@@ -296,6 +298,7 @@ class PoolProcess:
             if not isinstance(answer.value, dict):
                 raise ValueError("records that are a member of no map")
             head = ValueHead(answer.at, answer.value)
+        self.has_held_records = True
         descriptor = self._received_descriptors.pop(0)
         records = SharedRecords(descriptor, answer.layout, head)
         return msgspec.structs.replace(answer, value=records, layout=None)

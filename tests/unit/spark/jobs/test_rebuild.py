@@ -19,7 +19,7 @@ def row(**more: Any) -> dict[str, Any]:
     usual = {
         "execution_id": 7, "shard": 3, "tenant": 1, "path": "p", "status": "running", "last_seq": 9, "started_at": 5,
         "updated_at": 6, "ended_at": None, "parent": None, "retry_of": None, "error": None, "steps": 0,
-        "recovered": 0, "state": b"{}",
+        "recovered": 0, "live": None, "waiting": False, "state": b"{}",
         "state_hash": "h",
     }  # fmt: skip
     return {**usual, **more}
