@@ -29,6 +29,7 @@ from noetl.log.postgres import make_postgres_stores
 from noetl.log.presence.port import WorkerDirectory
 from noetl.log.projections.port import Projections
 from noetl.log.queue.port import CommandQueue
+from noetl.log.snapshots.port import SnapshotStore
 from noetl.log.step_logs.port import StepLogStore
 from noetl.log.stores import Stores
 from noetl.log.tables import MemoryDatabase
@@ -69,6 +70,7 @@ class PortWorld:
     step_logs: StepLogStore
     presence: WorkerDirectory
     state: PlaybookStateStore
+    snapshots: SnapshotStore
     leases: Leases
     bus: Bus
     results: ResultStore

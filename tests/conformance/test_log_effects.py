@@ -18,7 +18,7 @@ from noetl.model.decisions import (
 )
 from noetl.model.events import ChildStarted, Parent
 from noetl.model.exchange import LeaseKey
-from noetl.model.ids import CommandId, TimerId, shard_of
+from noetl.model.ids import DEFAULT_TENANT, CommandId, TimerId, shard_of
 from noetl.model.messages import Admitted, Cancel, Notice, Start, Stopped
 from noetl.model.reference import Reference
 from tests.conformance.conftest import SHARDS, PortWorld
@@ -174,6 +174,9 @@ async def test_a_child_is_started_once_per_call_and_its_parent_is_told(world: Po
     await one.write(id_, signal_like("b"), effects=(effect,), starts=(again,))
     assert await world.log.read_pinned(second) is None
     assert len(await messages(world, id_)) == 1
+    found = await world.log.find_children(DEFAULT_TENANT, id_, ["other", "call"])
+    assert found == {"call": child}
+    assert await world.log.find_children(DEFAULT_TENANT, child, ["call"]) == {}
 
 
 async def test_places_of_a_playbook_are_given_in_the_order_they_were_asked_for(
@@ -207,3 +210,25 @@ async def test_parts_of_a_manifest_are_read_in_order(world: PortWorld) -> None:
     assert isinstance(outcome, Appended)
     assert await world.log.read_manifest("m") == [first, second]
     assert await world.log.read_manifest("other") == []
+
+
+async def test_parts_of_a_manifest_are_found_by_position_and_by_failed_items(
+    world: PortWorld,
+) -> None:
+    one, id_ = await owner(world), execution(0)
+    reference = Reference(ref_id="1", type="kv", uri=f"noetl://execution/{id_}/result/s/k")  # type: ignore[arg-type]
+    parts = [
+        AddPart("m", first, 10, reference, failed=failed)
+        for first, failed in ((-1, 0), (0, 0), (10, 2), (20, 0), (30, 1))
+    ]
+    await one.write(id_, make_start(id_), effects=tuple(reversed(parts)))
+    assert await world.log.read_manifest_page("m", -2, 2) == parts[:2]
+    assert await world.log.read_manifest_page("m", 0, 9) == parts[2:]
+    assert await world.log.find_failed_parts("m", -2, 9) == [parts[2], parts[4]]
+    assert await world.log.find_failed_parts("m", 10, 9) == [parts[4]]
+    assert await world.log.find_failed_parts("m", -2, 1) == [parts[2]]
+    assert await world.log.find_parts_before("m", 19, 2) == [parts[2], parts[1]]
+    assert await world.log.find_parts_before("m", -2, 2) == []
+    mended = AddPart("m", 10, 10, reference)
+    await one.write(id_, signal_like("again"), effects=(mended,))
+    assert await world.log.find_failed_parts("m", -2, 9) == [parts[4]]

@@ -254,3 +254,16 @@ async def test_depths_count_what_is_not_over(world: PortWorld) -> None:
     assert await world.queue.count_commands() == expected
     assert await world.queue.count_commands(DEFAULT_TENANT) == expected
     assert await world.queue.count_commands(OTHER) == []
+
+
+async def test_commands_are_found_by_their_ids(world: PortWorld) -> None:
+    shard = await owner(world)
+    id_ = execution(0)
+    await shard.write(id_, make_start(id_))
+    await shard.issue(id_, "c2")
+    await shard.lease_command(id_, "c1", "w1")
+    wanted = [CommandId("c1"), CommandId("none"), CommandId("c2")]
+    found = await world.queue.find_commands(wanted)
+    assert {(row.command_id, row.status) for row in found} == {("c1", "queued"), ("c2", "leased")}
+    assert [row.number for row in found] == sorted(row.number for row in found)
+    assert await world.queue.find_commands([]) == []

@@ -3,7 +3,7 @@
 import asyncio
 
 from noetl.log.step_logs.port import LogPart
-from noetl.model.ids import ExecutionId, RefId
+from noetl.model.ids import CommandId, ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Reference
 from tests.conformance.conftest import PortWorld
@@ -87,3 +87,23 @@ async def test_writers_at_once_leave_no_gap_that_a_reader_could_pass(world: Port
         assert [
             each.number for each in await world.step_logs.read_parts(id_, None, 0, 100)
         ] == list(range(1, 21))
+
+
+async def test_the_last_parts_and_the_parts_of_a_command_are_read_alone(world: PortWorld) -> None:
+    id_ = await start_execution(world)
+    await world.step_logs.put_parts(tuple(part(id_, number) for number in range(3)))
+    await world.step_logs.put_parts((part(id_, 3, step="t"),))
+    logs = world.step_logs
+    assert keys(await logs.read_last_parts(id_, None, 2)) == [(3, "2"), (4, "3")]
+    assert keys(await logs.read_last_parts(id_, "s", 2)) == [(2, "1"), (3, "2")]
+    assert len(await logs.read_last_parts(id_, None, 9, CommandId("c"))) == 4
+    assert await logs.read_last_parts(id_, None, 9, CommandId("d")) == []
+    assert keys(await logs.read_parts(id_, "t", 0, 9, CommandId("c"))) == [(4, "3")]
+    assert await logs.read_parts(id_, None, 0, 9, CommandId("1")) == []
+
+
+async def test_the_number_of_the_last_part_is_known(world: PortWorld) -> None:
+    one, two = await start_execution(world), await start_execution(world, 1)
+    assert await world.step_logs.read_last_number(one) == 0
+    await world.step_logs.put_parts((part(one, 0), part(one, 1), part(two, 0)))
+    assert await world.step_logs.read_last_number(one) == 2

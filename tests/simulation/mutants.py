@@ -208,9 +208,9 @@ def every_guard_handles_failures() -> list[Change]:
         plan = fixed.plan.steps[activation.step]
         arcs = plan.step.next.arcs if plan.step.next is not None else []
         guarded = frozenset(number for number, arc in enumerate(arcs) if arc.when is not None)
-        changed = {**fixed.plan.steps, activation.step: dataclass_replace(plan, error_arcs=guarded)}
+        changed = {**fixed.plan.steps, activation.step: replace(plan, error_arcs=guarded)}
         return original(
-            dataclass_replace(fixed, plan=dataclass_replace(fixed.plan, steps=changed)),
+            dataclass_replace(fixed, plan=replace(fixed.plan, steps=changed)),
             state,
             activation,
             moment,

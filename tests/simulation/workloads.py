@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from noetl.model.ids import derive_id
+from noetl.model.messages import RetryChoice
 from tests.failures import CELLS, Expected, FailureCell, find_expected
 
 
@@ -33,6 +34,7 @@ class SimCase:
     acts: tuple[Act, ...] = ()
     settled: bool = True  # ends the same however it is disturbed
     retry: bool = False  # once it has ended, it is retried: a new execution with `retry_of`
+    only: RetryChoice | None = None  # what the retry runs again, if not all that did not finish
     waits: bool = False  # it may wait for ever for a thing that has a name
     copies: int = 1
     blocks: bool = False  # a tool of it may keep its place until another one of it has run
@@ -222,7 +224,8 @@ def bad_loop(rng: Random) -> SimCase:
 
 
 def retried_loop(rng: Random) -> SimCase:
-    """A loop with failed items fails its execution, or not; a retry runs the failed ones only."""
+    """A loop with failed items fails its execution, or not; a retry runs the failed ones, or one of
+    them: the other stays failed, and the loop fails again."""
     policy = rng.choice(("{max_failed: 0}", "at_end", "best_effort"))
     steps = step("s0", tool("rows(4)"), after="each")
     steps += step(
@@ -230,7 +233,9 @@ def retried_loop(rng: Random) -> SimCase:
         loop=_loop('"{{ s0.rows }}"', "parallel", f", chunk: 1, policy: {{failure: {policy}}}"), after="last",
     )  # fmt: skip
     steps += step("last", tool("ok()"))
-    return SimCase(f"retried_loop-{policy}", book("retried_loop", steps), retry=True, settled=False)
+    only = RetryChoice(items={"each": (3,)}) if policy == "at_end" else None
+    text = book("retried_loop", steps)
+    return SimCase(f"retried_loop-{policy}", text, retry=True, only=only, settled=False)
 
 
 def deferred_loop(rng: Random) -> SimCase:

@@ -39,6 +39,7 @@ from noetl.playbook import plan as plans
 from noetl.playbook import validation
 from noetl.results.tiers.memory import ResultsMemory
 from noetl.server.dispatch import playbooks as server_playbooks
+from noetl.server.dispatch.requests import RepeatWish
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
 from noetl.shard_rows import make_shard_rows
@@ -446,8 +447,10 @@ class SimWorld:
         ended = self.oracle.states[execution_id]
         if ended.status == "completed" and not find_loops_with_failed_items(ended):
             return
+        wish = RepeatWish("retry", only=self.cases[number].only)
+        request = f"again-{number}-{copy}"
         retried = await self.ask(
-            lambda server: server.requests.retry(execution_id, f"again-{number}-{copy}")
+            lambda server: server.requests.repeat(execution_id, wish, request, None)
         )
         self.retried[number, copy] = retried
         self.say(f"{execution_id} is retried as {retried}")

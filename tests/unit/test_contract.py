@@ -119,7 +119,9 @@ ADAPTERS = (
     "server/http/depends.py",  # the wire: when a request came
     "server/http/guard.py",  # the wire: measures requests
     "server/workers/routes.py",
-    "server/credentials/sealing.py",  # keys and nonces
+    "server/credentials/ciphers.py",  # nonces
+    "server/credentials/sealing.py",  # keys
+    "server/pages/answers.py",  # a nonce for each answer
     "server/executions/request_outcomes.py",  # a request without a key gets one
     "spark/commits.py",  # how old what others left behind is
     "spark/step/folders.py",  # how old what others left behind is

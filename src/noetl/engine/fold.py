@@ -318,6 +318,7 @@ def _fold_next_evaluated(state: Execution, event: e.NextEvaluated) -> Execution:
         args=activation.args,
         entered_at=activation.entered_at,
         ended_at=event.at,
+        kinds=() if activation.loop is None else activation.loop.kinds,
     )
     state = _remove_activation(state, event.activation)
     state = replace(

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from noetl.engine.loops import allows_failed_items
 from noetl.engine.state import Execution, Record
 from noetl.model import events as e
 from noetl.model.envelope import Envelope, remove_rows
 from noetl.model.ids import Micros
+from noetl.model.messages import MAX_CHOSEN_ITEMS, RetryChoice
 from noetl.playbook.assignments import full_name, split_full_name
 from noetl.playbook.model import Step
 from noetl.playbook.plan import Plan
@@ -30,6 +32,8 @@ class RetryPreview(Struct, frozen=True, kw_only=True):
     begins: tuple[str, ...]
     again: tuple[str, ...]  # steps that run again, if the guards decide as before
     items: dict[str, tuple[int, int]] = {}  # by loop: items that run again, items in all
+    left: dict[str, int] = {}  # by loop: failed items that were not chosen and stay failed
+    fails_again: tuple[str, ...] = ()  # loops that fail even if every chosen item succeeds
     writes_again: dict[str, tuple[str, ...]] = {}  # by step: names with a value that it reassigns
 
 
@@ -45,11 +49,12 @@ def predict_retry(plan: Plan, retried: Execution) -> RetryPreview:
     ]
     following = plan.steps_after(*(step for step in begins if step in plan.steps))
     again = [step for step in plan.steps if step in following or step in begins]
-    items: dict[str, tuple[int, int]] = {}
-    for step in begins:
-        loop = retried.steps[step].loop if step in retried.steps else None
-        if loop is not None:
-            items[step] = (loop.failed + loop.skipped, loop.total)
+    loops = {
+        step: loop
+        for step in begins
+        if step in retried.steps and (loop := retried.steps[step].loop) is not None
+    }
+    left = {step: loop.failed - len(loop.only) for step, loop in loops.items() if loop.only}
     writes_again: dict[str, tuple[str, ...]] = {}
     for step in again:
         if step not in retried.steps:
@@ -61,9 +66,81 @@ def predict_retry(plan: Plan, retried: Execution) -> RetryPreview:
         inherited=tuple(inherited_steps),
         begins=begins,
         again=tuple(again),
-        items=items,
+        items={step: (len(loop.only) or loop.failed, loop.total) for step, loop in loops.items()},
+        left={step: count for step, count in left.items() if count},
+        fails_again=tuple(
+            step for step, count in left.items() if _fails_anyway(plan, loops[step], step, count)
+        ),
         writes_again=writes_again,
     )
+
+
+def _fails_anyway(plan: Plan, inherited: e.LoopInherited, step: str, left: int) -> bool:
+    """Whether the loop fails because of the items that do not run again."""
+    loop = plan.steps[step].step.loop if step in plan.steps else None
+    return loop is not None and not allows_failed_items(loop, left, inherited.total)
+
+
+# ---- choosing ---------------------------------------------------------------------------
+
+
+def narrow_retry(retried: Execution, only: RetryChoice | None) -> Execution:
+    """The ended execution with nothing unfinished but what was chosen."""
+    if only is None:
+        return retried
+    steps = dict(retried.steps)
+    for step, indexes in only.items.items():
+        record = steps[step]
+        assert record.loop is not None, "the request was checked"
+        steps[step] = replace(record, loop=replace(record.loop, only=tuple(sorted(set(indexes)))))
+    if retried.status == "completed":
+        for step in find_loops_with_failed_items(retried):
+            if step not in only.loops:
+                steps[step] = replace(steps[step], loop=None)
+    return replace(retried, steps=steps)
+
+
+def find_choice_problems(plan: Plan, retried: Execution, only: RetryChoice) -> list[str]:
+    """Why a retry cannot be limited to this; empty if it can."""
+    begins = list(dict.fromkeys(start.step for start in list_starts(plan, retried)))
+    if retried.status == "completed":
+        begins = list(find_loops_with_failed_items(retried))
+    problems = [
+        f"step {step!r} is not one that a retry begins with: {', '.join(begins) or 'there is none'}"
+        for step in sorted(only.loops)
+        if step not in begins
+    ]
+    if problems:
+        return problems
+    left_out = [step for step in begins if only.steps and step not in only.loops]
+    if left_out and retried.status != "completed":
+        names = ", ".join(left_out)
+        problems.append(f"{names} did not finish either, and the execution cannot end without it")
+    for step, indexes in only.items.items():
+        record = retried.steps.get(step, Record())
+        problems += _find_item_problems(step, record.loop, indexes)
+    if problems:
+        return problems
+    starts = {start.step for start in list_starts(plan, narrow_retry(retried, only))}
+    return [
+        f"step {step!r} runs again as a whole, because another one that was chosen leads to it"
+        for step in sorted(only.loops - starts)
+    ]
+
+
+def _find_item_problems(
+    step: str, loop: e.LoopInherited | None, indexes: tuple[int, ...]
+) -> list[str]:
+    if loop is None:
+        return [f"step {step!r} has no items that can run again by themselves"]
+    if len(indexes) > MAX_CHOSEN_ITEMS:
+        return [f"{len(indexes)} items of {step!r} are more than {MAX_CHOSEN_ITEMS} at once"]
+    outside = [index for index in indexes if not 0 <= index < loop.total]
+    if outside:
+        return [
+            f"item {outside[0]} of {step!r} does not exist: its items are 0 to {loop.total - 1}"
+        ]
+    return []
 
 
 def find_changed_loops(before: Plan, plan: Plan, retried: Execution) -> tuple[str, ...]:

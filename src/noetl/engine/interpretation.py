@@ -91,6 +91,7 @@ def _interpret_start(
     timeout = parse_micros(declared_timeout) if declared_timeout is not None else None
     start_parts: list[tuple[e.StartAt, ...]] = [()]
     if retried is not None:
+        retried = inheriting.narrow_retry(retried, start.only)
         start_parts = inheriting.split_starts(pinned.plan, retried)
     first = e.PlaybookInitialized(
         at=at,
@@ -208,7 +209,13 @@ def _shift_items(items: e.Items, shift: int) -> e.Items:
     first_failed = items.first_failed
     if first_failed is not None:
         first_failed += shift
-    return replace(items, first=items.first + shift, first_failed=first_failed, shift=shift)
+    kinds = tuple(
+        kind if kind.first is None else replace(kind, first=kind.first + shift)
+        for kind in items.kinds
+    )
+    return replace(
+        items, first=items.first + shift, first_failed=first_failed, shift=shift, kinds=kinds
+    )
 
 
 def _interpret_lease_lost(

@@ -12,6 +12,7 @@ from noetl.engine.state import Activation, LoopState, OpenCommand, Segment
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Failure
+from noetl.model.failure_kinds import merge_failure_kinds
 from noetl.model.ids import gathered_id
 from noetl.playbook import reducers
 from noetl.template.errors import FailedError
@@ -152,6 +153,7 @@ def _add_item_counts(
         deferred=loop.deferred + deferred,
         segments=segments,
         gathered=loop.gathered or items.gathered is not None,
+        kinds=merge_failure_kinds(loop.kinds, items.kinds),
     )
 
 
@@ -208,11 +210,12 @@ def add_inherited_counts(counts: e.Stats, collection: e.Collection) -> e.Stats:
     """The counts of all items of the loop, with those that a retry did not run again."""
     if collection.total is None:
         return counts
-    inherited_ok = collection.total - collection.size - collection.skipped
+    inherited_ok = collection.total - collection.size - collection.skipped - collection.left
     return replace(
         counts,
         total=collection.total,
         ok=counts.ok + inherited_ok,
+        failed=counts.failed + collection.left,
         skipped=counts.skipped + collection.skipped,
     )
 
@@ -223,7 +226,10 @@ def inherit_loop(activation: Activation, outcome: Envelope) -> e.LoopInherited |
     Reductions are included only if the loop failed: those of a completed loop are in `ctx`.
     """
     loop = activation.loop
-    if loop is None or loop.mode == "cursor" or (outcome.ok and not loop.failed):
+    if loop is None or loop.mode == "cursor":
+        return None
+    left = loop.collection.left
+    if outcome.ok and not loop.failed and not left:
         return None
     total = loop.collection.total
     if total is None:
@@ -238,7 +244,7 @@ def inherit_loop(activation: Activation, outcome: Envelope) -> e.LoopInherited |
         collection=loop.collection,
         manifest=outcome.reference,
         total=total,
-        failed=loop.size - loop.ok - loop.skipped,
+        failed=loop.size - loop.ok - loop.skipped + left,
         skipped=loop.skipped + loop.collection.skipped,
         partial=partial,
         args=activation.args,

@@ -46,6 +46,9 @@ from noetl.template.errors import FailedError, LimitError
 # Commands of one loop in flight. A larger window puts more items into each command, unless every
 # item has a command of its own.
 MAX_LOOP_COMMANDS = 16
+# The same with `chunk: 1`, where a command cannot take more items. Reports that arrive together
+# share an append, so a window of few commands costs an append for every few items.
+MAX_ITEM_COMMANDS = 256
 # Items of a parallel loop in flight, unless `max_in_flight` says otherwise.
 DEFAULT_WINDOW_ITEMS = 100
 CHUNK_MICROS: Micros = 250_000  # how long an automatic chunk should run
@@ -100,14 +103,7 @@ def _find_collection(
         and activation.run == record.runs
         and record.status == "inherited"
     ):
-        return msgspec.structs.replace(
-            inherited.collection,
-            kind="failed",
-            size=inherited.failed,
-            total=inherited.total,
-            skipped=inherited.skipped,
-            manifest=inherited.manifest,
-        )
+        return _plan_failed_items(inherited)
     if activation.planned is not None:
         return activation.planned
     answer = expressions.evaluate_on_server(pinned, state, activation, step.site[IN], moment)
@@ -129,6 +125,21 @@ def _find_collection(
     if len(msgspec.json.encode(items)) <= MAX_INLINE_COLLECTION_BYTES:
         return e.Collection(kind="inline", size=len(items), items=tuple(items))
     return expressions.NEEDS_WORKER
+
+
+def _plan_failed_items(inherited: e.LoopInherited) -> e.Collection:
+    """The items that an earlier execution did not finish, or those of them that were chosen."""
+    size = len(inherited.only) or inherited.failed
+    return msgspec.structs.replace(
+        inherited.collection,
+        kind="failed",
+        size=size,
+        total=inherited.total,
+        skipped=inherited.skipped,
+        manifest=inherited.manifest,
+        only=inherited.only,
+        left=inherited.failed - size,
+    )
 
 
 def _plan_stored_list(reference: Reference) -> e.Collection | NeedsWorker:
@@ -174,7 +185,9 @@ def _start_loop(
     if timer is not None and timeout is not None:
         yield SetTimer(timer, moment.at + timeout)
     if collection.manifest is not None:  # results of items that run again replace the earlier ones
-        yield AddPart(activation.id, EARLIER_RUN_INDEX, 0, collection.manifest)
+        yield AddPart(
+            activation.id, EARLIER_RUN_INDEX, 0, collection.manifest, only=collection.only
+        )
     if collection.kind == "failed":
         inherited = state.steps[activation.step].loop
         if inherited is not None and inherited.gathered is not None:
@@ -227,6 +240,14 @@ def _choose_max_failed(loop: Loop, size: int) -> int | None:
     return _take_share(limit, size)
 
 
+def allows_failed_items(loop: Loop, failed: int, total: int) -> bool:
+    """Whether a loop over a known number of items completes with so many failed ones."""
+    if loop.spec.policy.failure == "at_end":
+        return failed == 0
+    limit = _choose_max_failed(loop, total)
+    return limit is None or failed <= limit
+
+
 def _take_share(percentage: str, size: int) -> int:
     return int(size * float(percentage.rstrip("%")) / 100)
 
@@ -238,7 +259,8 @@ def add_parts(event: e.CommandCompleted | e.CommandFailed | e.CommandProgress) -
     """Add the reported results to the loop's manifest, and gathered values to theirs."""
     reference, items = event.result.reference, event.items
     if reference is not None and items is not None:
-        yield AddPart(event.activation, items.first, reference.rows or 0, reference, items.shift)
+        rows = reference.rows or 0
+        yield AddPart(event.activation, items.first, rows, reference, items.shift, items.failed)
     if items is not None and items.gathered is not None:
         yield AddPart(gathered_id(event.activation), items.first, 0, items.gathered)
 
@@ -305,12 +327,7 @@ def _fill_window(
                 available_at=moment.at + delay,
             )
             running += 1
-    if loop.mode == "spark":
-        lanes = 1
-    elif loop.single:
-        lanes = loop.window
-    else:
-        lanes = min(loop.window, MAX_LOOP_COMMANDS)
+    lanes = _count_lanes(loop)
     lane_items = -(-loop.window // lanes)
     in_flight, first, size = loop.live, loop.next, loop.collection.size
     while first < size and running < loop.window and in_flight < lanes:
@@ -324,6 +341,17 @@ def _fill_window(
         first += count
         in_flight += 1
         running += together
+
+
+def _count_lanes(loop: LoopState) -> int:
+    """How many commands of the loop may be in flight."""
+    if loop.mode == "spark":
+        return 1
+    if loop.single:
+        return loop.window
+    if loop.chunk == 1:
+        return min(loop.window, MAX_ITEM_COMMANDS)
+    return min(loop.window, MAX_LOOP_COMMANDS)
 
 
 def _choose_chunk_size(loop: LoopState, together: int, share: int) -> int:
@@ -397,6 +425,13 @@ def _list_chunk_items(
         return loop.collection.items[first : first + count]
     if loop.collection.kind != "workload":
         return ()
+    return tuple(find_workload_items(pinned, state, activation, moment)[first : first + count])
+
+
+def find_workload_items(
+    pinned: PinnedPlaybook, state: Execution, activation: Activation, moment: Moment
+) -> list[Any]:
+    """The items of a loop over the workload. They are evaluated once, and cached."""
     if activation.step not in pinned.collections:
         site = pinned.plan.steps[activation.step].site[IN]
         answer = expressions.evaluate_on_server(pinned, state, activation, site, moment)
@@ -405,7 +440,7 @@ def _list_chunk_items(
             items = list_loop_items(unwrap_links(answer[0]))
         assert isinstance(items, list), "a workload never changes: `in` still is a list"
         pinned.collections[activation.step] = items
-    return tuple(pinned.collections[activation.step][first : first + count])
+    return pinned.collections[activation.step]
 
 
 def _issue_frames(
@@ -492,7 +527,7 @@ def _make_loop_done(
         error, reductions = error or reductions, {}
     error = error or playbook_state.find_write_refusal(state, reductions)
     status: Literal["ok", "error"] = "ok"
-    recovered = stats.failed
+    recovered = stats.failed + loop.collection.left
     if error is not None:
         status, recovered, reductions = "error", 0, {}
     totals = loop_counts.add_inherited_counts(stats, loop.collection)
@@ -529,9 +564,12 @@ def _find_loop_failure(
         limit = _take_share(str(policy.max_failed), stats.total)
     if policy == "at_end":
         limit = 0
-    if limit is None or stats.failed <= limit:
+    left = loop.collection.left
+    if limit is None or stats.failed + left <= limit:
         return None
     message = f"{stats.failed} of {stats.total} items of loop {activation.step} failed"
+    if left:
+        message += f"; {left} more failed before and were left out of this retry"
     if loop.first_error is not None:
         message += f"; item {loop.first_failed}: {loop.first_error.message}"
     return Failure(

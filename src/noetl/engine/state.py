@@ -25,6 +25,7 @@ from noetl.model.events import (
     Stats,
     Verdict,
 )
+from noetl.model.failure_kinds import FailureKind
 from noetl.model.ids import (
     DEFAULT_TENANT,
     ActivationId,
@@ -111,6 +112,7 @@ class LoopState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     gathered: bool = False  # some items wrote to a reducer with a value by reference
     shards: int = 0  # Spark partitions that have ended
     ahead: int = 0  # items in them while the command has not ended: shown, not counted
+    kinds: tuple[FailureKind, ...] = ()  # of the items that failed
 
     @property
     def size(self) -> int:
@@ -157,6 +159,7 @@ class ParkedCommand(Struct, frozen=True, omit_defaults=True, kw_only=True):
     timeout: TimerId | None = None
     ready: bool = False
     until: Micros | None = None  # when its timer is due
+    question: dict[str, Any] = {}  # of an approval: what is asked
 
 
 class OpenCommand(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -205,6 +208,7 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True):
     args: dict[str, Any] = {}  # arguments of its last activation
     entered_at: Micros | None = None  # when its last activation began
     ended_at: Micros | None = None
+    kinds: tuple[FailureKind, ...] = ()  # of a loop: of its items that failed
 
 
 class TimerUse(Struct, frozen=True, omit_defaults=True):

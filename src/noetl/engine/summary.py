@@ -3,18 +3,9 @@
 from hashlib import sha256
 from typing import Any
 
+from noetl.engine.live_summary import summarise_live
 from noetl.engine.state import Execution, encode_execution
-
-STATUSES = (
-    "pending",
-    "running",
-    "paused",
-    "cancelling",
-    "quarantined",
-    "completed",
-    "failed",
-    "cancelled",
-)
+from noetl.model.live_summary import AwaitedThing, LiveSummary
 
 
 def summarise_execution(state: Execution) -> dict[str, Any]:
@@ -23,6 +14,7 @@ def summarise_execution(state: Execution) -> dict[str, Any]:
     if error is None and state.status == "failed" and state.failure is not None:
         error = f"{state.failure.code}: {state.failure.message}"
     parent = state.parent.execution_id if state.parent is not None else None
+    live = summarise_live(state)
     return {
         "path": state.path,
         "status": get_shown_status(state),
@@ -34,6 +26,8 @@ def summarise_execution(state: Execution) -> dict[str, Any]:
         "error": error,
         "steps": len(state.steps),
         "recovered": state.recovered,
+        "live": live,
+        "waiting": live is not None and live.waits_for_person,
         "state": data,
         "state_hash": hash_state(data),
     }
@@ -50,6 +44,8 @@ def summarise_broken(state: Execution, error: str) -> dict[str, Any]:
         "error": error,
         "steps": len(state.steps),
         "recovered": state.recovered,
+        "live": LiveSummary(AwaitedThing("quarantined")),
+        "waiting": True,
     }
 
 

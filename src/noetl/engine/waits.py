@@ -73,6 +73,7 @@ def _make_parked_command(command: OpenCommand, event: e.CommandParked) -> Parked
         timer=timer,
         timeout=timeout,
         until=until,
+        question=event.question,
     )
 
 

@@ -9,6 +9,7 @@ from noetl.log.playbook_state.memory import PlaybookStateMemory
 from noetl.log.presence.memory import PresenceMemory
 from noetl.log.projections.memory import ProjectionsMemory
 from noetl.log.queue.memory import QueueMemory
+from noetl.log.snapshots.memory import SnapshotsMemory
 from noetl.log.step_logs.memory import StepLogsMemory
 from noetl.log.stores import Stores
 from noetl.log.tables import MemoryDatabase
@@ -26,4 +27,5 @@ def make_memory_stores(database: MemoryDatabase) -> Stores:
         step_logs=StepLogsMemory(database),
         presence=PresenceMemory(database),
         state=PlaybookStateMemory(database),
+        snapshots=SnapshotsMemory(database),
     )

@@ -14,6 +14,7 @@ from noetl.log.playbook_state.postgres import PlaybookStatePostgres
 from noetl.log.presence.postgres import PresencePostgres
 from noetl.log.projections.postgres import ProjectionsPostgres
 from noetl.log.queue.postgres import SWEEP_EVERY_RUNS, QueuePostgres
+from noetl.log.snapshots.postgres import SnapshotsPostgres
 from noetl.log.step_logs.postgres import StepLogsPostgres
 from noetl.log.stores import Stores
 from noetl.postgres.pool import Database
@@ -44,4 +45,5 @@ def make_postgres_stores(
         step_logs=StepLogsPostgres(database),
         presence=PresencePostgres(database),
         state=PlaybookStatePostgres(database),
+        snapshots=SnapshotsPostgres(database),
     )

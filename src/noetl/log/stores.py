@@ -11,6 +11,7 @@ from noetl.log.playbook_state.port import PlaybookStateStore
 from noetl.log.presence.port import WorkerDirectory
 from noetl.log.projections.port import Projections
 from noetl.log.queue.port import CommandQueue
+from noetl.log.snapshots.port import SnapshotStore
 from noetl.log.step_logs.port import StepLogStore
 
 
@@ -28,3 +29,4 @@ class Stores:
     step_logs: StepLogStore
     presence: WorkerDirectory
     state: PlaybookStateStore
+    snapshots: SnapshotStore

@@ -162,6 +162,8 @@ class MemoryDatabase:
         # versions of each name, the current one last
         self.states: dict[StateKey, list[bytes]] = {}
         self.projections: dict[ExecutionId, bytes] = {}
+        self.snapshots: dict[ExecutionId, dict[int, bytes]] = {}  # by seq
+        self.snapshot_times: dict[tuple[ExecutionId, int], Micros] = {}  # when they were written
         self.workers: dict[str, WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
         # by pool; suspects have queues of their own

@@ -79,13 +79,16 @@ class Send(Struct, frozen=True):
 
 class AddPart(Struct, frozen=True, omit_defaults=True):
     """Add a part to a manifest (results of a loop, pages of a call): the items [first, first +
-    count). The index of an item is the index in its row plus `shift`."""
+    count), of which `failed` failed. The index of an item is the index in its row plus `shift`.
+    `only`: of an earlier run of a loop, the items that this run was limited to."""
 
     manifest: str
     first: int
     count: int
     reference: Reference
     shift: int = 0
+    failed: int = 0
+    only: tuple[int, ...] = ()
 
 
 class AskAdmission(Struct, frozen=True):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from noetl.model.envelope import Envelope, Selected
 from noetl.model.errors import Failure
+from noetl.model.failure_kinds import FailureKind
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, Micros, TimerId
 from noetl.model.playbook_state import StateValue
 from noetl.model.reference import Reference
@@ -96,7 +97,7 @@ class WorkflowInitialized(Base, frozen=True, tag="workflow.initialized"):
 
 class LoopInherited(Struct, frozen=True, omit_defaults=True):
     """A loop with failed items of the execution that is retried. Only the failed items run
-    again."""
+    again; with `only`, those of them."""
 
     collection: "Collection"
     manifest: Reference | None
@@ -106,6 +107,7 @@ class LoopInherited(Struct, frozen=True, omit_defaults=True):
     partial: dict[str, Any] = {}  # reductions of the items that do not run again; they come first
     args: dict[str, Any] = {}  # the arguments of its activation
     gathered: str | None = None  # the manifest of those reductions that are payloads
+    only: tuple[int, ...] = ()  # indexes of the failed items that run again; empty: all of them
 
 
 class StepInherited(Base, frozen=True, tag="step.inherited"):
@@ -570,6 +572,7 @@ class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
     recovered: Recovered | None = None
     shift: int = 0
     gathered: Reference | None = None
+    kinds: tuple[FailureKind, ...] = ()  # of its failures
 
 
 class CommandCompleted(Base, frozen=True, tag="command.completed"):
@@ -666,6 +669,7 @@ class CommandParked(Base, frozen=True, tag="command.parked"):
     timeout: Micros | None = None
     tries: int = 0
     error: Failure | None = None
+    question: dict[str, Any] = {}  # of an approval: what is asked, as scalars of 1 KB together
 
     @property
     def key(self) -> str:
@@ -870,6 +874,8 @@ class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
     items: tuple[Any, ...] = ()
     reference: Reference | None = None
     manifest: Reference | None = None
+    only: tuple[int, ...] = ()  # of kind `failed`: the indexes of its items, if they were chosen
+    left: int = 0  # of kind `failed`: failed items that were not chosen and stay failed
 
 
 class LoopStarted(Base, frozen=True, tag="loop.started"):

@@ -12,6 +12,20 @@ from noetl.model.events import ChildEnded, ChildStarted, Parent, Reported
 from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, RefId, Tenant, TimerId
 from noetl.model.reference import Lifetime, Reference
 
+MAX_CHOSEN_ITEMS = 200  # items of one loop that a retry can be limited to
+
+
+class RetryChoice(Struct, frozen=True, omit_defaults=True):
+    """The part of an ended execution that a retry runs again: loops by name, or items of loops by
+    index. What is left out stays as it ended."""
+
+    steps: tuple[str, ...] = ()
+    items: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def loops(self) -> set[str]:
+        return {*self.steps, *self.items}
+
 
 class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
     """Begin an execution. Its workload is stored separately, merged over the playbook's
@@ -31,6 +45,9 @@ class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
     pins: dict[str, int] = {}  # by path: versions of the children that it calls
     from_step: str | None = None  # of `retry_of`: this step and the steps after it run again
     workload_by_reference: bool = False  # its input may hold values of a payload of its parent
+    only: RetryChoice | None = (
+        None  # of `retry_of`: what runs again, if not all that did not finish
+    )
 
     @property
     def key(self) -> str:

@@ -1,7 +1,6 @@
 """A result for display: a preview of its beginning, or a download of its bytes."""
 
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
@@ -25,8 +24,7 @@ class Preview(Struct, frozen=True, kw_only=True):
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """`parts(start, stop)` yields the bytes between these positions. Without a `size` the bytes are
     made while they are read, always from the first."""
 

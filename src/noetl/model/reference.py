@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from noetl.model.errors import BadReference
-from noetl.model.ids import CommandId, ExecutionId, RefId
+from noetl.model.ids import CommandId, ExecutionId, RefId, derive_id
 
 Home = Literal["object_store", "kv", "db", "disk", "memory", "eventlog"]
 Scope = Literal["step", "execution", "workflow", "permanent"]
@@ -103,6 +103,11 @@ def parse_uri(uri: str) -> Address:
             hint="noetl://execution/<id>/<kind>/<step>/<key>",
         )
     return make_address(*parts[1:])
+
+
+def derive_ref_id(uri: str) -> RefId:
+    """Derive 63 bits from the address."""
+    return RefId(str(int(derive_id("ref", uri), 16) >> 65))
 
 
 def make_result_key(

@@ -35,9 +35,11 @@ from noetl.server.duties.lost_workers import LostWorkers, WorkerLiveness
 from noetl.server.duties.projector import Projector
 from noetl.server.duties.reaper import Reaper
 from noetl.server.duties.schedules import Scheduler
+from noetl.server.duties.snapshots import SnapshotWriter
 from noetl.server.duties.sweeper import Sweeper
 from noetl.server.duties.timers import Timers
 from noetl.server.executions.rows import RowCache
+from noetl.server.inspection.folds import ExecutionFolds
 from noetl.server.logs.step_logs import StepLogWriter
 from noetl.server.observer import CommitObserver, NoObserver
 from noetl.server.results.expiry import check_not_expired
@@ -96,6 +98,7 @@ class Server:
         self.playbooks = Playbooks(catalog, settings.plans, settings.env)
         self.rows = RowCache(stores.projections, self.shards, settings.rows)
         self.states = States(stores.log, self.rows, self.playbooks, settings.states)
+        self.folds = ExecutionFolds(stores.log, stores.snapshots, settings.time_slice_s)
         self._step_logs = StepLogWriter(stores.step_logs, observer)
         waiting = WaitingWorkers()
         self.dispatcher = self._make_dispatcher(stores, bus, waiting, observer)
@@ -127,7 +130,14 @@ class Server:
         self.lost_workers: LostWorkers | None = None
         if worker_locks is not None:
             self.lost_workers = LostWorkers(worker_locks, stores.queue, bus, settings.shards)
-        self.sweeper = Sweeper(stores.lifetimes, settings.grace, settings.retention)
+        self.snapshots = SnapshotWriter(self.states, self.folds, self.dispatcher.is_idle)
+        self.sweeper = Sweeper(
+            stores.lifetimes,
+            stores.snapshots,
+            settings.grace,
+            settings.retention,
+            settings.snapshot_age,
+        )
         self.jobs: list[LakeJobDuty] = []
         for name, run in (jobs or {}).items():
             self.jobs.append(LakeJobDuty(name, run, leases, self.keeper))
@@ -182,6 +192,7 @@ class Server:
                 after=min(settings.lease / 1e6, REAPER_START_DELAY_S),
             ),
             projector,
+            DutyLoop(self.snapshots, settings.snapshot_interval, after=settings.snapshot_interval),
         ]
         if self.lost_workers is not None:
             loops.append(DutyLoop(self.lost_workers, settings.lost_worker_interval))

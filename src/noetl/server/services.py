@@ -4,9 +4,14 @@ from dataclasses import dataclass
 
 from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.service import CredentialService
+from noetl.server.executions.bulk import BulkService
+from noetl.server.executions.counts import CountService
 from noetl.server.executions.service import ExecutionService
 from noetl.server.health.service import HealthService
 from noetl.server.hooks.service import HookService
+from noetl.server.inspection.service import InspectionService
+from noetl.server.items.service import ItemService
+from noetl.server.logs.search import LogSearchService
 from noetl.server.logs.service import LogService
 from noetl.server.queue.service import QueueService
 from noetl.server.results.lineage import LineageService
@@ -25,6 +30,9 @@ class Services:
     catalog: CatalogService
     credentials: CredentialService
     executions: ExecutionService
+    counts: CountService
+    bulk: BulkService
+    inspection: InspectionService
     signals: SignalService
     schedules: ScheduleService
     hooks: HookService
@@ -33,7 +41,9 @@ class Services:
     rendering: RenderService
     streams: StreamService
     logs: LogService
+    log_search: LogSearchService
     results: ResultService
+    items: ItemService
     variables: VariableService
     lineage: LineageService
     usage: UsageService

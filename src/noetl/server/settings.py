@@ -1,14 +1,14 @@
 """The settings of one server, as plain values. `noetl.settings` reads the environment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from noetl.model.exchange import LEASE_MICROS, RENEW_INTERVAL_MICROS
 from noetl.model.ids import Micros
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
+class ServerSettings(Struct, frozen=True):
     """Intervals are in seconds of the event loop, leases in microseconds of the store's clock."""
 
     name: str = "server"
@@ -28,11 +28,14 @@ class ServerSettings:
     # and the interval of the projector
     row_interval: float = 0.25
     schedule_interval: float = 0.5
+    snapshot_interval: float = 2.0  # between looks for long executions without snapshots
     sweep_interval: float | None = None  # None: this server does not expire results
     grace: Micros = 86_400_000_000  # results stay at least this long after their execution's end
     # results without a lifetime of their own stay this long after the end of their execution;
     # None: for ever
     retention: Micros | None = None
+    # snapshots of executions stay this long after the end of their execution, and after a look at it
+    snapshot_age: Micros = 30 * 86_400_000_000
     job_interval: float = 60.0  # between checks whether a job over the log is due
     poll_interval: float = 0.5  # between claims for a waiting worker without a hint
     read_limit: int = 200  # rows that a duty reads at once

@@ -1,5 +1,6 @@
 """The catalog over HTTP."""
 
+from noetl.model.ids import Tenant
 from tests.integration.api.api_server import NOOP, ApiServer, run_api_server
 
 YAML = {"Content-Type": "text/yaml"}
@@ -91,3 +92,86 @@ async def test_what_is_no_playbook_is_refused() -> None:
             assert answer.headers["content-type"] == "application/problem+json"
         answer = await here.http.get("/api/catalog/playbooks/tests/simple")
         assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+
+
+GRAPH = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: graph, path: tests/graph}
+executor: {spec: {final_step: tidy}}
+workload: {n: 3}
+workflow:
+  - step: plan
+    tool: {kind: noop}
+    next: score
+  - step: score
+    loop: {in: "{{ range(workload.n) }}", iterator: i}
+    tool:
+      - {name: a, kind: python, code: "result = 1"}
+      - {name: b, kind: http, url: "http://127.0.0.1/"}
+      - {name: c, kind: python, code: "result = 2"}
+    next:
+      - step: report
+        when: "{{ output.stats.failed == 0 }}"
+      - step: repair
+  - step: report
+    spec: {policy: {admit: {rules: [{when: "{{ workload.n > 3 }}", then: {allow: false, next: repair}}]}}}
+  - step: repair
+  - step: tidy
+"""
+
+
+async def test_the_graph_of_a_text_has_its_steps_and_arcs_with_lines() -> None:
+    async with run_api_server() as here:
+        _, registered = await put(here, GRAPH)
+        answer = await here.http.get(f"/api/catalog/hashes/{registered['hash']}/graph")
+        assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
+        graph = answer.json()
+        text = GRAPH.splitlines()
+        assert (graph["hash"], graph["path"]) == (registered["hash"], "tests/graph")
+        steps = {step.pop("name"): step for step in graph["steps"]}
+        assert all(f"step: {name}" in text[step["line"] - 1] for name, step in steps.items())
+        assert [name for name, step in steps.items() if step["entry"]] == ["plan"]
+        assert [name for name, step in steps.items() if step["final"]] == ["tidy"]
+        assert [name for name, step in steps.items() if step["loop"]] == ["score"]
+        assert steps["score"]["kinds"] == ["python", "http"]
+        arcs = [(arc["id"], arc["to"], arc["when"], arc["else"]) for arc in graph["arcs"]]
+        assert arcs == [
+            ("plan:0", "score", None, False),
+            ("score:0", "report", "{{ output.stats.failed == 0 }}", False),
+            ("score:1", "repair", None, True),
+        ]
+        assert [text[arc["line"] - 1].strip() for arc in graph["arcs"][1:]] == [
+            "- step: report",
+            "- step: repair",
+        ]
+        (skip,) = graph["skips"]
+        assert (skip["from"], skip["to"], skip["rule"]) == ("report", "repair", 0)
+        assert skip["when"] == "{{ workload.n > 3 }}"
+        whole = await here.http.get(f"/api/catalog/hashes/{registered['hash']}")
+        assert whole.headers["cache-control"] == "private, max-age=31536000, immutable"
+
+
+async def test_a_hash_that_nothing_has_is_not_found_and_not_kept() -> None:
+    async with run_api_server() as here:
+        for unknown in ("0" * 64, "x", "%27", "a" * 3000):
+            for route in ("", "/graph"):
+                answer = await here.http.get(f"/api/catalog/hashes/{unknown}{route}")
+                assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+                assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_a_text_of_another_tenant_has_no_graph() -> None:
+    async with run_api_server() as here:
+        await here.node.ports.catalog.register("tests/graph", GRAPH, Tenant(2))
+        entry = await here.node.ports.catalog.find("tests/graph", tenant=Tenant(2))
+        assert entry is not None
+        answer = await here.http.get(f"/api/catalog/hashes/{entry.hash}/graph")
+        assert answer.status_code == 404
+
+
+async def test_the_session_names_the_local_identity() -> None:
+    async with run_api_server() as here:
+        session = await here.get("/api/session")
+        assert session.pop("version")
+        assert session == {"name": "local", "tenant": 1, "roles": ["admin"], "local": True}

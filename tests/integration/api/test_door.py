@@ -146,7 +146,9 @@ async def test_a_bug_is_answered_without_its_trace(caplog: pytest.LogCaptureFixt
 async def test_unknown_routes_and_methods_are_problems() -> None:
     async with run_api_server() as here:
         for answer, status in (
-            (await here.http.get("/nowhere"), 404),
+            (await here.http.get("/api/nowhere"), 404),
+            (await here.http.get("/metrics/nowhere"), 404),
+            (await here.http.post("/nowhere"), 405),
             (await here.http.delete("/api/executions"), 405),
             (await here.http.get("/api/executions/abc"), 404),
             (await here.http.get("/api/executions/0"), 404),

@@ -333,7 +333,8 @@ async def test_an_unknown_event_type_is_refused_with_a_suggestion() -> None:
         execution_id = await here.start()
         events = f"/api/executions/{execution_id}/events"
         answer = await here.http.get(events, params={"types": "step.enter,step.exits"})
-        assert (answer.status_code, answer.json()["hint"]) == (422, "did you mean step.exit?")
+        assert answer.status_code == 422
+        assert answer.json()["hint"].startswith("did you mean step.exit? types: ")
         assert "'step.exits'" in answer.json()["detail"]
         assert (await here.http.get(events, params={"types": "step.started"})).status_code == 422
         assert (

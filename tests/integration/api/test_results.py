@@ -135,6 +135,9 @@ async def test_a_loop_is_traced_by_its_parts_and_a_failed_step_by_what_it_went_o
         assert trace["reference"]["format"] == "manifest"
         parts = [node for node in trace["nodes"] if node["ref_id"] in trace["roots"]]
         assert sum(node["rows"] for node in parts) == 300
+        assert len(trace["roots"]) > 1
+        page = await here.get(f"{place}/trace/each", limit=1)
+        assert page["roots"] == [page["nodes"][0]["ref_id"]]
         assert {node["step"] for node in trace["nodes"]} == {"each", "fetch"}
     async with run_playbook() as (here, place):
         trace = await here.get(f"{place}/trace/bad")

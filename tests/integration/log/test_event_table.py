@@ -9,6 +9,7 @@ from noetl.log.events.event_halves import join_event, split_event
 from noetl.model.codec import encode
 from noetl.model.envelope import Envelope, has_rows, remove_rows
 from noetl.model.errors import Failure
+from noetl.model.event_groups import ALL_GROUPS
 from noetl.model.events import (
     CallDone,
     CommandCompleted,
@@ -194,3 +195,14 @@ async def test_the_view_and_the_api_agree_on_older_names(migrated: str) -> None:
         older = [name for name in older if name != "action_started"]
         assert await connection.fetchval(names, current, '{"a": "\\u0000"}') == older
     await connection.close()
+
+
+async def test_rows_of_older_versions_may_hold_events_of_any_group(migrated: str) -> None:
+    connection = await connect(migrated)
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute(INSERT, None, "{}")
+    groups = await connection.fetchval("select groups from noetl.event_part where execution_id = 7")
+    await transaction.rollback()
+    await connection.close()
+    assert groups == ALL_GROUPS

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from noetl.engine.causes import WaitsCause
 from noetl.engine.explain import explain
 from noetl.engine.fold import FOLDS
 from noetl.engine.interpretation import Refusal
+from noetl.engine.live_summary import summarise_live
 from noetl.engine.machine import advance, make_quarantined
 from noetl.engine.outcome import hash_outcome
 from noetl.engine.rules import RULES
@@ -171,6 +173,21 @@ def test_an_approval_that_says_true_goes_on() -> None:
     park(p, "a", "approval")
     p.tell(m.Signal(name="approve:a", request="s", payload={"approved": True, "by": "ada"}))
     assert p.command("a").journal.resolved.ok
+
+
+def test_an_approval_says_what_is_asked_and_on_behalf_of_whom() -> None:
+    p = Play(workflow("- {step: a, tool: {kind: wait, approval: {amount: 950}}}"))
+    p.start(by="ada")
+    park(p, "a", "approval", question={"amount": 950})
+    live = summarise_live(p.check().state)
+    assert live is not None
+    assert live.waits_for is not None
+    assert (live.waits_for.question, live.waits_for.by) == ({"amount": 950}, "ada")
+    (cause, *_) = explain(p.fixed, p.state, "a").causes
+    assert isinstance(cause, WaitsCause)
+    assert (cause.question, cause.by) == ({"amount": 950}, "ada")
+    sentence = explain(p.fixed, p.state, "a").because[0]
+    assert "an approval (amount: 950) that ada asks for: `noetl exec approve" in sentence
 
 
 def test_too_many_signals_are_refused() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from noetl.engine.interpretation import Refusal
-from noetl.engine.loops import MAX_LOOP_COMMANDS
+from noetl.engine.loops import MAX_ITEM_COMMANDS, MAX_LOOP_COMMANDS
 from noetl.engine.state import encode_execution
 from noetl.model import decisions as d
 from noetl.model import events as e
@@ -99,6 +99,14 @@ def test_a_wide_window_is_spread_over_a_bounded_number_of_commands() -> None:
     covered = sorted((c.first, c.count) for c in p.list_ready())
     assert covered[0] == (0, 50)
     assert all(a + n == b for (a, n), (b, _) in pairwise(covered))
+
+
+@pytest.mark.parametrize(("window", "commands"), [(7, 7), (100, 100), (1000, MAX_ITEM_COMMANDS)])
+def test_items_with_a_command_each_fill_the_window(window: int, commands: int) -> None:
+    p = loop(f"{{mode: parallel, max_in_flight: {window}, chunk: 1}}", 2_000)
+    assert len(p.list_ready()) == commands
+    p.chunk(p.list_ready()[0])
+    assert len(p.list_ready()) == commands, "the next item takes the place of the one that ended"
 
 
 def test_reports_in_any_order_close_the_loop_once() -> None:

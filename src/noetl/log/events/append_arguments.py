@@ -61,6 +61,7 @@ from noetl.model.decisions import (
     Stop,
 )
 from noetl.model.errors import NoetlError
+from noetl.model.event_groups import find_stored_groups
 from noetl.model.events import ChildStarted, KeyedEvent, Terminal
 from noetl.model.ids import CommandId, ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Notice, Start, Stopped
@@ -232,7 +233,12 @@ class _PartWrites:
         for page in self._pages.values():
             body = codec.encode(page).decode()
             self._add_json_row(
-                "parts", manifest=page.manifest, first=page.first, count=page.count, body=body
+                "parts",
+                manifest=page.manifest,
+                first=page.first,
+                count=page.count,
+                failed=page.failed,
+                body=body,
             )
 
     def _check_part(self) -> None:
@@ -251,9 +257,11 @@ class _PartWrites:
         encoded = part.encoded or tuple(check_size(event) for event in part.events)
         halves: list[tuple[str, str, str | None]] = []
         ends = 0
+        groups = 0
         for nth, (event, data) in enumerate(zip(part.events, encoded, strict=True), 1):
             key = event.key
             halves.append((key, *split_event(event, data)))
+            groups |= find_stored_groups(event)
             if isinstance(event, KeyedEvent):
                 self._rows.keys.append(KeyRow(self._number, nth, key))
             elif isinstance(event, Terminal):
@@ -266,7 +274,7 @@ class _PartWrites:
                 after=part.after,
                 tenant=part.tenant,
                 event_count=len(part.events),
-                ends=ends,
+                marks=ends | groups << 1,
                 events=pack_events(halves),
             )
         )

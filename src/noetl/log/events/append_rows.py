@@ -21,7 +21,7 @@ class PartRow(Struct, gc=False):
     after: Number
     tenant: Number
     event_count: Number
-    ends: Number  # 1: the end of the execution is among the events
+    marks: Number  # bit 0: the execution ends; the others: groups of its events
     events: Document
 
 

@@ -6,13 +6,13 @@ select a.verdict, a.place, a.last_seq, a.inbox_part, a.inbox_shard, n.noted, c.c
 from (select :lease::bigint as lease,
              :p_exec::text::bigint[] as exec, :p_shard::text::int[] as shard, :p_epoch::text::bigint[] as epoch,
              :p_after::text::bigint[] as after, :p_tenant::text::int[] as tenant, :p_count::text::int[] as count,
-             :p_ends::text::int[] as ends, :p_events::text::json[] as events) p,
+             :p_marks::text::int[] as marks, :p_events::text::json[] as events) p,
     lateral (select case when :more::jsonb ? 'states' then
         noetl.check_state(p.exec, p.shard, p.after, p.tenant, :more -> 'states') end as conflicts) c,
     lateral noetl.append(
     p.lease, p.exec, p.shard,
     case when c.conflicts is null then p.epoch else noetl.epochs_without(p.epoch, c.conflicts) end,
-    p.after, p.tenant, p.count, p.ends, p.events,
+    p.after, p.tenant, p.count, p.marks, p.events,
     :k_part::text::int[], :k_nth::text::int[], :k_key::text::text[],
     :t_part::text::int[], :t_command::text::text[], :t_attempt::text::int[],
     :i_part::text::int[], :i_id::text::bigint[],
@@ -38,6 +38,70 @@ from (select :lease::bigint as lease,
 union all
 select null, null, null, null, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
 where t.execution_id = :execution_id and t.last_seq > :after;
+
+-- name: read_events_between
+-- As `read_events`, up to the part that holds the sequence number `upto`.
+(select shard, last_seq, epoch, events, null::text as path from noetl.event_part
+ where execution_id = :execution_id and last_seq > :after
+     and last_seq <= coalesce((select min(p.last_seq) from noetl.event_part p
+                               where p.execution_id = :execution_id and p.last_seq >= :upto), :upto::bigint)
+ order by last_seq limit :limit)
+union all
+select null, null, null, null, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
+where t.execution_id = :execution_id;
+
+-- name: read_parts_before
+-- The part that holds a sequence number, and the parts before it, newest first; or the file they were moved to.
+(select shard, last_seq, epoch, events, null::text as path from noetl.event_part
+ where execution_id = :execution_id and last_seq >= :before order by last_seq limit 1)
+union all
+(select shard, last_seq, epoch, events, null from noetl.event_part
+ where execution_id = :execution_id and last_seq < :before order by last_seq desc limit :limit)
+union all
+select null, null, null, null, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
+where t.execution_id = :execution_id;
+
+-- name: read_grouped_parts
+-- Parts after a sequence number with events of these groups, and the first part of the execution; or the file they were moved to.
+-- `groups <> 0` names the partial index.
+(select shard, last_seq, epoch, events, null::text as path from noetl.event_part
+ where execution_id = :execution_id and last_seq > :after and groups <> 0 and groups & :groups::int <> 0
+ order by last_seq limit :limit)
+union all
+(select shard, last_seq, epoch, events, null from noetl.event_part where execution_id = :execution_id order by last_seq limit 1)
+union all
+(select shard, last_seq, epoch, events, null from noetl.event_part where execution_id = :execution_id order by last_seq desc limit 1)
+union all
+select null, null, null, null, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
+where t.execution_id = :execution_id;
+
+-- name: read_grouped_parts_before
+-- As `read_grouped_parts`, for the parts that begin before a sequence number, newest first.
+(select shard, last_seq, epoch, events, null::text as path from noetl.event_part
+ where execution_id = :execution_id and groups <> 0 and groups & :groups::int <> 0 and last_seq - count + 1 < :before
+     and last_seq <= coalesce((select min(p.last_seq) from noetl.event_part p
+                               where p.execution_id = :execution_id and p.last_seq >= :before), :before::bigint)
+ order by last_seq desc limit :limit)
+union all
+(select shard, last_seq, epoch, events, null from noetl.event_part where execution_id = :execution_id order by last_seq limit 1)
+union all
+(select shard, last_seq, epoch, events, null from noetl.event_part where execution_id = :execution_id order by last_seq desc limit 1)
+union all
+select null, null, null, null, f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
+where t.execution_id = :execution_id;
+
+-- name: count_events
+-- The number of events in each range (after, upto], and the file if they were moved. Only the parts at the ends may count in part.
+select coalesce(c.count, 0)::bigint as count,
+       (select f.path from noetl.tombstone t join noetl.cold_file f on f.file_id = t.file_id
+        where t.execution_id = :execution_id) as path
+from unnest(:after::bigint[], :upto::bigint[]) with ordinality r (after, upto, ord),
+    lateral (select coalesce((select min(p.last_seq) from noetl.event_part p
+                              where p.execution_id = :execution_id and p.last_seq >= r.upto), r.upto) as seq) l,
+    lateral (select sum(greatest(least(p.count, p.last_seq - r.after) - greatest(p.last_seq - r.upto, 0), 0)) as count
+             from noetl.event_part p
+             where p.execution_id = :execution_id and p.last_seq > r.after and p.last_seq <= l.seq) c
+order by r.ord;
 
 -- name: read_recorded_parts
 -- The parts that recorded these references, each once.
@@ -77,6 +141,18 @@ order by e.shard, max(e.last_seq);
 -- name: read_manifest
 select body from noetl.manifest_part where manifest = :manifest order by first;
 
+-- name: read_manifest_page
+select body from noetl.manifest_part where manifest = :manifest and first > :after order by first limit :limit;
+
+-- name: find_parts_before
+select body from noetl.manifest_part where manifest = :manifest and first <= :position order by first desc limit :limit;
+
+-- name: find_failed_parts
+-- Parts that were written before failed items were counted have null.
+select body from noetl.manifest_part
+where manifest = :manifest and first > :after and (failed > 0 or failed is null)
+order by first limit :limit;
+
 -- name: read_last_seq
 (select last_seq as seq from noetl.event_part where execution_id = :execution_id order by last_seq desc limit 1)
 union all
@@ -87,6 +163,9 @@ select execution_id, tenant, playbook, data from noetl.workload where execution_
 
 -- name: list_pinned_playbooks
 select distinct playbook from noetl.workload order by playbook;
+
+-- name: find_children
+select key, execution_id from noetl.start_key where tenant = :tenant and key = any (:keys::text[]);
 
 -- name: find_tenant
 select tenant from noetl.workload where execution_id = :execution_id;

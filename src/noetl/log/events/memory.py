@@ -1,6 +1,6 @@
 """The memory twin of the log. Every method is one critical section."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 
 import msgspec
@@ -23,6 +23,7 @@ from noetl.log.tables import EventRow, MemoryDatabase
 from noetl.model import codec
 from noetl.model.decisions import AddPart
 from noetl.model.errors import NoetlError
+from noetl.model.event_groups import find_groups
 from noetl.model.events import KeyedEvent
 from noetl.model.ids import ExecutionId, RefId, Tenant
 
@@ -93,6 +94,47 @@ class LogMemory:
         first = bisect_right(rows, after, key=lambda row: row.seq)
         return [self._decode_event_row(row) for row in rows[first : first + limit]]
 
+    async def read_events_between(
+        self, execution_id: ExecutionId, after: int, upto: int, limit: int
+    ) -> list[RecordedEvent]:
+        rows = self._db.get_execution_rows(execution_id).events
+        first = bisect_right(rows, after, key=lambda row: row.seq)
+        end = bisect_right(rows, upto, key=lambda row: row.seq)
+        return [self._decode_event_row(row) for row in rows[first : min(first + limit, end)]]
+
+    async def read_events_before(
+        self, execution_id: ExecutionId, before: int, limit: int
+    ) -> list[RecordedEvent]:
+        rows = self._db.get_execution_rows(execution_id).events
+        end = bisect_left(rows, before, key=lambda row: row.seq)
+        return [self._decode_event_row(row) for row in rows[max(end - limit, 0) : end]]
+
+    async def read_grouped_events(
+        self,
+        execution_id: ExecutionId,
+        groups: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int,
+    ) -> list[RecordedEvent]:
+        rows = self._db.get_execution_rows(execution_id).events
+        end = len(rows) if before is None else bisect_left(rows, before, key=lambda row: row.seq)
+        first = bisect_right(rows, after, key=lambda row: row.seq)
+        events = [self._decode_event_row(row) for row in rows[first:end]]
+        found = [recorded for recorded in events if find_groups(recorded.event) & groups]
+        return found[:limit] if before is None else found[-limit:]
+
+    async def count_events(
+        self, execution_id: ExecutionId, ranges: list[tuple[int, int]]
+    ) -> list[int]:
+        rows = self._db.get_execution_rows(execution_id).events
+        counts: list[int] = []
+        for after, upto in ranges:
+            first = bisect_right(rows, after, key=lambda row: row.seq)
+            counts.append(max(bisect_right(rows, upto, key=lambda row: row.seq) - first, 0))
+        return counts
+
     async def read_named_events(
         self, names: Collection[EventName], refs: Collection[RefId] = ()
     ) -> list[RecordedEvent]:
@@ -129,6 +171,18 @@ class LogMemory:
         parts = self._db.manifests.get(manifest, {})
         return [_part.decode(parts[first]) for first in sorted(parts)]
 
+    async def read_manifest_page(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+        parts = await self.read_manifest(manifest)
+        return [part for part in parts if part.first > after][:limit]
+
+    async def find_parts_before(self, manifest: str, position: int, limit: int) -> list[AddPart]:
+        parts = [part for part in await self.read_manifest(manifest) if part.first <= position]
+        return parts[::-1][:limit]
+
+    async def find_failed_parts(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+        parts = await self.read_manifest(manifest)
+        return [part for part in parts if part.first > after and part.failed][:limit]
+
     async def read_last_seq(self, execution_id: ExecutionId) -> int:
         return self._db.get_execution_rows(execution_id).last_seq
 
@@ -146,6 +200,12 @@ class LogMemory:
 
     async def list_pinned_playbooks(self) -> list[str]:
         return sorted({_pinned.decode(data).playbook for data in self._db.pinned.values()})
+
+    async def find_children(
+        self, tenant: Tenant, parent: ExecutionId, calls: Collection[str]
+    ) -> dict[str, ExecutionId]:
+        found = {call: self._db.children.get((parent, call)) for call in calls}
+        return {call: child for call, child in found.items() if child is not None}
 
     async def find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
         data = self._db.pinned.get(execution_id)

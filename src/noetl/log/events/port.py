@@ -155,6 +155,42 @@ class EventLog(Protocol):
         self, execution_id: ExecutionId, after: int = 0, limit: int = 10_000
     ) -> list[RecordedEvent]: ...
 
+    async def read_events_between(
+        self, execution_id: ExecutionId, after: int, upto: int, limit: int
+    ) -> list[RecordedEvent]:
+        """The first events in (after, upto], in order. No others are decoded."""
+        ...
+
+    async def read_events_before(
+        self, execution_id: ExecutionId, before: int, limit: int
+    ) -> list[RecordedEvent]:
+        """The last events before the sequence number `before`, in order."""
+        ...
+
+    async def read_grouped_events(
+        self,
+        execution_id: ExecutionId,
+        groups: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int,
+    ) -> list[RecordedEvent]:
+        """Events after `after`, or the last ones before `before`, of appends with one of these groups.
+
+        The bits are those of `model/event_groups.py`. An append with one event of a group is
+        returned whole, as are appends of older versions: the caller filters. Returns whole appends
+        with at least `limit` events, in order, if there are so many. The first and the last append
+        of the execution are always among the candidates.
+        """
+        ...
+
+    async def count_events(
+        self, execution_id: ExecutionId, ranges: list[tuple[int, int]]
+    ) -> list[int]:
+        """The number of events of the execution in each range (after, upto]."""
+        ...
+
     async def read_named_events(
         self, names: Collection[EventName], refs: Collection[RefId] = ()
     ) -> list[RecordedEvent]:
@@ -182,6 +218,21 @@ class EventLog(Protocol):
         """The parts of a manifest, in order of `first`."""
         ...
 
+    async def read_manifest_page(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+        """The next parts of a manifest with a `first` beyond `after`, in that order."""
+        ...
+
+    async def find_parts_before(self, manifest: str, position: int, limit: int) -> list[AddPart]:
+        """The parts of a manifest that begin at this position or before it, the last one first."""
+        ...
+
+    async def find_failed_parts(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+        """Of `read_manifest_page`, only parts with failed items.
+
+        Parts that were written before failed items were counted are among them.
+        """
+        ...
+
     async def read_last_seq(self, execution_id: ExecutionId) -> int: ...
     async def read_pinned(self, execution_id: ExecutionId) -> PinnedExecution | None: ...
 
@@ -193,6 +244,12 @@ class EventLog(Protocol):
 
     async def list_pinned_playbooks(self) -> list[str]:
         """The playbooks of all executions. This reads every row, so it is for jobs."""
+        ...
+
+    async def find_children(
+        self, tenant: Tenant, parent: ExecutionId, calls: Collection[str]
+    ) -> dict[str, ExecutionId]:
+        """The children that these calls of an execution have started, by call."""
         ...
 
     async def find_tenant(self, execution_id: ExecutionId) -> Tenant | None:

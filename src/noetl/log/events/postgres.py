@@ -1,6 +1,7 @@
 """The event log in Postgres."""
 
 from collections.abc import Collection, Iterable, Iterator
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,9 @@ from noetl.postgres.queries import load_queries
 
 _SQL = load_queries(Path(__file__).with_name("events.sql"))
 _part = msgspec.json.Decoder(AddPart)
-MAX_PARTS_PER_READ = 500  # a part has about six events
+LAST_SEQ = (1 << 63) - 1
+MAX_PARTS_PER_READ = 500
+USUAL_PART_EVENTS = 4  # events of a part, before one was read
 
 
 class LogPostgres:
@@ -67,22 +70,117 @@ class LogPostgres:
     ) -> list[RecordedEvent]:
         found: list[RecordedEvent] = []
         position = after
+        parts = _count_parts(limit, USUAL_PART_EVENTS)
         while len(found) < limit:
-            parts = min(limit - len(found), MAX_PARTS_PER_READ)
             rows = await self._main.read(
                 _SQL["read_events"], execution_id=int(execution_id), after=position, limit=parts
             )
             if rows and rows[-1]["path"] is not None:
-                moved = await self._cold.read_cold_events(rows[-1]["path"], execution_id)
-                found += [recorded for recorded in moved if recorded.seq > position]
-                break
-            for row in rows:
-                events = _unpack_row(row, execution_id)
-                found += [recorded for recorded in events if recorded.seq > after]
+                path = rows[-1]["path"]
+                return await self._cold.read_cold_page(path, execution_id, after, limit)
+            events = _unpack_rows(rows, execution_id)
+            found += [recorded for recorded in events if recorded.seq > after]
             if len(rows) < parts:
                 break
             position = rows[-1]["last_seq"]
+            parts = _count_parts(limit - len(found), len(events) / parts)
         return found[:limit]
+
+    async def read_events_between(
+        self, execution_id: ExecutionId, after: int, upto: int, limit: int
+    ) -> list[RecordedEvent]:
+        found: list[RecordedEvent] = []
+        position = after
+        parts = _count_parts(limit, USUAL_PART_EVENTS)
+        while len(found) < limit:
+            rows = await self._main.read(
+                _SQL["read_events_between"],
+                execution_id=int(execution_id),
+                after=position,
+                upto=upto,
+                limit=parts,
+            )
+            if rows and rows[-1]["path"] is not None:
+                path = rows[-1]["path"]
+                moved = await self._cold.read_cold_page(path, execution_id, after, limit)
+                return [recorded for recorded in moved if recorded.seq <= upto]
+            events = _unpack_rows(rows, execution_id)
+            found += [recorded for recorded in events if after < recorded.seq <= upto]
+            if len(rows) < parts:
+                break
+            position = rows[-1]["last_seq"]
+            parts = _count_parts(limit - len(found), len(events) / parts)
+        return found[:limit]
+
+    async def read_events_before(
+        self, execution_id: ExecutionId, before: int, limit: int
+    ) -> list[RecordedEvent]:
+        found: list[RecordedEvent] = []
+        position = before
+        parts = _count_parts(limit, USUAL_PART_EVENTS)
+        while len(found) < limit:
+            rows = await self._main.read(
+                _SQL["read_parts_before"],
+                execution_id=int(execution_id),
+                before=position,
+                limit=parts,
+            )
+            if rows and rows[-1]["path"] is not None:
+                path = rows[-1]["path"]
+                return await self._cold.read_cold_page_before(path, execution_id, before, limit)
+            events = _unpack_rows(rows, execution_id)
+            older = [recorded for recorded in events if recorded.seq < position]
+            found = older + found
+            if len(rows) < parts or not older:
+                break
+            position = older[0].seq
+            parts = _count_parts(limit - len(found), len(events) / len(rows))
+        return found[-limit:]
+
+    async def read_grouped_events(
+        self,
+        execution_id: ExecutionId,
+        groups: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int,
+    ) -> list[RecordedEvent]:
+        numbers = {"execution_id": int(execution_id), "groups": groups}
+        parts = min(limit, MAX_PARTS_PER_READ)
+        if before is None:
+            rows = await self._main.read(
+                _SQL["read_grouped_parts"], **numbers, after=after, limit=parts
+            )
+        else:
+            rows = await self._main.read(
+                _SQL["read_grouped_parts_before"], **numbers, before=before, limit=parts
+            )
+        if rows and rows[-1]["path"] is not None:
+            path = rows[-1]["path"]
+            if before is None:
+                return await self._cold.read_cold_page(path, execution_id, after, limit)
+            return await self._cold.read_cold_page_before(path, execution_id, before, limit)
+        rows = _cut_at_last_grouped(rows, parts, newest_first=before is not None)
+        upto = LAST_SEQ if before is None else before
+        return [
+            recorded for recorded in _unpack_rows(rows, execution_id) if after < recorded.seq < upto
+        ]
+
+    async def count_events(
+        self, execution_id: ExecutionId, ranges: list[tuple[int, int]]
+    ) -> list[int]:
+        if not ranges:
+            return []
+        rows = await self._main.read(
+            _SQL["count_events"],
+            execution_id=int(execution_id),
+            after=[after for after, _ in ranges],
+            upto=[upto for _, upto in ranges],
+        )
+        if rows[0]["path"] is not None:
+            return await self._cold.count_cold_events(rows[0]["path"], execution_id, ranges)
+        return [row["count"] for row in rows]
 
     async def read_named_events(
         self, names: Collection[EventName], refs: Collection[RefId] = ()
@@ -165,6 +263,24 @@ class LogPostgres:
         rows = await self._main.read(_SQL["read_manifest"], manifest=manifest)
         return [_part.decode(row["body"]) for row in rows]
 
+    async def read_manifest_page(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+        rows = await self._main.read(
+            _SQL["read_manifest_page"], manifest=manifest, after=after, limit=limit
+        )
+        return [_part.decode(row["body"]) for row in rows]
+
+    async def find_parts_before(self, manifest: str, position: int, limit: int) -> list[AddPart]:
+        rows = await self._main.read(
+            _SQL["find_parts_before"], manifest=manifest, position=position, limit=limit
+        )
+        return [_part.decode(row["body"]) for row in rows]
+
+    async def find_failed_parts(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+        rows = await self._main.read(
+            _SQL["find_failed_parts"], manifest=manifest, after=after, limit=limit
+        )
+        return [_part.decode(row["body"]) for row in rows]
+
     async def read_last_seq(self, execution_id: ExecutionId) -> int:
         rows = await self._main.read(_SQL["read_last_seq"], execution_id=int(execution_id))
         return read_seq(rows)
@@ -184,6 +300,13 @@ class LogPostgres:
         rows = await self._background.read(_SQL["list_pinned_playbooks"])
         return [row["playbook"] for row in rows]
 
+    async def find_children(
+        self, tenant: Tenant, parent: ExecutionId, calls: Collection[str]
+    ) -> dict[str, ExecutionId]:
+        keys = [f"child:{parent}:{call}" for call in calls]
+        rows = await self._main.read(_SQL["find_children"], tenant=tenant, keys=keys)
+        return {row["key"].rpartition(":")[2]: to_execution_id(row["execution_id"]) for row in rows}
+
     async def find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
         rows = await self._main.read(_SQL["find_tenant"], execution_id=int(execution_id))
         return Tenant(rows[0]["tenant"]) if rows else None
@@ -191,6 +314,34 @@ class LogPostgres:
 
 def _unpack_row(row: Record, execution_id: ExecutionId) -> Iterator[RecordedEvent]:
     return unpack_events(execution_id, row["shard"], row["last_seq"], row["epoch"], row["events"])
+
+
+def _unpack_rows(rows: Iterable[Record], execution_id: ExecutionId) -> list[RecordedEvent]:
+    """The events of these parts in order. A part may be among them twice."""
+    parts = {row["last_seq"]: row for row in rows}
+    found: list[RecordedEvent] = []
+    for last_seq in sorted(parts):
+        found += _unpack_row(parts[last_seq], execution_id)
+    return found
+
+
+def _count_parts(events: int, events_per_part: float) -> int:
+    """How many parts to read for so many events, if a part has so many of them."""
+    return min(max(ceil(events / events_per_part), 1), MAX_PARTS_PER_READ)
+
+
+def _cut_at_last_grouped(rows: list[Record], limit: int, *, newest_first: bool) -> list[Record]:
+    """The rows up to the last one of the page.
+
+    The last two rows are the first and the last part of the execution. If the page is full, a part
+    beyond it belongs to a later page.
+    """
+    if len(rows) < limit + 2:
+        return rows
+    last = rows[limit - 1]["last_seq"]
+    if newest_first:
+        return [row for row in rows if row["last_seq"] >= last]
+    return [row for row in rows if row["last_seq"] <= last]
 
 
 def _find_named(rows: Iterable[Record], names: set[EventName]) -> dict[EventName, RecordedEvent]:

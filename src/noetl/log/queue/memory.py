@@ -103,6 +103,10 @@ class QueueMemory:
         first = heapq.nsmallest(limit, of_tenant, key=lambda row: row.number)
         return [_make_queue_entry(row) for row in first]
 
+    async def find_commands(self, command_ids: list[CommandId]) -> list[QueueEntry]:
+        found = [self._db.commands[id_] for id_ in set(command_ids) if id_ in self._db.commands]
+        return [_make_queue_entry(row) for row in sorted(found, key=lambda row: row.number)]
+
     async def count_commands(self, tenant: Tenant | None = None) -> list[QueueDepth]:
         rows = [row for row in self._db.commands.values() if row.status not in FINISHED]
         if tenant is not None:

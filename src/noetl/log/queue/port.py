@@ -116,6 +116,10 @@ class CommandQueue(Protocol):
         """
         ...
 
+    async def find_commands(self, command_ids: list[CommandId]) -> list[QueueEntry]:
+        """The rows of these commands, in order of issue. Those that are done have none."""
+        ...
+
     async def count_commands(self, tenant: Tenant | None = None) -> list[QueueDepth]:
         """The number of unfinished commands by pool and status."""
         ...

@@ -112,14 +112,19 @@ class QueuePostgres:
             after=after,
             limit=limit,
         )
-        return [
-            QueueEntry(**{**row, "execution_id": to_execution_id(row["execution_id"])})
-            for row in rows
-        ]
+        return [_decode_entry(row) for row in rows]
+
+    async def find_commands(self, command_ids: list[CommandId]) -> list[QueueEntry]:
+        rows = await self._main.read(_SQL["find_commands"], commands=command_ids)
+        return [_decode_entry(row) for row in rows]
 
     async def count_commands(self, tenant: Tenant | None = None) -> list[QueueDepth]:
         rows = await self._background.read(_SQL["count_commands"], tenant=tenant)
         return [QueueDepth(**row) for row in rows]
+
+
+def _decode_entry(row: Record) -> QueueEntry:
+    return QueueEntry(**{**row, "execution_id": to_execution_id(row["execution_id"])})
 
 
 def _decode_command(row: Record) -> Command:

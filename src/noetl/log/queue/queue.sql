@@ -56,6 +56,13 @@ select c.number, c.command_id, c.execution_id, c.step, c.kind, c.pool, c.status,
 from page p join noetl.command c on c.command_id = p.command_id
 order by c.number limit :limit;
 
+-- name: find_commands
+select c.number, c.command_id, c.execution_id, c.step, c.kind, c.pool, c.status, c.attempt, c.priority,
+       (extract(epoch from c.available_at) * 1000000)::bigint as available_at, c.worker,
+       (extract(epoch from c.lease_until) * 1000000)::bigint as lease_until, c.cancel as stopping,
+       case when c.status = 'leased' then c.progress end as progress
+from noetl.command c where c.command_id = any (:commands::text[]) order by c.number;
+
 -- name: count_commands
 select c.pool, c.status, count(*)::int as count from noetl.command c
 where c.status not in ('done', 'dead', 'cancelled') and (:tenant::int is null or c.tenant = :tenant)

@@ -2,7 +2,7 @@
 
 from noetl.log.step_logs.port import LogPart
 from noetl.log.tables import BlobKey, LogPartRow, MemoryDatabase
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
 
@@ -21,14 +21,39 @@ class StepLogsMemory:
                     LogPartRow(where.step, name)
                 )
 
+    async def read_last_number(self, execution_id: ExecutionId) -> int:
+        return len(self._db.logs.get(execution_id, []))
+
     async def read_parts(
-        self, execution_id: ExecutionId, step: str | None, after: int, limit: int
+        self,
+        execution_id: ExecutionId,
+        step: str | None,
+        after: int,
+        limit: int,
+        command_id: CommandId | None = None,
+    ) -> list[LogPart]:
+        parts = self._list_parts(execution_id, step, command_id)
+        return [part for part in parts if part.number > after][:limit]
+
+    async def read_last_parts(
+        self,
+        execution_id: ExecutionId,
+        step: str | None,
+        limit: int,
+        command_id: CommandId | None = None,
+    ) -> list[LogPart]:
+        return self._list_parts(execution_id, step, command_id)[-limit:]
+
+    def _list_parts(
+        self,
+        execution_id: ExecutionId,
+        step: str | None,
+        command_id: CommandId | None,
     ) -> list[LogPart]:
         entries = self._db.logs.get(execution_id, [])
-        found: list[LogPart] = []
-        for number, part in enumerate(entries[after:], after + 1):
-            if len(found) == limit:
-                break
-            if step in (None, part.step):
-                found.append(LogPart(number, part.blob.uri, self._db.blobs[part.blob]))
-        return found
+        return [
+            LogPart(number, part.blob.uri, self._db.blobs[part.blob])
+            for number, part in enumerate(entries, 1)
+            if step in (None, part.step)
+            and (command_id is None or f"/{command_id}-" in part.blob.uri)
+        ]

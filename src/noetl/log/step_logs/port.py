@@ -4,7 +4,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.messages import StoredRef
 
 
@@ -28,6 +28,27 @@ class StepLogStore(Protocol):
         """
         ...
 
+    async def read_last_number(self, execution_id: ExecutionId) -> int:
+        """The number of the last part of an execution; 0 if there is none."""
+        ...
+
     async def read_parts(
-        self, execution_id: ExecutionId, step: str | None, after: int, limit: int
-    ) -> list[LogPart]: ...
+        self,
+        execution_id: ExecutionId,
+        step: str | None,
+        after: int,
+        limit: int,
+        command_id: CommandId | None = None,
+    ) -> list[LogPart]:
+        """The next parts, of a step or of a command only if one is given."""
+        ...
+
+    async def read_last_parts(
+        self,
+        execution_id: ExecutionId,
+        step: str | None,
+        limit: int,
+        command_id: CommandId | None = None,
+    ) -> list[LogPart]:
+        """The last parts, in the order in which they came."""
+        ...

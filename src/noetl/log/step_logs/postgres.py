@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from noetl.log.step_logs.port import LogPart
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import CommandId, ExecutionId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
 from noetl.postgres.pool import Database
@@ -27,10 +27,41 @@ class StepLogsPostgres:
             payloads=[part.payload or b"" for part in parts],
         )
 
+    async def read_last_number(self, execution_id: ExecutionId) -> int:
+        rows = await self._main.read(_SQL["read_last_number"], execution_id=int(execution_id))
+        number: int = rows[0]["number"]
+        return number
+
     async def read_parts(
-        self, execution_id: ExecutionId, step: str | None, after: int, limit: int
+        self,
+        execution_id: ExecutionId,
+        step: str | None,
+        after: int,
+        limit: int,
+        command_id: CommandId | None = None,
     ) -> list[LogPart]:
         rows = await self._main.read(
-            _SQL["read_parts"], execution_id=int(execution_id), step=step, after=after, limit=limit
+            _SQL["read_parts"],
+            execution_id=int(execution_id),
+            step=step,
+            command=command_id,
+            after=after,
+            limit=limit,
         )
         return [LogPart(**row) for row in rows]
+
+    async def read_last_parts(
+        self,
+        execution_id: ExecutionId,
+        step: str | None,
+        limit: int,
+        command_id: CommandId | None = None,
+    ) -> list[LogPart]:
+        rows = await self._main.read(
+            _SQL["read_last_parts"],
+            execution_id=int(execution_id),
+            step=step,
+            command=command_id,
+            limit=limit,
+        )
+        return [LogPart(**row) for row in reversed(rows)]

@@ -5,9 +5,10 @@ Migrations go forward only. An applied file never changes again: its checksum is
 number of processes may start at once. Every process that opens the database calls it.
 """
 
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec import Struct
 
 from noetl.model.errors import NoetlError
 from noetl.postgres.pool import Connection
@@ -23,8 +24,7 @@ class SchemaMismatch(NoetlError):
     code = "SCHEMA_MISMATCH"
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     version: int
     name: str
     text: str

@@ -8,6 +8,7 @@ from noetl.model.errors import InvalidInput
 from noetl.server.catalog.views import (
     DifferenceView,
     EntriesView,
+    GraphView,
     PlaybookView,
     RegisteredView,
     VersionsView,
@@ -21,6 +22,8 @@ from noetl.server.http.structs import LongText, RequestBody, describe
 from noetl.server.http.validation import StructReader
 
 routes = Routes("catalog")
+# What has a hash for its name never changes. Only the client that asked may keep it.
+IMMUTABLE = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 EXAMPLE = """\
 apiVersion: noetl.io/v2
@@ -88,9 +91,17 @@ async def get_playbook(
 
 
 @routes.get("/api/catalog/hashes/{hash}")
-async def get_playbook_by_hash(hash: str, has: Has, who: Who) -> PlaybookView:
-    """The playbook text with this hash, to which executions are pinned."""
-    return await has.catalog.get_by_hash(who, hash)
+async def get_playbook_by_hash(hash: str, has: Has, who: Who) -> Reply[PlaybookView]:
+    """The playbook text with this hash, to which executions are pinned. It never changes and may be
+    kept."""
+    return Reply(await has.catalog.get_by_hash(who, hash), 200, IMMUTABLE)
+
+
+@routes.get("/api/catalog/hashes/{hash}/graph")
+async def get_playbook_graph(hash: str, has: Has, who: Who) -> Reply[GraphView]:
+    """The steps and arcs of the playbook text with this hash, with the lines at which they stand.
+    It never changes and may be kept."""
+    return Reply(await has.catalog.get_graph(who, hash), 200, IMMUTABLE)
 
 
 @routes.get("/api/catalog/versions/{path:path}")

@@ -8,6 +8,7 @@ import re
 from difflib import unified_diff
 from typing import Any
 
+from noetl.caches import LruCache
 from noetl.catalog.port import Catalog, CatalogEntry, Vault
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity
@@ -17,10 +18,12 @@ from noetl.playbook.findings import Finding
 from noetl.playbook.missing_warnings import warn_unknown_credential, warn_unknown_playbook
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import Kinds, PlaybookInvalid, load
+from noetl.server.catalog.graph import make_graph_view
 from noetl.server.catalog.views import (
     DifferenceView,
     EntriesView,
     FindingView,
+    GraphView,
     PlaybookView,
     RegisteredView,
     VersionsView,
@@ -30,6 +33,7 @@ from noetl.server.catalog.views import (
 
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*", re.ASCII)
 MAX_PATH_CHARS = 200
+MAX_CACHED_GRAPHS = 64
 
 
 class CatalogService:
@@ -42,6 +46,7 @@ class CatalogService:
         self._catalog = catalog
         self._kinds = kinds
         self._vault = vault
+        self._graphs: LruCache[str, GraphView] = LruCache(MAX_CACHED_GRAPHS)
 
     async def register(
         self, identity: Identity, text: str, path: str | None = None
@@ -105,20 +110,38 @@ class CatalogService:
         self, identity: Identity, path: str, version: int | None = None
     ) -> CatalogEntry:
         entry = await self._catalog.find(path, version, identity.tenant)
-        if entry is None:
-            message = f"no playbook {path!r}"
-            if version is not None:
-                message += f" version {version}"
+        if entry is not None:
+            return entry
+        if version is not None:
+            latest = await self._find_entry(identity, path)
             raise NotFound(
-                message, hint="GET /api/catalog lists them; POST /api/catalog/register adds one"
+                f"no playbook {path!r} version {version}",
+                hint=f"its latest version is {latest.version}",
             )
-        return entry
+        raise NotFound(
+            f"no playbook {path!r}",
+            hint="noetl catalog list shows what there is; noetl catalog register adds one",
+        )
 
     async def get_by_hash(self, identity: Identity, content: str) -> PlaybookView:
+        return make_playbook_view(await self._find_by_hash(identity, content))
+
+    async def get_graph(self, identity: Identity, content: str) -> GraphView:
+        """The steps and arcs of the text with this hash, with their lines."""
+        entry = await self._find_by_hash(identity, content)
+        graph = self._graphs.get(entry.hash)
+        if graph is None or graph.path != entry.path:
+            graph = await asyncio.to_thread(make_graph_view, entry)
+            self._graphs.put(entry.hash, graph)
+        return graph
+
+    async def _find_by_hash(self, identity: Identity, content: str) -> CatalogEntry:
         entry = await self._catalog.find_by_hash(content, identity.tenant)
         if entry is None:
-            raise NotFound(f"no playbook has the hash {content}")
-        return make_playbook_view(entry)
+            raise NotFound(
+                f"no playbook has the hash {content}", hint="noetl catalog list shows what there is"
+            )
+        return entry
 
     async def list_playbook_versions(
         self, identity: Identity, path: str, before: int | None = None, limit: int = 50

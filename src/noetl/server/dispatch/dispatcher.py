@@ -203,6 +203,10 @@ class Dispatcher:
             for item in self._take_waiting():
                 item.reply("retry")
 
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be decided or written."""
+        return self._writing is None and not (self._queue or self._repeated or self._held_back)
+
     async def _run_round(self) -> None:
         """Decide the waiting items, and begin to write them once the append in flight has ended."""
         self._queue = self._take_waiting()

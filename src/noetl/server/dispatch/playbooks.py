@@ -67,18 +67,21 @@ class Playbooks:
     ) -> CatalogEntry:
         """The catalog entry of a path and version, or of its latest version."""
         hint = "noetl catalog list shows what there is; noetl catalog register FILE adds one"
-        if asks_latest(version):
-            entry = await self._catalog.find(path, None, tenant)
-            if entry is None:
-                raise NotFound(f"no playbook {path!r}", hint=hint)
-            return entry
-        wanted = str(version)
         entry = None
-        if wanted.isdigit():
+        wanted = str(version)
+        if not asks_latest(version) and wanted.isdigit():
             entry = await self._catalog.find(path, int(wanted), tenant)
-        if entry is None:
-            raise NotFound(f"no playbook {path!r} version {wanted}", hint=hint)
-        return entry
+        if entry is not None:
+            return entry
+        latest = await self._catalog.find(path, None, tenant)
+        if latest is None:
+            raise NotFound(f"no playbook {path!r}", hint=hint)
+        if asks_latest(version):
+            return latest
+        raise NotFound(
+            f"no playbook {path!r} version {wanted}",
+            hint=f"its latest version is {latest.version}",
+        )
 
 
 def load_catalog_entry(entry: CatalogEntry) -> Playbook:

@@ -5,11 +5,10 @@ key: a second request with the same key has no effect. A start is validated firs
 accepted execution can run.
 """
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from noetl.bus import port as bus_port
@@ -25,9 +24,18 @@ from noetl.model.approvals import APPROVAL_HINT as APPROVAL_HINT
 from noetl.model.approvals import is_approval, problem_with_approval
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
-from noetl.model.messages import Cancel, Message, Pause, Release, Resume, Signal, Start
+from noetl.model.messages import (
+    Cancel,
+    Message,
+    Pause,
+    Release,
+    Resume,
+    RetryChoice,
+    Signal,
+    Start,
+)
+from noetl.playbook.merging import merge_deep
 from noetl.playbook.plan import Plan
-from noetl.playbook.workload import merge_deep
 from noetl.server.dispatch.pins import ChildPins
 from noetl.server.dispatch.playbooks import Playbooks, Version
 from noetl.server.dispatch.states import States, Unfoldable
@@ -63,9 +71,8 @@ class StartOptions(TypedDict, total=False):
     execution_id: ExecutionId | None
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatWish:
-    """How to repeat an ended execution.
+class RepeatWish(Struct, frozen=True):
+    """How to repeat an ended execution. Items that `only` names have failed: `ItemService` checks it.
 
     `version` None keeps the version it had. `payload` is merged over its workload.
     """
@@ -74,10 +81,10 @@ class RepeatWish:
     version: Version = None
     from_step: str | None = None
     payload: dict[str, Any] = field(default_factory=dict)
+    only: RetryChoice | None = None  # of a retry: what runs again, if not all that did not finish
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRepeat:
+class PreparedRepeat(Struct, frozen=True):
     """A validated repeat of an ended execution, before it is started."""
 
     plan: Plan
@@ -120,6 +127,16 @@ def _check_retry(plan: Plan, ended: Execution) -> None:
     if any(loop.cursor is not None for loop in loops):
         hint += "; a cursor loop then claims rows again"
     raise Conflict(message, hint=hint)
+
+
+def _check_choice(plan: Plan, ended: Execution, only: RetryChoice) -> None:
+    """Refuse a retry of parts that cannot run again alone."""
+    problems = inheriting.find_choice_problems(plan, ended, only)
+    if problems:
+        raise Conflict(
+            f"execution {ended.execution_id} cannot be retried in this part: {'; '.join(problems)}",
+            hint="choose others, or retry everything that did not finish",
+        )
 
 
 def _check_inheritance(plan: Plan, ended: Execution, version: int | None) -> None:
@@ -224,6 +241,7 @@ class Requests:
             retry_of=execution_id if repeat.inherits else None,
             from_step=wish.from_step,
             workload_by_reference=repeat.ended.workload_by_reference,
+            only=wish.only,
         )
         return await self.write_start(start, repeat.workload)
 
@@ -252,6 +270,9 @@ class Requests:
             )
         if wish.how == "retry":
             _check_retry(await self._playbooks.get_plan(pinned.playbook), ended)
+        if wish.only is not None:
+            _check_choice(await self._playbooks.get_plan(pinned.playbook), ended, wish.only)
+            ended = inheriting.narrow_retry(ended, wish.only)
         entry = await self._find_entry_to_repeat(pinned, ended, wish)
         changed = entry.hash != pinned.playbook
         plan = await self._playbooks.get_plan(entry.hash)
@@ -272,13 +293,13 @@ class Requests:
         if changed and prepared.inherits:
             _check_inheritance(plan, ended, entry.version)
             before = await self._playbooks.get_plan(pinned.playbook)
-            prepared = dataclasses.replace(
+            prepared = replace(
                 prepared, changed_loops=inheriting.find_changed_loops(before, plan, ended)
             )
         if wish.payload or changed:
             payload = merge_deep(pinned.workload, wish.payload)
             workload = await self._playbooks.make_workload(entry, new_id or execution_id, payload)
-            prepared = dataclasses.replace(prepared, workload=workload)
+            prepared = replace(prepared, workload=workload)
         return prepared
 
     async def _find_entry_to_repeat(

@@ -54,7 +54,12 @@ class Unfoldable(NoetlError):
         cause: str,
         error: Exception,
     ) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
+        look = f"noetl exec events {state.execution_id} shows its events"
+        super().__init__(
+            f"{type(error).__name__}: {error}",
+            hint=f"the execution is set aside: {look}; correct the cause, "
+            f"then noetl exec release {state.execution_id}",
+        )
         self.state = state  # as far as it could be folded
         self.seq = seq  # of the last event in the log
         self.cause = cause
@@ -142,6 +147,14 @@ class States:
 
     def list_cached(self) -> list[ExecutionId]:
         return list(self._cached_states)
+
+    def list_long(self, min_events: int) -> list[tuple[ExecutionId, int]]:
+        """The cached executions with at least so many events, and how many they have."""
+        return [
+            (loaded.state.execution_id, loaded.state.events)
+            for loaded in self._cached_states.values()
+            if loaded.state.events >= min_events
+        ]
 
     async def read(self, execution_id: ExecutionId) -> LoadedState | None:
         """Read the state from the store, without the cache. None if there is no such execution.

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from noetl.backoff import Backoff
 from noetl.bus.port import Bus
@@ -15,8 +16,7 @@ log = logging.getLogger(__name__)
 MAX_RETRY_INTERVAL_S = 2.0  # seconds between tries while the store is unavailable, at most
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """How much one run did, and whether there is more to do."""
 
     done: int = 0

@@ -99,7 +99,7 @@ def make_detailed_view(
         workload=workload,
         children=children,
         recoveries=[RecoveryView(**msgspec.structs.asdict(each)) for each in state.recoveries],
-        state={name: _make_use_view(known) for name, known in state.playbook_state.items()},
+        state={name: make_use_view(known) for name, known in state.playbook_state.items()},
     )
 
 
@@ -109,7 +109,7 @@ def _describe_failure(state: Execution) -> dict[str, Any] | None:
     return {**state.failure.to_template_map(), "step": state.failed_step}
 
 
-def _make_use_view(known: KnownState) -> StateUseView:
+def make_use_view(known: KnownState) -> StateUseView:
     return StateUseView(
         value=known.value,
         unset=known.unset,

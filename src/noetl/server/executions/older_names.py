@@ -48,6 +48,8 @@ def check_event_types(named: frozenset[str], older: bool) -> None:
         else:
             known.add(kind.__struct_config__.tag)
     for name in sorted(named - known):
+        hint = f"types: {', '.join(sorted(known))}"
         close = get_close_matches(name, sorted(known), 1)
-        hint = f"did you mean {close[0]}?" if close else "docs/events.md lists them"
+        if close:
+            hint = f"did you mean {close[0]}? {hint}"
         raise InvalidInput(f"no event has the type {name!r}", hint=hint)

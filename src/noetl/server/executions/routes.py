@@ -3,15 +3,19 @@
 from re import fullmatch
 from typing import Annotated, Any, Literal
 
+from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId
+from noetl.model.messages import MAX_CHOSEN_ITEMS, RetryChoice
 from noetl.server.dispatch.requests import RepeatWish
-from noetl.server.executions.service import make_execution_filter
+from noetl.server.executions.bulk import BulkChange
+from noetl.server.executions.filters import make_execution_filter
 from noetl.server.executions.views import (
+    EXAMPLE_ID,
     AskedView,
+    BulkView,
+    CountsView,
     DetailedView,
-    EventsView,
     ExecutionsView,
-    ExplanationView,
     RepeatView,
     StartedView,
     StatusView,
@@ -19,24 +23,30 @@ from noetl.server.executions.views import (
 from noetl.server.http.depends import Has, Now, Who
 from noetl.server.http.parameters import (
     EXECUTION_ID_PATTERN,
-    AfterSeq,
     Id,
     Key,
     Limit,
     MinSeq,
     OfParent,
     OfPath,
-    OfStatus,
+    OfStatuses,
+    OnlyRoots,
+    OnlyWaiting,
     PathParameter,
     QueryParameter,
+    SearchText,
     Since,
+    Until,
     WaitForEnd,
 )
 from noetl.server.http.routing import Routes
 from noetl.server.http.structs import LongText, RequestBody, describe
+from noetl.server.services import Services
 from noetl.server.signals.service import OutsideSignal
 
 routes = Routes("executions")
+
+MAX_CHOSEN_STEPS = 100
 
 Before = Annotated[
     str | None,
@@ -66,18 +76,56 @@ class Execute(RequestBody, frozen=True):
 Wait = Annotated[bool, QueryParameter("answer when it has begun, or after a second")]
 
 
-class RetryBody(RequestBody, frozen=True):
+class RepeatBody(RequestBody, frozen=True):
     version: Annotated[
         int | Literal["latest"] | None, describe("null: the version it had", example=3)
     ] = None
     payload: Annotated[dict[str, Any], describe("merged over its workload", example={"n": 3})] = {}
 
 
-class RerunBody(RetryBody, frozen=True):
+ItemIndex = Annotated[int, describe(ge=0, le=1 << 53)]
+ChosenItems = Annotated[list[ItemIndex], describe(min_length=1, max_length=MAX_CHOSEN_ITEMS)]
+
+
+class RetryBody(RepeatBody, frozen=True):
+    steps: Annotated[
+        list[LongText],
+        describe(
+            "of a completed execution: loops of which the failed items run again; empty: all",
+            max_length=MAX_CHOSEN_STEPS,
+            example=["score"],
+        ),
+    ] = []
+    items: Annotated[
+        dict[str, ChosenItems],
+        describe(
+            "by loop: indexes of failed items; only they run again, and the others stay failed",
+            max_length=MAX_CHOSEN_STEPS,
+            example={"score": [3, 17]},
+        ),
+    ] = {}
+
+    @property
+    def only(self) -> RetryChoice | None:
+        if not self.steps and not self.items:
+            return None
+        chosen = {step: tuple(indexes) for step, indexes in self.items.items()}
+        return RetryChoice(tuple(self.steps), chosen)
+
+
+class RerunBody(RepeatBody, frozen=True):
     from_step: Annotated[
         LongText | None,
         describe("this step and what follows from it run; null: from the beginning"),
     ] = None
+
+
+class BulkBody(RequestBody, frozen=True):
+    do: Annotated[BulkChange, describe(example="retry")]
+    ids: Annotated[
+        list[LongText],
+        describe("of executions", min_length=1, max_length=200, example=[EXAMPLE_ID]),
+    ]
 
 
 class SignalBody(RequestBody, frozen=True):
@@ -123,8 +171,9 @@ async def retry_execution(
 ) -> StartedView:
     """Start an execution that takes over what the ended one finished, and runs the rest. A
     completed execution is retried from its loops with failed items (`best_effort`): these items run
-    again, and the steps after the loop."""
-    wish = _make_retry_wish(body)
+    again, and the steps after the loop. `items` limits it to some of them: the loop then counts the
+    others as failed, so its failure policy decides whether it completes."""
+    wish = await _make_retry_wish(has, who, ExecutionId(execution_id), body)
     return await has.executions.repeat(who, ExecutionId(execution_id), wish, key, wait=wait)
 
 
@@ -143,12 +192,19 @@ async def rerun_execution(
     return await has.executions.repeat(who, ExecutionId(execution_id), wish, key, wait=wait)
 
 
+@routes.get("/api/executions/{execution_id}/retry")
+async def show_retry(execution_id: Id, has: Has, who: Who) -> RepeatView:
+    """What a retry without a body would do, with the same errors. Nothing is started."""
+    return await has.executions.preview(who, ExecutionId(execution_id), RepeatWish("retry"))
+
+
 @routes.post("/api/executions/{execution_id}/retry/preview")
 async def preview_retry(
     execution_id: Id, has: Has, who: Who, body: RetryBody | None = None
 ) -> RepeatView:
     """What a retry would do, with the same errors. Nothing is started."""
-    return await has.executions.preview(who, ExecutionId(execution_id), _make_retry_wish(body))
+    wish = await _make_retry_wish(has, who, ExecutionId(execution_id), body)
+    return await has.executions.preview(who, ExecutionId(execution_id), wish)
 
 
 @routes.post("/api/executions/{execution_id}/rerun/preview")
@@ -159,9 +215,15 @@ async def preview_rerun(
     return await has.executions.preview(who, ExecutionId(execution_id), _make_rerun_wish(body))
 
 
-def _make_retry_wish(body: RetryBody | None) -> RepeatWish:
+async def _make_retry_wish(
+    has: Services, who: Identity, execution_id: ExecutionId, body: RetryBody | None
+) -> RepeatWish:
+    """The wish of a request. Raises `Conflict` if an item that it names has not failed."""
     body = body or RetryBody()
-    return RepeatWish("retry", body.version, None, body.payload)
+    wish = RepeatWish("retry", body.version, None, body.payload, body.only)
+    if wish.only is not None:
+        await has.items.check_chosen_items(who, execution_id, wish.only)
+    return wish
 
 
 def _make_rerun_wish(body: RerunBody | None) -> RepeatWish:
@@ -206,6 +268,14 @@ async def resume_execution(
     return await has.executions.resume(who, ExecutionId(execution_id), key)
 
 
+@routes.post("/api/executions/bulk")
+async def change_executions(body: BulkBody, has: Has, who: Who, key: Key = None) -> BulkView:
+    """Cancel, retry, pause or resume up to 200 executions. Each has an outcome of its own: one that
+    cannot be changed does not stop the others. A repeat with the same Idempotency-Key starts
+    nothing again."""
+    return await has.bulk.change(who, body.do, body.ids, key)
+
+
 @routes.post("/api/executions/{execution_id}/release", status=202)
 async def release_execution(
     execution_id: Id,
@@ -241,19 +311,40 @@ async def list_executions(
     has: Has,
     who: Who,
     now: Now,
-    status: OfStatus = None,
+    status: OfStatuses = None,
     path: OfPath = None,
     parent: OfParent = None,
     since: Since = None,
-    roots: Annotated[bool, QueryParameter("without those that another execution started")] = False,
+    until: Until = None,
+    q: SearchText = None,
+    waiting: OnlyWaiting = False,
+    roots: OnlyRoots = False,
     before: Before = None,
     limit: Limit = 50,
     min_seq: MinSeq = None,
 ) -> ExecutionsView:
-    """Executions, newest first. `next` is the `before` of the next page."""
-    wanted = make_execution_filter(now, status, path, parent, since, roots)
+    """Executions, newest first. `next` is the `before` of the next page. A page looks at a bounded
+    number of executions, so it may hold fewer than `limit`: go on at `next`."""
+    wanted = make_execution_filter(now, status, path, parent, since, roots, until, q, waiting)
     older_than = None if before is None else ExecutionId(before)
     return await has.executions.list_page(who, wanted, older_than, limit, min_seq)
+
+
+@routes.get("/api/executions/counts")
+async def count_executions(
+    has: Has,
+    who: Who,
+    now: Now,
+    path: OfPath = None,
+    since: Since = None,
+    until: Until = None,
+    roots: OnlyRoots = False,
+    buckets: Annotated[int, QueryParameter("of the histogram", ge=1, le=500)] = 60,
+) -> CountsView:
+    """How many executions there are, by status, and when they were made. At most 10000 of a status
+    are counted, and the histogram has the newest 50000."""
+    wanted = make_execution_filter(now, None, path, None, since, roots, until)
+    return await has.counts.count(who, wanted, now, buckets)
 
 
 @routes.get("/api/executions/{execution_id}")
@@ -286,35 +377,3 @@ async def get_status(
     """The status of the execution, without its details. With `wait` the answer comes at the end of
     the execution, at its quarantine, or after so many seconds."""
     return await has.executions.get_status(who, ExecutionId(execution_id), min_seq, wait)
-
-
-@routes.get("/api/executions/{execution_id}/events")
-async def list_events(
-    execution_id: Id,
-    has: Has,
-    who: Who,
-    after: AfterSeq = 0,
-    limit: Annotated[int, QueryParameter("how many at most", ge=1, le=1000)] = 500,
-    types: Annotated[str, QueryParameter("names, separated by commas", max_length=1000)] = "",
-    names: Annotated[
-        Literal["today", "older"], QueryParameter("older: names of the older documents")
-    ] = "today",
-    min_seq: MinSeq = None,
-) -> EventsView:
-    """Events in the order of the log. With `types` a page may hold fewer than `limit`: go on at
-    `next`."""
-    return await has.executions.list_events(
-        who,
-        ExecutionId(execution_id),
-        after=after,
-        limit=limit,
-        types=frozenset(filter(None, types.split(","))),
-        older=names == "older",
-        min_seq=min_seq,
-    )
-
-
-@routes.get("/api/executions/{execution_id}/explain/{step}")
-async def explain_step(execution_id: Id, step: Name, has: Has, who: Who) -> ExplanationView:
-    """Why the step ran, did not run, or waits."""
-    return await has.executions.explain(who, ExecutionId(execution_id), step)

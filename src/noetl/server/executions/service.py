@@ -7,24 +7,20 @@ so that a client sees its own writes.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from noetl.engine.explain import explain
 from noetl.engine.inheriting import predict_retry
 from noetl.engine.rewinding import RewoundExecution
 from noetl.engine.state import Execution, decode_execution
-from noetl.engine.summary import STATUSES
 from noetl.log.projections.port import ExecutionFilter, Projection
 from noetl.log.stores import Stores
 from noetl.model.clock import format_iso
 from noetl.model.envelope import Envelope
-from noetl.model.errors import Conflict, InvalidInput, NotFound, Unavailable
+from noetl.model.errors import Conflict, NotFound, Unavailable
 from noetl.model.identity import Identity
-from noetl.model.ids import ExecutionId, Micros
-from noetl.playbook import durations
+from noetl.model.ids import ExecutionId
 from noetl.playbook.children import asks_latest
 from noetl.server.dispatch.playbooks import Playbooks, Version
 from noetl.server.dispatch.requests import PreparedRepeat, RepeatWish, Requests
@@ -39,8 +35,7 @@ from noetl.server.executions.details import (
     make_detailed_view,
     strip_workload,
 )
-from noetl.server.executions.event_pages import read_event_page
-from noetl.server.executions.older_names import check_event_types
+from noetl.server.executions.lists import read_list_page
 from noetl.server.executions.request_outcomes import (
     explain_no_effect,
     make_request_key,
@@ -53,14 +48,11 @@ from noetl.server.executions.views import (
     ChangeView,
     DetailedView,
     EnteredView,
-    EventsView,
     ExecutionsView,
-    ExplanationView,
     ItemsView,
     RepeatView,
     StartedView,
     StatusView,
-    make_execution_view,
 )
 from noetl.server.streams.live import ROWS_TOPIC, LiveUpdates, make_events_topic, make_row_topic
 
@@ -69,7 +61,6 @@ MIN_SEQ_POLL_S = 0.25  # seconds between reads while it waits without a wake-up
 START_KEY = "start"  # the key of the start, as a message and as an event
 FIRST_SEQ = 1  # the smallest sequence number
 Seen = TypeVar("Seen")
-MAX_EXPLAINED_CHILDREN = 5
 
 
 class NotYet(Unavailable):
@@ -96,8 +87,6 @@ class ExecutionService:
         self._log = stores.log
         self._inbox = stores.inbox
         self._projections = stores.projections
-        self._queue = stores.queue
-        self._workers = stores.presence
         self._rows = rows
         self._requests = requests
         self._states = states
@@ -302,9 +291,7 @@ class ExecutionService:
         """A page of executions, newest first."""
         if min_seq is not None:
             await self._wait_for_list(min_seq)
-        rows = await self.list_rows(identity, wanted, before, limit)
-        following = rows[-1].execution_id if len(rows) == limit else None
-        return ExecutionsView([make_execution_view(row) for row in rows], following)
+        return await read_list_page(self._projections, identity.tenant, wanted, before, limit)
 
     async def list_rows(
         self, identity: Identity, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
@@ -389,80 +376,6 @@ class ExecutionService:
         """The state of the projection; None if it has none yet, or its log cannot be folded."""
         return decode_row_state(await self.get_row(identity, execution_id, min_seq))
 
-    async def list_events(
-        self,
-        identity: Identity,
-        execution_id: ExecutionId,
-        *,
-        after: int = 0,
-        limit: int = 500,
-        types: frozenset[str] = frozenset(),
-        older: bool = False,
-        min_seq: int | None = None,
-    ) -> EventsView:
-        """A page of the events of these types, under their `older` names or those of today."""
-        check_event_types(types, older)
-        await self._access.check_tenant(identity, execution_id)
-        if min_seq is not None:
-            await self._wait_for_event(execution_id, min_seq)
-        return await read_event_page(self._log, execution_id, after, limit, types, older)
-
-    async def explain(
-        self, identity: Identity, execution_id: ExecutionId, step: str
-    ) -> ExplanationView:
-        """Why the step ran, did not run, or waits; from the log, not from the projection."""
-        await self._access.check_tenant(identity, execution_id)
-        loaded = await self._states.read(execution_id)
-        if loaded is None:
-            raise NotFound(f"no execution {execution_id}")
-        if step not in loaded.fixed.plan.steps:
-            raise NotFound(
-                f"the playbook has no step {step!r}",
-                hint=f"steps: {', '.join(loaded.fixed.plan.steps)}",
-            )
-        explanation = explain(loaded.fixed, loaded.state, step)
-        because = list(explanation.because)
-        if explanation.verdict == "waiting":
-            because += await self._describe_children(loaded.state, step)
-        if explanation.verdict == "running":
-            because = [*await self._describe_queued(identity, execution_id, step), *because]
-        return ExplanationView(step, explanation.verdict, because, explanation.runs)
-
-    async def _describe_children(self, state: Execution, step: str) -> list[str]:
-        """A sentence for each of the first children that the step waits for."""
-        children: list[ExecutionId] = []
-        for live in state.commands.values():
-            if live.step != step or live.parked is None:
-                continue
-            if live.parked.child is not None:
-                children.append(live.parked.child)
-        sentences: list[str] = []
-        for child in children[:MAX_EXPLAINED_CHILDREN]:
-            row = await self._rows.read(child)
-            if row is not None:
-                sentences.append(f"child {row.execution_id} ({row.path}) is {row.status}")
-        return sentences
-
-    async def _describe_queued(
-        self, identity: Identity, execution_id: ExecutionId, step: str
-    ) -> list[str]:
-        """A sentence for each pool in which commands of the step wait for a worker."""
-        rows = await self._queue.list_commands(
-            identity.tenant, status="queued", execution_id=execution_id
-        )
-        pools = sorted({row.pool for row in rows if row.step == step})
-        if not pools:
-            return []
-        workers = await self._workers.list_workers(identity.tenant)
-        served_pools = {pool for worker in workers for pool in worker.pools}
-        sentences: list[str] = []
-        for pool in pools:
-            reason = "no worker has taken it yet"
-            if pool not in served_pools:
-                reason = _explain_missing_worker(pool)
-            sentences.append(f"its command waits in pool {pool!r}: {reason}")
-        return sentences
-
     async def get_result(
         self, identity: Identity, execution_id: ExecutionId, step: str
     ) -> Envelope:
@@ -536,8 +449,11 @@ class ExecutionService:
 
         await self._wait_until_visible(ROWS_TOPIC, read_checkpoints, min_seq)
 
-    async def _wait_for_event(self, execution_id: ExecutionId, min_seq: int) -> None:
+    async def wait_for_event(
+        self, identity: Identity, execution_id: ExecutionId, min_seq: int
+    ) -> None:
         """Wait until the log of the execution has reached `min_seq`."""
+        await self._access.check_tenant(identity, execution_id)
 
         async def read_last_seq() -> bool | None:
             return await self._log.read_last_seq(execution_id) >= min_seq or None
@@ -585,7 +501,8 @@ def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
         }
     repeat = predict_retry(prepared.plan, prepared.ended)
     items = {
-        step: ItemsView(again=again, total=total) for step, (again, total) in repeat.items.items()
+        step: ItemsView(again, total, repeat.left.get(step, 0), step in repeat.fails_again)
+        for step, (again, total) in repeat.items.items()
     }
     return {
         "inherited": list(repeat.inherited),
@@ -605,53 +522,6 @@ def _diff_workloads(prepared: PreparedRepeat) -> dict[str, ChangeView]:
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     }
-
-
-def make_execution_filter(
-    now: Micros,
-    status: str | None = None,
-    path: str | None = None,
-    parent: str | None = None,
-    since: str | None = None,
-    roots: bool = False,
-) -> ExecutionFilter:
-    """The filter for these query parameters: `since` is a time, or how long before `now`."""
-    parent_id = None if parent is None else ExecutionId(parent)
-    since_at = None if since is None else parse_moment(since, now)
-    return ExecutionFilter(
-        status=check_status(status),
-        path=path,
-        parent=parent_id,
-        since=since_at,
-        roots=roots,
-    )
-
-
-def parse_moment(text: str, now: Micros) -> Micros:
-    """Parse a time, or how long ago it is: `2026-01-31T08:00:00Z`, `1d`."""
-    with suppress(ValueError):
-        return now - durations.parse_micros(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        hint = "how long ago (1d, 2h, 30m), or ISO 8601, for example 2026-01-31T08:00:00Z"
-        raise InvalidInput(f"since: {text!r} is not a time", hint=hint) from error
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return round(time.timestamp() * 1_000_000)
-
-
-def check_status(status: str | None) -> str | None:
-    """The status. Raises `InvalidInput` if no execution ever has it, instead of finding nothing."""
-    if status is not None and status not in STATUSES:
-        raise InvalidInput(
-            f"no execution is ever {status!r}", hint=f"statuses: {', '.join(STATUSES)}"
-        )
-    return status
-
-
-def _explain_missing_worker(pool: str) -> str:
-    return f"no worker has that pool; `noetl worker start --pool {pool}` starts one"
 
 
 def _encode_sorted(value: Any) -> bytes:

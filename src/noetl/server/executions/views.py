@@ -49,9 +49,79 @@ class ExecutionView(View, frozen=True):
     last_seq: Annotated[int, describe("what this row covers of the log")]
 
 
+Question = Annotated[
+    dict[str, Any],
+    describe(
+        "of an approval: what is asked, scalars of 1 KB together; a text alone is `message`",
+        example={"who": "finance", "amount": 1030},
+    ),
+]
+
+
+class AwaitedView(View, frozen=True):
+    on: Annotated[
+        str,
+        describe(
+            "approval, signal, paused, quarantined: a person can end it; or place, child, timer",
+            example="approval",
+        ),
+    ]
+    step: str | None
+    name: Annotated[str | None, describe("of the signal; of a child, its id")]
+    since: Annotated[str | None, describe("when its step began")]
+    question: Question
+    by: Annotated[str | None, describe("of an approval: who has started the execution")]
+
+
+class ProgressView(View, frozen=True):
+    step: str
+    done: Annotated[int, describe("failed and skipped items too")]
+    total: Annotated[int | None, describe("null: a cursor that has not come to its end")]
+    failed: int
+
+
+class ListedExecutionView(ExecutionView, frozen=True):
+    waits_for: Annotated[AwaitedView | None, describe("of an execution that has not ended")]
+    progress: Annotated[ProgressView | None, describe("of the loop that began last")]
+
+
 class ExecutionsView(View, frozen=True):
-    executions: list[ExecutionView]
-    next: Annotated[str | None, describe("the `before` of the next page")]
+    executions: list[ListedExecutionView]
+    next: Annotated[
+        str | None, describe("the `before` of the next page, also if this page is not full")
+    ]
+    looked_at: Annotated[
+        int | None, describe("of a page that is not full: how many executions were looked at")
+    ]
+
+
+class CountView(View, frozen=True):
+    n: int
+    more: Annotated[bool, describe("there are more than were counted")]
+
+
+class HistogramView(View, frozen=True, rename={"start": "from"}):
+    start: Annotated[str, describe("when the first bucket begins")]
+    width_ms: int
+    by: Annotated[
+        dict[str, list[int]],
+        describe("by status: executions in each bucket", example={"failed": [0, 2]}),
+    ]
+
+
+class CountsView(View, frozen=True):
+    counts: Annotated[
+        dict[str, CountView],
+        describe(
+            "by status; `waiting`: those that wait for a person",
+            example={"failed": {"n": 2, "more": False}},
+        ),
+    ]
+    histogram: HistogramView
+    reaches_back_to: Annotated[
+        str | None,
+        describe("the histogram has the newest executions only, those from this moment on"),
+    ]
 
 
 class LoopView(View, frozen=True):
@@ -188,16 +258,8 @@ class EventView(View, frozen=True):
     ] = UNSET
 
 
-class EventsView(View, frozen=True):
-    events: list[EventView]
-    next: Annotated[int | None, describe("the `after` of the next page; null: that was all")]
-
-
-class ExplanationView(View, frozen=True):
-    step: str
-    verdict: Annotated[str, describe(example="waiting")]
-    because: list[str]
-    runs: int
+class NumberedEventView(EventView, frozen=True, kw_only=True):
+    number: Annotated[int, describe("among the events of the execution, from 1")]
 
 
 class AskedView(View, frozen=True):
@@ -210,9 +272,25 @@ class AskedView(View, frozen=True):
     reason: Annotated[str | None, describe("why it was refused")] = None
 
 
+class OutcomeView(View, frozen=True):
+    execution_id: Annotated[str, describe(example=EXAMPLE_ID)]
+    ok: bool
+    started: Annotated[str | None, describe("of a retry: the new execution")] = None
+    code: Annotated[str | None, describe("why not", example="CONFLICT")] = None
+    message: str | None = None
+
+
+class BulkView(View, frozen=True):
+    outcomes: Annotated[list[OutcomeView], describe("in the order of the request, each id once")]
+
+
 class ItemsView(View, frozen=True):
     again: int
     total: int
+    left: Annotated[int, describe("failed items that were not chosen and stay failed")]
+    fails_again: Annotated[
+        bool, describe("the loop fails even if all chosen items succeed: `left` are too many")
+    ]
 
 
 class ChangeView(View, frozen=True):

@@ -1,4 +1,4 @@
-"""The HTTP application: the routes of all subjects, those of workers, and the OpenAPI document."""
+"""The HTTP application: the routes of all subjects, those of workers, the OpenAPI document, and the page for browsers."""
 
 from functools import cache
 from typing import Any
@@ -18,11 +18,15 @@ from noetl.server.hooks import routes as hooks
 from noetl.server.http.guard import Guard
 from noetl.server.http.openapi import make_document
 from noetl.server.http.routing import DocumentedRoute, HttpRouter
+from noetl.server.inspection import routes as inspection
+from noetl.server.items import routes as items
 from noetl.server.logs import routes as logs
+from noetl.server.pages.answers import PageAnswers, is_page_path
 from noetl.server.queue import routes as queue
 from noetl.server.results import routes as results
 from noetl.server.schedules import routes as schedules
 from noetl.server.services import Services
+from noetl.server.session import routes as session
 from noetl.server.signals import routes as events
 from noetl.server.state import routes as playbook_state
 from noetl.server.streams import routes as streams
@@ -35,15 +39,18 @@ SUBJECTS = (
     catalog,
     credentials,
     executions,
+    inspection,
     events,
     logs,
     results,
+    items,
     variables,
     playbook_state,
     queue,
     render,
     schedules,
     hooks,
+    session,
     health,
 )
 
@@ -57,6 +64,7 @@ def create_app(services: Services, metrics: Metrics, worker_routes: WorkerRoutes
     router.add_routes(list_routes())
     queue.add_gone_routes(router)
     router.add_plain("GET", "/api/openapi.json", _answer_openapi)
+    router.set_fallback(is_page_path, PageAnswers().answer_page)
     return Guard(router, metrics)
 
 

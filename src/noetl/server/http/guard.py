@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 MAX_HTTP_BODY_BYTES = 2 * 1024 * 1024  # a workload is at most 1 MB
 EXCHANGE_PATH = "/api/worker/exchange"
-COMMON_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+COMMON_HEADERS = ((b"x-content-type-options", b"nosniff"),)
+CACHE_CONTROL = b"cache-control"
 
 
 @lru_cache(maxsize=256)
@@ -84,7 +85,10 @@ class _AnswerSender:
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *COMMON_HEADERS]
+            headers = [*message.get("headers", ()), *COMMON_HEADERS]
+            if all(name != CACHE_CONTROL for name, _ in headers):
+                headers.append((CACHE_CONTROL, b"no-store"))
+            message["headers"] = headers
         await self._send(message)
 
 

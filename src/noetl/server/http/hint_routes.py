@@ -6,6 +6,9 @@ RESULT_ROUTE = "/api/executions/{execution_id}/result/{step}"
 # A pattern of a command, and its route; {0} stands for the first group of the pattern.
 COMMAND_ROUTES = (
     (r"noetl exec list\b", "GET /api/executions"),
+    (r"noetl exec get (\d+)", "GET /api/executions/{0}"),
+    (r"noetl exec events (\d+)", "GET /api/executions/{0}/events"),
+    (r"noetl exec release (\d+)", "POST /api/executions/{0}/release"),
     (r"noetl exec explain (\d+) ([\w-]+)", "GET /api/executions/{0}/explain/{1}"),
     (r"noetl exec retry (\d+)", "POST /api/executions/{0}/retry"),
     (r"noetl exec rerun (\d+)", "POST /api/executions/{0}/rerun"),

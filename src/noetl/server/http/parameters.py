@@ -133,6 +133,12 @@ WaitForEnd = Annotated[
 ]
 Limit = Annotated[int, QueryParameter("how many at most", ge=1, le=500)]
 OfStatus = Annotated[str | None, QueryParameter("of this status only", max_length=20)]
+OfStatuses = Annotated[
+    str | None,
+    QueryParameter(
+        "of this status only, or of several, separated by commas: failed,running", max_length=200
+    ),
+]
 OfPath = Annotated[
     str | None,
     QueryParameter("of this playbook only; `*` stands for any letters: etl/*", max_length=200),
@@ -145,5 +151,23 @@ Since = Annotated[
     QueryParameter(
         "started since: how long ago (1d, 2h), or ISO 8601, UTC when it names no zone",
         max_length=40,
+    ),
+]
+Until = Annotated[
+    str | None,
+    QueryParameter("started before that: how long ago (1d, 2h), or ISO 8601", max_length=40),
+]
+OnlyRoots = Annotated[bool, QueryParameter("without those that another execution started")]
+OnlyWaiting = Annotated[
+    bool,
+    QueryParameter(
+        "only those that wait for a person: for an approval, for a signal, paused or quarantined"
+    ),
+]
+SearchText = Annotated[
+    str | None,
+    QueryParameter(
+        "digits: the beginning of an id; else the beginning of a path, or words of the error",
+        max_length=200,
     ),
 ]

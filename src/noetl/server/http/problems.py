@@ -112,10 +112,7 @@ def make_error_problem(error: NoetlError) -> Response:
         return make_problem(
             status, error.code, f"the playbook has {errors} error(s)", error.hint, findings=findings
         )
-    hint = error.hint
-    if isinstance(error, Unfoldable):
-        hint = "the execution is set aside: see its events, mend the cause, then POST .../release"
-    return make_problem(status, error.code, str(error), hint)
+    return make_problem(status, error.code, str(error), error.hint)
 
 
 def make_internal_problem() -> Response:

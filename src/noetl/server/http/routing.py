@@ -14,11 +14,12 @@ import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from re import Pattern
 from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from starlette.datastructures import QueryParams, State
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -42,8 +43,7 @@ Value = TypeVar("Value")
 JSON_TYPE = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Provided:
+class Provided(Struct, frozen=True):
     """Marks an argument that the server provides: the function returns it for a request."""
 
     function: Callable[[Request], Any]
@@ -58,8 +58,7 @@ class Reply(Generic[Value]):
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RouteParameter:
+class RouteParameter(Struct, frozen=True):
     """A parameter of one route: its name there and in the function, and how its text is read."""
 
     argument: str
@@ -76,15 +75,13 @@ class RouteParameter:
         return self.default is inspect.Parameter.empty
 
 
-@dataclass(frozen=True, slots=True)
-class RouteBody:
+class RouteBody(Struct, frozen=True):
     kind: Any
     required: bool
     reader: StructReader
 
 
-@dataclass(frozen=True, slots=True)
-class RouteSignature:
+class RouteSignature(Struct, frozen=True):
     """What the function of a route takes and returns."""
 
     parameters: tuple[RouteParameter, ...]
@@ -94,7 +91,7 @@ class RouteSignature:
     returns: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DocumentedRoute:
     """A route with what its function says of it.
 
@@ -105,7 +102,6 @@ class DocumentedRoute:
     method: str
     path: str
     handler: Handler
-    signature: RouteSignature
     name: str
     tag: str
     strict: bool  # refuse unknown query parameters
@@ -114,6 +110,12 @@ class DocumentedRoute:
     problem_type: str = JSON_TYPE  # the media type under which the document lists problems
     responses: dict[int, dict[str, Any]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def signature(self) -> RouteSignature:
+        """What the function says. It is read when the route is used, so that the start of a server
+        does not wait for all routes."""
+        return _read_signature(self.handler, self.path)
 
     async def answer(self, request: Request) -> Response:
         """Read the request, call the function, and encode what it returns."""
@@ -234,9 +236,8 @@ class Routes:
         """A decorator that adds a route. The options are fields of `DocumentedRoute`."""
 
         def declare(handler: Handler) -> Handler:
-            signature = _read_signature(handler, path)
             fields = {"name": handler.__name__, "strict": self.strict, **options}
-            route = DocumentedRoute(method, path, handler, signature, tag=self.tag, **fields)
+            route = DocumentedRoute(method, path, handler, tag=self.tag, **fields)
             self.routes.append(route)
             return handler
 
@@ -291,19 +292,27 @@ def _make_parameter(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(Struct, frozen=True):
     """What answers the requests of one path, by method."""
 
     pattern: Pattern[str]
     endpoints: dict[str, tuple[Endpoint, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Fallback:
+    """What answers the paths without a route, and which of them."""
+
+    takes_path: Callable[[str], bool]
+    target: _Target
+
+
 class HttpRouter:
     """The ASGI application of all routes.
 
     A path without parameters is found by its text. Others are found by their number of parts, and
-    then in the order of declaration. Paths with a parameter of any number of parts come last.
+    then in the order of declaration. Paths with a parameter of any number of parts come last, and
+    then the fallback.
     """
 
     def __init__(self) -> None:
@@ -312,6 +321,7 @@ class HttpRouter:
         self._by_part_count: dict[int, list[_Target]] = defaultdict(list)
         self._of_any_length: list[_Target] = []
         self._targets: dict[str, _Target] = {}
+        self._fallback: _Fallback | None = None
 
     def add_routes(self, routes: Iterable[DocumentedRoute]) -> None:
         for route in routes:
@@ -322,6 +332,11 @@ class HttpRouter:
         self.add_endpoint(method, path, endpoint)
         if method == "GET":
             self.add_endpoint("HEAD", path, endpoint)
+
+    def set_fallback(self, takes_path: Callable[[str], bool], endpoint: Endpoint) -> None:
+        """Let a function answer GET and HEAD of the paths without a route that `takes_path` accepts."""
+        endpoints = dict.fromkeys(("GET", "HEAD"), (endpoint, endpoint))
+        self._fallback = _Fallback(takes_path, _Target(compile_path("/{path:path}")[0], endpoints))
 
     def add_endpoint(
         self,
@@ -359,6 +374,8 @@ class HttpRouter:
                 if match is not None:
                     scope["path_params"] = match.groupdict()
                     return target
+        if self._fallback is not None and self._fallback.takes_path(path):
+            return self._fallback.target
         return None
 
     async def _answer(self, target: _Target | None, request: Request) -> Response:

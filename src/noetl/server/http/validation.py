@@ -6,19 +6,17 @@ with their types one by one, so that the answer names everything that is wrong.
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 MAX_LISTED_UNKNOWN_KEYS = 20  # unknown keys that are reported one by one
 
 Place = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFinding:
+class RequestFinding(Struct, frozen=True):
     """One value that does not fit. It never contains the value, which may be a secret."""
 
     code: str

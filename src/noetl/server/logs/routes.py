@@ -7,10 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from noetl.log.step_logs.port import LogPart
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import CommandId, ExecutionId
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import HeaderParameter, Id, QueryParameter
 from noetl.server.http.routing import Routes
+from noetl.server.logs.search import LineFilter
 from noetl.server.logs.service import decode_lines
 from noetl.server.streams.routes import EventStream, encode_message, encode_pages, get_readers
 
@@ -42,14 +43,40 @@ After = Annotated[int, QueryParameter("the part after which to go on", ge=0, le=
 
 @routes.get("/api/executions/{execution_id}/logs", responses=PAGE_RESPONSES)
 async def get_logs(
-    execution_id: Id, has: Has, who: Who, step: OfStep = None, after: After = 0
+    execution_id: Id,
+    has: Has,
+    who: Who,
+    step: OfStep = None,
+    after: After = 0,
+    command_id: Annotated[
+        str | None, QueryParameter("of this command only", pattern=r"^[0-9a-f]{1,64}\Z")
+    ] = None,
+    item: Annotated[
+        int | None, QueryParameter("of this item of a loop only, from 0", ge=0, le=1 << 53)
+    ] = None,
+    text: Annotated[
+        str | None, QueryParameter("only lines that have this text", max_length=200)
+    ] = None,
+    tail: Annotated[
+        int | None, QueryParameter("only the last lines, so many at most", ge=1, le=1000)
+    ] = None,
 ) -> Response:
-    """The lines that its steps printed, in the order they came."""
-    page = await has.logs.list_page(who, ExecutionId(execution_id), step, after)
+    """The lines that its steps printed, in the order they came. With `tail`, the last ones of the
+    newest parts, about a megabyte."""
+    wanted = LineFilter(
+        step=step,
+        command_id=None if command_id is None else CommandId(command_id),
+        item=item,
+        text=text or None,
+    )
+    execution = ExecutionId(execution_id)
+    if tail is None:
+        lines = await has.log_search.list_lines(who, execution, wanted, after)
+    else:
+        lines = await has.log_search.read_tail(who, execution, wanted, tail)
     body = bytearray()
-    for part in page:
-        for line in decode_lines(part):
-            body += msgspec.json.encode(line) + b"\n"
+    for line in lines:
+        body += msgspec.json.encode(line) + b"\n"
     return Response(bytes(body), media_type=LINES_TYPE)
 
 

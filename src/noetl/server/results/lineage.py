@@ -46,13 +46,14 @@ class LineageService:
             identity.tenant, list(roots), depth, _parse_cursor(after), limit + 1
         )
         page = found[:limit]
+        shown = {traced.reference.ref_id for traced in page}
         metas = await read_metas(self._log, [traced.reference for traced in page])
         return TraceView(
             execution_id=execution_id,
             step=step,
             status=envelope.status,
             reference=describe_reference(envelope.reference),
-            roots=list(roots),
+            roots=[root for root in roots if root in shown],
             nodes=[_make_node_view(each, metas.get(each.reference.ref_id)) for each in page],
             edges=[edge for traced in page for edge in _make_edge_views(traced)],
             next=_make_cursor(page[-1]) if len(found) > limit else None,

@@ -3,7 +3,7 @@
 The server itself opens no data.
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from noetl.model.previews import Download, Preview
 from noetl.model.reference import Reference
@@ -12,7 +12,19 @@ from noetl.model.reference import Reference
 class Results(Protocol):
     """Methods raise `NotFound` or `Unavailable` if a payload cannot be read."""
 
-    async def preview(self, reference: Reference, rows: int) -> Preview: ...
+    async def preview(
+        self, reference: Reference, rows: int, start: int = 0, sort: str | None = None
+    ) -> Preview:
+        """Rows from `start` on, or the value if it has no rows.
+
+        `sort` is a column; with a minus before it, the largest value comes first. Raises
+        `InvalidInput` if there are too many rows to sort.
+        """
+        ...
+
+    async def read_rows(self, reference: Reference, start: int, stop: int) -> list[Any]:
+        """Rows [start, stop) as JSON values, without keys that name secrets."""
+        ...
 
     async def download(
         self,

@@ -57,7 +57,7 @@ class ResultService:
         if reference is None:
             preview = await self._preview_sample(identity, envelope, rows)
         else:
-            results = await self._open_results(identity, reference)
+            results = await self.open_results(identity, reference)
             lifetime = await self._check_expiry(reference)
             recorded = await read_metas(self._log, [reference])
             meta = recorded.get(reference.ref_id, envelope.meta)
@@ -89,7 +89,7 @@ class ResultService:
         if not sample:
             return None
         reference = msgspec.convert(sample, Reference)
-        results = await self._open_results(identity, reference)
+        results = await self.open_results(identity, reference)
         await self._check_expiry(reference)
         return await results.preview(reference, rows)
 
@@ -153,7 +153,7 @@ class ResultService:
         envelope = await self._executions.get_result(identity, execution_id, step)
         _check_not_failed(envelope, execution_id, step)
         reference = envelope.reference
-        results = await self._open_results(identity, reference)
+        results = await self.open_results(identity, reference)
         if reference is not None:
             await self._check_expiry(reference)
         return await results.download(reference, format, start, stop)
@@ -163,12 +163,12 @@ class ResultService:
 
         Older references have no id, only an address: whether they have expired cannot be checked.
         """
-        results = await self._open_results(identity, reference)
+        results = await self.open_results(identity, reference)
         if reference.ref_id:
             await self._check_expiry(reference)
         return await results.download(reference, "json")
 
-    async def _open_results(self, identity: Identity, reference: Reference | None) -> Results:
+    async def open_results(self, identity: Identity, reference: Reference | None) -> Results:
         """The port to stored results, after a check of the caller's access to this reference.
 
         A step's result may belong to another execution: a child, or the one it was inherited from.

@@ -122,7 +122,10 @@ class TraceView(View, frozen=True):
     step: str
     status: str
     reference: dict[str, Any] | None
-    roots: Annotated[list[str], describe("ref_ids of the result itself; of a loop, of its parts")]
+    roots: Annotated[
+        list[str],
+        describe("ref_ids of the result itself; of a loop, of its parts that are on this page"),
+    ]
     nodes: list[NodeView]
     edges: Annotated[
         list[EdgeView],

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from noetl.log.inbox.port import Inbox
 from noetl.model.identity import Identity
@@ -20,8 +21,7 @@ from noetl.server.signals.views import BatchStatusView, EventStatusView
 MAX_BATCH_SIGNALS = 100  # events in one batch, at most
 
 
-@dataclass(frozen=True, slots=True)
-class OutsideSignal:
+class OutsideSignal(Struct, frozen=True):
     """An event from outside."""
 
     name: str

@@ -15,8 +15,9 @@ from noetl.log.projections.port import Projection
 from noetl.metrics import Metrics
 from noetl.model.errors import Unavailable
 from noetl.model.ids import ExecutionId
-from noetl.server.executions.service import make_execution_filter
-from noetl.server.executions.views import make_event_view, make_execution_view
+from noetl.server.executions.filters import make_execution_filter
+from noetl.server.executions.lists import make_listed_view
+from noetl.server.executions.views import make_event_view
 from noetl.server.http.depends import Has, Now, Who
 from noetl.server.http.parameters import (
     AfterSeq,
@@ -24,7 +25,9 @@ from noetl.server.http.parameters import (
     Id,
     OfParent,
     OfPath,
-    OfStatus,
+    OfStatuses,
+    OnlyRoots,
+    OnlyWaiting,
     QueryParameter,
     Since,
 )
@@ -167,16 +170,18 @@ async def stream_executions(
     has: Has,
     who: Who,
     now: Now,
-    status: OfStatus = None,
+    status: OfStatuses = None,
     path: OfPath = None,
     parent: OfParent = None,
     since: Since = None,
+    waiting: OnlyWaiting = False,
+    roots: OnlyRoots = False,
     limit: Annotated[int, QueryParameter("how many rows", ge=1, le=200)] = 50,
 ) -> Response:
     """The newest rows of the list, then every change among them: `execution` (new or changed),
     `gone`."""
     readers = get_readers(request)
-    wanted = make_execution_filter(now, status, path, parent, since)
+    wanted = make_execution_filter(now, status, path, parent, since, roots, waiting=waiting)
     rows = has.streams.follow_rows(who, wanted, limit)
 
     async def encode_rows() -> AsyncGenerator[bytes, None]:
@@ -213,7 +218,7 @@ async def stream_events(
 def _encode_row(row: Projection | RowGone) -> bytes:
     if isinstance(row, RowGone):
         return encode_message({"execution_id": row.execution_id}, "gone")
-    return encode_message(make_execution_view(row), "execution")
+    return encode_message(make_listed_view(row), "execution")
 
 
 def _encode_event(recorded: RecordedEvent) -> bytes:

@@ -7,7 +7,8 @@ reliable.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from noetl.log.events.port import EventLog, RecordedEvent
 from noetl.log.projections.port import ExecutionFilter, Projection, Projections
@@ -24,18 +25,15 @@ HEARTBEAT_INTERVAL_S = 10.0  # seconds until a stream without news sends a sign 
 MIN_LIST_INTERVAL_S = 0.25  # seconds between two reads of a list, at least
 
 
-@dataclass(frozen=True, slots=True)
-class StreamHeartbeat:
+class StreamHeartbeat(Struct, frozen=True):
     """A sign of life: nothing happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
+class StreamEnd(Struct, frozen=True):
     """The execution has ended, and the stream has sent everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowGone:
+class RowGone(Struct, frozen=True):
     """The execution no longer matches the filter of the stream."""
 
     execution_id: ExecutionId

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from noetl.model import errors
 from noetl.playbook.validation import PlaybookInvalid
-from noetl.server.executions.service import parse_moment
+from noetl.server.executions.filters import parse_moment
 from noetl.server.http import problems
 from noetl.server.http.application import make_openapi
 from noetl.server.http.bodies import MAX_JSON_DEPTH, decode_strict_json, measure_depth
@@ -141,15 +141,15 @@ def test_other_names(host: str) -> None:
 
 def test_times_without_a_zone_are_utc() -> None:
     assert (
-        parse_moment("2026-01-02T03:04:05.000006Z", 0)
-        == parse_moment("2026-01-02T03:04:05.000006", 0)
+        parse_moment("since", "2026-01-02T03:04:05.000006Z", 0)
+        == parse_moment("since", "2026-01-02T03:04:05.000006", 0)
         == 1767323045000006
     )
-    assert parse_moment("2026-01-02T04:04:05.000006+01:00", 0) == 1767323045000006
+    assert parse_moment("since", "2026-01-02T04:04:05.000006+01:00", 0) == 1767323045000006
 
 
 def test_a_duration_is_so_long_ago() -> None:
-    assert parse_moment("1d", 100_000_000_000) == 100_000_000_000 - 86_400_000_000
+    assert parse_moment("since", "1d", 100_000_000_000) == 100_000_000_000 - 86_400_000_000
 
 
 @pytest.mark.parametrize("text", ['"\\u0000"', '{"a\\u0000": 1}', '"\\\\\\u0000"'])

@@ -8,21 +8,24 @@ from typing import get_args, get_type_hints
 import pytest
 
 from noetl.engine.state import Status
-from noetl.engine.summary import STATUSES
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
+from noetl.model.statuses import STATUSES
 from noetl.server.catalog import routes as catalog
 from noetl.server.credentials import routes as credentials
 from noetl.server.executions import routes as executions
-from noetl.server.executions.service import make_execution_filter
+from noetl.server.executions.filters import make_execution_filter
 from noetl.server.health import routes as health
 from noetl.server.hooks import routes as hooks
 from noetl.server.http.application import make_openapi
+from noetl.server.inspection import routes as inspection
+from noetl.server.items import routes as items
 from noetl.server.logs import routes as logs
 from noetl.server.queue import routes as queue
 from noetl.server.results import routes as results
 from noetl.server.schedules import routes as schedules
 from noetl.server.services import Services
+from noetl.server.session import routes as session
 from noetl.server.signals import routes as events
 from noetl.server.state import routes as playbook_state
 from noetl.server.streams import routes as streams
@@ -30,8 +33,8 @@ from noetl.server.templates import routes as render
 from noetl.server.variables import routes as vars
 
 MODULES = (
-    catalog, credentials, events, executions, health, hooks, logs, playbook_state, queue, render, results, schedules,
-    streams, vars,
+    catalog, credentials, events, executions, health, hooks, inspection, items, logs, playbook_state, queue, render, results,
+    schedules, session, streams, vars,
 )  # fmt: skip
 OPEN = {"check_readiness", "read_metrics"}  # say nothing about anyone's data
 
@@ -92,6 +95,6 @@ def test_ids_are_text_everywhere() -> None:
 
 def test_every_status_that_an_execution_may_have_can_be_asked_for() -> None:
     assert {*get_args(Status)} - {"new"} <= {*STATUSES}
-    assert make_execution_filter(0, "paused", None, None, None).status == "paused"
+    assert make_execution_filter(0, ",".join(STATUSES)).statuses == STATUSES
     with pytest.raises(InvalidInput, match="pausd"):
         make_execution_filter(0, "pausd", None, None, None)

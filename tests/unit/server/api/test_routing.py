@@ -242,8 +242,10 @@ def test_an_argument_that_no_request_has_is_an_error_of_the_declaration() -> Non
     async def wrong(thing: str) -> RoutedRequest:
         return RoutedRequest(thing)
 
+    declared = Routes("tests")
+    declared.get("/api/wrong")(wrong)
     with pytest.raises(TypeError, match="thing is no part of a request"):
-        Routes("tests").get("/api/wrong")(wrong)
+        make_document(declared.routes)
 
 
 def test_the_document_says_what_is_read() -> None:
