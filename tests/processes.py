@@ -16,7 +16,11 @@ COMPILED = Path(tempfile.gettempdir()) / f"noetl-test-compiled-{os.getuid()}"
 def environment(**more: str) -> dict[str, str]:
     known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
     known.pop("PYTHONDONTWRITEBYTECODE", None)
-    kept = {"PYTHONPYCACHEPREFIX": str(COMPILED), "NOETL_SPARK_JAVA_OPTIONS": SHORT_JAVA_OPTIONS}
+    kept = {
+        "PYTHONPYCACHEPREFIX": str(COMPILED),
+        "NOETL_SPARK_JAVA_OPTIONS": SHORT_JAVA_OPTIONS,
+        "NOETL_UI": "skip",  # tests that need the page build it themselves
+    }
     return {**known, **kept, **more}
 
 

@@ -1,7 +1,9 @@
 """Servers and workers as processes, for tests: the command of a home, its processes, and a stack of them.
 
-`NoetlCommand` runs `noetl` in a home. `run_stack` starts a server and workers over it, waits until
-the server is ready, and stops them in order. A test that fails shows their logs.
+`NoetlCommand` runs `noetl` in a home. Processes are forks of one that has loaded its modules
+(`loaded_process.py`), because loading is most of what a short command does. `run_stack` starts a
+server and workers over a home, waits until the server is ready, and stops them in order. A test
+that fails shows their logs.
 """
 
 from tests.stack.command import ROOT, CommandOutput, NoetlCommand, write_playbook

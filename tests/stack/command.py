@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes import environment
+from tests.stack.fork_request import ForkRequest
+from tests.stack.forking import RunningCommand, start_module
 from tests.waiting import HANG_LIMIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -62,10 +64,12 @@ class NoetlCommand:
         process = self.start(*arguments, stdin=subprocess.PIPE)
         return self.wait(process, text)
 
-    def start(self, *arguments: object, stdin: int | None = None) -> "subprocess.Popen[str]":
-        return self.start_python("-m", "noetl", *arguments, stdin=stdin)
+    def start(self, *arguments: object, stdin: int | None = None) -> RunningCommand:
+        request = ForkRequest("noetl", list(map(str, arguments)), str(ROOT), self.environment)
+        return start_module(request, stdin=stdin)
 
     def start_python(self, *arguments: object, stdin: int | None = None) -> "subprocess.Popen[str]":
+        """Start a process of Python that has loaded nothing."""
         return subprocess.Popen(
             [sys.executable, *map(str, arguments)],
             env=self.environment,
@@ -78,7 +82,7 @@ class NoetlCommand:
 
     def wait(
         self,
-        process: "subprocess.Popen[str]",
+        process: RunningCommand,
         text: str | None = None,
         within: float = HANG_LIMIT_S,
     ) -> CommandOutput:
@@ -86,7 +90,7 @@ class NoetlCommand:
         return CommandOutput(process.returncode, out, err)
 
     @contextmanager
-    def keep_running(self, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
+    def keep_running(self, *arguments: object) -> Iterator[RunningCommand]:
         """A command that runs until it gets SIGTERM. Its output can be read meanwhile."""
         process = self.start(*arguments)
         try:

@@ -2,12 +2,13 @@
 
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.stack.command import ROOT
+from tests.stack.fork_request import ForkRequest
+from tests.stack.forking import RunningCommand, start_module
 from tests.waiting import HANG_LIMIT_S, look_again
 
 LOG_TAIL = 4_000  # characters
@@ -26,21 +27,17 @@ class NoetlProcess:
     arguments: tuple[str, ...]
     env: dict[str, str] = field(repr=False)
     has_crash_points: bool = False
-    process: "subprocess.Popen[bytes] | None" = None
+    process: RunningCommand | None = None
 
     def start(self) -> None:
         self._began_file.unlink(missing_ok=True)
-        program = ["-m", "noetl"]
+        program = ["noetl"]
         if self.has_crash_points:
-            program = ["-m", "tests.stack.crash_points", str(self._order_file)]
+            program = ["tests.stack.crash_points", str(self._order_file)]
+        module, *arguments = [*program, *self.arguments]
+        request = ForkRequest(module, arguments, str(ROOT), self.env)
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *program, *self.arguments],
-                env=self.env,
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-            )
+            self.process = start_module(request, stdout=log.fileno(), stderr=log.fileno())
 
     @property
     def log_file(self) -> Path:

@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from noetl.cli.groups import RootGroup
 from noetl.cli.output import EXIT_INTERRUPTED, log_to_stderr, print_error, show_own_warnings
 from noetl.runtime.garbage import reduce_garbage_collection
 
@@ -24,6 +25,7 @@ Begin here:
   noetl test DIR             test it with stubs instead of tools
   noetl run FILE             run it on this machine, and keep what happened
   noetl exec get @latest     show the last execution
+  noetl ui @latest           show it in a browser
 
 \b
 And then:
@@ -69,6 +71,9 @@ COMMANDS = {
         "Start a server and a worker in one process, and register the playbooks of a folder whenever they are saved.",
     ),
     "openapi": CommandEntry("server", "Print the OpenAPI document of the server."),
+    "ui": CommandEntry(
+        "page", "Open the page in a browser: the list of executions, or one of them."
+    ),
     "verify": CommandEntry(
         "jobs",
         "Fold executions from their events, compare them with the stored rows, and print every difference.",
@@ -122,6 +127,7 @@ ALL_MODULES = (
     "schedules",
     "hooks",
     "server",
+    "page",
     "worker",
     "spark",
     "jobs",
@@ -153,6 +159,7 @@ def make_application(modules: Collection[str] = ALL_MODULES) -> typer.Typer:
     """The Typer application with the commands of the given modules, and placeholders for others."""
     app = typer.Typer(
         name="noetl",
+        cls=RootGroup,
         help=ABOUT,
         no_args_is_help=True,
         add_completion=True,

@@ -136,6 +136,9 @@ async def _get_playbook_or_hint(client: RowClient, path: str, version: int | Non
     try:
         return await client.get_playbook(path, version)
     except NotFound as error:
+        known = await client.list_playbooks(path)
+        if any(row["path"] == path for row in known):
+            raise  # there is no such version
         raise NotFound(str(error), hint=await suggest_playbook(client, path)) from error
 
 

@@ -1,18 +1,21 @@
 """The client of the commands: a server over HTTP if one is given, else the home of this machine."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from noetl.client.opening import open_row_client
 from noetl.client.rows import RowClient
-from noetl.model.errors import NotFound
+from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.ids import ExecutionId
 from noetl.runtime import LocalNeed
 from noetl.settings import HomeSettings, read_settings
 
 LATEST = "@latest"
+MAX_EXECUTION_ID = (1 << 63) - 1
+_EXECUTION_ID = re.compile("[1-9][0-9]{0,18}")
 
 
 @asynccontextmanager
@@ -44,13 +47,32 @@ async def find_execution_id(client: RowClient, text: str) -> ExecutionId:
 
     `@latest` is the newest execution that is not a child.
     """
-    if text == LATEST:
-        for row in await client.list_executions(roots=True, limit=1):
-            return ExecutionId(row["execution_id"])
-        raise NotFound("there is no execution yet", hint="noetl run FILE starts one")
-    if not (text.isascii() and text.isdigit()):
-        raise NotFound(
-            f"{text!r} is not an execution id",
-            hint="a number, or @latest; noetl exec list shows them",
-        )
-    return ExecutionId(text)
+    check_execution_name(text)
+    if text != LATEST:
+        return ExecutionId(text)
+    for row in await client.list_executions(roots=True, limit=1):
+        return ExecutionId(row["execution_id"])
+    raise NotFound("there is no execution yet", hint="noetl run FILE starts one")
+
+
+def is_execution_id(text: str) -> bool:
+    return _EXECUTION_ID.fullmatch(text) is not None and int(text) <= MAX_EXECUTION_ID
+
+
+def check_page_start(before: str | None) -> None:
+    """Raise if `--before` names no execution."""
+    if before is None or is_execution_id(before):
+        return
+    raise InvalidInput(
+        f"--before {before!r}: not an execution id",
+        hint="the id of the last one on the page before",
+    )
+
+
+def check_execution_name(text: str) -> None:
+    """Raise if this can be no execution, whichever there are."""
+    if text == LATEST or is_execution_id(text):
+        return
+    raise NotFound(
+        f"{text!r} is not an execution id", hint="a number, or @latest; noetl exec list shows them"
+    )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from noetl.cli.output import (
+    adapt_commands,
     add_colour,
     dim_text,
     format_status,
@@ -87,7 +88,7 @@ def _to_one_line_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def print_children(children: Row) -> None:
+def print_children(children: Row, execution_id: str) -> None:
     """Print the number of children by status, and the newest of them."""
     if not children["total"]:
         return
@@ -106,7 +107,8 @@ def print_children(children: Row) -> None:
     print_table(("EXECUTION", "STATUS", "PLAYBOOK", "ERROR"), rows)
     more = children["total"] - len(rows)
     if more > 0:
-        say(dim_text(f"… {more} more: exec list --parent ID shows them"))
+        listed = adapt_commands(f"noetl exec list --parent {execution_id}")
+        say(dim_text(f"… {more} more: {listed} shows them"))
 
 
 def print_cause(cause: Row | None, execution_id: str) -> None:

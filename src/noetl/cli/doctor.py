@@ -5,15 +5,18 @@ import shutil
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
+from urllib.parse import urlsplit
 
 import typer
 
 from noetl.cli.client import open_client
 from noetl.cli.options import AsJson
 from noetl.cli.output import adapt_commands, add_colour, say, say_json
+from noetl.cli.pools import find_unserved_pools, make_start_command
 from noetl.client.rows import Row, RowClient
-from noetl.model.errors import NoetlError
+from noetl.model.errors import NoetlError, Unavailable
 from noetl.model.ids import ExecutionId
+from noetl.runtime.running_servers import find_server_address
 from noetl.runtime.stores import open_tier
 from noetl.settings import DatabaseSettings, HomeSettings, StorageSettings, read_settings
 
@@ -25,6 +28,8 @@ MIN_FREE_BYTES = 1 << 30  # bytes free on the disk
 MAX_NAMED_EXECUTIONS = 5  # executions named in a finding
 DOCTOR_PAGE_EXECUTIONS = 500  # executions
 UNFINISHED_STATUSES = ("running", "cancelling", "pending")
+DEFAULT_PORT = 8082
+SERVER_COMMANDS = "noetl dev (or noetl server start with noetl worker start)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ def register(app: typer.Typer) -> None:
 def doctor(as_json: AsJson = False) -> None:
     """Look for what is stuck, lost or behind, and say what to do about it.
 
-    Looks at the server of NOETL_SERVER_URL, else at the database of this machine. Changes nothing.
+    Looks at the server of NOETL_SERVER_URL, else at the database of this machine. Changes nothing. If nothing answers, it says
+    what to start.
 
     Exit code: 0 everything is well, 1 something is not.
     """
@@ -63,16 +69,52 @@ def _print_check_results(findings: list[CheckResult]) -> None:
 
 
 async def _run_checks() -> list[CheckResult]:
+    """Run all checks, or as many as there are answers for."""
     place = read_settings(HomeSettings)
-    async with open_client("read") as client:
-        findings = [CheckResult("reach", "ok", f"{_describe_source(place)} answers")]
-        findings += _check_disk(place)
-        findings += await _check_storage(place)
-        findings += await _check_lake_history(client)
-        findings += await _check_executions(client)
-        findings += await _check_commands(client)
-        findings += await _check_projection_lag(client)
+    findings: list[CheckResult] = []
+    try:
+        async with open_client("read") as client:
+            await client.list_workers()
+            findings.append(CheckResult("reach", "ok", f"{_describe_source(place)} answers"))
+            findings += _check_disk(place)
+            findings += await _check_storage(place)
+            findings += await _check_lake_history(client)
+            unfinished = await _list_unfinished_executions(client)
+            has_server = await client.has_running_server()
+            if not place.server_urls:
+                findings.append(_check_server(has_server, unfinished))
+            findings += await _check_executions(client, unfinished)
+            findings += await _check_commands(client, has_server)
+            findings += await _check_projection_lag(client)
+    except Unavailable as error:
+        findings.append(CheckResult("reach", "error", str(error), _suggest_start(place, error)))
     return findings
+
+
+def _suggest_start(place: HomeSettings, error: Unavailable) -> str | None:
+    """What to start if nothing answers."""
+    if not place.server_urls:
+        return error.hint
+    port = urlsplit(place.server_urls[0]).port
+    option = "" if port in (None, DEFAULT_PORT) else f" --port {port}"
+    server = f"noetl server start{option} with noetl worker start, or noetl dev{option}"
+    return f"start it: {server}; without NOETL_SERVER_URL you look at {place.home_path}"
+
+
+def _check_server(has_server: bool, unfinished: list[Row]) -> CheckResult:
+    """Check that executions of this home which have not ended have a server."""
+    if has_server:
+        address = find_server_address() or "a command such as noetl run"
+        return CheckResult("server", "ok", f"{address} runs what there is")
+    if not unfinished:
+        return CheckResult("server", "ok", "none runs, and nothing needs one")
+    return _make_check_result(
+        "server",
+        unfinished,
+        "execution(s) have not ended, and no server runs",
+        SERVER_COMMANDS + " goes on with them; noetl exec cancel {} ends one",
+        "warn",
+    )
 
 
 def _describe_source(place: HomeSettings) -> str:
@@ -122,13 +164,17 @@ async def _check_lake_history(client: RowClient) -> list[CheckResult]:
     return [CheckResult("history", "error", problem, do)]
 
 
-async def _check_executions(client: RowClient) -> list[CheckResult]:
-    """Check for executions that are stuck or quarantined."""
-    alive: list[Row] = []
+async def _list_unfinished_executions(client: RowClient) -> list[Row]:
+    rows: list[Row] = []
     for status in UNFINISHED_STATUSES:
-        alive += await _list_all_executions(client, status)
+        rows += await _list_all_executions(client, status)
+    return rows
+
+
+async def _check_executions(client: RowClient, unfinished: list[Row]) -> list[CheckResult]:
+    """Check for executions that are stuck or quarantined."""
     stuck: list[Row] = []
-    for row in alive:
+    for row in unfinished:
         if _measure_age(row["updated_at"]) <= STUCK_AFTER:
             continue
         commands = await client.list_queue(execution_id=ExecutionId(row["execution_id"]))
@@ -140,13 +186,13 @@ async def _check_executions(client: RowClient) -> list[CheckResult]:
             "stuck",
             stuck,
             "execution(s) run, and nothing has happened for a minute",
-            "noetl exec get {}, then cancel",
+            "noetl exec get {} shows its steps; noetl exec cancel {} ends it",
         ),
         _make_check_result(
             "quarantined",
             quarantined,
             "execution(s) quarantined because their log cannot be folded",
-            "noetl exec events {}, then release",
+            "noetl exec events {} shows why; noetl exec release {} goes on with it",
         ),
     ]
 
@@ -162,43 +208,41 @@ async def _list_all_executions(client: RowClient, status: str) -> list[Row]:
     return rows
 
 
-async def _check_commands(client: RowClient) -> list[CheckResult]:
+async def _check_commands(client: RowClient, has_server: bool) -> list[CheckResult]:
     """Check for commands that no worker can take, expired leases, and dead commands."""
     leased = await client.list_queue("leased")
     expired = [row for row in leased if _measure_age(row["lease_until"]) > LEASE_GRACE]
     dead = await _list_dead_commands(client)
     return [
-        await _check_queue(client),
+        await _check_queue(client, has_server),
         _make_check_result(
             "leases",
             expired,
             "command(s) whose lease has run out: no server looks after them",
-            "noetl server start, or noetl run anything: it takes them up",
+            f"{SERVER_COMMANDS} takes them up; so does any noetl run",
         ),
         _make_check_result(
             "dead",
             dead,
             "command(s) that killed their workers five times",
-            "noetl exec get {}, then retry",
+            "noetl exec get {} shows its steps; noetl exec cancel {} ends it, then retry it",
         ),
     ]
 
 
-async def _check_queue(client: RowClient) -> CheckResult:
+async def _check_queue(client: RowClient, has_server: bool) -> CheckResult:
     """Check that every queued command has a worker that serves its pool."""
-    workers = await client.list_workers()
-    served: set[str] = set()
-    for worker in workers:
-        served.update(worker["pools"])
     queued = await client.list_queue("queued")
-    homeless = [row for row in queued if row["pool"] not in served]
-    if not homeless:
+    pools = await find_unserved_pools(client, queued)
+    if not pools:
+        workers = await client.list_workers()
         return CheckResult("queue", "ok", f"{len(queued)} queued, {len(workers)} worker(s)")
-    pools = ", ".join(sorted({row["pool"] for row in homeless}))
-    message = f"command(s) wait for a worker of {pools}"
-    return _make_check_result(
-        "queue", homeless, message, f"noetl worker start --pool {pools}", "warn"
-    )
+    unserved = [row for row in queued if row["pool"] in pools]
+    message = f"command(s) wait for a worker of {', '.join(pools)}"
+    do = make_start_command(pools)
+    if not has_server:
+        do = f"noetl server start, then {do}; or noetl dev, which is both"
+    return _make_check_result("queue", unserved, message, do, "warn")
 
 
 async def _list_dead_commands(client: RowClient) -> list[Row]:
@@ -221,7 +265,7 @@ async def _check_projection_lag(client: RowClient) -> list[CheckResult]:
         return [CheckResult("lag", "ok", "what is shown is up to date")]
     worst = max(behind) / 1000
     message = f"{len(behind)} shard(s) are not projected, the oldest event for {worst:.0f} s"
-    do = "noetl server start: its projector takes them up; else look at its log"
+    do = f"{SERVER_COMMANDS} catches up; if one runs, look at its log"
     return [CheckResult("lag", "error", message, do)]
 
 
@@ -239,7 +283,8 @@ def _make_check_result(
     names = ", ".join(ids[:MAX_NAMED_EXECUTIONS])
     if len(ids) > MAX_NAMED_EXECUTIONS:
         names += " …"
-    return CheckResult(check, status, f"{len(rows)} {message} ({names})", do.format(ids[0]))
+    do = do.replace("{}", ids[0])
+    return CheckResult(check, status, f"{len(rows)} {message} ({names})", do)
 
 
 def _measure_age(at: str | None) -> timedelta:

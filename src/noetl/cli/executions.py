@@ -1,18 +1,17 @@
-"""`noetl exec`: lists, shows, explains and changes executions."""
+"""`noetl exec`: lists, shows and changes executions."""
 
 import asyncio
-import re
 import sys
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from getpass import getuser
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
 
-from noetl.cli.client import find_execution_id, run_with_client
+from noetl.cli.client import check_page_start, find_execution_id, run_with_client
 from noetl.cli.details import (
     format_loop_progress,
     format_seconds,
@@ -21,10 +20,14 @@ from noetl.cli.details import (
     print_state,
     print_workload,
 )
-from noetl.cli.options import ID, AsJson, Step
+from noetl.cli.following import read_through_outage
+from noetl.cli.inspection import explain, show_at
+from noetl.cli.items import items
+from noetl.cli.options import ID, AsJson
 from noetl.cli.output import (
     adapt_commands,
     add_colour,
+    dim_text,
     format_recovery,
     format_status,
     print_json_lines,
@@ -32,27 +35,28 @@ from noetl.cli.output import (
     print_table,
     say,
     say_json,
-    say_row,
+    shorten_text,
 )
-from noetl.cli.payloads import parse_plain_yaml
 from noetl.cli.repeats import rerun, retry
-from noetl.cli.results import show_sample
-from noetl.cli.story import Story, describe_event
+from noetl.cli.signals import approve, reject, signal, warn_if_nobody_runs
+from noetl.cli.story import format_event_line
+from noetl.cli.waits import PersonWait, list_page_waits, list_wait_lines
 from noetl.client.rows import ExecutionChange, Row, RowClient
 from noetl.log.events.port import RecordedEvent
-from noetl.model.approvals import approval_name
-from noetl.model.errors import SAMPLE_KEY, Conflict, Expired, InvalidInput, NotFound, Unavailable
+from noetl.model.approvals import describe_question
+from noetl.model.errors import Conflict, InvalidInput, Unavailable
 from noetl.model.events import Terminal
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, Micros
 from noetl.runtime.clock import SystemClock
 from noetl.server.dispatch.states import Unfoldable
-from noetl.server.executions.service import make_execution_filter
-from noetl.server.executions.views import make_event_view
+from noetl.server.executions.filters import make_execution_filter
+from noetl.server.executions.older_names import check_event_types
+from noetl.server.executions.views import NumberedEventView, make_event_view
+from noetl.server.http.structs import extend_view
 
 STATUS_POLL_S = 0.2  # seconds between two looks at an execution that is about to stop
+MAX_ASKED_CHARS = 60  # of a question in a list
 CANCEL_TIMEOUT_S = 10.0  # seconds to wait until a cancelled execution of this machine has stopped
-
-MAX_SAMPLE_ROWS = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -68,11 +72,13 @@ def register(app: typer.Typer) -> None:
         retry,
         rerun,
         explain,
+        items,
         signal,
         approve,
         reject,
     ):
         group.command()(command)
+    group.command("at")(show_at)
     group.command("list")(list_executions)
     app.add_typer(group)
     app.command()(signal)
@@ -84,6 +90,8 @@ ABOUT = """Executions: list them, look into one, change it, run it again.
   noetl exec list --status failed
   noetl exec get @latest             its steps and its failure
   noetl exec explain @latest STEP    why a step ran, did not run, or waits
+  noetl exec items @latest STEP      which items of a loop failed, and how
+  noetl exec at @latest 71           how it was after one of its events
   noetl exec retry @latest           run again what did not finish
 """
 
@@ -94,7 +102,7 @@ Status = Annotated[
     str | None,
     typer.Option(
         "--status",
-        help="pending, running, paused, cancelling, quarantined, completed, failed or cancelled",
+        help="pending, running, paused, cancelling, quarantined, completed, failed, cancelled; several: failed,running",
     ),
 ]
 OnlyFailed = Annotated[bool, typer.Option("--failed", help="the same as --status failed")]
@@ -109,6 +117,21 @@ Since = Annotated[
     str | None,
     typer.Option("--since", metavar="T", help="started since: 1d, 2h, or 2026-01-31T08:00:00Z"),
 ]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="T", help="started before: 1h, or 2026-01-31T08:00:00Z"),
+]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        metavar="TEXT",
+        help="the id or the path begins with it, or the error has its words",
+    ),
+]
+OnlyWaiting = Annotated[
+    bool, typer.Option("--waiting", help="only executions that wait for a person")
+]
 Before = Annotated[
     str | None,
     typer.Option("--before", metavar="ID", help="only executions before this one: the next page"),
@@ -122,6 +145,9 @@ def list_executions(
     path: PathPattern = None,
     parent: Parent = None,
     since: Since = None,
+    until: Until = None,
+    search: Search = None,
+    waiting: OnlyWaiting = False,
     before: Before = None,
     limit: Limit = 20,
     as_json: AsJson = False,
@@ -131,34 +157,66 @@ def list_executions(
     \b
     Examples:
       noetl exec list --failed --since 1d
-      noetl exec list --status running --path 'etl/*'
+      noetl exec list --status failed,running --path 'etl/*'
+      noetl exec list --search "connection refused" --until 1h
+      noetl exec list --waiting          approvals, signals, paused executions
       noetl exec list --parent @latest
     """
     status = _choose_status(status, failed)
     # Raises if a filter is wrong, before the command connects.
-    make_execution_filter(SystemClock().now(), status, path, None, since)
-    _check_page_start(before)
+    make_execution_filter(SystemClock().now(), status, path, None, since, until=until)
+    check_page_start(before)
 
     async def work(client: RowClient) -> list[Row]:
         parent_id = None
         if parent is not None:
             parent_id = await find_execution_id(client, parent)
+            await client.get_status(parent_id)  # raises if there is no such execution
         return await client.list_executions(
-            status=status, path=path, parent=parent_id, since=since, before=before, limit=limit
+            status=status,
+            path=path,
+            parent=parent_id,
+            since=since,
+            until=until,
+            q=search,
+            waiting=waiting,
+            before=before,
+            limit=limit,
         )
 
     rows = run_with_client(work)
     if as_json:
         say_json(rows)
-    elif not rows and any((status, path, parent, since, before)):
+    elif not rows and any((status, path, parent, since, until, search, waiting, before)):
         say("no executions like that")
     elif not rows:
         say(adapt_commands("no executions yet: noetl run FILE starts one"))
     else:
-        print_table(
-            ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR"),
-            [_make_execution_row(row) for row in rows],
-        )
+        _print_executions(rows, waiting)
+        if len(rows) == limit:
+            oldest = rows[-1]["execution_id"]
+            say(dim_text(f"(the newest {limit}; --before {oldest} shows older ones)"))
+
+
+def _print_executions(rows: list[Row], waiting: bool) -> None:
+    header = ("EXECUTION", "STATUS", "STARTED", "SECONDS", "PLAYBOOK", "ERROR")
+    if not waiting:
+        print_table(header, [_make_execution_row(row) for row in rows])
+        return
+    table = [(*_make_execution_row(row), _describe_awaited(row["waits_for"])) for row in rows]
+    print_table((*header, "WAITS FOR"), table)
+
+
+def _describe_awaited(awaited: Row | None) -> str:
+    """`approval at ask (amount: 950)`, `signal go at poll`, `paused`."""
+    if awaited is None:
+        return ""
+    if awaited["on"] not in ("approval", "signal"):
+        return str(awaited["on"])
+    thing = "approval" if awaited["on"] == "approval" else f"signal {awaited['name']}"
+    asked = describe_question(awaited["question"])
+    text = f"{thing} at {awaited['step']}"
+    return f"{text} ({shorten_text(asked, MAX_ASKED_CHARS)})" if asked else text
 
 
 def _choose_status(status: str | None, failed: bool) -> str | None:
@@ -169,14 +227,6 @@ def _choose_status(status: str | None, failed: bool) -> str | None:
             f"--failed and --status {status} exclude each other", hint="give one of them"
         )
     return "failed"
-
-
-def _check_page_start(before: str | None) -> None:
-    if before is not None and not before.isdecimal():
-        raise InvalidInput(
-            f"--before {before!r}: not an execution id",
-            hint="the id of the last one on the page before",
-        )
 
 
 def _make_execution_row(row: Row) -> tuple[Any, ...]:
@@ -213,7 +263,7 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         row = await client.get_execution(execution_id)
         if as_json and row["workload"] is None:
             row["workload"] = await client.get_workload(execution_id)
-        return row
+        return {**row, "waits": await _read_waits(client, row)}
 
     row = run_with_client(work)
     if as_json:
@@ -222,8 +272,24 @@ def get(execution: ID, as_json: AsJson = False) -> None:
         _print_execution(row)
 
 
+async def _read_waits(client: RowClient, row: Row) -> list[Row]:
+    """What the execution waits for that a person can give."""
+    if row["ended_at"] is not None:
+        return []
+    try:
+        page = await client.get_page(ExecutionId(row["execution_id"]))
+    except (Unfoldable, Conflict):  # it is quarantined
+        return []
+    return [wait._asdict() for wait in list_page_waits(page)]
+
+
 def _print_execution(row: Row) -> None:
     _print_summary(row)
+    for wait in row["waits"]:
+        lines = list_wait_lines(row["execution_id"], PersonWait(**wait))
+        say(f"waits      {next(lines)}")
+        for line in lines:
+            say(f"           {line}")
     print_workload(row["workload"])
     print_state(row["state"])
     if row["steps"]:
@@ -232,7 +298,7 @@ def _print_execution(row: Row) -> None:
             ("STEP", "STATUS", "RUNS", "TIME", "ITEMS"),
             [_make_step_row(name, step) for name, step in row["steps"].items()],
         )
-    print_children(row["children"])
+    print_children(row["children"], row["execution_id"])
     if row["recoveries"]:
         say("\nrecovered from:")
     for recovery in row["recoveries"]:
@@ -297,13 +363,17 @@ def events(
 ) -> None:
     """Print the events of an execution in the order of the log.
 
+    The columns: the number of the event, seconds since the first one, its type, and some of its fields. `noetl exec at ID N`
+    shows how the execution was after event N.
+
     \b
     Examples:
       noetl exec events @latest
       noetl exec events @latest --follow --type step.exit
       noetl exec events 724551830122291200 --json | jq .type
     """
-    print_page: PrintEvents = _print_events_as_json if as_json else _EventPrinter()
+    check_event_types(frozenset(kinds or ()), older=False)
+    print_page: PrintEvents = _print_events_as_json if as_json else _print_event_lines
 
     async def work(client: RowClient) -> None:
         execution_id = await find_execution_id(client, execution)
@@ -312,7 +382,15 @@ def events(
     run_with_client(work)
 
 
-PrintEvents = Callable[[list[RecordedEvent]], None]
+class NumberedEvent(NamedTuple):
+    """An event, its number in the execution (the first one has 1), and when that one happened."""
+
+    number: int
+    recorded: RecordedEvent
+    began_at: Micros
+
+
+PrintEvents = Callable[[list[NumberedEvent]], None]
 
 
 async def _print_events(
@@ -323,38 +401,39 @@ async def _print_events(
     follow: bool,
 ) -> None:
     """Print the events of an execution. An empty set of kinds means every kind."""
-    read_page = client.wait_for_events if follow else client.list_events
     page, after = await client.list_events(execution_id), 0
+    count, began_at = 0, 0
     while page or follow:
-        print_page([row for row in page if not kinds or row.event.type in kinds])
+        shown: list[NumberedEvent] = []
+        for row in page:
+            count += 1
+            began_at = began_at or row.event.at
+            if not kinds or row.event.type in kinds:
+                shown.append(NumberedEvent(count, row, began_at))
+        print_page(shown)
         if page:
             last = page[-1]
             if isinstance(last.event, Terminal):
                 return
             after = last.seq
-        page = await read_page(execution_id, after)
+        if follow:
+            wait = partial(client.wait_for_events, execution_id, after)
+            page = await read_through_outage(wait)
+        else:
+            page = await client.list_events(execution_id, after)
 
 
-def _print_events_as_json(page: list[RecordedEvent]) -> None:
+def _print_events_as_json(page: list[NumberedEvent]) -> None:
     for row in page:
-        line = msgspec.json.encode(make_event_view(row))
+        view = extend_view(NumberedEventView, make_event_view(row.recorded), number=row.number)
+        line = msgspec.json.encode(view)
         sys.stdout.write(line.decode() + "\n")
     sys.stdout.flush()
 
 
-class _EventPrinter:
-    """Prints one line per event: seconds since the first event, type, and some of its fields."""
-
-    def __init__(self) -> None:
-        self._began: int | None = None
-
-    def __call__(self, page: list[RecordedEvent]) -> None:
-        for row in page:
-            event = row.event
-            if self._began is None:
-                self._began = event.at
-            seconds = (event.at - self._began) / 1e6
-            say(f"{seconds:8.3f}  {event.type:<24}{describe_event(event)}")
+def _print_event_lines(page: list[NumberedEvent]) -> None:
+    for row in page:
+        say(format_event_line(row.number, row.recorded.event, row.began_at))
 
 
 def logs(
@@ -380,6 +459,7 @@ def logs(
 
     async def work(client: RowClient) -> None:
         execution_id = await find_execution_id(client, execution)
+        await client.get_status(execution_id)  # a stream would wait for a server that is away
         if step is not None:
             await _check_step(client, execution_id, step)
         has_lines = False
@@ -400,46 +480,6 @@ async def _check_step(client: RowClient, execution_id: ExecutionId, step: str) -
     """
     with suppress(Unfoldable, Conflict):
         await client.explain_step(execution_id, step)
-
-
-def explain(execution: ID, step: Step, as_json: AsJson = False) -> None:
-    """Say why a step ran, did not run, or waits.
-
-    Example: noetl exec explain @latest shout
-    """
-
-    async def work(client: RowClient) -> Row:
-        execution_id = await find_execution_id(client, execution)
-        row = await client.explain_step(execution_id, step)
-        if row["verdict"] != "failed":
-            return row
-        return {**row, "sample": await _read_sample(client, execution_id, step)}
-
-    row = run_with_client(work)
-    if as_json:
-        say_json(row)
-        return
-    verdict = add_colour(row["verdict"])
-    if row["runs"] > 1:
-        verdict += f", {row['runs']} runs"
-    say(f"{step}: {verdict}")
-    for reason in row["because"]:
-        say(f"  {adapt_commands(reason)}")
-    if row.get("sample") is not None:
-        show_sample(row["sample"])
-
-
-async def _read_sample(client: RowClient, execution_id: ExecutionId, step: str) -> Row | None:
-    """The rows that a failed step kept to show what is wrong, or None if there are none now."""
-    try:
-        result = await client.preview_result(execution_id, step, MAX_SAMPLE_ROWS)
-    except (NotFound, Expired, Unavailable):
-        return None
-    error = result["error"] or {}
-    preview: Row | None = result["preview"]
-    if SAMPLE_KEY in (error.get("detail") or {}):
-        return preview
-    return None
 
 
 # ---- changing ----------------------------------------------------------------------------------------------------------
@@ -475,6 +515,8 @@ def _change_and_report(execution: str, how: ExecutionChange, as_json: bool) -> N
     async def work(client: RowClient) -> Row:
         execution_id = await find_execution_id(client, execution)
         answer = await client.change_execution(execution_id, how)
+        if how in ("resume", "release") and answer["status"] != "refused":
+            warn_if_nobody_runs(client, execution_id)
         if how == "cancel" and not client.has_server:
             await _wait_until_ended(client, execution_id)
         return {**answer, "execution": await _read_changed_status(client, execution_id, answer)}
@@ -514,111 +556,3 @@ async def _wait_until_ended(client: RowClient, execution_id: ExecutionId) -> Non
         if row["ended_at"] is not None:
             return
         await asyncio.sleep(STATUS_POLL_S)
-
-
-def signal(
-    execution: ID,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="what a `wait` step waits for")],
-    payload: Annotated[
-        str | None, typer.Option("--payload", metavar="YAML", help="what it brings; YAML or JSON")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Send a signal to an execution. It is kept until a `wait` of that name takes it.
-
-    Example: noetl signal @latest approved --payload '{by: ada}'
-    """
-    value = parse_plain_yaml(payload, "--payload") if payload is not None else None
-
-    async def work(client: RowClient) -> Row:
-        execution_id = await find_execution_id(client, execution)
-        await _warn_of_unknown_signal(client, execution_id, name)
-        return await client.send_signal(execution_id, name, value)
-
-    row = run_with_client(work, "change")
-    sentence = f"signal {name} sent to execution {row['execution_id']}"
-    say_row(row, sentence, as_json=as_json)
-
-
-async def _warn_of_unknown_signal(client: RowClient, execution_id: ExecutionId, name: str) -> None:
-    """Warn of a signal that no step waits for and the playbook does not contain: likely a typo."""
-    row = await client.get_execution(execution_id)
-    with suppress(NotFound):
-        playbook = await client.get_playbook(row["path"], row["version"])
-        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", playbook["content"]):
-            return
-    story = await _read_story(client, execution_id)
-    waits = [command.parked for command in story.state.commands.values() if command.parked]
-    signals = [wait.signal for wait in waits if wait.signal]
-    if name in signals:
-        return
-    warning = f"warning: no step of {row['path']} waits for the signal {name!r}"
-    if signals:
-        warning += f"; it waits for {', '.join(signals)}"
-    print(warning, file=sys.stderr)
-
-
-By = Annotated[
-    str | None,
-    typer.Option("--by", metavar="WHO", help="who decides; default: the user of this machine"),
-]
-Comment = Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="the reason")]
-
-
-def approve(
-    execution: ID,
-    step: Step,
-    by: By = None,
-    comment: Comment = None,
-    as_json: AsJson = False,
-) -> None:
-    """Approve what a step (`wait` with `approval`) waits for. The execution continues.
-
-    Example: noetl exec approve @latest ask --comment 'looks good'
-    """
-    _send_approval(execution, step, True, by, comment, as_json)
-
-
-def reject(
-    execution: ID,
-    step: Step,
-    by: By = None,
-    comment: Comment = None,
-    as_json: AsJson = False,
-) -> None:
-    """Refuse what a step waits for: the step fails with REJECTED, which its router may handle.
-
-    Example: noetl exec reject @latest ask --comment 'not on a Friday'
-    """
-    _send_approval(execution, step, False, by, comment, as_json)
-
-
-def _send_approval(
-    execution: str,
-    step: str,
-    approved: bool,
-    by: str | None,
-    comment: str | None,
-    as_json: bool,
-) -> None:
-    who = by or getuser()
-
-    async def work(client: RowClient) -> Row:
-        execution_id = await find_execution_id(client, execution)
-        # Raises if there is no such step: the signal would be kept and never taken.
-        await client.explain_step(execution_id, step)
-        payload = {"approved": approved, "by": who, "comment": comment}
-        return await client.send_signal(execution_id, approval_name(step), payload)
-
-    row = run_with_client(work, "change")
-    verdict = "approved" if approved else "rejected"
-    sentence = f"step {step} of execution {row['execution_id']} is {verdict} by {who}"
-    say_row(row, sentence, as_json=as_json)
-
-
-async def _read_story(client: RowClient, execution_id: ExecutionId) -> Story:
-    """The execution, folded from its events: the projection may lag behind them."""
-    story = Story(execution_id)
-    while page := await client.list_events(execution_id, story.last_seq):
-        story.add_events(page)
-    return story

@@ -5,24 +5,30 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import typer
 
 from noetl.cli.output import EXIT_FAILED, EXIT_INTERRUPTED
 from noetl.cli.story import EventDisplay, SilentDisplay, StepDisplay, Story, print_end
+from noetl.cli.waits import PersonWait, list_state_waits, say_wait
 from noetl.client.rows import Row
 from noetl.log.events.port import RecordedEvent
 from noetl.model.errors import Conflict, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
+from noetl.runtime.running_servers import find_server_address
 
 # Seconds to wait for the last printed lines after the execution has ended.
 LAST_LINES_TIMEOUT_S = 10.0
 PROGRESS_INTERVAL_S = 1.0  # seconds
 MAX_LOG_OUTAGE_S = 30.0  # seconds that the log may be unavailable while an execution is followed
+OUTAGE_RETRY_S = 0.2  # seconds between two tries to read it
+
+Answer = TypeVar("Answer")
 
 
 class ExecutionDisplay(Protocol):
@@ -64,11 +70,39 @@ class ExecutionSource(Protocol):
     async def get_cause(self, execution_id: ExecutionId, min_seq: int) -> Row | None: ...
 
 
+AnnounceWait = Callable[[ExecutionId, PersonWait], None]
+
+
 async def follow_execution(
-    site: ExecutionSource, execution_id: ExecutionId, show: ExecutionDisplay, stop: asyncio.Event
+    site: ExecutionSource,
+    execution_id: ExecutionId,
+    show: ExecutionDisplay,
+    stop: asyncio.Event,
+    announce_wait: AnnounceWait = say_wait,
 ) -> Story:
-    """Follow an execution to its end. Cancels it when `stop` is set."""
+    """Follow an execution to its end. Cancels it when `stop` is set.
+
+    `announce_wait` is called once for each thing that it waits for and that a person can give.
+    """
+    try:
+        return await _follow_to_end(site, execution_id, show, stop, announce_wait)
+    except Unavailable as error:
+        error.hint = (
+            f"execution {execution_id} is not lost: it goes on with its server, and then "
+            f"noetl exec events {execution_id} --follow follows it again"
+        )
+        raise
+
+
+async def _follow_to_end(
+    site: ExecutionSource,
+    execution_id: ExecutionId,
+    show: ExecutionDisplay,
+    stop: asyncio.Event,
+    announce_wait: AnnounceWait,
+) -> Story:
     story = Story(execution_id)
+    said: set[PersonWait] = set()
     async with _show_logs(site, story, show), _show_progress(site, story, show):
         while not story.is_finished:
             if stop.is_set():
@@ -78,6 +112,10 @@ async def follow_execution(
             story.add_events(recorded)
             if recorded:
                 show(story)
+            for wait in list_state_waits(story.state):
+                if wait not in said:
+                    said.add(wait)
+                    announce_wait(execution_id, wait)
     await story.read_results(site.resolve, site.preview_result)
     story.workload = await site.get_workload(execution_id)
     if story.status == "failed":
@@ -162,24 +200,33 @@ async def _cancel_execution(site: ExecutionSource, execution_id: ExecutionId) ->
 async def _read_next_events(
     site: ExecutionSource, story: Story, stop: asyncio.Event
 ) -> list[RecordedEvent]:
-    """The next events, or none if `stop` is set first. Retries while the log is unavailable."""
+    """The next events, or none if `stop` is set first."""
+    wait = partial(site.wait_for_events, story.state.execution_id, story.last_seq)
+    reading = asyncio.ensure_future(read_through_outage(wait))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return reading.result() if reading.done() else []
+    finally:
+        for task in (reading, stopping):
+            task.cancel()
+        await asyncio.gather(reading, stopping, return_exceptions=True)
+
+
+async def read_through_outage(read: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Read, again and again while the log is unavailable, but not for ever. Says so once."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + MAX_LOG_OUTAGE_S
+    deadline: float | None = None
     while True:
-        events = site.wait_for_events(story.state.execution_id, story.last_seq)
-        reading = asyncio.ensure_future(events)
-        stopping = asyncio.ensure_future(stop.wait())
         try:
-            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
-            return reading.result() if reading.done() else []
-        except Unavailable:
+            return await read()
+        except Unavailable as error:
+            if deadline is None:
+                deadline = loop.time() + MAX_LOG_OUTAGE_S
+                print(f"{error}; trying again for {MAX_LOG_OUTAGE_S:.0f} s", file=sys.stderr)
             if loop.time() > deadline:
                 raise
-            await asyncio.sleep(0.2)
-        finally:
-            for task in (reading, stopping):
-                task.cancel()
-            await asyncio.gather(reading, stopping, return_exceptions=True)
+            await asyncio.sleep(OUTAGE_RETRY_S)
 
 
 @asynccontextmanager
@@ -228,5 +275,6 @@ def finish_command(
         row = json.dumps(story.to_dict(), ensure_ascii=False)
         sys.stdout.write(row + "\n")
     else:
-        print_end(story, durable=durable, lines=lines)
+        address = find_server_address() if durable else None
+        print_end(story, durable=durable, lines=lines, server_address=address)
     raise typer.Exit(0 if story.status == "completed" else EXIT_FAILED)

@@ -12,11 +12,14 @@ from noetl.cli.client import open_client
 from noetl.cli.following import ExecutionDisplay, catch_interrupts, follow_execution
 from noetl.cli.language import check_playbook_or_raise, warn_of_unknown_names
 from noetl.cli.output import adapt_commands
+from noetl.cli.pools import find_unserved_pools, make_start_command
 from noetl.cli.story import Story
+from noetl.cli.waits import PersonWait, say_unanswerable_wait, say_wait
 from noetl.client.rows import Row, RowClient
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.ids import ExecutionId
+from noetl.runtime.running_servers import find_server_address
 
 # Seconds before the user is told that the execution runs or that no worker does.
 NOTICE_DELAY_S = 3.0
@@ -40,9 +43,15 @@ async def run_playbook(
                     text = await _read_playbook_text(client, source)
                     warn_of_unknown_names(text, assigned)
             execution_id = await register_and_start(client, source, others, workload)
-            notice = asyncio.ensure_future(_notify_user(client, execution_id, show))
+            said: list[PersonWait] = []
+
+            def announce_wait(execution_id: ExecutionId, wait: PersonWait) -> None:
+                said.append(wait)
+                say_wait(execution_id, wait)
+
+            notice = asyncio.ensure_future(_notify_user(client, execution_id, show, said))
             try:
-                return await follow_execution(client, execution_id, show, stop)
+                return await follow_execution(client, execution_id, show, stop, announce_wait)
             finally:
                 notice.cancel()
 
@@ -56,20 +65,33 @@ async def _read_playbook_text(client: RowClient, source: PlaybookSource) -> str:
 
 
 async def _notify_user(
-    client: RowClient, execution_id: ExecutionId, show: ExecutionDisplay
+    client: RowClient, execution_id: ExecutionId, show: ExecutionDisplay, said: list[PersonWait]
 ) -> None:
-    """Tell the user after a while that the execution runs, and if no worker does.
+    """Tell the user after a while that the execution runs, or that no worker takes its commands.
 
     Without it, a long execution outside a terminal, or a server without a worker, looks stuck.
+    What it waits for was `said` already, with the same page.
     """
     await asyncio.sleep(NOTICE_DELAY_S)
-    if not show.live:
+    if not show.live and not said:
         where = f"execution {execution_id} is under way: noetl exec get {execution_id} says how far"
         print(adapt_commands(where), file=sys.stderr)
+        address = find_server_address()
+        if address is not None:
+            print(f"in a browser: {address}/executions/{execution_id}", file=sys.stderr)
     with suppress(Unavailable):
-        if client.has_server and not await client.list_workers():
-            warning = adapt_commands("no worker is there yet: noetl worker start; Ctrl-C cancels")
-            print(warning, file=sys.stderr)
+        if client.has_server:
+            await _warn_of_missing_workers(client, execution_id)
+
+
+async def _warn_of_missing_workers(client: RowClient, execution_id: ExecutionId) -> None:
+    """Warn of commands that no worker will take. A step that waits for a person has none."""
+    queued = await client.list_queue("queued", execution_id)
+    pools = await find_unserved_pools(client, queued)
+    if pools:
+        missing = f"no worker of the pool {', '.join(pools)} is there yet"
+        warning = f"{missing}: {make_start_command(pools)}; Ctrl-C cancels the execution"
+        print(adapt_commands(warning), file=sys.stderr)
 
 
 async def _run_in_memory(
@@ -87,7 +109,7 @@ async def _run_in_memory(
         for other in others:
             await cluster.register(other.text or "", other.name)
         execution_id = await cluster.start(source.text or "", source.name, workload)
-        return await follow_execution(cluster, execution_id, show, stop)
+        return await follow_execution(cluster, execution_id, show, stop, say_unanswerable_wait)
 
 
 def find_pools(*sources: PlaybookSource) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 from noetl.cli.arguments import read_text_file
 from noetl.model.errors import InvalidInput
 from noetl.playbook import text as yaml
-from noetl.playbook.workload import merge_deep
+from noetl.playbook.merging import merge_deep
 
 
 def read_payload(payload: Path | None) -> dict[str, Any]:

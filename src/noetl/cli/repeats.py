@@ -1,14 +1,22 @@
 """`noetl exec retry` and `rerun`: repeat executions that have ended. Both print their plan first."""
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from noetl.cli.client import find_execution_id, run_with_client
 from noetl.cli.following import catch_interrupts, finish_command, follow_execution, make_display
-from noetl.cli.output import adapt_commands, print_table, say, say_json, say_row, warn
+from noetl.cli.output import (
+    adapt_commands,
+    format_count,
+    print_table,
+    say,
+    say_json,
+    say_row,
+    warn,
+)
 from noetl.cli.payloads import merge_assignments
+from noetl.cli.questions import check_answerable, confirm_or_exit
 from noetl.cli.story import Story
 from noetl.client.rows import RepeatKind, Row, RowClient
 from noetl.model.errors import Conflict, InvalidInput
@@ -29,9 +37,30 @@ Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="change a value of the workload; YAML"),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would be done, and do nothing")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", "--preview", help="say what would be done, and do nothing"),
+]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes", "-y", help="with --failed: do not ask; needed with --json and without a terminal"
+    ),
+]
 OptionalId = Annotated[
     str | None, typer.Argument(metavar="[ID]", help="an execution's id, or @latest")
+]
+
+
+ChosenStep = Annotated[
+    str | None,
+    typer.Option("--step", metavar="S", help="of a completed execution: only this loop"),
+]
+ChosenItems = Annotated[
+    str | None,
+    typer.Option(
+        "--item", metavar="I,J", help="with --step: only these failed items, counted from 0"
+    ),
 ]
 
 
@@ -46,16 +75,19 @@ def retry(
     path: Annotated[
         str | None, typer.Option("--path", help="with --failed: of this playbook, or like 'etl/*'")
     ] = None,
+    step: ChosenStep = None,
+    items: ChosenItems = None,
     version: OfVersion = None,
     assigned: Assignments = None,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="with --failed: do not ask")] = False,
+    yes: Yes = False,
     watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
     """Run again what did not finish: a new execution that takes over the results of the finished steps.
 
     Of a loop only the failed items run again, also when it completed with them (`best_effort`); the steps after it follow.
+    `--item` limits it to some of them: the others stay failed, and the failure policy of the loop decides what that means.
 
     On this machine it runs here, to its end, as `noetl run` does; with NOETL_SERVER_URL its workers run it.
 
@@ -63,6 +95,7 @@ def retry(
     Examples:
       noetl exec retry @latest
       noetl exec retry @latest --version latest --dry-run
+      noetl exec retry @latest --step score --item 3,17
       noetl exec retry --failed --since 1d --path 'etl/*'
     """
     if failed == (execution is not None):
@@ -71,7 +104,9 @@ def retry(
         raise InvalidInput(
             "--since and --path choose among many", hint="give them with --failed, without an id"
         )
-    wish = _make_wish(version, assigned)
+    if failed and step is not None:
+        raise InvalidInput("--step is of one execution", hint="give its id instead of --failed")
+    wish = _make_wish(version, assigned) | _make_choice(step, items)
     if failed:
         filters = {"since": since, "path": path}
         _retry_many(filters, wish, dry_run, yes, as_json)
@@ -121,6 +156,22 @@ def _make_wish(version: str | None, assigned: list[str] | None) -> Row:
             raise InvalidInput(f"--version {version!r}: no version", hint="a number, or latest")
         wish["version"] = int(version)
     return wish
+
+
+def _make_choice(step: str | None, items: str | None) -> Row:
+    """The part of a retry wish that `--step` and `--item` give."""
+    if items is None:
+        return {} if step is None else {"steps": [step]}
+    if step is None:
+        raise InvalidInput("--item: of which loop?", hint="name it with --step")
+    parts = [part.strip() for part in items.split(",")]
+    wrong = [part for part in parts if not (part.isascii() and part.isdecimal())]
+    if wrong:
+        raise InvalidInput(
+            f"--item {wrong[0]!r} is no index of an item",
+            hint=f"numbers with commas between them, as in noetl exec items ID {step} --failed",
+        )
+    return {"items": {step: [int(part) for part in parts]}}
 
 
 def _repeat_one(
@@ -186,6 +237,9 @@ def _print_repeat_plan(plan: Row) -> None:
     if plan["inherited"]:
         say(f"  takes over    {', '.join(plan['inherited'])}")
     say(f"  begins with   {_format_first_steps(plan)}")
+    for step, loop in plan["items"].items():
+        if loop["left"]:
+            say(f"  leaves out    {_describe_left_items(step, loop)}")
     entered = plan["entered"]
     if entered is not None:
         run = "its only run" if entered["run"] == 1 else f"its last run, number {entered['run']}"
@@ -223,6 +277,14 @@ def _format_first_steps(plan: Row) -> str:
     return ", ".join(names)
 
 
+def _describe_left_items(step: str, loop: Row) -> str:
+    others = "1 other failed item" if loop["left"] == 1 else f"{loop['left']} other failed items"
+    text = f"{others} of {step} will not run"
+    if loop["fails_again"]:
+        text += ", so the loop fails even if the chosen ones succeed"
+    return text
+
+
 # ---- many ----------------------------------------------------------------------------------------------------------------
 
 
@@ -233,23 +295,21 @@ def _retry_many(
     yes: bool,
     as_json: bool,
 ) -> None:
-    async def work(client: RowClient) -> list[Row]:
-        chosen, complete = await _list_executions_to_retry(client, filters)
-        if not complete:
-            warn(
-                f"only the {MAX_REPEATED} newest executions were looked at, and there are more",
-                "repeat it for older ones with --path, or with the id of each",
-            )
-        rows = [await _plan_retry(client, row, wish) for row in chosen]
-        if dry_run or not rows:
-            return rows
-        if not yes and not as_json and sys.stdin.isatty():
-            _print_retries(rows)
-            possible = sum(row["refused"] is None for row in rows)
-            typer.confirm(f"retry {possible} executions?", abort=True)
-        return [row | await _start_retry(client, row, wish) for row in rows]
+    if not dry_run:
+        check_answerable(yes, as_json, "a retry of many executions")
+    starts_at_once = yes and not dry_run
 
-    rows = run_with_client(work, "read" if dry_run else "run")
+    async def work(client: RowClient) -> list[Row]:
+        planned = await _plan_retries(client, filters, wish)
+        return await _start_retries(client, planned, wish) if starts_at_once else planned
+
+    rows: list[Row] = run_with_client(work, "run" if starts_at_once else "read")
+    possible = sum(row["refused"] is None for row in rows)
+    if possible and not yes and not dry_run:
+        planned = rows
+        _print_retries(planned)
+        confirm_or_exit(f"retry {format_count(possible, 'execution')}?")
+        rows = run_with_client(lambda client: _start_retries(client, planned, wish), "run")
     if as_json:
         say_json(rows)
     elif not rows:
@@ -258,6 +318,20 @@ def _retry_many(
         _print_retries(rows)
     bad = any(row["refused"] or row["status"] not in (None, "completed") for row in rows)
     raise typer.Exit(int(bad))
+
+
+async def _plan_retries(client: RowClient, filters: Row, wish: Row) -> list[Row]:
+    chosen, complete = await _list_executions_to_retry(client, filters)
+    if not complete:
+        warn(
+            f"only the {MAX_REPEATED} newest executions were looked at, and there are more",
+            "repeat it for older ones with --path, or with the id of each",
+        )
+    return [await _plan_retry(client, row, wish) for row in chosen]
+
+
+async def _start_retries(client: RowClient, rows: list[Row], wish: Row) -> list[Row]:
+    return [row | await _start_retry(client, row, wish) for row in rows]
 
 
 async def _list_executions_to_retry(client: RowClient, filters: Row) -> tuple[list[Row], bool]:

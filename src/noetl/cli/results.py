@@ -11,7 +11,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from noetl.cli.client import find_execution_id, run_with_client
+from noetl.cli.client import check_page_start, find_execution_id, run_with_client
 from noetl.cli.options import ID, AsJson, Step
 from noetl.cli.output import dim_text, print_table, say, say_json, say_row
 from noetl.client.rows import PinChange, Row, RowClient, RowSpan
@@ -343,6 +343,7 @@ def usage(
 
     async def work(client: RowClient) -> Row:
         if execution is None:
+            check_page_start(before)
             return await client.list_usage(path, before, limit)
         usage = await client.get_execution_usage(await find_execution_id(client, execution))
         return {"executions": [usage], "next": None}

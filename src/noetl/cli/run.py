@@ -155,7 +155,7 @@ def _start_services_early(source: PlaybookSource) -> None:
 
 
 def _start_spark_early(source: PlaybookSource) -> None:
-    from noetl.runtime.tools import start_spark_for  # few playbooks need it
+    from noetl.runtime.early_spark import start_spark_for  # few playbooks need it
 
     with suppress(Exception):
         start_spark_for(source.text or "", source.name)

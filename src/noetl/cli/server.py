@@ -8,24 +8,11 @@ from typing import Annotated
 
 import typer
 
+from noetl.cli.options import Host, Port
 from noetl.cli.output import log_to_stderr, warn_of_unknown_settings
 from noetl.cli.serving import serve_api, serve_folder
 from noetl.model.errors import InvalidInput
 from noetl.runtime.event_loop import run_in_loop
-
-Host = Annotated[
-    str | None, typer.Option("--host", help="loopback only: there is no login yet (NOETL_HOST)")
-]
-Port = Annotated[
-    int | None,
-    typer.Option(
-        "--port",
-        "-p",
-        min=0,
-        max=65535,
-        help="8082 (NOETL_PORT); 0: a free one",
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:

@@ -1,21 +1,25 @@
-"""Runs a server, or a server with a worker, in this process: what `noetl server` and `noetl dev` do.
+"""Runs a server, or a server with a worker, in this process: what `noetl server`, `dev` and `ui` do.
 
 Most of their modules are loaded while the database is prepared, so this one does not import them.
 """
 
 import sys
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
 
 from noetl.cli.output import say
+from noetl.runtime.page_build import build_page_meanwhile, find_build_script
 from noetl.runtime.server import OpenServer, open_server
+from noetl.settings import PageSettings, read_settings
 
 
 async def serve_api(host: str | None, port: int | None) -> None:
     async with open_server(host, port, "noetl.runtime.serving") as opened:
         serving = import_module("noetl.runtime.serving")
         _print_address(opened)
-        await serving.serve(opened.node, opened.listener, several=True, stop=opened.stop)
+        async with build_page_meanwhile(_choose_build_script()):
+            await serving.serve(opened.node, opened.listener, several=True, stop=opened.stop)
 
 
 async def serve_folder(folder: Path, host: str | None, port: int | None) -> None:
@@ -24,7 +28,26 @@ async def serve_folder(folder: Path, host: str | None, port: int | None) -> None
     async with open_server(host, port, *modules) as opened:
         both, cli_folder = map(import_module, modules)
         _print_address(opened)
-        await both.run_server_and_worker(opened, cli_folder.watch_folder(folder, opened.node))
+        async with build_page_meanwhile(_choose_build_script()):
+            await both.run_server_and_worker(opened, cli_folder.watch_folder(folder, opened.node))
+
+
+async def serve_page(
+    show: Callable[[str], Awaitable[None]], host: str | None, port: int | None
+) -> None:
+    """Run a server and a worker, and show the page at their address. `show` does not return."""
+    async with open_server(host, port, "noetl.runtime.server_with_worker") as opened:
+        both = import_module("noetl.runtime.server_with_worker")
+        _print_address(opened)
+        async with build_page_meanwhile(_choose_build_script(), delay_s=0.0):
+            await both.run_server_and_worker(opened, show(opened.address))
+
+
+def _choose_build_script() -> Path | None:
+    """The script that builds the page, unless the settings say otherwise."""
+    if read_settings(PageSettings).ui == "skip":
+        return None
+    return find_build_script()
 
 
 def _print_address(opened: OpenServer) -> None:

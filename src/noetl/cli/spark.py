@@ -14,7 +14,7 @@ import typer
 from noetl.cli.options import AsJson
 from noetl.cli.output import add_colour, say, say_json
 from noetl.model.errors import NoetlError
-from noetl.runtime.tools import start_spark
+from noetl.runtime.spark_server import start_spark
 from noetl.settings import HomeSettings, SparkSettings, read_settings
 from noetl.spark.profiles import NONE, hide_token, parse_profile
 from noetl.spark.server.java import NoJava, find_java

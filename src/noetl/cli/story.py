@@ -1,5 +1,6 @@
 """An execution for people: its steps while it runs, and how it ended. The engine folds its events."""
 
+import shlex
 import sys
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +34,7 @@ from noetl.engine.state import Execution, LoopState, make_empty_execution
 from noetl.log.events.port import RecordedEvent
 from noetl.model.errors import Failure, NotFound
 from noetl.model.events import ChildEnded, ChildStarted, Event, PlaybookCompleted
-from noetl.model.ids import ActivationId, ExecutionId
+from noetl.model.ids import ActivationId, ExecutionId, Micros
 from noetl.model.reference import Reference
 from noetl.playbook.assignments import is_reference, read_link, unwrap_links
 from noetl.server.executions.details import MAX_LISTED_CHILDREN
@@ -73,6 +74,7 @@ class Story:
     def __init__(self, execution_id: ExecutionId) -> None:
         self.state: Execution = make_empty_execution(execution_id)
         self.last_seq = 0
+        self.event_count = 0
         self.new_events: list[Event] = []  # events added last
         self.began_at = 0
         self.result: Any = None
@@ -91,6 +93,7 @@ class Story:
             self._add_child(row.event)
             self.state = evolve(self.state, row.event)
             self.last_seq, self._last_event = row.seq, row.event
+        self.event_count += len(recorded)
 
     def _add_child(self, event: Event) -> None:
         """Called before the event is folded: the state still has the request of the child."""
@@ -318,9 +321,14 @@ class StepDisplay:
         """The kept lines, to print below the list again: the drawn ones are erased at the end."""
         lines = list(self._lines)
         if self._omitted_line_count:
-            note = f"({self._omitted_line_count} lines before these: noetl exec logs shows them)"
-            lines.insert(0, note)
+            lines.insert(0, self._describe_omitted_lines())
         return lines
+
+    def _describe_omitted_lines(self) -> str:
+        note = f"{self._omitted_line_count} lines before these"
+        if self._story is not None:
+            note += f": noetl exec logs {self._story.state.execution_id} shows them"
+        return adapt_commands(f"({note})")
 
     def _draw_screen(self) -> None:
         if self._screen is None or self._story is None:
@@ -346,12 +354,16 @@ class EventDisplay:
         return ()
 
     def __call__(self, story: Story) -> None:
-        for event in story.new_events:
-            seconds = (event.at - story.began_at) / 1e6
-            print(
-                f"{dim_text(f'{seconds:8.3f}')}  {event.type:<24}{describe_event(event)}",
-                flush=True,
-            )
+        first = story.event_count - len(story.new_events) + 1
+        for number, event in enumerate(story.new_events, first):
+            print(format_event_line(number, event, story.began_at), flush=True)
+
+
+def format_event_line(number: int, event: Event, began_at: Micros) -> str:
+    """The number of an event in its execution, seconds since the first one, type and fields."""
+    seconds = (event.at - began_at) / 1e6
+    place = dim_text(f"{number:5}  {seconds:8.3f}")
+    return f"{place}  {event.type:<24}{describe_event(event)}"
 
 
 def describe_event(event: Event) -> str:
@@ -364,6 +376,8 @@ def describe_event(event: Event) -> str:
         "step": values.get("step"),
         "task": values.get("task"),
         "kind": values.get("kind"),
+        "reason": values.get("reason"),
+        "signal": values.get("signal"),
         "items": values.get("count") or collection.get("size"),
         "status": result.get("status"),
         "result": _shorten_uri(reference.get("uri")),
@@ -442,8 +456,12 @@ def print_end(
     *,
     durable: bool,
     lines: Sequence[str] = (),
+    server_address: str | None = None,
 ) -> None:
-    """Print how an execution ended. `durable`: it is recorded, so later commands can show it."""
+    """Print how an execution ended.
+
+    `durable`: it is recorded, so later commands can show it. So does the page at `server_address`.
+    """
     for line in list_step_lines(story):
         print(line)
     for printed in lines:
@@ -463,11 +481,14 @@ def print_end(
         print_cause(story.cause, story.state.execution_id)
     if story.workload:
         print_workload(story.workload)
-    print_children(story.list_children())
+    print_children(story.list_children(), story.state.execution_id)
     if story.result is not None:
         _print_result(story)
     if durable:
         print(f"\n{dim_text(adapt_commands(_suggest_commands(story)))}")
+    if server_address is not None:
+        page = f"{server_address}/executions/{story.state.execution_id}"
+        print(dim_text(f"in a browser: {page}"))
 
 
 def _print_result(story: Story) -> None:
@@ -525,8 +546,14 @@ def _to_printable(value: Any) -> Any:
 
 def _suggest_commands(story: Story) -> str:
     """The commands to type next."""
+    execution_id, failed_step = story.state.execution_id, story.state.failed_step
     if story.status == "quarantined":
-        return f"set aside: noetl exec events {story.state.execution_id}, then noetl exec release {story.state.execution_id}"
-    if story.failure is not None and story.state.failed_step:
-        return f"look closer: noetl exec explain @latest {story.state.failed_step}   try again: noetl exec retry @latest"
-    return "look closer: noetl exec get @latest   all of it: noetl exec events @latest"
+        return (
+            f"set aside: noetl exec events {execution_id}, then noetl exec release {execution_id}"
+        )
+    if story.failure is not None and failed_step:
+        why = f"look closer: noetl exec explain {execution_id} {shlex.quote(failed_step)}"
+        return f"{why}   try again: noetl exec retry {execution_id}"
+    return (
+        f"look closer: noetl exec get {execution_id}   all of it: noetl exec events {execution_id}"
+    )

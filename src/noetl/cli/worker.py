@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 from typing import Annotated
 
 import typer
@@ -66,6 +67,7 @@ async def _run_worker(
     )
     servers = read_settings(HomeSettings).server_urls or [DEFAULT_SERVER]
     say(f"worker of {', '.join(worker.worker_pools)} for {', '.join(servers)}")
+    sys.stdout.flush()  # a supervisor's log shows the line at once
     await run_worker(servers, worker, _make_stop_event())
 
 

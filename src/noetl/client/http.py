@@ -18,6 +18,7 @@ from noetl.client.rows import (
     Row,
     RowSpan,
     ScheduleChange,
+    collect_list_pages,
     join_trace_pages,
 )
 from noetl.log.events.port import RecordedEvent
@@ -36,6 +37,20 @@ MAX_EVENTS_PER_REQUEST = 1_000  # events
 MAX_OUTAGE_S = 30.0  # seconds that a server may be unavailable while a stream is followed
 RECONNECT_DELAY_S = 0.2  # seconds between two tries to continue a stream
 MAX_ROWS_PER_REQUEST = 500  # rows of a list in one request
+# Words of the checks of requests, and how other messages say the same.
+PLAIN_WORDS = {
+    "Input should be": "must be",
+    "String should have": "must have",
+    "List should have": "must have",
+    "String should match": "must match the",
+    "Field required": "is missing",
+    "Extra inputs are not permitted": "is not known",
+    "Value error, ": "",
+    "less than or equal to": "at most",
+    "greater than or equal to": "at least",
+}
+# Parameters that users know by another name.
+USER_NAMES = {"q": "the searched text"}
 _LAG_METRIC = re.compile(r'noetl_projection_lag_ms\{.*?shard="(\d+)".* (\S+)$')
 
 
@@ -158,7 +173,7 @@ class HttpClient:
     ) -> Row:
         body = {"value": value, "expected_version": expected}
         response = await self._send_request("PUT", _make_state_path(path, name), json=body)
-        answer: Row = response.json()
+        answer: Row = _read_json(response)
         return answer
 
     async def unset_state(self, path: str, name: str, expected: int | None) -> Row:
@@ -204,9 +219,11 @@ class HttpClient:
     async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
-        page = await self._get_json("/api/executions", before=before, limit=limit, **filters)
-        rows: list[Row] = page["executions"]
-        return rows
+        async def read_page(start: str | None, missing: int) -> tuple[list[Row], str | None]:
+            page = await self._get_json("/api/executions", before=start, limit=missing, **filters)
+            return page["executions"], page["next"]
+
+        return await collect_list_pages(read_page, before, limit)
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         return await self._get_json(f"/api/executions/{execution_id}", min_seq=min_seq)
@@ -222,10 +239,24 @@ class HttpClient:
         cause: Row | None = execution["cause"]
         return cause
 
-    async def explain_step(self, execution_id: ExecutionId, step: str) -> Row:
+    async def list_items(self, execution_id: ExecutionId, step: str, **wanted: Any) -> Row:
+        place = f"/api/executions/{execution_id}/steps/{quote(step, safe='')}/items"
+        return await self._get_json(place, **wanted)
+
+    async def explain_step(
+        self, execution_id: ExecutionId, step: str, at: int | None = None, run: int | None = None
+    ) -> Row:
         return await self._get_json(
-            f"/api/executions/{execution_id}/explain/{quote(step, safe='')}"
+            f"/api/executions/{execution_id}/explain/{quote(step, safe='')}", at=at, run=run
         )
+
+    async def get_page(self, execution_id: ExecutionId, at: int | None = None) -> Row:
+        return await self._get_json(f"/api/executions/{execution_id}/view", at=at)
+
+    async def find_event(self, execution_id: ExecutionId, number: int) -> int:
+        place = f"/api/executions/{execution_id}/events"
+        page = await self._get_json(place, number=number, limit=1)
+        return int(page["events"][0]["seq"])
 
     async def list_events(self, execution_id: ExecutionId, after: int = 0) -> list[RecordedEvent]:
         page = await self._get_json(
@@ -362,13 +393,16 @@ class HttpClient:
         return rows
 
     async def check_history_readable(self) -> str:
-        response = await self._http.get("/ready")  # a 503 has the same body
-        checks = response.json().get("checks", {})
+        response = await self._call_server("GET", "/ready")  # a 503 has the same body
+        checks = _read_json(response).get("checks", {})
         return str(checks.get("history", "ok"))  # older servers do not have this check
+
+    async def has_running_server(self) -> bool:
+        return True
 
     async def list_workers(self) -> list[Row]:
         response = await self._send_request("GET", "/api/workers")
-        rows: list[Row] = response.json()
+        rows: list[Row] = _read_json(response)
         return rows
 
     async def read_projection_lag(self) -> dict[int, float]:
@@ -388,7 +422,7 @@ class HttpClient:
 
     async def _get_json(self, place: str, /, **query: Any) -> Row:
         response = await self._send_request("GET", place, params=_drop_none(**query))
-        answer: Row = response.json()
+        answer: Row = _read_json(response)
         return answer
 
     async def _get_all_pages(self, place: str, of: str, **query: Any) -> list[Row]:
@@ -403,7 +437,7 @@ class HttpClient:
 
     async def _delete_json(self, path: str) -> Row:
         response = await self._send_request("DELETE", path)
-        answer: Row = response.json()
+        answer: Row = _read_json(response)
         return answer
 
     async def _post_json(
@@ -411,27 +445,39 @@ class HttpClient:
     ) -> Row:
         payload = None if body is None else _drop_none(**body)
         response = await self._send_request("POST", path, json=payload, headers=headers)
-        answer: Row = response.json()
+        answer: Row = _read_json(response)
         return answer
 
     async def _send_request(self, method: str, path: str, **more: Any) -> httpx.Response:
         """Send a request. Errors of the connection and refusals are raised as ours."""
+        answer = await self._call_server(method, path, **more)
+        if answer.is_success:
+            return answer
+        raise _make_refusal_error(answer)
+
+    async def _call_server(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """The answer of the server. Errors of the connection are raised as ours."""
         try:
-            answer = await self._http.request(method, path, **more)
+            return await self._http.request(method, path, **more)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise _make_url_error(self.url) from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise Unavailable(
                 f"no server answers at {self.url}",
-                hint="noetl server start starts one; without the address of a server you work on this machine",
+                hint="noetl server start starts one, noetl dev one with a worker; "
+                "without the address of a server you work on this machine",
+            ) from error
+        except httpx.TimeoutException as error:
+            message = f"{self.url} has not answered within {ANSWER_TIMEOUT_S:.0f} s"
+            raise Unavailable(message, hint="try again") from error
+        except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
+            raise Unavailable(
+                f"{self.url} has broken off the connection", hint="try again"
             ) from error
         except httpx.HTTPError as error:
             raise Unavailable(
                 f"{self.url}: {type(error).__name__} {error}".rstrip(), hint="try again"
             ) from error
-        if answer.is_success:
-            return answer
-        raise _make_refusal_error(answer)
 
 
 def _make_result_path(execution_id: ExecutionId, step: str) -> str:
@@ -476,6 +522,20 @@ def _decode_recorded_event(row: Row) -> RecordedEvent:
     )
 
 
+def _read_json(answer: httpx.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError as error:
+        raise _make_stranger_error(answer) from error
+
+
+def _make_stranger_error(answer: httpx.Response) -> Unavailable:
+    return Unavailable(
+        f"{answer.request.url} answers {answer.status_code}, but not as a NoETL server",
+        hint="is this the address of a NoETL server?",
+    )
+
+
 def _make_refusal_error(answer: httpx.Response) -> NoetlError:
     """The error that the server's answer describes."""
     try:
@@ -484,17 +544,27 @@ def _make_refusal_error(answer: httpx.Response) -> NoetlError:
         hint = body.get("hint")
         code = str(body.get("code", ""))
     except (ValueError, KeyError, TypeError):
-        return Unavailable(
-            f"{answer.request.url} answers {answer.status_code}, but not as a NoETL server",
-            hint="is this the address of a NoETL server?",
-        )
-    for finding in body.get("findings") or []:
+        return _make_stranger_error(answer)
+    findings = body.get("findings") or []
+    if code == "INVALID_REQUEST" and findings:
+        detail = "; ".join(map(_describe_misfit, findings))
+        hint = "correct it; or are server and client of different versions?"
+    for finding in findings:
         if "line" in finding:
             place = f"{finding['file']}:{finding['line']}:{finding['column']}"
             detail += f"\n{place}: {finding['code']} {finding['message']}"
     error = _choose_error_type(answer.status_code)(detail, hint=hint)
     error.code = code or error.code
     return error
+
+
+def _describe_misfit(finding: Row) -> str:
+    """A value that the server refuses, in the words of our other messages."""
+    name = str(finding["at"]).partition(".")[2] or "the request"
+    message, _, _ = str(finding["message"]).partition(", unable to")
+    for words, plain_words in PLAIN_WORDS.items():
+        message = message.replace(words, plain_words)
+    return f"{USER_NAMES.get(name, name)} {message}"
 
 
 def _choose_error_type(status: int) -> type[NoetlError]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,22 @@ from noetl.client.rows import (
     Row,
     RowSpan,
     ScheduleChange,
+    collect_list_pages,
     join_trace_pages,
 )
 from noetl.log.events.port import RecordedEvent
 from noetl.log.projections.port import Projection
-from noetl.model.errors import NotFound
+from noetl.model.errors import NotFound, OutcomeUnknown
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import ExecutionId
+from noetl.model.messages import RetryChoice
 from noetl.model.reference import Reference
 from noetl.runtime import LocalNeed
 from noetl.runtime.local import LocalSite, open_local_site
 from noetl.runtime.local_services import LocalServices
 from noetl.server.dispatch.requests import RepeatWish
-from noetl.server.executions.service import make_execution_filter
+from noetl.server.executions.filters import make_execution_filter
+from noetl.server.executions.request_outcomes import make_request_key
 from noetl.server.logs.lines import read_printed_lines
 from noetl.server.signals.service import OutsideSignal
 from noetl.triggers.port import HookDefinition
@@ -177,24 +181,42 @@ class LocalClient:
         payload: dict[str, Any],
         key: str | None = None,
     ) -> ExecutionId:
-        if key is None:
-            return await self._server.requests.start(
-                path, version=version, payload=payload, by=LOCAL_IDENTITY.name
-            )
-        started = await self._services.executions.start(
-            LOCAL_IDENTITY, path=path, version=version, payload=payload, key=key
+        start = partial(
+            self._services.executions.start,
+            LOCAL_IDENTITY,
+            path=path,
+            version=version,
+            payload=payload,
+            key=make_request_key(key),
         )
+        try:
+            started = await start()
+        except OutcomeUnknown:  # the database has ended meanwhile; the key starts nothing twice
+            started = await start()
         return started.execution_id
 
     async def repeat_execution(
         self, execution_id: ExecutionId, how: RepeatKind, **wish: Any
     ) -> ExecutionId:
-        repeat = RepeatWish(how, **wish)
+        repeat = await self._make_repeat_wish(execution_id, how, wish)
         started = await self._services.executions.repeat(LOCAL_IDENTITY, execution_id, repeat)
         return started.execution_id
 
+    async def _make_repeat_wish(
+        self, execution_id: ExecutionId, how: RepeatKind, wish: Row
+    ) -> RepeatWish:
+        """The wish as the services take it. Raises `Conflict` if a chosen item has not failed."""
+        wish = dict(wish)
+        steps, items = wish.pop("steps", ()), wish.pop("items", {})
+        if not steps and not items:
+            return RepeatWish(how, **wish)
+        chosen = {step: tuple(indexes) for step, indexes in items.items()}
+        only = RetryChoice(tuple(steps), chosen)
+        await self._services.items.check_chosen_items(LOCAL_IDENTITY, execution_id, only)
+        return RepeatWish(how, only=only, **wish)
+
     async def preview_repeat(self, execution_id: ExecutionId, how: RepeatKind, **wish: Any) -> Row:
-        repeat = RepeatWish(how, **wish)
+        repeat = await self._make_repeat_wish(execution_id, how, wish)
         preview = await self._services.executions.preview(LOCAL_IDENTITY, execution_id, repeat)
         return to_row(preview)
 
@@ -216,10 +238,14 @@ class LocalClient:
     async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
-        older = None if before is None else ExecutionId(before)
         wanted = make_execution_filter(self._ports.clock.now(), **filters)
-        page = await self._services.executions.list_page(LOCAL_IDENTITY, wanted, older, limit)
-        return to_rows(page.executions)
+
+        async def read_page(start: str | None, missing: int) -> tuple[list[Row], str | None]:
+            older = None if start is None else ExecutionId(start)
+            page = await self._services.executions.list_page(LOCAL_IDENTITY, wanted, older, missing)
+            return to_rows(page.executions), page.next
+
+        return await collect_list_pages(read_page, before, limit)
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row:
         with _hint_at_execution_list(execution_id):
@@ -244,8 +270,21 @@ class LocalClient:
             return None
         return to_row(cause)
 
-    async def explain_step(self, execution_id: ExecutionId, step: str) -> Row:
-        return to_row(await self._services.executions.explain(LOCAL_IDENTITY, execution_id, step))
+    async def list_items(self, execution_id: ExecutionId, step: str, **wanted: Any) -> Row:
+        page = await self._services.items.list_items(LOCAL_IDENTITY, execution_id, step, **wanted)
+        return to_row(page)
+
+    async def explain_step(
+        self, execution_id: ExecutionId, step: str, at: int | None = None, run: int | None = None
+    ) -> Row:
+        told = await self._services.inspection.explain(LOCAL_IDENTITY, execution_id, step, at, run)
+        return to_row(told)
+
+    async def get_page(self, execution_id: ExecutionId, at: int | None = None) -> Row:
+        return to_row(await self._services.inspection.get_page(LOCAL_IDENTITY, execution_id, at))
+
+    async def find_event(self, execution_id: ExecutionId, number: int) -> int:
+        return await self._services.inspection.find_event(LOCAL_IDENTITY, execution_id, number)
 
     async def list_events(self, execution_id: ExecutionId, after: int = 0) -> list[RecordedEvent]:
         if after == 0:
@@ -350,6 +389,9 @@ class LocalClient:
         from noetl.server.health.service import check_history
 
         return await check_history(self._ports.stores.log)
+
+    async def has_running_server(self) -> bool:
+        return await self._ports.leases.count_servers() > 0
 
     async def list_workers(self) -> list[Row]:
         return to_rows(await self._services.queue.list_workers(LOCAL_IDENTITY))

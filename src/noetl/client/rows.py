@@ -19,6 +19,25 @@ RowSpan = tuple[int, int | None]  # rows [first, last)
 MAX_TRACE_NODES = 1_000
 
 
+async def collect_list_pages(
+    read_page: Callable[[str | None, int], Awaitable[tuple[list[Row], str | None]]],
+    before: str | None,
+    limit: int,
+) -> list[Row]:
+    """Read pages of a list until there are `limit` rows: a page looks at a bounded number of them.
+
+    `read_page` gets the start of a page and how many rows are missing. It returns the rows and the
+    start of the next page.
+    """
+    rows: list[Row] = []
+    while len(rows) < limit:
+        page, before = await read_page(before, limit - len(rows))
+        rows += page
+        if before is None:
+            break
+    return rows
+
+
 class RowClient(Protocol):
     """The operations of the HTTP API."""
 
@@ -86,7 +105,8 @@ class RowClient(Protocol):
     async def repeat_execution(
         self, execution_id: ExecutionId, how: RepeatKind, **wish: Any
     ) -> ExecutionId:
-        """Start a retry or rerun. `wish`: version, from_step (of a rerun) and payload."""
+        """Start a retry or rerun. `wish`: version, payload, from_step of a rerun; steps and items,
+        by step, of a retry."""
         ...
 
     async def preview_repeat(
@@ -98,7 +118,8 @@ class RowClient(Protocol):
     async def list_executions(
         self, *, before: str | None = None, limit: int = 50, **filters: Any
     ) -> list[Row]:
-        """Executions, newest first. Filters of the API: status, path, parent, since, roots."""
+        """Executions, newest first. Filters of the API: status, path, parent, since, until, q, waiting,
+        roots."""
         ...
 
     async def get_execution(self, execution_id: ExecutionId, min_seq: int | None = None) -> Row: ...
@@ -114,7 +135,24 @@ class RowClient(Protocol):
         """The first failure that caused an execution to fail. `min_seq`: number of its last event."""
         ...
 
-    async def explain_step(self, execution_id: ExecutionId, step: str) -> Row: ...
+    async def list_items(self, execution_id: ExecutionId, step: str, **wanted: Any) -> Row:
+        """A page of the items of a loop. `wanted`: run, status, kind, after, limit and q."""
+        ...
+
+    async def explain_step(
+        self, execution_id: ExecutionId, step: str, at: int | None = None, run: int | None = None
+    ) -> Row:
+        """Why a step ran, did not run, or waits: now, as of an event, or as of one of its runs."""
+        ...
+
+    async def get_page(self, execution_id: ExecutionId, at: int | None = None) -> Row:
+        """The execution as its page shows it: now, or as of an event."""
+        ...
+
+    async def find_event(self, execution_id: ExecutionId, number: int) -> int:
+        """The `seq` of the event with this number within its execution. The first one has number 1."""
+        ...
+
     async def list_events(
         self, execution_id: ExecutionId, after: int = 0
     ) -> list[RecordedEvent]: ...
@@ -157,6 +195,11 @@ class RowClient(Protocol):
         self, status: str | None = None, execution_id: ExecutionId | None = None
     ) -> list[Row]: ...
     async def list_workers(self) -> list[Row]: ...
+    async def has_running_server(self) -> bool:
+        """Whether a process keeps executions running. On a home, a command such as `noetl run` may
+        be that process."""
+        ...
+
     async def check_history_readable(self) -> str:
         """Returns "ok", or the reason why compacted history cannot be read."""
         ...
@@ -171,6 +214,7 @@ async def join_trace_pages(read_page: Callable[[str | None], Awaitable[Row]]) ->
     graph = await read_page(None)
     while graph["next"] is not None and len(graph["nodes"]) < MAX_TRACE_NODES:
         more = await read_page(graph["next"])
+        graph["roots"] += more["roots"]
         graph["nodes"] += more["nodes"]
         graph["edges"] += more["edges"]
         graph["next"] = more["next"]

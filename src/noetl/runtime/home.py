@@ -6,25 +6,29 @@ and commands, and another process continues the work that one leaves unfinished.
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from noetl import settings
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
-from noetl.embedded import ensure, stop
+from noetl.embedded import Dsns, ensure, stop
 from noetl.leases.postgres import LeasesPostgres
 from noetl.log.postgres import make_postgres_stores
 from noetl.log.stores import Stores
 from noetl.model.errors import Unavailable
+from noetl.pipeline.retries import retry_while_unavailable
 from noetl.postgres.migrations import migrate
-from noetl.postgres.pool import Database, connect
+from noetl.postgres.pool import Database, connect, translate_driver_errors
 from noetl.runtime.clock import SystemClock, to_micros
 from noetl.runtime.lake import open_lake
 from noetl.runtime.meanwhile import run_meanwhile
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
+
+Got = TypeVar("Got")
 
 DATABASE_CHECK_INTERVAL_S = 0.05  # seconds between checks that the database runs
 
@@ -52,61 +56,104 @@ class HomePorts:
 
 
 @asynccontextmanager
-async def open_home(home: Path, time_slice_s: float | None = None) -> AsyncIterator[HomePorts]:
+async def open_home(
+    home: Path, time_slice_s: float | None = None, *, patience_s: float = 0.0
+) -> AsyncIterator[HomePorts]:
     """Start or find the database of a home, and open its ports.
 
     `time_slice_s` is the time in seconds that the log may compute before it yields to others.
+    `patience_s` is the time in seconds that a statement waits for an embedded database that is
+    started again.
     """
     store = settings.read_settings(settings.DatabaseSettings)
     shards = settings.read_settings(settings.ShardSettings)
-    try:
-        dsns = await ensure(home)
-        pools = Database(
-            dsns.control,
-            main_size=store.postgres_pool_max_size,
-            background_size=store.bg_pool_max_size,
+    if store.db_url is not None:
+        patience_s = 0.0
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(stop)
+
+        async def connect_home() -> ConnectedHome:
+            return await _connect_home(home, store, shards, patience_s)
+
+        connected = await retry_if_embedded(store.db_url is None, connect_home)
+        stack.push_async_exit(connected.open_parts)
+        leases = LeasesPostgres(connected.database, to_micros(shards.lease_sec))
+        stack.push_async_callback(leases.close)
+        watching = asyncio.ensure_future(_keep_database_running(home, connected.bus, store))
+        stack.callback(watching.cancel)
+        lake = open_lake(home, settings.read_settings(settings.StorageSettings))
+        database, count = connected.database, connected.shards
+        yield HomePorts(
+            home=home,
+            stores=make_postgres_stores(database, count, lake=lake, time_slice_s=time_slice_s),
+            leases=leases,
+            bus=connected.bus,
+            catalog=CatalogPostgres(database),
+            vault=VaultPostgres(database),
+            schedules=SchedulesPostgres(database, count),
+            hooks=HooksPostgres(database),
+            clock=SystemClock(),
+            shards=count,
+            control=connected.dsns.control,
+            data=connected.dsns.data,
         )
-        async with (
-            run_meanwhile(_migrate_database(dsns.control, shards)) as migrating,
-            pools as database,
-            BusPostgres(database) as bus,
-        ):
-            count = await migrating
-            leases = LeasesPostgres(database, to_micros(shards.lease_sec))
-            watching = asyncio.ensure_future(_keep_database_running(home, bus, store))
-            try:
-                lake = open_lake(home, settings.read_settings(settings.StorageSettings))
-                yield HomePorts(
-                    home=home,
-                    stores=make_postgres_stores(
-                        database, count, lake=lake, time_slice_s=time_slice_s
-                    ),
-                    leases=leases,
-                    bus=bus,
-                    catalog=CatalogPostgres(database),
-                    vault=VaultPostgres(database),
-                    schedules=SchedulesPostgres(database, count),
-                    hooks=HooksPostgres(database),
-                    clock=SystemClock(),
-                    shards=count,
-                    control=dsns.control,
-                    data=dsns.data,
-                )
-            finally:
-                watching.cancel()
-                await leases.close()
-    finally:
-        await stop()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedHome:
+    """A home with a database that answers and has the present schema."""
+
+    dsns: Dsns
+    database: Database
+    bus: BusPostgres
+    shards: int
+    open_parts: AsyncExitStack  # closes the connections
+
+
+async def _connect_home(
+    home: Path,
+    store: settings.DatabaseSettings,
+    shards: settings.ShardSettings,
+    patience_s: float,
+) -> ConnectedHome:
+    """Start or find the database, migrate it, and connect to it at the same time."""
+    dsns = await ensure(home)
+    pools = Database(
+        dsns.control,
+        main_size=store.postgres_pool_max_size,
+        background_size=store.bg_pool_max_size,
+        patience_s=patience_s,
+    )
+    async with AsyncExitStack() as stack:
+        migration = run_meanwhile(_migrate_database(dsns.control, shards))
+        migrating = await stack.enter_async_context(migration)
+        database = await stack.enter_async_context(pools)
+        bus = await stack.enter_async_context(BusPostgres(database))
+        count = await migrating
+        return ConnectedHome(dsns, database, bus, count, stack.pop_all())
+
+
+async def retry_if_embedded(is_embedded: bool, call: Callable[[], Awaitable[Got]]) -> Got:
+    """Repeat a call that a command begins with while an embedded database is not there.
+
+    The database ends with the process that started it, which may be another short command. The next
+    try, or the watch of an open home, starts it again.
+    """
+    if is_embedded:
+        return await retry_while_unavailable(call)
+    return await call()
 
 
 async def _migrate_database(dsn: str, shards: settings.ShardSettings) -> int:
     """Bring the schema up to date. Returns the number of shards of the database."""
     connection = await connect(dsn)
     try:
-        count = await migrate(connection, shards=shards.count)
+        # A migration that was interrupted is applied by the next try, or was applied already.
+        async with translate_driver_errors(writes=False):
+            count = await migrate(connection, shards=shards.count)
     finally:
-        await connection.close()
-    if "count" in shards.model_fields_set and shards.count != count:
+        connection.terminate()
+    if "count" in shards.given_names and shards.count != count:
         ignored = SettingsWarning(
             f"NOETL_SHARD_COUNT is {shards.count}, and the database was made with {count} shards, which stay\n"
             "the number is fixed when the database is made: remove the variable, or use another database"

@@ -6,17 +6,20 @@ A caller gets only the parts that it needs.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from noetl import settings
 from noetl.model.errors import Unavailable
 from noetl.model.identity import Identity
 from noetl.runtime import LocalNeed
-from noetl.runtime.home import HomePorts, open_home
+from noetl.runtime.home import HomePorts, open_home, retry_if_embedded
 from noetl.runtime.local_services import make_credential_service
-from noetl.runtime.server_locks import hold_server_lock
+from noetl.runtime.server_locks import end_dead_leases, lock_server
 from noetl.runtime.server_settings import make_server_settings
 from noetl.runtime.tools import add_usual_pools, make_extra_tools
 from noetl.runtime.worker import WiredWorker, WorkerOptions, make_embedded_worker, make_options
@@ -25,6 +28,8 @@ from noetl.server.node import Server
 
 # Seconds that commands of other executions may still run when this process ends.
 COMMAND_DRAIN_S = 3.0
+# Seconds that a statement waits for the embedded database: the process that started it may end.
+DATABASE_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ async def open_local_site(
     Reading needs neither. A change needs a server only if no other process runs one. The worker
     also serves `pools`.
     """
-    async with open_home(home) as ports:
+    async with open_home(home, patience_s=DATABASE_PATIENCE_S) as ports:
         server = _make_server(ports)
         if need == "read":
             yield LocalSite(ports, server)
@@ -57,11 +62,12 @@ async def open_local_site(
         worker = None
         if need == "run":
             worker = make_embedded_worker(server, _make_worker_options(ports, pools))
-        async with (
-            hold_server_lock(home, ports.leases, server.keeper),
-            _run_server_and_worker(server, worker, ports) as tasks,
-        ):
-            yield LocalSite(ports, server, tasks)
+        database = await retry_if_embedded(
+            ports.data is not None, partial(end_dead_leases, home, ports.leases)
+        )
+        with lock_server(home, database, server.keeper):
+            async with _run_server_and_worker(server, worker, ports) as tasks:
+                yield LocalSite(ports, server, tasks)
 
 
 def _make_server(ports: HomePorts) -> Server:
@@ -103,7 +109,9 @@ async def _run_server_and_worker(
     server: Server, worker: WiredWorker | None, ports: HomePorts
 ) -> AsyncIterator[tuple["asyncio.Future[None]", ...]]:
     """Run a server, and a worker if there is one. Yields their tasks."""
-    await server.keeper.run_once()  # gets a node number and shards before the first request
+    is_embedded = ports.data is not None
+    # gets a node number and shards before the first request
+    await retry_if_embedded(is_embedded, server.keeper.run_once)
     leaving = asyncio.Event()
     serving = asyncio.ensure_future(server.run())
     tasks = [serving]

@@ -14,6 +14,7 @@ from noetl.server.catalog.service import CatalogService
 from noetl.server.executions.access import Access
 from noetl.server.executions.service import ExecutionService
 from noetl.server.hooks.service import HookService
+from noetl.server.items.service import ItemService
 from noetl.server.logs.service import LogService
 from noetl.server.node import Server
 from noetl.server.queue.service import QueueService
@@ -27,6 +28,7 @@ from noetl.server.streams.live import LiveUpdates
 
 if TYPE_CHECKING:
     from noetl.server.credentials.service import CredentialService
+    from noetl.server.inspection.service import InspectionService
 
 
 class LocalServices:
@@ -63,11 +65,27 @@ class LocalServices:
         )
 
     @cached_property
+    def inspection(self) -> "InspectionService":
+        from noetl.server.inspection.service import InspectionService  # 15 ms, for two commands
+
+        server = self._server
+        stores = self._ports.stores
+        return InspectionService(
+            stores, server.rows, server.folds, server.playbooks, LiveUpdates(), self._access
+        )
+
+    @cached_property
     def results(self) -> ResultService:
         stores = self._ports.stores
         return ResultService(
             stores.log, stores.lifetimes, self.executions, self._access, self.stored_results
         )
+
+    @cached_property
+    def items(self) -> ItemService:
+        stores = self._ports.stores
+        states = self._server.states
+        return ItemService(stores.log, stores.lineage, states, self._access, self.results)
 
     @cached_property
     def lineage(self) -> LineageService:

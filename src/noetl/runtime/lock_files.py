@@ -84,6 +84,20 @@ def list_dead_files(folder: Path, kind: type[Content]) -> Iterator[tuple[Path, C
             yield file, content
 
 
+def list_live_files(folder: Path, kind: type[Content]) -> Iterator[tuple[Path, Content]]:
+    """The files of this boot with processes that exist."""
+    boot = read_boot_id()
+    try:
+        names = os.listdir(folder)
+    except OSError:  # no process has made the folder yet
+        return
+    for name in names:
+        file = folder / name
+        content = _read_lock_file(file, kind)
+        if content is not None and content.boot == (boot or "") and _is_locked(file):
+            yield file, content
+
+
 def _read_lock_file(file: Path, kind: type[Content]) -> Content | None:
     """None for a draft, and for a file that is not ours or that is gone."""
     if file.suffix != LOCK_SUFFIX:

@@ -20,10 +20,15 @@ from noetl.server.credentials.service import CredentialService
 from noetl.server.duties.jobs import Run
 from noetl.server.duties.lost_workers import WorkerLiveness
 from noetl.server.executions.access import Access
+from noetl.server.executions.bulk import BulkService
+from noetl.server.executions.counts import CountService
 from noetl.server.executions.service import ExecutionService
 from noetl.server.health.service import HealthService
 from noetl.server.hooks.service import HookService
 from noetl.server.http.application import create_app
+from noetl.server.inspection.service import InspectionService
+from noetl.server.items.service import ItemService
+from noetl.server.logs.search import LogSearchService
 from noetl.server.logs.service import LogService
 from noetl.server.node import Server
 from noetl.server.queue.service import QueueService
@@ -157,6 +162,11 @@ def make_services(
         catalog=playbooks,
         credentials=credential_service,
         executions=executions_,
+        counts=CountService(stores.projections),
+        bulk=BulkService(executions_),
+        inspection=InspectionService(
+            stores, server.rows, server.folds, server.playbooks, live, access
+        ),
         signals=SignalService(stores.inbox, server.requests, access),
         schedules=ScheduleService(ports.schedules, server.playbooks, server.clock),
         hooks=HookService(
@@ -167,7 +177,9 @@ def make_services(
         rendering=RenderService(stores.log, executions_),
         streams=StreamService(stores.log, stores.projections, live, access),
         logs=LogService(stores.log, stores.step_logs, live, access),
+        log_search=LogSearchService(stores.step_logs, access),
         results=result_service,
+        items=ItemService(stores.log, stores.lineage, server.states, access, result_service),
         variables=VariableService(executions_, result_service),
         lineage=LineageService(stores.log, stores.lineage, executions_),
         usage=UsageService(stores.lifetimes, executions_),

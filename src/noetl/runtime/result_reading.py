@@ -14,5 +14,5 @@ def open_result_reading(server: Server, home: Path) -> StoredResults:
     Callers are interactive, so an unavailable store fails at once instead of being retried.
     """
     storage = settings.read_settings(settings.StorageSettings)
-    impatient = storage.model_copy(update={"storage_patience_sec": 0.0})
+    impatient = storage.replace(storage_patience_sec=0.0)
     return StoredResults(open_store(server, home, impatient), server.list_manifest_parts)

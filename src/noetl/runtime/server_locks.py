@@ -13,42 +13,48 @@ from pathlib import Path
 from uuid import uuid4
 
 from noetl.leases.postgres import LeasesPostgres
-from noetl.runtime.lock_files import LockContent, LockFile, list_dead_files, read_boot_id
+from noetl.runtime.lock_files import LockFile, list_dead_files, read_boot_id
+from noetl.runtime.running_servers import FOLDER, LockedServer, identify_database_setting
 from noetl.server.dispatch.shards import ShardKeeper
 
 log = logging.getLogger(__name__)
 
-FOLDER = "servers"
-
-
-class LockedServer(LockContent, frozen=True, kw_only=True):
-    """`runtime_id` is a number of this database."""
-
-    database: str
-    runtime_id: int
-
 
 @asynccontextmanager
 async def hold_server_lock(
-    home: Path, leases: LeasesPostgres, keeper: ShardKeeper
+    home: Path, leases: LeasesPostgres, keeper: ShardKeeper, address: str | None = None
 ) -> AsyncIterator[None]:
-    """End the leases of dead servers, then hold the lock of this one."""
-    database = await leases.read_database_id()
-    await release_dead_servers(home, leases, database)
-    with lock_server(home, database, keeper):
+    """End the leases of dead servers, then hold the lock of this one, which listens at `address`."""
+    database = await end_dead_leases(home, leases)
+    with lock_server(home, database, keeper, address):
         yield
 
 
+async def end_dead_leases(home: Path, leases: LeasesPostgres) -> str:
+    """End the leases of dead servers of this home. Returns the id of the database."""
+    database = await leases.read_database_id()
+    await release_dead_servers(home, leases, database)
+    return database
+
+
 @contextmanager
-def lock_server(home: Path, database: str, keeper: ShardKeeper) -> Iterator[None]:
+def lock_server(
+    home: Path, database: str, keeper: ShardKeeper, address: str | None = None
+) -> Iterator[None]:
     """Hold a lock from the moment when the keeper has a lease."""
     files: list[LockFile] = []
 
     def lock_runtime(runtime_id: int) -> None:
         file = LockFile(home / FOLDER, uuid4().hex)
-        boot = read_boot_id() or ""
+        content = LockedServer(
+            database=database,
+            runtime_id=runtime_id,
+            boot=read_boot_id() or "",
+            address=address,
+            database_setting=identify_database_setting(),
+        )
         try:
-            file.acquire(LockedServer(database=database, runtime_id=runtime_id, boot=boot))
+            file.acquire(content)
         except OSError as error:  # without a lock, its lease runs out
             log.warning("server not locked", extra={"error": str(error)})
         files.append(file)

@@ -24,7 +24,7 @@ async def open_node(ports: HomePorts, address: str) -> AsyncIterator[Node]:
     """The node of a server at this address. It does not answer yet."""
     node = _make_node(ports, address)
     await _check_credential_keys(node)
-    async with hold_server_lock(ports.home, ports.leases, node.server.keeper):
+    async with hold_server_lock(ports.home, ports.leases, node.server.keeper, address):
         yield node
 
 

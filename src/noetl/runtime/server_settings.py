@@ -9,6 +9,10 @@ from noetl.runtime.clock import to_micros
 from noetl.server.settings import ServerSettings
 
 MAX_SWEEP_INTERVAL_S = 60.0  # seconds between a server's searches for expired results
+DAY_S = 86_400.0
+MIN_SNAPSHOT_AGE_S = (
+    DAY_S  # snapshots stay at least this long, for those who look at old executions
+)
 
 
 def make_server_settings(
@@ -20,6 +24,8 @@ def make_server_settings(
     retention = None
     if storage.storage_retention_sec is not None:
         retention = to_micros(storage.storage_retention_sec)
+    events = settings.read_settings(settings.RetentionSettings)
+    snapshot_age_s = max(events.retention_days * DAY_S, MIN_SNAPSHOT_AGE_S)
     return ServerSettings(
         name=f"{socket.gethostname()}-{os.getpid()}",
         address=address,
@@ -31,5 +37,6 @@ def make_server_settings(
         sweep_interval=min(MAX_SWEEP_INTERVAL_S, storage.storage_sweep_sec),
         grace=to_micros(storage.storage_orphan_age_sec),
         retention=retention,
+        snapshot_age=to_micros(snapshot_age_s),
         env=readable_environment(os.environ),
     )

@@ -50,7 +50,7 @@ def connect_shared_cache(storage: StorageSettings) -> PayloadCache | None:
         SharedCache,  # loads NATS, which most processes do not need
     )
 
-    return SharedCache(storage.nats_url.get_secret_value())
+    return SharedCache(storage.nats_url.reveal())
 
 
 def open_tier(home: Path, storage: StorageSettings) -> Tier:
@@ -109,8 +109,8 @@ def connect_object_store(url: str, storage: StorageSettings) -> "ObjectStore":
     options = {
         "endpoint": endpoint,
         "region": storage.storage_region,
-        "access_key_id": key and key.get_secret_value(),
-        "secret_access_key": secret and secret.get_secret_value(),
+        "access_key_id": key and key.reveal(),
+        "secret_access_key": secret and secret.reveal(),
     }
     set_options = {name: value for name, value in options.items() if value}
     return open_object_store(url, allow_http=storage.storage_allow_http, **set_options)

@@ -1,14 +1,11 @@
 """The pools and the extra tools of workers: Spark is not part of the worker itself."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from noetl.model.commands import USUAL_POOLS
-from noetl.runtime.kinds import load_playbook
-from noetl.settings import HomeSettings, SparkSettings, read_settings
-from noetl.spark.profiles import parse_profile
-from noetl.spark.server.process import SparkServerSettings
-from noetl.spark.server.server_start import ensure_spark_server
 from noetl.tools.port import Tool
 from noetl.tools.registry import ToolFactory
 
@@ -23,31 +20,7 @@ def make_extra_tools(home: Path) -> Mapping[str, ToolFactory]:
 
 
 def _make_spark_tool(home: Path) -> Tool:
-    """The Spark tool."""
-    # Its libraries are loaded when the first step needs them.
-    from noetl.spark.step import tool
-
-    spark = read_settings(SparkSettings)
-    serving = SparkServerSettings(spark.idle_sec, spark.java_options)
-    return tool.SparkTool(tool.SparkToolSettings(home, spark.profile, serving, spark.copy_bytes))
-
-
-def start_spark_for(text: str, file: str) -> None:
-    """Start the Spark server of this machine for a playbook. Raises if the playbook is not valid."""
-    load_playbook(text, file)
-    start_spark()
-
-
-def start_spark() -> bool:
-    """Start the Spark server of this machine and wait until it answers.
-
-    False if the profile names another server: then nothing is started.
-    """
-    spark = read_settings(SparkSettings)
-    chosen_profile = parse_profile(spark.profile)
-    ensure_spark_server(
-        read_settings(HomeSettings).home_path,
-        chosen_profile,
-        SparkServerSettings(spark.idle_sec, spark.java_options),
-    )
-    return chosen_profile.url is None
+    """The Spark tool. Its modules are loaded when the first step needs them."""
+    spark_tool: Any = import_module("noetl.runtime.spark_tool")
+    tool: Tool = spark_tool.make_spark_tool(home)
+    return tool

@@ -14,10 +14,12 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from noetl.model.commands import DEFAULT_POOL
 from noetl.model.errors import Conflict
@@ -55,8 +57,7 @@ def find_no_database() -> None:
     """Find no database for users' tables."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOptions:
+class WorkerOptions(Struct, frozen=True):
     """The options of one worker process."""
 
     home: Path

@@ -1,10 +1,12 @@
 """Runs a worker that calls servers over HTTP, in a process of its own."""
 
 import asyncio
-from dataclasses import replace
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 
-from noetl.embedded.postgres import find_data_address
+from msgspec.structs import replace
+
 from noetl.runtime.tools import make_extra_tools
 from noetl.runtime.worker import FindDatabase, find_no_database, make_options, serve_worker
 from noetl.settings import (
@@ -25,7 +27,7 @@ async def run_worker(
     home = read_settings(HomeSettings).home_path
     find_data: FindDatabase = find_no_database
     if read_settings(DatabaseSettings).db_url is None:
-        find_data = partial(find_data_address, home)
+        find_data = partial(_find_data_address, home)
     options = make_options(
         home, worker, read_settings(ShardSettings), read_settings(StorageSettings)
     )
@@ -35,3 +37,10 @@ async def run_worker(
         await serve_worker(channel, options, stop)
     finally:
         await channel.close()
+
+
+def _find_data_address(home: Path) -> str | None:
+    """The address of the database for users' tables. Few workers are asked for it, so what knows the
+    embedded Postgres is loaded then."""
+    address: str | None = import_module("noetl.embedded.postgres").find_data_address(home)
+    return address

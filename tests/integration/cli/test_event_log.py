@@ -127,6 +127,7 @@ def test_an_execution_is_stuck_until_it_ends_in_whatever_way(
     assert database.execute(query, [failed]).fetchall() == [("action_started",), ("action_error",)]
     waiting = noetl.start("run", write_playbook(tmp_path, "waiting", WAITING), "--json")
     until(lambda: len(database.execute(STUCK).fetchall()) == 1)
+    until(lambda: noetl.json("exec", "get", "@latest")["execution_id"] != failed)  # its row follows
     assert noetl("exec", "cancel", "@latest").code == 0
     cancelled = noetl.wait(waiting).json
     assert cancelled["status"] == "cancelled"

@@ -101,7 +101,10 @@ def test_somebody_has_to_agree(noetl: NoetlCommand) -> None:
     said = noetl.json("run", "examples/approval.yaml", "--set", "limit=2000")
     assert said["result"] == {"paid": 1030, "approved_by": "the limit"}
     waiting = noetl.start("run", "examples/approval.yaml", "--json")
-    until(lambda: "ask" in noetl.json("exec", "get", "@latest")["steps"])
+    until(lambda: noetl.json("exec", "explain", "@latest", "ask")["verdict"] == "waiting")
+    assert (
+        "an approval (who: finance, amount: 1030)" in noetl("exec", "explain", "@latest", "ask").out
+    )
     noetl.json("exec", "approve", "@latest", "ask", "--by", "ada")
     assert noetl.wait(waiting).json["result"] == {"paid": 1030, "approved_by": "ada"}
     waiting = noetl.start("run", "examples/approval.yaml", "--json")

@@ -2,9 +2,13 @@
 
 import os
 import pty
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.stack import NoetlCommand
+from tests.stack.forking import RunningCommand
 
 FIRST = "  - step: first\n    tool: {kind: python, code: 'result = 1'}\n    next: bad\n"
 CHECK = "tool: {kind: python, input: {n: '{{ workload.n }}'}, code: 'assert n > 5; result = n'}"
@@ -73,10 +77,10 @@ def test_many_that_failed_are_retried_once(noetl: NoetlCommand, tmp_path: Path) 
         (failed[0], None),
         (failed[1], None),
     ]
-    done = noetl.json(*many, "--set", "n=7")
+    done = noetl.json(*many, "--set", "n=7", "--yes")
     assert [row["status"] for row in done] == ["completed", "completed"]
     assert noetl.json("exec", "get", done[0]["retried_by"])["retry_of"] == failed[0]
-    assert noetl.json(*many) == []
+    assert noetl.json(*many, "--yes") == []
     assert noetl("exec", "retry", failed[2], "--failed").code == 2
 
 
@@ -118,16 +122,24 @@ def test_rerun_from_the_middle_gives_the_same_result_as_the_first_time(
     assert f"rerun execution {first['execution_id']} from this step" in inherited.err
 
 
-def at_a_terminal(noetl: NoetlCommand, answer: str, *arguments: object) -> tuple[int, str]:
-    """Run the command with a terminal as its standard input, and type this answer."""
+@contextmanager
+def start_at_terminal(
+    noetl: NoetlCommand, *arguments: object
+) -> Iterator[tuple[RunningCommand, int]]:
+    """Start the command with a terminal as its standard input. Yields it and our end of the terminal."""
     ours, theirs = pty.openpty()
     try:
-        process = noetl.start(*arguments, stdin=theirs)
-        os.write(ours, f"{answer}\n".encode())
-        done = noetl.wait(process)
+        yield noetl.start(*arguments, stdin=theirs), ours
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+def answer_at_terminal(noetl: NoetlCommand, answer: str, *arguments: object) -> tuple[int, str]:
+    """Run the command at a terminal, and type this answer."""
+    with start_at_terminal(noetl, *arguments) as (process, terminal):
+        os.write(terminal, f"{answer}\n".encode())
+        done = noetl.wait(process)
     return done.code, done.out + done.err
 
 
@@ -135,11 +147,44 @@ def test_many_retries_are_confirmed_at_a_terminal(noetl: NoetlCommand, tmp_path:
     assert noetl("run", playbook(tmp_path, "asked/a", FIRST + BAD + LAST)).code == 1
     before = len(noetl.json("exec", "list"))
     many = ("exec", "retry", "--failed", "--path", "asked/*", "--set", "n=7")
-    code, said = at_a_terminal(noetl, "n", *many)
+    code, said = answer_at_terminal(noetl, "n", *many)
     assert code == 1, said
-    assert "retry 1 executions?" in said
+    assert "retry 1 execution?" in said
+    assert "nothing was changed" in said
     assert len(noetl.json("exec", "list")) == before
-    code, said = at_a_terminal(noetl, "y", *many)
+    code, said = answer_at_terminal(noetl, "y", *many)
     assert code == 0, said
     assert "completed" in said
     assert len(noetl.json("exec", "list")) == before + 1
+
+
+def test_many_retries_are_refused_without_a_terminal_and_without_yes(
+    noetl: NoetlCommand, tmp_path: Path
+) -> None:
+    assert noetl("run", playbook(tmp_path, "alone/a", FIRST + BAD + LAST)).code == 1
+    before = len(noetl.json("exec", "list"))
+    many = ("exec", "retry", "--failed", "--path", "alone/*", "--set", "n=7")
+    for more in (), ("--json",):
+        refused = noetl(*many, *more)
+        assert (refused.code, refused.out) == (2, "")
+        assert "--yes does it without asking" in refused.err
+    assert noetl(*many, "--dry-run").code == 0
+    assert len(noetl.json("exec", "list")) == before
+    done = noetl(*many, "--yes")
+    assert done.code == 0, done.err
+    assert len(noetl.json("exec", "list")) == before + 1
+
+
+def test_ctrl_c_at_the_question_ends_the_command_and_changes_nothing(
+    noetl: NoetlCommand, tmp_path: Path
+) -> None:
+    assert noetl("run", playbook(tmp_path, "left/a", FIRST + BAD + LAST)).code == 1
+    before = len(noetl.json("exec", "list"))
+    many = ("exec", "retry", "--failed", "--path", "left/*", "--set", "n=7")
+    with start_at_terminal(noetl, *many) as (process, _):
+        assert process.stderr is not None
+        while (character := process.stderr.read(1)) != "?":
+            assert character, "it has ended without a question"
+        process.send_signal(signal.SIGINT)
+        assert noetl.wait(process).code == 130
+    assert len(noetl.json("exec", "list")) == before

@@ -31,7 +31,10 @@ def test_a_playbook_runs_from_nothing_to_its_end_and_is_remembered(noetl: NoetlC
     assert "playbook.initialized" in lines[0]
     assert "playbook.completed" in lines[-1]
     assert noetl.json("result", "show", said["execution_id"], "greet") == {"text": "Hello, Ada!"}
-    assert noetl.json("exec", "explain", "@latest", "shout")["verdict"] == "ran"
+    told = noetl.json("exec", "explain", "@latest", "shout")
+    assert told["verdict"] == "ran"
+    (reached,) = [cause for cause in told["causes"] if cause["kind"] == "reached"]
+    assert reached["from"] == ["greet"]
     assert noetl.json("catalog", "list")[0]["path"] == "examples/hello"
     assert {finding["status"] for finding in noetl.json("doctor")} == {"ok"}
 
@@ -69,7 +72,8 @@ def test_a_path_of_the_catalog_runs_too_and_says_where_to_look(noetl: NoetlComma
     done = noetl("run", "examples/hello")
     assert done.code == 0, done.err
     assert "HELLO, WORLD!" in done.out
-    assert "noetl exec get @latest" in done.out
+    execution_id = noetl.json("exec", "get", "@latest")["execution_id"]
+    assert f"noetl exec get {execution_id}" in done.out
 
 
 def test_the_first_causal_failure_is_told_and_a_retry_runs_the_rest(

@@ -62,6 +62,29 @@ def test_a_status_that_there_is_not(client: NoetlCommand) -> None:
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT")
 
 
+def test_a_type_of_event_that_there_is_not(
+    client: NoetlCommand, noetl: NoetlCommand, waiting: str
+) -> None:
+    for each in client, noetl:
+        wrong = each("exec", "events", waiting, "--type", "step.exti")
+        check_refusal(wrong, 2, "'step.exti'", "did you mean step.exit?", "playbook.completed")
+        check_refusal(each("exec", "events", waiting, "--type", "nope"), 2, "'nope'", "step.enter")
+
+
+def test_children_of_an_execution_that_there_is_not(
+    client: NoetlCommand, noetl: NoetlCommand
+) -> None:
+    for each in client, noetl:
+        check_refusal(each("exec", "list", "--parent", "99"), 2, "no execution 99")
+        check_refusal(each("exec", "list", "--parent", "x"), 2, "'x' is not an execution id")
+
+
+def test_more_rows_than_a_list_can_have(client: NoetlCommand) -> None:
+    for given in "501", "0", "many":
+        wrong = client("exec", "list", "-n", given)
+        check_refusal(wrong, 2, f"'--limit' / '-n': '{given}' is not a whole number from 1 to 500")
+
+
 def test_a_hint_is_a_command_here_and_a_route_there(client: NoetlCommand) -> None:
     done = client("exec", "get", "99")
     check_refusal(done, 2, "noetl exec list shows those there are")
@@ -70,6 +93,20 @@ def test_a_hint_is_a_command_here_and_a_route_there(client: NoetlCommand) -> Non
     assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == [
         "GET /api/executions"
     ]
+
+
+def test_a_refused_request_is_explained_in_plain_words(
+    client: NoetlCommand, failed_execution: str
+) -> None:
+    long = "x" * 201
+    done = client("exec", "list", "--search", long)
+    check_refusal(done, 2, "the searched text must have at most 200 characters")
+    done = client("exec", "explain", failed_execution, long)
+    check_refusal(done, 2, "step must have at most 200 characters")
+    done = client("catalog", "get", "asks", "--version", 1 << 40)
+    check_refusal(done, 2, "version must be at most 2147483648")
+    done = client("exec", "items", failed_execution, "bad")
+    check_refusal(done, 2, "is no loop", f"noetl result show {failed_execution} bad")
 
 
 def test_a_step_that_there_is_not(client: NoetlCommand, failed_execution: str) -> None:
@@ -91,6 +128,21 @@ def test_a_signal_that_nothing_waits_for_is_sent_with_a_warning(
     assert (done.code, done.out) == (0, f"signal og sent to execution {waiting}\n")
     assert done.err == "warning: no step of asks waits for the signal 'og'; it waits for go\n"
     assert client("exec", "signal", waiting, "go").err == ""
+
+
+def test_an_approval_that_nothing_waits_for_is_kept_with_a_warning(
+    client: NoetlCommand, waiting: str
+) -> None:
+    done = client("exec", "approve", waiting, "bad", "--by", "ada")
+    assert (done.code, done.out) == (0, f"step bad of execution {waiting} is approved by ada\n")
+    assert done.err == (
+        "warning: step bad waits for no approval now; this one is kept until it does\n"
+    )
+
+
+def test_a_name_that_is_empty(client: NoetlCommand, waiting: str) -> None:
+    for command in "signal", "approve", "explain":
+        check_refusal(client("exec", command, waiting, ""), 2, "it is empty")
 
 
 def test_an_approval_that_does_not_say_true_or_false_is_refused(
@@ -142,6 +194,8 @@ def test_a_playbook_that_there_is_not(
         )
         check_refusal(each("catalog", "get", "ask"), 2, "did you mean asks?")
         check_refusal(each("catalog", "diff", "ask"), 2, "did you mean asks?")
+        for wrong in ("get", "asks", "--version", 9), ("diff", "asks", "--from", 9):
+            check_refusal(each("catalog", *wrong), 2, "version 9", "its latest version is 1")
 
 
 def test_a_folder_without_playbooks(

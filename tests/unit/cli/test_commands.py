@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from noetl.cli import ALL_MODULES, COMMANDS, ENTRIES, GROUPS, choose_modules, make_application
-from noetl.engine.summary import STATUSES
+from noetl.model.statuses import STATUSES
 
 
 def list_commands(modules: tuple[str, ...]) -> dict[str, typer.core.TyperCommand]:

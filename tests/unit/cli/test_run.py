@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from noetl.cli.story import (
 from noetl.log.events.port import RecordedEvent
 from noetl.model import events as e
 from noetl.model.envelope import Envelope
-from noetl.model.errors import Failure, InvalidInput, NotFound
+from noetl.model.errors import Failure, InvalidInput, NotFound, Unavailable
 from noetl.model.ids import ActivationId, CommandId, ExecutionId, RefId
 from noetl.model.reference import Reference
 from noetl.playbook import text as playbook_text
@@ -286,6 +287,17 @@ def test_a_failed_execution_names_cause_and_step() -> None:
         (e.PlaybookFailed(error=Failure(code="X", message="no"), step="a"), "step=a  error=X: no"),
         (e.ExecutionQuarantined(error="boom", cause="c"), "error=boom"),
         (
+            e.CommandParked(
+                command_id=CommandId("c"),
+                attempt=1,
+                task="t",
+                reason="signal",
+                signal="go",
+                step="a",
+            ),
+            "step=a  task=t  reason=signal  signal=go",
+        ),
+        (
             e.CommandIssued(
                 command_id=CommandId("c"), step="a", activation=A, kind="run", pool="cpu"
             ),
@@ -296,6 +308,20 @@ def test_a_failed_execution_names_cause_and_step() -> None:
 )
 def test_an_event_in_a_few_words(event: e.Event, words: str) -> None:
     assert describe_event(event) == words
+
+
+def test_suggestions_name_the_execution_by_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = Failure(code="PYTHON_ERROR", message="no")
+    broken = Envelope(status="error", error=failure)
+    failed = story(
+        e.CallError(step="greet", activation=A, result=broken, at=2_000_000),
+        e.PlaybookFailed(error=failure, step="greet", at=2_000_000),
+    )
+    for told in story(), failed:
+        print_end(told, durable=True)
+        said = capsys.readouterr().out
+        assert "@latest" not in said
+        assert re.search(r"look closer: .*noetl exec (get 42|explain 42 greet)", said)
 
 
 def test_rows_are_told_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -393,6 +419,61 @@ def test_how_far_a_tool_is_stands_beside_its_step_while_it_runs() -> None:
     story = run_virtually(follow_run())
     assert story.status == "completed"
     assert not any("tasks" in line for line in watching.lines)
+
+
+# ---- outages -------------------------------------------------------------------------------------------------------------
+
+
+class OutageCluster:
+    """A cluster that does not answer so many times once its first events were read."""
+
+    def __init__(self, cluster: MemoryCluster, failures: int, is_over: asyncio.Event) -> None:
+        self._cluster = cluster
+        self._failures = failures
+        self._is_over = is_over
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def wait_for_events(self, execution_id: ExecutionId, after: int) -> list[RecordedEvent]:
+        if after and self._failures:
+            self._failures -= 1
+            if not self._failures:
+                self._is_over.set()
+            raise Unavailable("no server answers")
+        return await self._cluster.wait_for_events(execution_id, after)
+
+
+def follow_through_outage(failures: int) -> Story:
+    is_over = asyncio.Event()
+
+    async def run_until_over(call: Call) -> int:
+        await is_over.wait()
+        return 1
+
+    async def follow_run() -> Story:
+        async with MemoryCluster(Registry([Scripted(run_until_over)])) as cluster:
+            text = HEADER + "workflow:\n- step: one\n  tool: {kind: python, code: x}\n"
+            execution_id = await cluster.start(text, "a.yaml", {})
+            source = OutageCluster(cluster, failures, is_over)
+            return await follow_execution(source, execution_id, Watching(), asyncio.Event())
+
+    story = run_virtually(follow_run())
+    assert isinstance(story, Story)
+    return story
+
+
+def test_execution_is_followed_through_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert follow_through_outage(3).status == "completed"
+    assert capsys.readouterr().err == "no server answers; trying again for 30 s\n"
+
+
+def test_execution_lives_on_when_the_server_stays_away() -> None:
+    with pytest.raises(Unavailable, match="no server answers") as raised:
+        follow_through_outage(1_000_000)
+    said = format_error(raised.value)
+    assert "is not lost: it goes on with its server" in said
+    assert re.search(r"noetl exec events \d+ --follow", said)
 
 
 def test_all_parts_of_one_process_read_a_playbook_once(monkeypatch: pytest.MonkeyPatch) -> None:

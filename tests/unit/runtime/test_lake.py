@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
+from noetl.model.errors import InvalidInput
 from noetl.runtime.lake import find_lake, open_lake
-from noetl.settings import StorageSettings
+from noetl.settings import StorageSettings, read_settings
 
 
 def lake_name(home: Path, **settings: str) -> str:
@@ -29,8 +29,8 @@ def test_setting_names_another_place(tmp_path: Path) -> None:
         lake_name(tmp_path, storage_cloud_tier=tier, storage_lake="file:///mnt/lake") == "/mnt/lake"
     )
     assert lake_name(tmp_path, storage_lake="s3://other/lake") == "s3://other/lake"
-    with pytest.raises(ValidationError):
-        StorageSettings(storage_lake="ftp://host/lake")
+    with pytest.raises(InvalidInput, match=r"NOETL_STORAGE_LAKE: .* does not match the pattern"):
+        read_settings(StorageSettings, storage_lake="ftp://host/lake")
 
 
 def test_directory_lake_of_earlier_versions_stays_in_use_until_it_is_moved(tmp_path: Path) -> None:
