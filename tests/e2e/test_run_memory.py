@@ -1,6 +1,7 @@
 """`noetl run --memory` as a user runs it: every example to its end, failures and wrong use with their exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +30,9 @@ def noetl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")
+    for name in list(os.environ):
+        if name.startswith("NOETL_"):
+            monkeypatch.delenv(name)
 
     def command(*arguments: str | Path) -> RunOutput:
         monkeypatch.setattr(sys, "argv", ["noetl", *map(str, arguments)])
@@ -131,11 +135,9 @@ def test_a_child_playbook_is_given_beside_it(tmp_path: Path, run: Run) -> None:
 
 def test_watching_shows_every_event(noetl: Noetl) -> None:
     shown = noetl("run", "--memory", "examples/hello.yaml", "--watch").out
-    told = [
-        line.split()[1]
-        for line in shown.splitlines()
-        if line[:9].strip().replace(".", "").isdigit()
-    ]
+    lines = [line.split() for line in shown.splitlines() if line[:5].strip().isdigit()]
+    assert [int(line[0]) for line in lines] == list(range(1, len(lines) + 1))
+    told = [line[2] for line in lines]
     assert told[:2] == ["playbook.initialized", "workflow.initialized"]
     assert told[-1] == "playbook.completed"
     assert told.count("step.enter") == 2

@@ -1,0 +1,92 @@
+"""`noetl ui`: opens the page of this machine's server in a browser."""
+
+import asyncio
+import os
+import sys
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from noetl.cli.client import check_execution_name, find_execution_id
+from noetl.cli.options import AsJson, Host, Port
+from noetl.cli.output import log_to_stderr, say_row, warn_of_unknown_settings
+from noetl.cli.serving import serve_page
+from noetl.client.opening import open_row_client
+from noetl.runtime.event_loop import run_in_loop
+from noetl.runtime.running_servers import find_server_address
+from noetl.settings import HomeSettings, read_settings
+
+DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+
+OptionalId = Annotated[
+    str | None, typer.Argument(metavar="[ID]", help="an execution's id, or @latest")
+]
+NoOpen = Annotated[bool, typer.Option("--no-open", help="print the address only")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(ui)
+
+
+def ui(
+    execution_id: OptionalId = None,
+    no_open: NoOpen = False,
+    host: Host = None,
+    port: Port = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open the page in a browser: the list of executions, or one of them.
+
+    It is the page of the server of NOETL_SERVER_URL, else of a server that runs on this home (`noetl dev`, `noetl server start`).
+    If none runs, this command starts a server and a worker, and runs until Ctrl-C.
+
+    \b
+    Examples:
+      noetl ui
+      noetl ui @latest
+      noetl ui 724551830122291200 --no-open
+    """
+    if execution_id is not None:
+        check_execution_name(execution_id)
+    address = find_server_address()
+    if address is not None:
+        run_in_loop(_show_page(address, execution_id, no_open, as_json))
+        return
+
+    async def show_own_page(own_address: str) -> None:
+        await _show_page(own_address, execution_id, no_open, as_json)
+        await asyncio.Event().wait()  # the server runs until it is stopped
+
+    log_to_stderr("INFO")
+    warn_of_unknown_settings()
+    run_in_loop(serve_page(show_own_page, host, port))
+
+
+async def _show_page(address: str, named: str | None, no_open: bool, as_json: bool) -> None:
+    """Print the address of the page, and open it in a browser if there is one."""
+    url = f"{address}{await _find_path(address, named)}"
+    is_opened = False
+    if not no_open and _has_display():
+        is_opened = await asyncio.to_thread(webbrowser.open, url)
+    hint = "" if is_opened or no_open else "   open it in a browser"
+    say_row({"url": url, "opened": is_opened}, f"page at {url}{hint}", as_json=as_json)
+    sys.stdout.flush()
+
+
+async def _find_path(address: str, named: str | None) -> str:
+    """The place of the page. Raises if the server does not answer, or has no such execution."""
+    async with open_row_client(address, read_settings(HomeSettings).home_path) as client:
+        if named is None:
+            await client.list_workers()
+            return "/executions"
+        execution_id = await find_execution_id(client, named)
+        await client.get_status(execution_id)
+        return f"/executions/{execution_id}"
+
+
+def _has_display() -> bool:
+    """Whether a window can be opened. Without this check, a browser for terminals would take this one."""
+    if sys.platform != "linux":
+        return True
+    return any(os.environ.get(name) for name in DISPLAY_VARIABLES)

@@ -1,0 +1,22 @@
+import { Button } from '../parts/Button'
+import { Dialog, DialogButtons } from '../parts/Dialog'
+import { Problem } from '../parts/Problem'
+import { useChange } from './useChange'
+
+export default function CancelDialog({ id, onClose }: { id: string; onClose: () => void }) {
+  const work = useChange(id, onClose)
+  return (
+    <Dialog title="Cancel this execution?" open onClose={onClose}>
+      <p>
+        Nothing more is started, and running commands are stopped. What they did so far stays done. A cancelled execution can
+        be retried.
+      </p>
+      {work.error && <Problem error={work.error} />}
+      <DialogButtons onClose={onClose}>
+        <Button look="danger" disabled={work.isPending} onClick={() => work.mutate('cancel')}>
+          Cancel the execution
+        </Button>
+      </DialogButtons>
+    </Dialog>
+  )
+}

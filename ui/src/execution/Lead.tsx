@@ -1,0 +1,183 @@
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import type { ReactNode } from 'react'
+import type { PageFailureView } from '../api/types'
+import { askLogs } from '../api/queries'
+import { AskedQuestion } from '../parts/AskedQuestion'
+import { IconButton, LinkButton } from '../parts/Button'
+import { formatBytes, formatCount, formatNoun } from '../parts/format'
+import { ShapeIcon, Status } from '../parts/Status'
+import type { Tone } from '../parts/tone'
+import { hasEnded } from '../parts/tone'
+import { WaitActions } from '../parts/WaitActions'
+import styles from './Lead.module.css'
+import type { PageState } from './page'
+import { chooseFailure, describeLoop, describeWait } from './summary'
+
+const SHOWN_LOG_LINES = 3
+
+// What a person wants to know first: the failure; else what waits for a person; else what runs; else the result.
+export function Lead({ state }: { state: PageState }) {
+  const { view } = state
+  if (view.failure !== null) return <Failure state={state} failure={view.failure} />
+  const waiting = Object.entries(view.steps).filter(([, step]) => step.waits !== null && step.status !== 'completed')
+  const forPerson = waiting.find(([, step]) => step.waits?.on === 'approval' || step.waits?.on === 'signal')
+  if (forPerson !== undefined) return <Waiting state={state} step={forPerson[0]} />
+  if (view.status === 'paused' || view.status === 'quarantined') return <SetAside state={state} />
+  if (!hasEnded(view.status)) return <Running state={state} />
+  return <Result state={state} />
+}
+
+function Strip({ tone, label, children, side }: { tone: Tone; label: string; children: ReactNode; side?: ReactNode }) {
+  return (
+    <section className={`${styles.lead} ${styles[tone] ?? ''}`} aria-label={label}>
+      <div>{children}</div>
+      <div className={styles.side}>{side}</div>
+    </section>
+  )
+}
+
+function Failure({ state, failure }: { state: PageState; failure: PageFailureView }) {
+  const { id, view, selection, go } = state
+  const kinds = view.failures.kinds
+  const { kind: index, code, message, step, item, seq } = chooseFailure(failure, kinds, selection)
+  const show = (position: number) => {
+    const next = kinds[(position + kinds.length) % kinds.length]
+    if (next !== undefined) go({ step: next.step, item: next.first.item ?? undefined, run: undefined, tab: undefined })
+  }
+  const isOwn = failure.execution_id === id
+  const line = isOwn ? failure.line : null
+  return (
+    <Strip
+      tone="failed"
+      label="failure"
+      side={
+        <>
+          {kinds.length > 0 && (
+            <span>
+              {formatNoun(kinds.length, 'kind')}, {formatNoun(view.failures.total, 'failure')}
+            </span>
+          )}
+          {kinds.length > 1 && (
+            <span>
+              <IconButton icon="chevronLeft" label="kind before" onClick={() => show(index - 1)} />
+              <IconButton icon="chevronRight" label="next kind" onClick={() => show(index + 1)} />
+            </span>
+          )}
+          {line !== null && <LinkButton onClick={() => go({ tab: 'playbook', line })}>show in playbook, line {line}</LinkButton>}
+          <LastLines id={failure.execution_id} step={step} item={item} />
+        </>
+      }
+    >
+      <div className={styles.line}>
+        <ShapeIcon shape="diamond" tone="failed" />
+        <span className={styles.code}>{code}</span>
+        {step && isOwn && (
+          <span>
+            at <LinkButton onClick={() => go({ step, item: item ?? undefined, run: undefined })}>{step}</LinkButton>
+          </span>
+        )}
+        {!isOwn && (
+          <Link to="/executions/$id" params={{ id: failure.execution_id }}>
+            {step === null ? '' : `at ${step} `}in the child {failure.path}
+          </Link>
+        )}
+        {item !== null && <span>item {formatCount(item)}</span>}
+        {seq !== null && <LinkButton onClick={() => go({ event: seq })}>show its event</LinkButton>}
+      </div>
+      <p className={styles.message}>{message}</p>
+    </Strip>
+  )
+}
+
+function LastLines({ id, step, item }: { id: string; step: string | null; item: number | null }) {
+  const filter = { step: step ?? undefined, item: item ?? undefined, tail: SHOWN_LOG_LINES }
+  const { data } = useQuery({ ...askLogs(id, filter), enabled: step !== null })
+  const lines = data?.slice(-SHOWN_LOG_LINES) ?? []
+  if (lines.length === 0) return null
+  return (
+    <ul className={styles.logs} aria-label="last log lines">
+      {lines.map((line) => (
+        <li key={`${line.part}-${line.seq}`} title={line.line}>
+          {line.line}
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+function Waiting({ state, step }: { state: PageState; step: string }) {
+  const { id, view, search, go } = state
+  const wait = view.steps[step]?.waits
+  if (!wait) return null
+  const isNow = search.at === undefined
+  const by = wait.on === 'approval' ? view.by : null
+  const actions = <WaitActions executionId={id} on={wait.on} step={step} name={wait.name} question={wait.question} by={by} />
+  return (
+    <Strip tone="waiting" label="waits for you" side={isNow ? actions : null}>
+      <div className={styles.line}>
+        <Status status="waiting" word="waits for you" />
+        <LinkButton onClick={() => go({ step, run: undefined, item: undefined })}>{step}</LinkButton>
+        <span>{describeWait(wait)}</span>
+      </div>
+      <AskedQuestion question={wait.question} by={by} />
+    </Strip>
+  )
+}
+
+function SetAside({ state }: { state: PageState }) {
+  const { id, view, search } = state
+  const isNow = search.at === undefined
+  const actions = <WaitActions executionId={id} on={view.status} step={null} name={null} />
+  return (
+    <Strip tone={view.status === 'paused' ? 'waiting' : 'failed'} label={view.status} side={isNow ? actions : null}>
+      <div className={styles.line}>
+        <Status status={view.status} />
+        <span>{view.error ?? 'Running commands finish, and nothing more is started.'}</span>
+      </div>
+    </Strip>
+  )
+}
+
+function Running({ state }: { state: PageState }) {
+  const { view, go } = state
+  const steps = Object.entries(view.steps).filter(([, step]) => step.status === 'running' || step.status === 'waiting')
+  return (
+    <Strip tone="running" label="what runs now" side={<span>{formatNoun(view.live_total, 'command')} under way</span>}>
+      {steps.length === 0 && <Status status={view.status} />}
+      {steps.slice(0, 3).map(([name, step]) => (
+        <div className={styles.line} key={name}>
+          <Status status={step.status} />
+          <LinkButton onClick={() => go({ step: name, run: undefined, item: undefined })}>{name}</LinkButton>
+          <span>{step.waits ? describeWait(step.waits) : describeLoop(step)}</span>
+        </div>
+      ))}
+    </Strip>
+  )
+}
+
+function Result({ state }: { state: PageState }) {
+  const { view, go } = state
+  const { result, result_step: step } = view
+  const tone = view.status === 'completed' ? 'completed' : 'idle'
+  return (
+    <Strip tone={tone} label="result">
+      <div className={styles.line}>
+        <Status status={view.status} />
+        {step && (
+          <span>
+            result of <LinkButton onClick={() => go({ step, tab: 'data', run: undefined, item: undefined })}>{step}</LinkButton>
+          </span>
+        )}
+        {result && (
+          <span>
+            {result.rows === null ? '' : `${formatNoun(result.rows, 'row')}, `}
+            {result.bytes === null ? '' : formatBytes(result.bytes)}
+          </span>
+        )}
+        {view.recovered > 0 && <span>recovered from {formatNoun(view.recovered, 'failure')}</span>}
+        {view.error && <span>{view.error}</span>}
+      </div>
+    </Strip>
+  )
+}

@@ -1,0 +1,2 @@
+export { PlaybookGraph } from './PlaybookGraph'
+export { StepList } from './StepList'

@@ -1,0 +1,21 @@
+import { expect, test } from 'vitest'
+import { getLook, hasEnded } from './tone'
+
+const STATUSES = ['pending', 'running', 'paused', 'cancelling', 'quarantined', 'completed', 'failed', 'cancelled']
+const STEP_STATUSES = ['waiting', 'running', 'completed', 'failed', 'skipped', 'cancelled', 'inherited', 'not_reached']
+
+test('statuses of one tone differ in shape or word', () => {
+  for (const statuses of [STATUSES, STEP_STATUSES]) {
+    const looks = statuses.map(getLook)
+    const marks = looks.map((look) => `${look.tone} ${look.shape} ${look.word}`)
+    expect(new Set(marks).size).toBe(statuses.length)
+  }
+})
+
+test('an unknown status keeps its word', () => {
+  expect(getLook('held_back')).toEqual({ tone: 'idle', shape: 'dotted-ring', word: 'held back' })
+})
+
+test('an execution that was set aside has not ended', () => {
+  expect(STATUSES.filter(hasEnded)).toEqual(['completed', 'failed', 'cancelled'])
+})

@@ -1,0 +1,17 @@
+import { expect, test } from 'vitest'
+import { offerCommands } from './commands'
+
+test('an id opens its execution first', () => {
+  const [first] = offerCommands('724551830122291200')
+  expect(first?.go).toEqual({ to: 'execution', id: '724551830122291200' })
+})
+
+test('a word searches the list, and finds commands', () => {
+  const offers = offerCommands('dark')
+  expect(offers[0]?.go).toEqual({ to: 'executions', search: { q: 'dark' } })
+  expect(offers[1]?.go).toEqual({ to: 'theme', choice: 'dark' })
+})
+
+test('without a text all commands are offered', () => {
+  expect(offerCommands(' ').length).toBeGreaterThan(5)
+})

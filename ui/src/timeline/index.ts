@@ -1,0 +1,2 @@
+export { Timeline } from './Timeline'
+export { extendTo } from './pyramid'
