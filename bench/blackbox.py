@@ -217,17 +217,18 @@ async def lose_worker(measurement: Measurement) -> Figures:
 
 
 async def measure_memory(measurement: Measurement) -> Figures:
-    """Memory after the work, and the processor time of waiting."""
-    memory = {
-        role: round(read_proportional_mb(pids), 1)
-        for role, pids in measurement.list_processes().items()
-    }
+    """The processor time of waiting after the work, and the memory after that."""
     await asyncio.sleep(min(2.0, measurement.sizes.idle_s))
     before, begun = measurement.read_usage(), time.perf_counter()
     await asyncio.sleep(measurement.sizes.idle_s)
     after, seconds = measurement.read_usage(), time.perf_counter() - begun
     spent = subtract_usage(after, before)
-    percent = {role: round(used / seconds * 100, 2) for role, used in spent.items()}
+    # A process that has ended takes its processor time with it.
+    percent = {role: round(max(used, 0.0) / seconds * 100, 2) for role, used in spent.items()}
+    memory = {
+        role: round(read_proportional_mb(pids), 1)
+        for role, pids in measurement.list_processes().items()
+    }
     return {"memory_mb": memory, "idle_percent": percent}
 
 

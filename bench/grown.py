@@ -1,294 +1,352 @@
-"""A log as it grows over weeks, made at once: executions played by the engine in memory, their rows copied into Postgres.
+"""Does NoETL stay as fast when its database grows? The same work on an empty database and on a grown one, as ratios.
 
-Some playbooks are chains, some branch, some loop, some retry, some fail; results refer to what they were made from. What the
-projector would have written stands beside the log.
+    S1     one execution of 20 python steps in a row: ms a step
+    S2     200 executions of 5 steps at once: steps/s
+    pages  `GET /api/executions`: the first page, the second one, pages by status and by path, one in the middle, pages of nothing
+    loops  a loop of a million items beside one of a tenth of them (`loops.py`)
+
+The grown database holds a million finished executions with twenty events each, and everything they leave: rows of executions,
+packed events, references with their payloads, workloads. Both databases are in one Postgres with its usual settings, fsync on;
+each has a server and a worker of its own, asked over HTTP as in `blackbox.py`. Both are warmed by the same work. Then they take
+turns after every sample, so that a slow moment of the machine hits both alike. The median of all samples counts; beside it stands
+the ratio of the lower quartiles, which other work on the machine disturbs less. Aims: a figure is at most 1.2 times that of the
+empty database; the large loop takes at most 11 times as long as the small one.
+
+    uv run python bench/grown.py                                         # everything: 10 minutes, 10 GB in the temporary folder
+    uv run python bench/grown.py --only S1,pages                         # some figures
+    uv run python bench/grown.py --executions 50000 --rounds 3 --json    # a smaller log; every sample as it was measured
+
+docs/performance.md, "Growth", says how to read the figures.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from hashlib import sha256
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-import psycopg
-import yaml
+from blackbox import ORDINARY_POSTGRES, Measurement, WorkSizes, split_names
+from loops import GROWTH, measure_loops
+from multiplied_log import GrownLog, make_grown_log
+from noetl.embedded.postgres import EmbeddedPostgres
+from noetl.postgres.migrations import migrate
+from noetl.postgres.pool import connect
+from outside import ProcessesSystem
 
-from noetl.engine.interpretation import interpret
-from noetl.engine.machine import advance
-from noetl.engine.state import Execution, PinnedPlaybook, make_empty_execution
-from noetl.engine.summary import summarise_execution
-from noetl.log.events.event_halves import split_event
-from noetl.log.events.packing import pack_events
-from noetl.model import events as e
-from noetl.model import messages as m
-from noetl.model.codec import encode
-from noetl.model.commands import Command
-from noetl.model.decisions import Issue
-from noetl.model.envelope import Envelope, make_failed_envelope
-from noetl.model.errors import Failure
-from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, Snowflakes, shard_of
-from noetl.model.reference import Reference, make_result_key
-from noetl.playbook.plan import Plan, compile_plan
-from noetl.playbook.validation import load_or_raise
+FIGURES = ("S1", "S2", "pages", "loops")
+DATABASES = ("empty", "grown")
+AIM = 1.2  # times the figure of the empty database
+STEPS, EXECUTIONS, SHORT = 20, 200, 5  # S1 and S2 as in blackbox.py
+SETTLE_S = 0.2
+SAMPLES = {"S1": 5, "S2": 2, "pages": 20}  # of each database in a round
+WARMING_ROUNDS = 2
+PAGE_ROWS = 50  # the usual limit of the list
+OLD_PATH = "flows/chain"
 
-PYTHON = {"kind": "python", "code": "result = {'n': 1}"}
-FAILS = {"kind": "python", "code": "raise ValueError('no')"}
-SECOND = 1_000_000
-PART = "execution_id, last_seq, epoch, tenant, count, shard, ends, events"
-PROJECTED = (
-    "execution_id, shard, tenant, path, status, last_seq, started_at, updated_at, ended_at, parent, retry_of, error, steps, "
-    "recovered, state, state_hash"
-)
-REFERRED = "ref_id, tenant, execution_id, tier, uri, bytes, rows, format, sha256, parent_ref_id, at"
-
-
-@dataclass(frozen=True)
-class ExecutionKind:
-    """A playbook; steps of the tool FAILS fail."""
-
-    path: str
-    text: str
-    plan: Plan
-    workload: dict[str, Any]
-
-    @classmethod
-    def make_kind(
-        cls, path: str, steps: list[dict[str, Any]], workload: dict[str, Any] | None = None
-    ) -> "ExecutionKind":
-        document = {
-            "apiVersion": "noetl.io/v2",
-            "kind": "Playbook",
-            "metadata": {"name": path},
-            "workflow": steps,
-        }
-        text = yaml.safe_dump(document, sort_keys=False)
-        return cls(
-            path,
-            text,
-            compile_plan(load_or_raise(text), sha256(text.encode()).hexdigest()),
-            workload or {},
-        )
-
-
-def make_kinds(length: int) -> list[ExecutionKind]:
-    """About six events a step."""
-    names = [f"s{n}" for n in range(length)]
-    chain = [
-        {"step": name, "tool": PYTHON} | ({"next": [{"step": after, "when": "{{ output.status == 'ok' }}"}]} if after else {})
-        for name, after in zip(names, [*names[1:], None], strict=True)
-    ]  # fmt: skip
-    loop = {
-        "in": "{{ workload.rows }}",
-        "spec": {"mode": "parallel", "max_in_flight": 4, "chunk": 1},
-    }
-    looped = [*chain[:2], {**chain[2], "loop": loop}, *chain[3:]]
-    arcs = [{"step": f"b{n}"} for n in range(length // 2)]
-    wide: list[dict[str, Any]] = [
-        {"step": "begin", "next": {"spec": {"mode": "inclusive"}, "arcs": arcs}}
-    ]
-    wide += [{"step": f"b{n}", "tool": PYTHON, "next": "meet"} for n in range(length // 2)]
-    handled = [
-        {
-            **chain[0],
-            "tool": FAILS,
-            "next": [{"step": "s1", "when": "{{ output.status == 'error' }}"}],
-        },
-        *chain[1:],
-    ]
-    return [
-        ExecutionKind.make_kind("flows/chain", chain),
-        ExecutionKind.make_kind("flows/loop", looped, {"rows": list(range(6))}),
-        ExecutionKind.make_kind("flows/wide", [*wide, {"step": "meet", "tool": PYTHON}]),
-        ExecutionKind.make_kind("flows/handled", handled),
-        ExecutionKind.make_kind("flows/failing", [*chain[:-1], {**chain[-1], "tool": FAILS}]),
-    ]
+Figures = dict[str, Any]
 
 
 @dataclass
-class PlayedExecution:
-    """One execution from its start to its end."""
+class Stack:
+    """A server and a worker on one of the databases, and what was measured there."""
 
-    kind: ExecutionKind
-    execution_id: ExecutionId
-    at: int
-    refs: Snowflakes
-    state: Execution = field(init=False)
-    events: list[e.Event] = field(default_factory=list)
-    parts: list[tuple[e.Event, ...]] = field(default_factory=list)  # what each message led to
-    results: list[tuple[Any, ...]] = field(default_factory=list)
+    name: str
+    system: ProcessesSystem
+    measurement: Measurement
+    old_page: str = ""
+    samples: dict[str, list[Figures]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.state = make_empty_execution(self.execution_id)
-        fixed = PinnedPlaybook(self.execution_id, self.kind.plan, self.kind.workload)
-        queue = self._send_message(
-            fixed,
-            m.Start(
-                execution_id=self.execution_id,
-                path=self.kind.path,
-                playbook=self.kind.plan.hash,
-                version=1,
-            ),
-        )
-        while queue:
-            command = queue.pop(0)
-            report = m.Report(
-                execution_id=self.execution_id,
-                command_id=command.command_id,
-                attempt=1,
-                worker="w",
-                event=self._answer_command(command),
-            )
-            queue += self._send_message(fixed, report)
-        assert self.state.terminal, self.state
-
-    def _send_message(self, fixed: PinnedPlaybook, message: m.Message) -> list[Command]:
-        self.at += 1_000 + len(self.events) * 7 % 5_000
-        given = interpret(fixed, self.state, message, self.at)
-        assert isinstance(given, tuple), given
-        made = advance(fixed, self.state, *given)
-        self.state = made.state
-        self.events += made.events
-        self.parts.append(made.events)
-        return [effect.command for effect in made.effects if isinstance(effect, Issue)]
-
-    def _answer_command(self, command: Command) -> e.Reported:
-        began = {"worker": "w", "claimed_at": self.at - 900, "started_at": self.at - 500}
-        if self._is_failing(command):
-            envelope = make_failed_envelope(
-                Failure(code="PYTHON_ERROR", message="ValueError: no", kind="user")
-            )
-            return e.CommandFailed(
-                command_id=command.command_id, attempt=1, result=envelope, **began
-            )
-        items = None
-        if command.kind == "chunk":
-            items = e.Items(first=command.first, ok=command.count, micros=command.count * 50)
-        envelope = Envelope(
-            status="ok", reference=self._make_reference(command), context={"row_count": 1, "n": 1}
-        )
-        return e.CommandCompleted(
-            command_id=command.command_id, attempt=1, result=envelope, items=items, **began
-        )
-
-    def _is_failing(self, command: Command) -> bool:
-        tasks = self.kind.plan.steps[command.step].step.tool
-        return "raise" in repr(tasks)
-
-    def _make_reference(self, command: Command) -> Reference:
-        key = make_result_key(command.command_id, 1, command.step)
-        uri = f"noetl://execution/{self.execution_id}/result/{command.step}/{key}"
-        size, digest = 40 + len(self.results), sha256(uri.encode()).hexdigest()
-        reference = Reference(
-            ref_id=RefId(self.refs.draw_id(self.at)),
-            type="kv",
-            uri=uri,
-            sha256=digest,
-            bytes=size,
-            format="json",
-        )
-        above = self.results[-1][0] if self.results else None
-        row = (
-            int(reference.ref_id),
-            DEFAULT_TENANT,
-            int(self.execution_id),
-            "kv",
-            uri,
-            size,
-            None,
-            "json",
-            digest,
-            above,
-        )
-        self.results.append((*row, format_moment(self.at)))
-        return reference
+    def add_sample(self, figure: str, sample: Figures) -> None:
+        self.samples.setdefault(figure, []).append(sample)
 
 
-def format_moment(at: int) -> str:
-    from datetime import UTC, datetime, timedelta
-
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)).isoformat()
+# ---- what is measured --------------------------------------------------------------------------------------------------
 
 
-def play_executions(
-    executions: int, first: int, last: int, length: int
-) -> Iterator[PlayedExecution]:
-    """Begun at even distances from `first` on, before `last`."""
-    choices, ids, refs = make_kinds(length), Snowflakes(7), Snowflakes(8)
-    for number in range(executions):
-        at = first + (last - first) * number // executions
-        yield PlayedExecution(
-            choices[number % len(choices)], ExecutionId(ids.draw_id(at)), at, refs
-        )
+async def run_one_chain(stack: Stack) -> None:
+    sample = await stack.measurement.measure_work(
+        STEPS, lambda: stack.system.run_chains(STEPS, [0]), [{"i": STEPS - 1}]
+    )
+    stack.add_sample("S1", sample)
 
 
-def grow_log(dsn: str, executions: int, first: int, last: int, length: int = 16) -> int:
-    """Into an empty log; how many events."""
-    with psycopg.connect(dsn) as connection:
-        (shards,) = connection.execute(
-            "select count(*)::int from noetl.execution_shard"
-        ).fetchone() or (0,)
-        seqs = dict.fromkeys(range(shards), 0)
-        catalog = "insert into noetl.catalog (tenant, path, version, hash, text, at) values (1, %s, 1, %s, %s, now())"
-        for kind in make_kinds(length):
-            connection.execute(catalog, (kind.path, kind.plan.hash, kind.text))
-        made: list[PlayedExecution] = []
-        for each in play_executions(executions, first, last, length):
-            made.append(each)
-            if len(made) == 200:
-                copy_events(connection, made, seqs)
-                made.clear()
-        copy_events(connection, made, seqs)
-        for shard, seq in seqs.items():
-            connection.execute(
-                "update noetl.execution_shard set last_seq = %s where shard_id = %s", (seq, shard)
-            )
-            connection.execute(
-                "insert into noetl.checkpoint (shard_id, seq, at) values (%s, %s, now())",
-                (shard, seq),
-            )
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("analyze")
-    return sum(seqs.values())
+async def run_many_chains(stack: Stack) -> None:
+    firsts = list(range(stack.measurement.sizes.executions))
+    expected = [{"i": first + SHORT - 1} for first in firsts]
+    sample = await stack.measurement.measure_work(
+        SHORT * len(firsts), lambda: stack.system.run_chains(SHORT, firsts), expected
+    )
+    stack.add_sample("S2", sample)
 
 
-def copy_events(
-    connection: "psycopg.Connection[Any]", made: list[PlayedExecution], seqs: dict[int, int]
-) -> None:
-    rows: dict[str, list[tuple[Any, ...]]] = {
-        "event_part": [],
-        "execution": [],
-        "workload": [],
-        "result_ref": [],
+async def read_pages(stack: Stack) -> None:
+    """Pages of both stacks have as many rows: they are full, or nothing is found. Finding nothing must not read everything."""
+    first = await read_page(stack, "", PAGE_ROWS)
+    pages = {
+        "page: first": ("", PAGE_ROWS),
+        "page: second": (f"before={first['next']}", PAGE_ROWS),
+        "page: by status": ("status=completed", PAGE_ROWS),
+        "page: by path": (f"path=bench/chain{SHORT}", PAGE_ROWS),
+        "page: old, by path": (stack.old_page, PAGE_ROWS),
+        "page: status of none": ("status=paused", 0),
+        "page: path of none": ("path=bench/never", 0),
     }
-    for each in made:
-        shard = shard_of(each.execution_id, len(seqs))
-        for part in each.parts:
-            seqs[shard] += len(part)
-            events = pack_events(
-                [(event.key, *split_event(event, encode(event))) for event in part]
-            )
-            ends = any(isinstance(event, e.Terminal) for event in part)
-            rows["event_part"].append(
-                (int(each.execution_id), seqs[shard], 1, 1, len(part), shard, ends, events)
-            )
-        told = summarise_execution(each.state)
-        rows["execution"].append(
-            (int(each.execution_id), shard, 1, told["path"], told["status"], seqs[shard], told["started_at"],
-             told["updated_at"], told["ended_at"], None, None, told["error"], told["steps"], told["recovered"], told["state"],
-             told["state_hash"])
-        )  # fmt: skip
-        rows["workload"].append(
-            (
-                int(each.execution_id),
-                1,
-                each.kind.plan.hash,
-                str(each.kind.workload).replace("'", '"'),
-            )
+    for figure, (query, rows) in pages.items():
+        begun = time.perf_counter()
+        await read_page(stack, query, rows)
+        stack.add_sample(figure, {"seconds": round(time.perf_counter() - begun, 6)})
+
+
+async def read_page(stack: Stack, query: str, rows: int) -> Figures:
+    page: Figures = await stack.system.client.ask("GET", f"/api/executions?{query}")
+    ids = [int(row["execution_id"]) for row in page["executions"]]
+    assert len(ids) == rows, f"{stack.name}: {len(ids)} rows for {query!r}"
+    assert ids == sorted(ids, reverse=True), f"{stack.name}: {query!r} is not in order"
+    return page
+
+
+WORK: dict[str, Callable[[Stack], Awaitable[None]]] = {
+    "S1": run_one_chain,
+    "S2": run_many_chains,
+    "pages": read_pages,
+}
+
+
+# ---- the stage ---------------------------------------------------------------------------------------------------------
+
+
+async def measure_turns(
+    stacks: list[Stack], only: list[str], rounds: int
+) -> dict[str, dict[str, list[Figures]]]:
+    """The samples of each database by figure. Warming is always all of the work: S2 fills the pages."""
+    for stack in stacks:
+        await run_many_chains(stack)
+        stack.old_page = await find_old_page(stack)
+    for _ in range(WARMING_ROUNDS):
+        await run_round(stacks, list(WORK))
+    for stack in stacks:
+        stack.samples.clear()
+    for number in range(rounds):
+        await run_round(stacks[::-1] if number % 2 else stacks, only)
+        print(f"round {number + 1} of {rounds} done", file=sys.stderr)
+    return {stack.name: stack.samples for stack in stacks}
+
+
+async def run_round(stacks: list[Stack], only: list[str]) -> None:
+    """The stacks take turns after every sample."""
+    for figure in only:
+        for _ in range(SAMPLES[figure]):
+            for stack in stacks:
+                await WORK[figure](stack)
+
+
+async def find_old_page(stack: Stack) -> str:
+    """A page of a path that begins in the middle of the list of all; of the empty database: in the middle of its own."""
+    if stack.name == "empty":
+        page = await read_page(stack, "", PAGE_ROWS)
+        return f"path=bench/chain{SHORT}&before={page['next']}"
+    connection = stack.measurement.connection
+    middle = await connection.fetchval(
+        "select percentile_disc(0.5) within group (order by execution_id) from noetl.execution"
+    )
+    return f"path={OLD_PATH}&before={middle}"
+
+
+async def prepare_database(address: str, name: str) -> str:
+    connection = await connect(address)
+    await connection.execute(f"create database {name}")
+    await connection.close()
+    dsn = f"{address.rpartition('/')[0]}/{name}"
+    connection = await connect(dsn)
+    await migrate(connection)
+    await connection.close()
+    return dsn
+
+
+def find_dsns(address: str) -> dict[str, str]:
+    server = address.rpartition("/")[0]
+    return {name: f"{server}/{name}" for name in DATABASES}
+
+
+async def measure_stacks(
+    folder: Path, address: str, postmaster: int, options: argparse.Namespace
+) -> dict[str, dict[str, list[Figures]]]:
+    sizes = WorkSizes(STEPS, options.at_once, SHORT, 0, 0, 0.0, SETTLE_S)
+    only = [name for name in options.only if name in WORK]
+    stacks: list[Stack] = []
+    async with AsyncExitStack() as closing:
+        for name, dsn in find_dsns(address).items():
+            connection = await connect(dsn)
+            closing.push_async_callback(connection.close)
+            system = ProcessesSystem(folder / name, dsn)
+            closing.push_async_callback(system.close)
+            await system.open()
+            await system.prepare([STEPS, SHORT])
+            measurement = Measurement(system, connection, postmaster, sizes, only)
+            stacks.append(Stack(name, system, measurement))
+        return await measure_turns(stacks, only, options.rounds)
+
+
+def measure_growth(options: argparse.Namespace) -> Figures:
+    """Make the databases, start Postgres again, so that both begin with cold caches and after a checkpoint, and measure."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="noetl-grown-")))
+        embedded = EmbeddedPostgres(folder / "postgres", ORDINARY_POSTGRES)
+        stack.callback(embedded.stop_postgres)
+        address = embedded.ensure_postgres().control
+        dsns = {name: asyncio.run(prepare_database(address, name)) for name in DATABASES}
+        log: GrownLog = make_grown_log(dsns["grown"], options.executions, options.events_each)
+        print(f"made in {log.made_s} s: {log.database_bytes / 1e9:.1f} GB", file=sys.stderr)
+        embedded.stop_postgres()
+        address = embedded.ensure_postgres().control
+        assert embedded.server is not None
+        postmaster = embedded.server.process.pid
+        samples = asyncio.run(measure_stacks(folder, address, postmaster, options))
+    return {"log": asdict(log), "samples": samples, "ratios": compute_ratios(samples)}
+
+
+# ---- the report --------------------------------------------------------------------------------------------------------
+
+
+def compute_ratios(samples: dict[str, dict[str, list[Figures]]]) -> dict[str, Figures]:
+    """The grown database to the empty one: of the medians, which count, and of the lower quartiles, which other work on the
+    machine disturbs less."""
+    empty, grown = (samples[name] for name in DATABASES)
+    return {
+        figure: {
+            "median": round(find_median(grown[figure]) / find_median(empty[figure]), 3),
+            "quartile": round(find_quartile(grown[figure]) / find_quartile(empty[figure]), 3),
+        }
+        for figure in empty
+    }
+
+
+def find_median(samples: list[Figures], key: str = "seconds") -> float:
+    return statistics.median(float(each[key]) for each in samples)
+
+
+def find_quartile(samples: list[Figures]) -> float:
+    """The lower one of the seconds."""
+    seconds = sorted(float(each["seconds"]) for each in samples)
+    return seconds[len(seconds) // 4]
+
+
+def format_figure(figure: str, seconds: float, executions: int) -> str:
+    if figure == "S1":
+        return f"{seconds / STEPS * 1e3:.2f} ms a step"
+    if figure == "S2":
+        return f"{executions * SHORT / seconds:.0f} steps/s"
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def print_report(found: Figures, executions: int) -> None:
+    if "log" in found:
+        print_growth(found, executions)
+    if "loops" in found:
+        loops = found["loops"]
+        print(
+            f"a loop of {loops['items']} items: {loops['seconds']} s, of a tenth of them: {loops['tenth_seconds']} s:"
+            f" {loops['ratio']} times ({describe_aim(loops['ratio'], GROWTH)})"
         )
-        rows["result_ref"] += each.results
-    columns = {
-        "event_part": PART, "execution": PROJECTED, "workload": "execution_id, tenant, playbook, data", "result_ref": REFERRED,
-    }  # fmt: skip
-    for table, found in rows.items():
-        with connection.cursor().copy(f"copy noetl.{table} ({columns[table]}) from stdin") as into:
-            for row in found:
-                into.write_row(row)
+
+
+def print_growth(found: Figures, executions: int) -> None:
+    log, samples = found["log"], found["samples"]
+    print(
+        f"grown: {log['executions']} executions, {log['events']} events, {log['database_bytes'] / 1e9:.1f} GB,"
+        f" made in {log['made_s']} s"
+    )
+    print(f"{'':22}{'empty':>17}{'grown':>17}{'times':>8}{'quartile':>10}")
+    for figure, ratio in found["ratios"].items():
+        cells = "".join(
+            f"{format_figure(figure, find_median(samples[name][figure]), executions):>17}"
+            for name in DATABASES
+        )
+        verdict = describe_aim(ratio["median"], AIM)
+        print(f"{figure:22}{cells}{ratio['median']:>8.2f}{ratio['quartile']:>10.2f}  {verdict}")
+    for figure in ("S1", "S2"):
+        if figure in found["ratios"]:
+            print_costs(figure, samples)
+
+
+def print_costs(figure: str, samples: dict[str, dict[str, list[Figures]]]) -> None:
+    """What the clock alone does not say: which process works more, and what is written more."""
+    for name in DATABASES:
+        measured = samples[name][figure]
+        spent = {
+            role: statistics.median(each["cpu_us"][role] for each in measured)
+            for role in measured[0]["cpu_us"]
+        }
+        roles = ", ".join(f"{role} {used:.0f}" for role, used in spent.items())
+        wal_bytes = find_median(measured, "wal_bytes")
+        print(f"  {figure} {name}, a step: {wal_bytes:.0f} bytes of WAL; us of processor: {roles}")
+
+
+def describe_aim(ratio: float, aim: float) -> str:
+    return f"aim {aim}: {'held' if ratio <= aim else 'MISSED'}"
+
+
+def measure_loop_growth(items: int) -> Figures:
+    part, whole = asyncio.run(measure_loops(items))
+    return {
+        "items": items,
+        "seconds": whole["seconds"],
+        "tenth_seconds": part["seconds"],
+        "ratio": round(whole["seconds"] / part["seconds"], 2),
+    }
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="every sample, as it was measured")
+    parser.add_argument(
+        "--only",
+        type=split_names(FIGURES),
+        default=list(FIGURES),
+        metavar="S1,pages",
+        help=f"some of {', '.join(FIGURES)}; `loops` needs no grown database",
+    )
+    parser.add_argument(
+        "--executions", type=int, default=1_000_000, help="finished ones in the grown database"
+    )
+    parser.add_argument(
+        "--events-each",
+        type=int,
+        default=20,
+        help="events of each of them, in the mean and at least: chains get as many steps as that takes, three or more",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=7,
+        help=f"in each, {SAMPLES['S1']} S1, {SAMPLES['S2']} S2 and {SAMPLES['pages']} of each page of both databases in turns",
+    )
+    parser.add_argument("--at-once", type=int, default=EXECUTIONS, help="executions of S2")
+    parser.add_argument("--items", type=int, default=1_000_000, help="of the large loop")
+    return parser
+
+
+def main() -> None:
+    options = make_parser().parse_args()
+    found: Figures = {}
+    if set(options.only) & set(WORK):
+        found |= measure_growth(options)
+    if "loops" in options.only:
+        found["loops"] = measure_loop_growth(options.items)
+    if options.json:
+        print(json.dumps(found))
+    else:
+        print_report(found, options.at_once)
+
+
+if __name__ == "__main__":
+    main()

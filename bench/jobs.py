@@ -1,9 +1,9 @@
 """NoETL's own pipelines over a log of two million events: how fast they are, and that they are right.
 
-Executions are played by the engine in memory (`grown.py`) and copied into the embedded Postgres, fsync on. Then: export, rebuild,
-verify, which finds nothing, stats, twenty questions by SQL; and compact, after which the partition is gone, the questions have
-the same answers, `noetl trace` and `exec get`, `events` and `explain` say the same, and verify finds the one difference that
-was planted.
+Executions are played by the engine in memory (`grown_log.py`) and copied into the embedded Postgres, fsync on. Then: export,
+rebuild, verify, which finds nothing, stats, twenty questions by SQL; and compact, after which the partition is gone, the
+questions have the same answers, `noetl trace` and `exec get`, `events` and `explain` say the same, and verify finds the one
+difference that was planted.
 
     uv run python bench/jobs.py [--executions 20000] [--length 18] [--profile none] [--json]
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 import psycopg
 
-from grown import grow_log
+from grown_log import grow_log
 from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import connect

@@ -22,7 +22,7 @@ from noetl.postgres.pool import connect
 from scenarios import Bench, Figures, Round, Sizes, make_playbook, run_round, warm_up
 from systems import open_system
 
-ITEMS_S, SERVER_MB, STATE_KB, PER_CHUNK, PER_THOUSAND, GROWTH = 20_000, 300, 64, 2, 2, 12
+ITEMS_S, SERVER_MB, STATE_KB, PER_CHUNK, PER_THOUSAND, GROWTH = 20_000, 300, 64, 2, 2, 11
 STEPS = [
     {
         "step": "make",

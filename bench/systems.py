@@ -59,7 +59,7 @@ class System(Protocol):
 
 async def start_process(home: Path, *command: str, **environment: str) -> Process:
     known = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
-    told = {"NOETL_HOME": str(home), "NOETL_LOG_LEVEL": "error", **environment}
+    told = {"NOETL_HOME": str(home), "NOETL_LOG_LEVEL": "error", "NOETL_UI": "skip", **environment}
     return await asyncio.create_subprocess_exec(
         sys.executable, *command, env={**known, **told}, stdin=PIPE, stdout=PIPE, limit=LINE
     )

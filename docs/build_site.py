@@ -54,6 +54,7 @@ def collect_pages() -> None:
         text = source.read_text(encoding="utf-8")
         _write_page(target, unescape_pipes(rewrite_links(text, source)))
     shutil.copy(ROOT / "docs" / "site.css", PAGES)
+    shutil.copytree(ROOT / "docs" / "images", PAGES / "images")
     _write_page("decisions/index.md", _write_decisions_index())
     for example in _list_examples():
         _write_page(_find_page(example), _write_example(example))
@@ -139,7 +140,7 @@ def _find_page(path: Path) -> str:
         return TOP_PAGES[name]
     if name.startswith("examples/") and name.endswith(".yaml"):
         return name.removesuffix(".yaml") + ".md"
-    if name.startswith("docs/") and name.endswith(".md"):
+    if name.startswith("docs/") and name.endswith((".md", ".png")):
         return name.removeprefix("docs/")
     raise LookupError(f"{name} has no page on the site: name it without a link")
 

@@ -1,4 +1,5 @@
-"""Writes the pages that the code already says: `events.md`, `cli.md`, `http-api.md`, `settings.md`, `errors.md`, `templates.md`.
+"""Writes the pages that the code already says: `events.md`, `cli.md`, `http-api.md`, `settings.md`, `errors.md`, `templates.md`,
+and the types of the API for `ui/`.
 
 `make docs` runs it; a test compares what it would write with what stands there.
 """
@@ -17,7 +18,7 @@ import msgspec
 import typer
 from msgspec.structs import fields
 
-from docs import error_codes, template_functions
+from docs import api_types, error_codes, template_functions
 from noetl.model import events
 from noetl.model.envelope import Envelope, Meta, Selected
 from noetl.model.errors import Failure
@@ -32,6 +33,9 @@ def main() -> None:
     for name, text in pages().items():
         (HERE / name).write_text(text, encoding="utf-8")
         print(f"docs/{name}")
+    api_types.TYPES_FILE.parent.mkdir(parents=True, exist_ok=True)
+    api_types.TYPES_FILE.write_text(api_types.write_types(), encoding="utf-8")
+    print(api_types.TYPES_FILE.relative_to(HERE.parent).as_posix())
 
 
 def pages() -> dict[str, str]:
@@ -489,7 +493,7 @@ def _settings_title(name: str) -> str:
 def _variables(concern: Any) -> Iterator[str]:
     from noetl.settings import variable_name
 
-    for name, field in concern.model_fields.items():
+    for name, field in concern.fields.items():
         default = field.default
         shown = (
             ""
@@ -498,8 +502,8 @@ def _variables(concern: Any) -> Iterator[str]:
             if isinstance(default, tuple)
             else str(default)
         )
-        unit = field.json_schema_extra["unit"]
-        meaning = _cell(field.description or "")
+        unit = field.unit
+        meaning = _cell(field.description)
         yield f"| `{variable_name(concern, name)}` | {unit} | {f'`{shown}`' if shown else ''} | {meaning} |"
 
 

@@ -125,3 +125,22 @@ def test_the_benchmark_of_jobs_checks_what_it_runs() -> None:
         "verify_events_s",
         "cold_bytes",
     }
+
+
+def test_the_benchmark_of_growth_checks_what_it_runs() -> None:
+    sizes = "--executions 700 --events-each 20 --rounds 1 --at-once 120".split()
+    done = subprocess.run(
+        [sys.executable, "bench/grown.py", "--json", "--only", "S1,S2,pages", *sizes],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["log"]["executions"] == 700
+    assert found["log"]["events"] >= 700 * 20
+    kinds = ("first", "second", "by status", "by path", "old, by path", "status of none", "path of none")  # fmt: skip
+    pages = {f"page: {kind}" for kind in kinds}
+    assert found["ratios"].keys() == {"S1", "S2", *pages}
+    assert all(ratio["median"] > 0 for ratio in found["ratios"].values())
+    assert found["samples"].keys() == {"empty", "grown"}

@@ -19,7 +19,7 @@ from noetl.results.staging import StagedPayload
 from noetl.results.tiers.large import LargeStore
 from noetl.results.tiers.objects import MAX_REQUEST_BYTES, ObjectTier, open_object_store
 from noetl.runtime.stores import open_large_results
-from noetl.settings import StorageSettings
+from noetl.settings import StorageSettings, read_settings
 from tests import s3
 from tests.stores import in_tier, make_cached_tier
 
@@ -144,7 +144,7 @@ def test_the_environment_says_where(
         monkeypatch.setenv(name, value)
 
     async def run() -> None:
-        store = open_large_results(tmp_path, StorageSettings(), lambda: 0.0)
+        store = open_large_results(tmp_path, read_settings(StorageSettings), lambda: 0.0)
         assert await store.resolve(await store.put(PLACE, ROWS)) == ROWS
         found = [
             each

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docs import build_site, error_codes, generate, template_functions
+from docs import api_types, build_site, error_codes, generate, template_functions
 from noetl.playbook.validation import load
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,11 @@ def generated_pages() -> dict[str, str]:
 )
 def test_a_generated_page_is_up_to_date(page: str, generated_pages: dict[str, str]) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == generated_pages[page], "run `make docs`"
+
+
+def test_the_types_of_the_api_are_up_to_date() -> None:
+    written = api_types.TYPES_FILE.read_text(encoding="utf-8")
+    assert written == api_types.write_types(), "run `make docs`"
 
 
 @pytest.fixture(scope="module")

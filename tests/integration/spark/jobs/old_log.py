@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.grown import grow_log
+from bench.grown_log import grow_log
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import connect
 from noetl.spark.jobs.lake import LakeStore

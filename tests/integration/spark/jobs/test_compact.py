@@ -25,6 +25,7 @@ from noetl.log.events.port import (
 from noetl.log.postgres import make_postgres_stores
 from noetl.log.stores import Stores
 from noetl.model.errors import Conflict, StoreUnavailable
+from noetl.model.event_groups import GROUP_BITS, find_groups
 from noetl.model.events import StepEnter, WorkflowInitialized
 from noetl.model.exchange import LEASE_MICROS
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, shard_of
@@ -35,6 +36,7 @@ from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.dispatch.states import States
 from noetl.server.executions.rows import RowCache
 from noetl.server.health.service import check_history
+from noetl.server.inspection.folds import ExecutionFolds
 from noetl.spark.jobs import compact as compactor
 from noetl.spark.jobs.compact import CompactionCounts, CompactionMismatch, compact_log
 from noetl.spark.jobs.execution_map import LocalExecutionMap
@@ -134,6 +136,38 @@ def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: LakeStore) -
         ]
 
     with_log(log, lake, work)
+
+
+def test_pages_and_states_of_one_execution_are_read_from_its_file(
+    log: str, lake: LakeStore
+) -> None:
+    one = ids(log)[3]
+    events = all_events(log, lake)[one]
+    seqs = [each.seq for each in events]
+    middle = seqs[len(seqs) // 2]
+
+    async def read(stores: Stores) -> list[Any]:
+        folds = ExecutionFolds(stores.log, stores.snapshots)
+        newest = await folds.read_newest(one)
+        then = await folds.read_at(one, middle)
+        life = GROUP_BITS["life"]
+        grouped = await stores.log.read_grouped_events(one, life, limit=100)
+        earlier = await stores.log.read_grouped_events(one, life, before=seqs[-1], limit=100)
+        return [
+            (newest.state, newest.bands, newest.seq),
+            (then.state, then.bands, then.seq),
+            await folds.find_numbers(one, seqs[1:4]),
+            await stores.log.read_events_before(one, middle, 3),
+            await stores.log.read_events_between(one, seqs[1], middle, 100),
+            await stores.log.count_events(one, [(0, middle), (middle, seqs[-1])]),
+            [each for each in grouped if find_groups(each.event) & life],
+            [each for each in earlier if find_groups(each.event) & life],
+        ]
+
+    before = with_log(log, lake, read)
+    assert before[2] == [2, 3, 4]
+    compact_log(log, lake, now())
+    assert with_log(log, lake, read) == before
 
 
 def test_a_compacted_execution_can_be_rewound_to_a_step_and_one_whose_events_are_away_is_refused(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bench.grown_log import PAYLOAD
 from noetl.spark.jobs.compact import compact_log
 from noetl.spark.jobs.execution_map import ExecutionMap, LocalExecutionMap, SparkExecutionMap
 from noetl.spark.jobs.lake import LakeStore
@@ -27,7 +28,7 @@ def test_steps_and_executions_are_counted_by_playbook(log: str, lake: LakeStore)
     assert (chain["runs"], chain["failures"]) == (each, 0)
     assert (failing["runs"], failing["failures"]) == (each, each)
     assert (handled["runs"], handled["failures"]) == (each, each)
-    assert found["flows/chain", "s0"]["bytes"] == each * 40
+    assert found["flows/chain", "s0"]["bytes"] == each * len(PAYLOAD)
     assert 0 < chain["p50"] <= chain["p95"] <= chain["p99"] <= chain["longest"]
     assert chain["bytes"] == sum(
         row["bytes"] for (path, step), row in found.items() if path == "flows/chain" and step
