@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from gauges import list_descendants
-from noetl.worker.wire import HttpConnection, ResponseLost, WireResponse
+from noetl.worker.wire import MAX_IDLE_S, HttpConnection, ResponseLost, WireResponse
 from scenarios import make_chain, make_loop, make_playbook
 from systems import HANG_LIMIT_S, LINE, free_address, start_process, stop_process
 
@@ -91,6 +91,7 @@ class ApiClient:
         async with asyncio.timeout(HANG_LIMIT_S):
             response = await connection.send_request(f"{head}\r\n".encode(), data)
         if not connection.closed:
+            connection.last_used_at = asyncio.get_running_loop().time()
             self._idle.append(connection)
         return response
 
@@ -121,10 +122,13 @@ class ApiClient:
         return result
 
     def _take_connection(self) -> HttpConnection | None:
+        """A connection that the server has not closed, and is not about to close because it was idle."""
+        oldest = asyncio.get_running_loop().time() - MAX_IDLE_S
         while self._idle:
             connection = self._idle.pop()
-            if not connection.closed:
+            if not connection.closed and connection.last_used_at > oldest:
                 return connection
+            connection.abort()
         return None
 
     async def _connect(self) -> HttpConnection:

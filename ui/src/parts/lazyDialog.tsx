@@ -11,8 +11,8 @@ interface Closable {
 type Load<Props> = () => Promise<{ default: ComponentType<Props> }>
 
 // A dialog with code of its own, which is loaded when the page is idle, or when the dialog is opened before that. A page that is open while
-// its server is away has the code already; if not, the reader is told, and the page stays as it is. A browser remembers that a script could
-// not be loaded until the page is loaded again: that is done as soon as the server answers a second try. The address has the selection.
+// its server is away has the code already; if not, the reader is told, and the page stays as it is. Some browsers remember that a script
+// could not be loaded until the page is loaded again: that is done as soon as the server answers a second try. The address has the selection.
 export function lazyDialog<Props extends Closable>(load: Load<Props>): ComponentType<Props> {
   let loaded: ComponentType<Props> | null = null
   let hasFailed = false
