@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from gauges import list_descendants
+from noetl.runtime.token_files import read_token_file
 from noetl.worker.wire import MAX_IDLE_S, HttpConnection, ResponseLost, WireResponse
 from scenarios import make_chain, make_loop, make_playbook
 from systems import HANG_LIMIT_S, LINE, free_address, start_process, stop_process
@@ -76,8 +77,11 @@ class Contender(Protocol):
 class ApiClient:
     """The HTTP API over connections that are kept. A general client would take a good part of the measured cores."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, home: Path) -> None:
+        """`home` of the server: it has the token of its user."""
         parts = urlsplit(url)
+        self._home = home
+        self._token: str | None = None
         self._host, self._port = str(parts.hostname), int(parts.port or 80)
         self._idle: deque[HttpConnection] = deque()
 
@@ -88,6 +92,9 @@ class ApiClient:
         head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Length: {len(data)}\r\n"
         if data:
             head += "Content-Type: application/json\r\n"
+        if self._token is None:
+            self._token = read_token_file(self._home, "admin")
+        head += f"Authorization: Bearer {self._token}\r\n"
         async with asyncio.timeout(HANG_LIMIT_S):
             response = await connection.send_request(f"{head}\r\n".encode(), data)
         if not connection.closed:
@@ -159,7 +166,7 @@ class OwnSystem:
     def __init__(self, home: Path, dsn: str) -> None:
         self.home = home
         self.url = free_address()
-        self.client = ApiClient(self.url)
+        self.client = ApiClient(self.url, home)
         self._dsn = dsn
 
     async def start_processes(self) -> None:

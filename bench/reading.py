@@ -2,10 +2,11 @@
 
 A process of its own: who also makes the load would measure itself. It says a word when it is connected and begins.
 
-    python bench/reading.py http://127.0.0.1:8082 0.004 /api/executions/1 /api/executions/2
+    NOETL_TOKEN=… python bench/reading.py http://127.0.0.1:8082 0.004 /api/executions/1 /api/executions/2
 """
 
 import json
+import os
 import select
 import sys
 import time
@@ -19,11 +20,12 @@ def read_pages(url: str, every: float, paths: list[str]) -> list[float]:
     server = HTTPConnection(parts.hostname, parts.port)
     server.connect()
     print("begins", flush=True)
+    headers = {"Authorization": f"Bearer {os.environ['NOETL_TOKEN']}"}
     taken: list[float] = []
     while not select.select([sys.stdin], [], [], every)[0]:
         path = paths[len(taken) % len(paths)]
         begun = time.perf_counter()
-        server.request("GET", path)
+        server.request("GET", path, headers=headers)
         answer = server.getresponse()
         body = answer.read()
         taken.append(time.perf_counter() - begun)

@@ -6,6 +6,7 @@ commit of this machine is added. Everything is checked on the log by SQL, and va
 
 import asyncio
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -346,7 +347,13 @@ async def read_beside(
 ) -> AsyncIterator[None]:
     paths = [f"/api/executions/{each}" for each in executions]
     command = [str(Path(__file__).with_name("reading.py")), system.url, str(READ_EVERY), *paths]
-    reader = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
+    reader = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        stdin=PIPE,
+        stdout=PIPE,
+        env={**os.environ, "NOETL_TOKEN": system.token},
+    )
     assert reader.stdout is not None
     await reader.stdout.readline()
     try:

@@ -15,6 +15,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from noetl.model.reference import Reference
 from noetl.pipeline.scope.results import ResultReader
 from noetl.runtime.event_loop import run_in_loop
 from noetl.runtime.stores import open_store
+from noetl.runtime.token_files import read_token_file
 from noetl.settings import StorageSettings, read_settings
 from noetl.worker.http import HttpChannel
 from noetl.worker.wire import NotConnected, ServerConnections
@@ -171,7 +173,7 @@ class HttpSystem:
         self._home = home
         self.url = free_address()
         self._wire = ServerConnections(self.url)
-        self._channel = HttpChannel([self.url])
+        self._channel = HttpChannel([self.url], self._find_token)
         self._payloads = ResultReader(
             open_store(self._channel, home, read_settings(StorageSettings)),
             self._channel.list_manifest_parts,
@@ -206,6 +208,16 @@ class HttpSystem:
     def make_command(self, role: str) -> tuple[str, ...]:
         """The program and its arguments up to the name of the role."""
         return ("-m", "noetl", role)
+
+    @cached_property
+    def token(self) -> str:
+        """The token of the user of its home, which the server has made."""
+        token = read_token_file(self._home, "admin")
+        assert token is not None
+        return token
+
+    def _find_token(self, url: str) -> str:
+        return self.token
 
     async def _is_ready(self) -> bool:
         with suppress(NotConnected):
@@ -258,13 +270,13 @@ class HttpSystem:
         await self._start_server()
 
     async def get(self, path: str) -> Any:
-        answer = await self._wire.send_request("GET", path, patience=HANG_LIMIT_S)
+        answer = await self._wire.send_request("GET", path, patience=HANG_LIMIT_S, token=self.token)
         assert answer.status == 200, answer
         return msgspec.json.decode(answer.body)
 
     async def _post(self, path: str, body: Row) -> Any:
         answer = await self._wire.send_request(
-            "POST", path, msgspec.json.encode(body), HANG_LIMIT_S
+            "POST", path, msgspec.json.encode(body), HANG_LIMIT_S, token=self.token
         )
         assert answer.status in (200, 201, 202), answer
         return msgspec.json.decode(answer.body)

@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 
+from noetl.runtime.token_files import read_token_file
 from systems import free_address
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -137,12 +138,25 @@ def find_chromium() -> str | None:
 class LargeExecutions:
     """A server with a worker, on which large executions have run."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, home: Path) -> None:
         self.url = url
+        self._home = home
         self._http = httpx.Client(base_url=url, trust_env=False, timeout=60)
 
     def wait_until_ready(self) -> None:
         self._wait(lambda: self._get("/ready") is not None and self._get("/api/workers"))
+
+    def _make_header(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._read_token()}"}
+
+    def open_context(self, browser: Any, **options: Any) -> Any:
+        """A browser without history, with the session of the user of the server's home."""
+        context = browser.new_context(base_url=self.url, viewport=WINDOW, **options)
+        assert context.request.post("/api/session", data={"token": self._read_token()}).ok
+        return context
+
+    def _read_token(self) -> str | None:
+        return read_token_file(self._home, "admin")
 
     def _wait(self, fact: Callable[[], object]) -> None:
         end = time.monotonic() + HANG_LIMIT_S
@@ -153,16 +167,18 @@ class LargeExecutions:
 
     def _get(self, path: str, **query: Any) -> Any:
         try:
-            answer = self._http.get(path, params=query)
+            answer = self._http.get(path, params=query, headers=self._make_header())
         except httpx.TransportError:
             return None
         return answer.json() if answer.is_success else None
 
     def start(self, text: str, **payload: Any) -> str:
-        registered = self._http.post("/api/catalog/register", json={"content": text})
+        headers = self._make_header()
+        content = {"content": text}
+        registered = self._http.post("/api/catalog/register", json=content, headers=headers)
         registered.raise_for_status()
         body = {"path": registered.json()["path"], "payload": payload}
-        answer = self._http.post("/api/execute", json=body)
+        answer = self._http.post("/api/execute", json=body, headers=headers)
         answer.raise_for_status()
         return str(answer.json()["execution_id"])
 
@@ -199,7 +215,7 @@ def run_server() -> Iterator[LargeExecutions]:
             )
             stack.callback(process.wait)
             stack.callback(process.terminate)
-        server = LargeExecutions(url)
+        server = LargeExecutions(url, Path(home))
         server.wait_until_ready()
         yield server
 
@@ -211,7 +227,7 @@ def measure_loads(browser: Any, server: LargeExecutions, execution: str) -> dict
     """Medians over loads, each by a browser without history."""
     loads: list[dict[str, float]] = []
     for _ in range(LOADS):
-        context = browser.new_context(base_url=server.url, viewport=WINDOW)
+        context = server.open_context(browser)
         page = context.new_page()
         page.set_default_timeout(ANSWER_LIMIT_MS)
         page.add_init_script(NOTE_INTERACTIVE)
@@ -256,7 +272,7 @@ def measure_states(browser: Any, server: LargeExecutions, execution: str) -> dic
     """How long the page takes from a new place of the time cursor until it shows the state there."""
     view = server.read_view(execution)
     chance = random.Random(7)
-    page = browser.new_page(base_url=server.url, viewport=WINDOW)
+    page = server.open_context(browser).new_page()
     page.set_default_timeout(ANSWER_LIMIT_MS)
     page.goto(f"/executions/{execution}")
     page.wait_for_load_state("networkidle")
@@ -267,7 +283,7 @@ def measure_states(browser: Any, server: LargeExecutions, execution: str) -> dic
         page.wait_for_timeout(LOOK_MS)
         taken.append(page.evaluate(SHOW_STATE, place))
     hurried = [page.evaluate(SHOW_STATE, place) for place in places[STATES:]]
-    page.close()
+    page.context.close()
     return summarize("state at an event", taken) | summarize("one state after the other", hurried)
 
 
@@ -275,7 +291,7 @@ def measure_live(browser: Any, server: LargeExecutions) -> dict[str, float]:
     """From the event that ends a step to the frame that shows it."""
     names = [f"s{number}" for number in range(LIVE_STEPS)]
     execution = server.start(make_chain(names))
-    page = browser.new_page(base_url=server.url, viewport=WINDOW)
+    page = server.open_context(browser).new_page()
     page.set_default_timeout(ANSWER_LIMIT_MS)
     page.add_init_script(NOTE_COMPLETED)
     page.goto(f"/executions/{execution}")
@@ -284,7 +300,7 @@ def measure_live(browser: Any, server: LargeExecutions) -> dict[str, float]:
     last = names[-1]
     wait_in_page(page, f"() => window.completedAt['{last}'] !== undefined")
     shown = page.evaluate("window.completedAt")
-    page.close()
+    page.context.close()
     ended = server.list_exits(execution)
     late = [shown[name] - ended[name] for name in names[LIVE_STEPS // 4 :]]  # the page was open
     return summarize("event to screen", late)

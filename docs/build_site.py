@@ -21,7 +21,7 @@ TOP_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "report-security.md",
     "docs/decisions": "decisions/index.md",
     "examples": "examples/index.md",
     "examples/README.md": "examples/index.md",

@@ -387,6 +387,8 @@ def _shown_call(verb: str, path: str, told: Schema, parts: dict[str, Schema]) ->
             path = path.replace(f"{{{each['name']}}}", values.pop(each["name"]))
     query = "?" + "&".join(f"{name}={value}" for name, value in values.items()) if values else ""
     words = ["curl", *_VERBS.get(verb, ("-X", verb)), shlex.quote(f"{_SERVER}{path}{query}")]
+    if "security" not in told:
+        words += ["-H", '"Authorization: Bearer $NOETL_TOKEN"']
     bodies = told.get("requestBody", {}).get("content", {})
     if "text/yaml" in bodies:
         words += ["-H", "'Content-Type: text/yaml'", "--data-binary", "@hello.yaml"]

@@ -45,6 +45,12 @@ class HomeSettings(SettingsGroup):
         unit="URL",
         read=_check_server_urls,
     )
+    token: Secret | None = setting(
+        None,
+        description="the token that commands and workers send to the server. Without it, they use the one of NOETL_HOME "
+        "if the server runs on the same home. `noetl token create` makes one",
+        unit="token",
+    )
     debug: bool = setting(False, description="show the stack trace of an error", unit="flag")
     log_level: str | None = setting(
         None,
@@ -227,7 +233,7 @@ class ListenSettings(SettingsGroup):
 
     host: str = setting(
         "127.0.0.1",
-        description="the loopback address to listen on: there is no login yet, others are refused",
+        description="the loopback address to listen on: there is no TLS yet, others are refused",
         unit="address",
     )
     port: int = setting(8082, ge=0, le=65535, description="0: any free port", unit="port")

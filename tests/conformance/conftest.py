@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from noetl.accounts.memory import TokensMemory
+from noetl.accounts.port import TokenStore
+from noetl.accounts.postgres import TokensPostgres
 from noetl.bus.memory import BusMemory
 from noetl.bus.port import Bus
 from noetl.bus.postgres import BusPostgres
@@ -78,6 +81,7 @@ class PortWorld:
     vault: Vault
     schedules: Schedules
     hooks: Hooks
+    tokens: TokenStore
     clock: ManualClock
 
     async def pass_time(self, micros: int) -> None:
@@ -101,6 +105,7 @@ async def memory() -> AsyncIterator[PortWorld]:
         vault=VaultMemory(clock),
         schedules=SchedulesMemory(stores.log, stores.inbox, clock),
         hooks=HooksMemory(clock),
+        tokens=TokensMemory(clock),
         clock=clock,
     )
 
@@ -163,6 +168,7 @@ async def postgres() -> AsyncIterator[PortWorld]:
                 vault=VaultPostgres(database),
                 schedules=SchedulesPostgres(database, SHARDS),
                 hooks=HooksPostgres(database),
+                tokens=TokensPostgres(database),
                 clock=clock,
                 database=database,
             )

@@ -78,8 +78,9 @@ class LastingStep:
     def count_begun(self) -> int:
         return len(self.begun.read_text().splitlines()) if self.begun.exists() else 0
 
-    def start(self, url: str) -> str:
-        with httpx.Client(base_url=url, trust_env=False) as http:
+    def start(self, stack: Stack) -> str:
+        headers = stack.command.token_header
+        with httpx.Client(base_url=stack.url, trust_env=False, headers=headers) as http:
             http.post(
                 "/api/catalog/register", json={"content": self.file.read_text()}
             ).raise_for_status()
@@ -217,7 +218,7 @@ def test_server_and_worker_that_are_killed_together_go_on(
 ) -> None:
     step = LastingStep(tmp_path, "lasts")
     with run_stack(noetl, workers=1) as stack:
-        execution_id = step.start(stack.url)
+        execution_id = step.start(stack)
         until(step.begun.exists, LIMIT_S)
         stack.worker.kill()
         stack.server.kill()
@@ -234,7 +235,7 @@ def test_worker_that_stands_still_keeps_its_command(
     still = LastingStep(tmp_path, "still")
     killed = LastingStep(tmp_path, "killed")
     with run_stack(noetl, workers=1, slots=1) as stack:
-        execution_id = still.start(stack.url)
+        execution_id = still.start(stack)
         until(still.begun.exists, LIMIT_S)
         os.kill(stack.worker.pid, signal.SIGSTOP)
         try:
@@ -251,7 +252,7 @@ def test_worker_that_stands_still_keeps_its_command(
 def lose_another_worker(stack: Stack, step: LastingStep) -> None:
     """Kill a worker, and return when its command has been run by a third one."""
     other = stack.start_worker("other")
-    step.start(stack.url)
+    step.start(stack)
     until(step.begun.exists, LIMIT_S)
     other.kill()
     with stack.run_worker("third"):

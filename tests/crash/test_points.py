@@ -81,7 +81,10 @@ class Killing:
         async with self.stack.open_client() as client:
             for text in PLAYBOOKS:
                 await client.register(text)
-        async with httpx.AsyncClient(base_url=self.stack.url, trust_env=False, timeout=5) as http:
+        headers = self.stack.command.token_header
+        async with httpx.AsyncClient(
+            base_url=self.stack.url, trust_env=False, timeout=5, headers=headers
+        ) as http:
             starting = asyncio.ensure_future(self.start(http))
             try:
                 await asyncio.wait_for(self.kill(starting), HANG_LIMIT_S)

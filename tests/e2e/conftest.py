@@ -105,5 +105,8 @@ def run_two_workers(**settings: str) -> Iterator[StackClient]:
 
 @contextmanager
 def open_stack_client(stack: Stack) -> Iterator[StackClient]:
-    with httpx.Client(base_url=stack.url, trust_env=False, timeout=HANG_LIMIT_S) as http:
+    headers = stack.command.token_header
+    with httpx.Client(
+        base_url=stack.url, trust_env=False, timeout=HANG_LIMIT_S, headers=headers
+    ) as http:
         yield StackClient(stack.client, http)

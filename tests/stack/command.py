@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from noetl.runtime.token_files import read_token_file
 from tests.processes import environment
 from tests.stack.fork_request import ForkRequest
 from tests.stack.forking import RunningCommand, start_module
@@ -51,6 +52,17 @@ class NoetlCommand:
     @property
     def environment(self) -> dict[str, str]:
         return environment(**{"NOETL_HOME": str(self.home), **self.settings})
+
+    @property
+    def token(self) -> str:
+        """The token with which the commands of this home call its servers."""
+        token = read_token_file(self.home, "admin")
+        assert token is not None, "no server has run on this home"
+        return token
+
+    @property
+    def token_header(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
 
     def __call__(self, *arguments: object) -> CommandOutput:
         return self.wait(self.start(*arguments))

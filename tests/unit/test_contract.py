@@ -119,6 +119,7 @@ ADAPTERS = (
     "server/http/depends.py",  # the wire: when a request came
     "server/http/guard.py",  # the wire: measures requests
     "server/workers/routes.py",
+    "server/accounts/service.py",  # tokens
     "server/credentials/ciphers.py",  # nonces
     "server/credentials/sealing.py",  # keys
     "server/pages/answers.py",  # a nonce for each answer

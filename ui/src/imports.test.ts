@@ -12,6 +12,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   timeline: ['api', 'parts'],
   shell: BELOW,
   executions: BELOW,
+  login: BELOW,
   events: BELOW,
   inspector: BELOW,
   why: BELOW,

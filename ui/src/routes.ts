@@ -3,7 +3,7 @@ import { client } from './api/client'
 import { askView } from './api/queries'
 import { readExecutionSearch } from './execution/cursor'
 import { readListSearch } from './executions/filter'
-import { parseSearch, stringifySearch } from './parts/search'
+import { parseSearch, readText, stringifySearch } from './parts/search'
 import { BrokenPage } from './shell/BrokenPage'
 import { NoPage } from './shell/NoPage'
 import { Shell } from './shell/Shell'
@@ -38,8 +38,15 @@ const execution = createRoute({
   staleTime: Number.POSITIVE_INFINITY,
 })
 
+const login = createRoute({
+  getParentRoute: () => root,
+  path: '/login',
+  component: lazyRouteComponent(() => import('./login/LoginPage'), 'LoginPage'),
+  validateSearch: (search: Record<string, unknown>) => ({ code: readText(search.code), next: readText(search.next) }),
+})
+
 export const router = createRouter({
-  routeTree: root.addChildren([home, executions, execution]),
+  routeTree: root.addChildren([home, executions, execution, login]),
   parseSearch,
   stringifySearch,
   defaultPreload: false,

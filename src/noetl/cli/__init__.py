@@ -98,6 +98,9 @@ GROUPS = {
         "credentials",
         "Credentials that playbooks use by name: stored encrypted, shown to nobody, opened by workers alone.",
     ),
+    "token": CommandEntry(
+        "tokens", "Tokens with which people, programs and workers call a server."
+    ),
     "state": CommandEntry(
         "state", "Values that a playbook keeps between its executions: watermarks, cursors, counts."
     ),
@@ -123,6 +126,7 @@ ALL_MODULES = (
     "results",
     "catalog",
     "credentials",
+    "tokens",
     "state",
     "schedules",
     "hooks",

@@ -5,6 +5,7 @@ import os
 import sys
 import webbrowser
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -12,7 +13,7 @@ from noetl.cli.client import check_execution_name, find_execution_id
 from noetl.cli.options import AsJson, Host, Port
 from noetl.cli.output import log_to_stderr, say_row, warn_of_unknown_settings
 from noetl.cli.serving import serve_page
-from noetl.client.opening import open_row_client
+from noetl.client.http import HttpClient
 from noetl.runtime.event_loop import run_in_loop
 from noetl.runtime.running_servers import find_server_address
 from noetl.settings import HomeSettings, read_settings
@@ -64,25 +65,33 @@ def ui(
 
 
 async def _show_page(address: str, named: str | None, no_open: bool, as_json: bool) -> None:
-    """Print the address of the page, and open it in a browser if there is one."""
-    url = f"{address}{await _find_path(address, named)}"
+    """Print the address of the page, and open it in a browser if there is one.
+
+    The browser gets a link that signs it in, once. It is printed if no browser opens it: whoever
+    reads this terminal may use it.
+    """
+    async with HttpClient(address, read_settings(HomeSettings).home_path) as client:
+        path = await _find_path(client, named)
+        login_path = await client.make_login_path()
+        url = f"{client.url}{path}"
+        link = f"{client.url}{login_path}&next={quote(path, safe='')}"
     is_opened = False
     if not no_open and _has_display():
-        is_opened = await asyncio.to_thread(webbrowser.open, url)
-    hint = "" if is_opened or no_open else "   open it in a browser"
-    say_row({"url": url, "opened": is_opened}, f"page at {url}{hint}", as_json=as_json)
+        is_opened = await asyncio.to_thread(webbrowser.open, link)
+    sentence = f"page at {url}"
+    if not is_opened:
+        sentence += f"\nsigned in, once, within two minutes: {link}"
+    say_row({"url": url, "opened": is_opened, "link": link}, sentence, as_json=as_json)
     sys.stdout.flush()
 
 
-async def _find_path(address: str, named: str | None) -> str:
+async def _find_path(client: HttpClient, named: str | None) -> str:
     """The place of the page. Raises if the server does not answer, or has no such execution."""
-    async with open_row_client(address, read_settings(HomeSettings).home_path) as client:
-        if named is None:
-            await client.list_workers()
-            return "/executions"
-        execution_id = await find_execution_id(client, named)
-        await client.get_status(execution_id)
-        return f"/executions/{execution_id}"
+    if named is None:
+        return "/executions"
+    execution_id = await find_execution_id(client, named)
+    await client.get_status(execution_id)
+    return f"/executions/{execution_id}"
 
 
 def _has_display() -> bool:

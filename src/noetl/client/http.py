@@ -23,11 +23,21 @@ from noetl.client.rows import (
 )
 from noetl.log.events.port import RecordedEvent
 from noetl.model import codec
-from noetl.model.errors import Conflict, Expired, InvalidInput, NoetlError, NotFound, Unavailable
+from noetl.model.errors import (
+    Conflict,
+    Expired,
+    InvalidInput,
+    NoetlError,
+    NotAuthenticated,
+    NotFound,
+    NotPermitted,
+    Unavailable,
+)
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference
 from noetl.pipeline.output.reading import StoredResults
 from noetl.runtime.stores import open_store
+from noetl.runtime.token_files import find_own_address, find_token
 from noetl.settings import StorageSettings, read_settings
 from noetl.worker.http import HttpChannel
 
@@ -59,14 +69,20 @@ class HttpClient:
 
     has_server = True
 
-    def __init__(self, url: str, home: Path) -> None:
+    def __init__(self, url: str, home: Path, token: str | None = None) -> None:
+        """Without a `token`, the one of the settings is sent, else that of the home to its servers."""
+        url = find_own_address(url, home) or url  # not to another program that has its name
         self.url = url
+        if token is None:
+            token = find_token(url, home, "admin")
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=HTTP_CONNECT_TIMEOUT_S)
         try:
-            self._http = httpx.AsyncClient(base_url=url, timeout=timeout, trust_env=False)
+            self._http = httpx.AsyncClient(
+                base_url=url, timeout=timeout, trust_env=False, headers=_make_headers(token)
+            )
         except (ValueError, httpx.InvalidURL) as error:
             raise _make_url_error(url) from error
-        self._channel = HttpChannel([url])
+        self._channel = HttpChannel([url], lambda _: token)
         self._results = StoredResults(
             open_store(self._channel, home, read_settings(StorageSettings)),
             self._channel.list_manifest_parts,
@@ -122,6 +138,23 @@ class HttpClient:
 
     async def delete_credential(self, name: str) -> Row:
         return await self._delete_json(f"/api/credentials/{quote(name, safe='')}")
+
+    # -- tokens --
+
+    async def create_token(self, **wanted: Any) -> Row:
+        return await self._post_json("/api/tokens", wanted)
+
+    async def list_tokens(self) -> list[Row]:
+        page = await self._get_json("/api/tokens")
+        rows: list[Row] = page["tokens"]
+        return rows
+
+    async def revoke_token(self, token_id: str) -> Row:
+        return await self._delete_json(f"/api/tokens/{quote(token_id, safe='')}")
+
+    async def make_login_path(self) -> str:
+        link = await self._post_json("/api/session/links")
+        return str(link["path"])
 
     # -- what starts executions --
 
@@ -480,6 +513,10 @@ class HttpClient:
             ) from error
 
 
+def _make_headers(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
 def _make_result_path(execution_id: ExecutionId, step: str) -> str:
     return f"/api/executions/{execution_id}/result/{quote(step, safe='')}"
 
@@ -569,6 +606,8 @@ def _describe_misfit(finding: Row) -> str:
 
 def _choose_error_type(status: int) -> type[NoetlError]:
     errors: dict[int, type[NoetlError]] = {
+        401: NotAuthenticated,
+        403: NotPermitted,
         404: NotFound,
         409: Conflict,
         410: Expired,

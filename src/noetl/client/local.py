@@ -104,6 +104,17 @@ class LocalClient:
     async def delete_credential(self, name: str) -> Row:
         return to_row(await self._services.credentials.delete(LOCAL_IDENTITY, name))
 
+    # -- tokens --
+
+    async def create_token(self, **wanted: Any) -> Row:
+        return to_row(await self._services.accounts.create_token(LOCAL_IDENTITY, **wanted))
+
+    async def list_tokens(self) -> list[Row]:
+        return to_rows((await self._services.accounts.list_tokens(LOCAL_IDENTITY)).tokens)
+
+    async def revoke_token(self, token_id: str) -> Row:
+        return to_row(await self._services.accounts.revoke_token(LOCAL_IDENTITY, token_id))
+
     # -- state between executions --
 
     async def list_state_values(self, path: str | None) -> list[Row]:

@@ -21,6 +21,8 @@ NoetlError
 │   └── OutcomeUnknown        it may have been done: repeat, the second is refused as known
 ├── Fenced                  another owner has taken the shard
 ├── Stale                   another attempt has taken the command
+├── NotAuthenticated        a request without a valid token
+├── NotPermitted            the caller has no role that may do this
 ├── NotSigned               a call of a hook without the signature it needs
 │                           (server.services.hooks)
 ├── ExecutionFailed         an execution that a client waits for did not complete (client.errors)
@@ -119,6 +121,18 @@ class StoreUnavailable(Unavailable):
 
 class OutcomeUnknown(Unavailable):
     code = "OUTCOME_UNKNOWN"
+
+
+class NotAuthenticated(NoetlError):
+    """The request has no valid token."""
+
+    code = "NOT_AUTHENTICATED"
+
+
+class NotPermitted(NoetlError):
+    """The caller may not do this."""
+
+    code = "NOT_PERMITTED"
 
 
 class Fenced(NoetlError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from noetl import settings
+from noetl.accounts.postgres import TokensPostgres
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.embedded import Dsns, ensure, stop
@@ -49,6 +50,7 @@ class HomePorts:
     vault: VaultPostgres
     schedules: SchedulesPostgres
     hooks: HooksPostgres
+    tokens: TokensPostgres
     clock: SystemClock
     shards: int
     control: str = field(repr=False)  # address of this database
@@ -92,6 +94,7 @@ async def open_home(
             vault=VaultPostgres(database),
             schedules=SchedulesPostgres(database, count),
             hooks=HooksPostgres(database),
+            tokens=TokensPostgres(database),
             clock=SystemClock(),
             shards=count,
             control=connected.dsns.control,

@@ -27,6 +27,7 @@ from noetl.server.state.service import PlaybookStateService
 from noetl.server.streams.live import LiveUpdates
 
 if TYPE_CHECKING:
+    from noetl.server.accounts.service import AccountService
     from noetl.server.credentials.service import CredentialService
     from noetl.server.inspection.service import InspectionService
 
@@ -48,6 +49,14 @@ class LocalServices:
     @property
     def credentials(self) -> "CredentialService":
         return make_credential_service(self._ports)
+
+    @cached_property
+    def accounts(self) -> "AccountService":
+        from noetl.server.accounts import authenticator, service  # for one group of commands
+
+        tokens = self._ports.tokens
+        known = authenticator.Authenticator(tokens, self._ports.clock)
+        return service.AccountService(tokens, known)
 
     @cached_property
     def executions(self) -> ExecutionService:

@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+from noetl.accounts.port import TokenStore
 from noetl.bus.port import Bus
 from noetl.catalog.port import Catalog, Vault
 from noetl.leases.port import Leases
@@ -14,6 +15,8 @@ from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import Unavailable
 from noetl.playbook.validation import Kinds
+from noetl.server.accounts.authenticator import Authenticator
+from noetl.server.accounts.service import AccountService
 from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.service import CredentialService
@@ -63,6 +66,7 @@ class ServerPorts:
     keys: KeyFile
     schedules: Schedules
     hooks: Hooks
+    tokens: TokenStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +133,11 @@ def assemble_node(
     worker_routes = WorkerRoutes(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds, ports.vault)
     results_ = None if open_results is None else open_results(server)
-    services = make_services(server, ports, live, metrics, playbooks, credential_service, results_)
-    app = create_app(services, metrics, worker_routes)
+    authenticator = Authenticator(ports.tokens, ports.clock)
+    services = make_services(
+        server, ports, live, metrics, playbooks, credential_service, results_, authenticator
+    )
+    app = create_app(services, metrics, worker_routes, authenticator)
     return Node(ports, server, services, live, observer, presence, worker_routes, metrics, app)
 
 
@@ -142,6 +149,7 @@ def make_services(
     playbooks: CatalogService,
     credential_service: CredentialService,
     results_: Results | None,
+    authenticator: Authenticator,
 ) -> Services:
     stores = ports.stores
     access = Access(stores.log)
@@ -193,6 +201,7 @@ def make_services(
             metrics,
             _make_availability_check(keeper.new_id),
         ),
+        accounts=AccountService(ports.tokens, authenticator),
     )
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.runtime.home import HomePorts
 from noetl.runtime.kinds import find_known_kinds
+from noetl.runtime.local_tokens import store_local_tokens
 from noetl.runtime.node import Node, ServerPorts, assemble_node
 from noetl.runtime.result_reading import open_result_reading
 from noetl.runtime.scheduled_jobs import make_scheduled_jobs
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 async def open_node(ports: HomePorts, address: str) -> AsyncIterator[Node]:
     """The node of a server at this address. It does not answer yet."""
     node = _make_node(ports, address)
+    await store_local_tokens(ports.home, ports.tokens)
     await _check_credential_keys(node)
     async with hold_server_lock(ports.home, ports.leases, node.server.keeper, address):
         yield node
@@ -39,6 +41,7 @@ def make_server_ports(ports: HomePorts) -> ServerPorts:
         keys=KeyFile(ports.home),
         schedules=ports.schedules,
         hooks=ports.hooks,
+        tokens=ports.tokens,
     )
 
 

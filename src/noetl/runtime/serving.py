@@ -10,12 +10,11 @@ import logging
 import socket
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from noetl.runtime.http_protocol import make_protocol
 from noetl.runtime.listening import format_address
 from noetl.runtime.node import Node
 from noetl.server.streams.live import announce_changes, hear_changes
-from noetl.server.workers.presence import Presence
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class _WebServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 node.app,
-                http=_make_protocol(node.presence),
+                http=make_protocol(node.presence),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -97,15 +96,3 @@ class _WebServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._node.close()
         await super().shutdown(sockets)
-
-
-def _make_protocol(presence: Presence) -> type[HttpToolsProtocol]:
-    """A protocol that tells `presence` of ended connections, so that a dead worker is detected at
-    once, even if it has no request under way."""
-
-    class WatchedProtocol(HttpToolsProtocol):
-        def connection_lost(self, exc: Exception | None) -> None:
-            presence.forget_connection(self.client)
-            super().connection_lost(exc)
-
-    return WatchedProtocol

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from noetl.runtime.token_files import find_token
 from noetl.runtime.tools import make_extra_tools
 from noetl.runtime.worker import FindDatabase, find_no_database, make_options, serve_worker
 from noetl.settings import (
@@ -31,7 +32,7 @@ async def run_worker(
     options = make_options(
         home, worker, read_settings(ShardSettings), read_settings(StorageSettings)
     )
-    channel = HttpChannel(servers)
+    channel = HttpChannel(servers, lambda url: find_token(url, home, "worker"))
     try:
         options = replace(options, find_data=find_data, tools=make_extra_tools(home))
         await serve_worker(channel, options, stop)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from noetl.server.accounts.service import AccountService
 from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.service import CredentialService
 from noetl.server.executions.bulk import BulkService
@@ -48,3 +49,4 @@ class Services:
     lineage: LineageService
     usage: UsageService
     health: HealthService
+    accounts: AccountService

@@ -3,7 +3,7 @@
 Connections are reused. If a server does not answer, the next one is used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from noetl.model.errors import (
     InvalidInput,
     NoetlError,
     NotFound,
+    NotPermitted,
     OutcomeUnknown,
     Unavailable,
     Unreached,
@@ -29,6 +30,7 @@ from noetl.worker.wire import NotConnected, ResponseLost, ServerConnections, Wir
 
 EXCHANGE_PATH = "/api/worker/exchange"
 LOGS_PATH = "/api/worker/logs"
+UNAUTHORIZED = 401
 HTTP_TIMEOUT_S = 5.0  # seconds for an answer, beyond the time that the server may wait
 _reply = msgspec.json.Decoder(ExchangeReply)
 _parts = msgspec.json.Decoder(list[AddPart])
@@ -36,15 +38,21 @@ _addresses = msgspec.json.Decoder(list[str])
 _fields = msgspec.json.Decoder(dict[str, Any])
 
 
+FindToken = Callable[[str], str | None]  # the token for the server at this address
+
+
 class HttpChannel:
     """`Channel` over HTTP. It uses the same server as long as that answers."""
 
-    def __init__(self, servers: Sequence[str]) -> None:
+    def __init__(self, servers: Sequence[str], find_token: FindToken | None = None) -> None:
+        """`find_token` gives the token for a server. It is asked again when a token is refused."""
         if not servers:
             raise InvalidInput(
                 "no server to talk to", hint="NOETL_SERVER_URL=http://127.0.0.1:8082"
             )
         self._wires = [ServerConnections(server) for server in servers]
+        self._find_token = find_token
+        self._tokens: dict[str, str | None] = {}  # by server
         self._current = 0
 
     async def close(self) -> None:
@@ -118,8 +126,10 @@ class HttpChannel:
         """
         for _ in self._wires:
             wire = self._wires[self._current]
+            token = self._get_token(wire.url)
+            patience = wait + HTTP_TIMEOUT_S
             try:
-                answer = await wire.send_request(method, path, body, wait + HTTP_TIMEOUT_S, kind)
+                answer = await wire.send_request(method, path, body, patience, kind, token)
             except NotConnected:
                 self._use_next_server()
                 continue
@@ -130,9 +140,19 @@ class HttpChannel:
                 return answer.body
             if answer.status >= 500:
                 self._use_next_server()
+            if answer.status == UNAUTHORIZED:
+                self._tokens.pop(wire.url, None)
             raise error_from_response(answer, describe_place(wire, path))
         servers = ", ".join(wire.url for wire in self._wires)
         raise Unreached(f"no server answers at {servers}", hint="is it running? noetl server start")
+
+    def _get_token(self, url: str) -> str | None:
+        if self._find_token is None:
+            return None
+        token = self._tokens.get(url)
+        if token is None:
+            token = self._tokens[url] = self._find_token(url)
+        return token
 
     def _use_next_server(self) -> None:
         self._current = (self._current + 1) % len(self._wires)
@@ -147,6 +167,10 @@ def error_from_response(answer: WireResponse, where: str) -> NoetlError:
     detail, hint = _read_problem(answer)
     message = f"{where}: {answer.status} {detail}"
     match answer.status:
+        case 401:  # nothing was done; the token may be there when it is tried again
+            return Unreached(message, hint=hint)
+        case 403:
+            return NotPermitted(message, hint=hint)
         case 404:
             return NotFound(message, hint=hint)
         case 410:

@@ -169,12 +169,15 @@ class ServerConnections:
         body: bytes = b"",
         patience: float = 5.0,
         kind: str = "application/json",
+        token: str | None = None,
     ) -> WireResponse:
         """Send a request. Raises NotConnected or BrokenOff if no response comes in time."""
         connection = self._take_idle() or await self._connect()
         lines = f"{method} {self._prefix}{path} HTTP/1.1\r\nHost: {self._authority}\r\nContent-Length: {len(body)}\r\n"
         if body:
             lines += f"Content-Type: {kind}\r\n"
+        if token is not None:
+            lines += f"Authorization: Bearer {token}\r\n"
         try:
             async with asyncio.timeout(patience):
                 answer = await connection.send_request(f"{lines}\r\n".encode("ascii"), body)

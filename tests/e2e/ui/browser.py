@@ -69,6 +69,12 @@ def launch_browser(chromium: str) -> Iterator[Any]:
             browser.close()
 
 
+def sign_in(context: Any, token: str) -> None:
+    """Give a context of Playwright the session of the owner of this token."""
+    answer = context.request.post("/api/session", data={"token": token})
+    assert answer.ok, answer.text()
+
+
 @dataclass
 class WatchedTab:
     """A tab, and the errors of its console, its scripts and its policy."""

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import StackClient, open_stack_client
-from tests.e2e.ui.browser import WatchedTab, launch_browser, require_chromium, skip_or_fail
+from tests.e2e.ui.browser import (
+    WatchedTab,
+    launch_browser,
+    require_chromium,
+    sign_in,
+    skip_or_fail,
+)
 from tests.stack import ROOT, NoetlCommand, Stack, run_stack, temporary_home
 from tests.waiting import until
 
@@ -62,8 +68,10 @@ def open_tab(browser: Any, ui_stack: Stack) -> Iterator[OpenTab]:
     """Opens tabs of browsers without history, with options of Playwright. The test fails if anything went wrong in one."""
     tabs: list[WatchedTab] = []
 
-    def open_one(**options: Any) -> WatchedTab:
+    def open_one(is_signed_in: bool = True, **options: Any) -> WatchedTab:
         context = browser.new_context(**{"base_url": ui_stack.url, "viewport": WINDOW, **options})
+        if is_signed_in:
+            sign_in(context, ui_stack.command.token)
         tabs.append(WatchedTab(context.new_page()))
         return tabs[-1]
 

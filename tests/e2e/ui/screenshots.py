@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import StackClient, open_stack_client
-from tests.e2e.ui.browser import WatchedTab, launch_browser, require_chromium
+from tests.e2e.ui.browser import WatchedTab, launch_browser, require_chromium, sign_in
 from tests.e2e.ui.samples import SCORE, SKIPS
-from tests.stack import ROOT, NoetlCommand, run_stack, temporary_home
+from tests.stack import ROOT, NoetlCommand, Stack, run_stack, temporary_home
 from tests.waiting import until
 
 WIDTHS = [1440, 1280, 390]
@@ -90,11 +90,14 @@ def run_examples(client: StackClient, folder: Path) -> list[Picture]:
     ]
 
 
-def take_pictures(browser: Any, url: str, pictures: list[Picture], folder: Path) -> Iterator[Path]:
+def take_pictures(
+    browser: Any, stack: Stack, pictures: list[Picture], folder: Path
+) -> Iterator[Path]:
     for theme in THEMES:
         for width in WIDTHS:
             window = {"width": width, "height": 844 if width < 720 else 900}
-            context = browser.new_context(base_url=url, viewport=window, color_scheme=theme)
+            context = browser.new_context(base_url=stack.url, viewport=window, color_scheme=theme)
+            sign_in(context, stack.command.token)
             for picture in pictures:
                 tab = WatchedTab(context.new_page())
                 tab.page.goto(picture.address)
@@ -117,7 +120,7 @@ def take_all_pictures(folder: Path) -> list[Path]:
         until(lambda: len(client.get("/api/workers")) == 1)
         pictures = run_examples(client, Path(written))
         with launch_browser(chromium) as browser:
-            return list(take_pictures(browser, stack.url, pictures, folder))
+            return list(take_pictures(browser, stack, pictures, folder))
 
 
 def main() -> None:

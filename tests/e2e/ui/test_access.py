@@ -48,6 +48,14 @@ def list_violations(tab: WatchedTab, axe: str) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_on_the_sign_in_page(open_tab: OpenTab, axe: str, theme: str) -> None:
+    tab = open_tab(is_signed_in=False, color_scheme=theme, bypass_csp=True)
+    tab.page.goto("/login")
+    tab.page.get_by_label("token").wait_for()
+    assert list_violations(tab, axe) == []
+
+
 TABS = ["items", "data", "vars", "logs", "attempts", "lineage", "playbook"]
 
 

@@ -11,12 +11,16 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from noetl.accounts.memory import TokensMemory
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import make_memory_stores
 from noetl.log.tables import MemoryDatabase
+from noetl.model.identity import LOCAL_IDENTITY
+from noetl.model.ids import Tenant
 from noetl.pipeline.output.reading import StoredResults
 from noetl.results.port import ResultStore
 from noetl.results.tiers.memory import ResultsMemory
@@ -65,6 +69,9 @@ workflow:
 """
 
 
+TOKENS: dict[str, str] = {}  # by the address of a server
+
+
 class WallClock:
     def now(self) -> int:
         return time.time_ns() // 1000
@@ -77,6 +84,7 @@ def make_memory_ports(shards: int = SHARDS, home: Path = Path("/dev/null")) -> S
     return ServerPorts(
         stores, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
         VaultMemory(clock), KeyFile(home), SchedulesMemory(stores.log, stores.inbox, clock), HooksMemory(clock),
+        TokensMemory(clock),
     )  # fmt: skip
 
 
@@ -87,6 +95,21 @@ class ApiServer:
     http: httpx.AsyncClient
     stop: asyncio.Event
     serving: "asyncio.Task[None]"
+    token: str  # of an administrator who is also a worker, so that one client may try every route
+
+    async def make_token(self, *roles: str, **more: Any) -> str:
+        """The text of a new token with these roles."""
+        made = await self.node.services.accounts.create_token(LOCAL_IDENTITY, "test", roles, **more)
+        return made.token
+
+    async def make_foreign_header(self) -> dict[str, str]:
+        """The header of an administrator of another tenant."""
+        stranger = replace(LOCAL_IDENTITY, tenant=Tenant(LOCAL_IDENTITY.tenant + 1), name="mallory")
+        made = await self.node.services.accounts.create_token(stranger, "mallory", ["admin"])
+        return {"Authorization": f"Bearer {made.token}"}
+
+    def open_channel(self) -> HttpChannel:
+        return HttpChannel([self.url], TOKENS.get)
 
     async def register(self, text: str) -> None:
         answer = await self.http.post(
@@ -168,11 +191,18 @@ async def run_api_server(
     )
     stop = asyncio.Event()
     serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
+    accounts = node.services.accounts
+    made = await accounts.create_token(LOCAL_IDENTITY, "local", ["admin", "worker"])
+    TOKENS[url] = made.token
     try:
         async with httpx.AsyncClient(
-            base_url=url, timeout=HANG_LIMIT_S, trust_env=False, verify=False
+            base_url=url,
+            timeout=HANG_LIMIT_S,
+            trust_env=False,
+            verify=False,
+            headers={"Authorization": f"Bearer {made.token}"},
         ) as http:
-            yield ApiServer(node, url, http, stop, serving)
+            yield ApiServer(node, url, http, stop, serving, made.token)
             stop.set()
     finally:
         stop.set()
@@ -197,7 +227,7 @@ async def run_api_server_on_postgres(
 async def run_worker(
     here: ApiServer, name: str = "w1", slots: int = 4, store: ResultStore | None = None
 ) -> AsyncIterator[Worker]:
-    channel = HttpChannel([here.url])
+    channel = here.open_channel()
     settings = WorkerSettings(worker_id=name, incarnation="1", slots=slots)
     stored = StoredCredentials(channel)
     worker = Worker(

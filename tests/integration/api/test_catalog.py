@@ -170,8 +170,8 @@ async def test_a_text_of_another_tenant_has_no_graph() -> None:
         assert answer.status_code == 404
 
 
-async def test_the_session_names_the_local_identity() -> None:
+async def test_the_session_names_the_caller() -> None:
     async with run_api_server() as here:
         session = await here.get("/api/session")
         assert session.pop("version")
-        assert session == {"name": "local", "tenant": 1, "roles": ["admin"], "local": True}
+        assert session == {"name": "local", "tenant": 1, "roles": ["admin", "worker"]}

@@ -8,7 +8,6 @@ import pytest
 
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.server.credentials.keys import KEY_FILE_NAME
-from noetl.worker.http import HttpChannel
 from tests.integration.api.api_server import (
     ApiServer,
     make_memory_ports,
@@ -88,7 +87,7 @@ async def test_a_refusal_says_what_is_wrong_and_repeats_no_value(tmp_path: Path)
 
 async def test_a_worker_gets_the_fields_and_a_broken_key_is_explained_to_it(tmp_path: Path) -> None:
     async with run_api_server(make_memory_ports(home=tmp_path)) as here:
-        channel = HttpChannel([here.url])
+        channel = here.open_channel()
         await add(here, "tokens", "bearer", token=CANARY)
         assert await channel.read_credential("tokens") == {"token": CANARY}
         for name in ("a/b", "é ü", "..", "x" * 300):  # any name that a playbook may use

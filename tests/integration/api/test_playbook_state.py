@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl.model.identity import LOCAL_IDENTITY, Identity
-from noetl.model.ids import ExecutionId, Tenant
+from noetl.model.ids import ExecutionId
 from tests.integration.api.api_server import (
     NOOP,
     SHARDS,
@@ -159,19 +158,18 @@ async def test_an_execution_that_lost_the_race_fails_and_says_who_won() -> None:
 
 
 async def test_another_tenant_finds_nothing() -> None:
-    stranger = Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
     async with run_api_server() as here:
         await here.register(COUNTS)
         await here.http.put(VALUE, json={"value": 7})
-        app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
-        app.state.identity = stranger
+        own = dict(here.http.headers)
+        here.http.headers.update(await here.make_foreign_header())
         assert (await here.http.get(VALUE)).status_code == 404
         assert (await here.get("/api/state"))["state"] == []
         assert (
             await here.http.put(VALUE, json={"value": 8})
         ).status_code == 404  # they have no such playbook
         assert (await here.http.get("/api/state/history/n/tests/etl/counts")).status_code == 404
-        app.state.identity = LOCAL_IDENTITY
+        here.http.headers.update(own)
         assert (await here.get(VALUE))["value"] == 7
 
 

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
-from noetl.model.identity import LOCAL_IDENTITY, Identity
-from noetl.model.ids import Tenant
 from noetl.results.tiers.memory import ResultsMemory
 from tests.integration.api.api_server import ApiServer, run_api_server, run_worker
 
@@ -289,10 +287,8 @@ async def test_a_server_without_a_store_says_so_and_still_traces() -> None:
 
 
 async def test_another_tenant_finds_nothing() -> None:
-    stranger = Identity(Tenant(LOCAL_IDENTITY.tenant + 1), LOCAL_IDENTITY.roles, "mallory")
     async with run_playbook() as (here, place):
-        app = here.node.app._app  # type: ignore[attr-defined]  # behind the guard
-        app.state.identity = stranger
+        here.http.headers.update(await here.make_foreign_header())
         paths = [
             place,
             *(f"{place}/{what}" for what in ("result/t", "result/t/data", "trace/t", "status")),

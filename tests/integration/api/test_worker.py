@@ -13,12 +13,18 @@ from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference
 from noetl.runtime.listening import open_listener
 from noetl.worker.http import HttpChannel
-from tests.integration.api.api_server import NOOP, ApiServer, make_memory_ports, run_api_server
+from tests.integration.api.api_server import (
+    NOOP,
+    TOKENS,
+    ApiServer,
+    make_memory_ports,
+    run_api_server,
+)
 
 
 @asynccontextmanager
 async def channel(*urls: str) -> AsyncIterator[HttpChannel]:
-    made = HttpChannel(urls)
+    made = HttpChannel(urls, TOKENS.get)
     try:
         yield made
     finally:

@@ -168,7 +168,12 @@ def test_a_secret_that_a_failing_run_used_is_nowhere(tmp_path: Path) -> None:
             said = client.wait(running)
             place = f"{stack.url}/api/executions/{said.json['execution_id']}"
             answers = [
-                httpx.get(f"{place}{what}", trust_env=False, timeout=HANG_LIMIT_S).text
+                httpx.get(
+                    f"{place}{what}",
+                    headers=noetl.token_header,
+                    trust_env=False,
+                    timeout=HANG_LIMIT_S,
+                ).text
                 for what in ("", "/events?limit=500", "/stream")
             ]
         found.update(read_logs(stack))

@@ -1,6 +1,7 @@
 """`noetl ui` and the address of the page after `noetl run`."""
 
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -33,17 +34,36 @@ def test_commands_lead_to_the_page_of_a_server_of_the_same_home(
         newest = noetl.json("exec", "get", "@latest")["execution_id"]
         page = f"{stack.url}/executions/{newest}"
         assert ran.out.splitlines()[-1] == f"in a browser: {page}"
-        assert command.json("ui", "@latest") == {"url": page, "opened": True}
-        assert command("ui", newest, "--no-open").out == f"page at {page}\n"
+        shown = command.json("ui", "@latest")
+        assert (shown["url"], shown["opened"]) == (page, True)
+        told = command("ui", newest, "--no-open").out.splitlines()
+        assert told[0] == f"page at {page}"
+        check_link(stack, told[1].rpartition(" ")[2], f"/executions/{newest}")
         assert command("ui").out == f"page at {stack.url}/executions\n"
-        assert opened.read_text().split() == [page, f"{stack.url}/executions"]
+        links = opened.read_text().split()
+        assert links[0] == shown["link"]
+        check_link(stack, links[1], "/executions")
         check_other_places(stack, command)
     assert "in a browser" not in noetl("run", "examples/hello.yaml").out
 
 
+def check_link(stack: Stack, link: str, page: str) -> None:
+    """The link signs a browser in, once, and leads to the page."""
+    parts = urlsplit(link)
+    query = parse_qs(parts.query)
+    assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{stack.url}/login"
+    assert query["next"] == [page]
+    body = {"code": query["code"][0]}
+    with httpx.Client(base_url=stack.url, trust_env=False) as browser:
+        assert browser.get("/api/executions").status_code == 401
+        assert browser.post("/api/session", json=body).status_code == 200
+        assert browser.get("/api/executions").status_code == 200
+        assert browser.post("/api/session", json=body).status_code == 401
+
+
 def check_other_places(stack: Stack, command: NoetlCommand) -> None:
     asked = stack.client("ui", "--no-open")
-    assert asked.out == f"page at {stack.url}/executions\n"
+    assert asked.out.splitlines()[0] == f"page at {stack.url}/executions"
     wrong = command("ui", "latest")
     assert wrong.code == 2
     assert "'latest' is not an execution id" in wrong.err
@@ -52,12 +72,14 @@ def check_other_places(stack: Stack, command: NoetlCommand) -> None:
 def test_without_a_display_the_address_is_printed(noetl: NoetlCommand) -> None:
     with run_stack(noetl) as stack:
         command = noetl.and_env(DISPLAY="", WAYLAND_DISPLAY="", BROWSER="")
-        told = f"page at {stack.url}/executions   open it in a browser\n"
-        assert command("ui").out == told
+        page, link = command("ui").out.splitlines()
+        assert page == f"page at {stack.url}/executions"
+        check_link(stack, link.rpartition(" ")[2], "/executions")
 
 
-def list_pools(url: str) -> list[str]:
-    workers = httpx.get(f"{url}/api/workers", trust_env=False).json()
+def list_pools(noetl: NoetlCommand, url: str) -> list[str]:
+    headers = noetl.token_header
+    workers = httpx.get(f"{url}/api/workers", headers=headers, trust_env=False).json()
     return [pool for worker in workers for pool in worker["pools"]]
 
 
@@ -70,8 +92,8 @@ def test_without_a_server_it_starts_one(noetl: NoetlCommand, opened: Path, free_
         assert url in next(told)
         page = next(told).split()[-1]
         assert page.startswith(f"{url}/executions/")
-        assert opened.read_text() == f"{page}\n"
+        assert opened.read_text().startswith(f"{url}/login?code=noetl_")
         answer = httpx.get(page, trust_env=False)
         assert answer.is_success
         assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
-        until(lambda: "spark" in list_pools(url))  # those of other tests serve the pool cpu
+        until(lambda: "spark" in list_pools(noetl, url))  # those of other tests serve the pool cpu

@@ -84,7 +84,10 @@ def test_a_worker_told_to_stop_does_not_wait_for_a_server_that_is_gone(
     with run_stack(patient, workers=1) as stack:
         stack.client.json("catalog", "register", file)
         execution_id = httpx.post(
-            f"{stack.url}/api/execute", json={"path": "lasts"}, trust_env=False
+            f"{stack.url}/api/execute",
+            json={"path": "lasts"},
+            headers=noetl.token_header,
+            trust_env=False,
         ).json()["execution_id"]
         until(begun.exists)
         stack.server.stop()

@@ -175,7 +175,12 @@ def test_planted_secrets_are_in_no_table_file_log_preview_or_trace(
             said = client("run", file, "--json")
             place = f"{stack.url}/api/executions/{said.json['execution_id']}"
             looked = [
-                httpx.get(f"{place}/{what}", trust_env=False, timeout=HANG_LIMIT_S)
+                httpx.get(
+                    f"{place}/{what}",
+                    headers=noetl.token_header,
+                    trust_env=False,
+                    timeout=HANG_LIMIT_S,
+                )
                 for step in ("small", "large", "table", "each", "fails")
                 for what in (f"result/{step}?rows=5", f"trace/{step}", f"result/{step}/data")
             ]

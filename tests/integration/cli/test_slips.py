@@ -30,12 +30,13 @@ def client(noetl: NoetlCommand) -> Iterator[NoetlCommand]:
 def waiting(client: NoetlCommand, tmp_path: Path) -> str:
     """An execution that waits in its first step for the signal `go`."""
     client.json("catalog", "register", write_playbook(tmp_path, "asks", WAITS))
-    url = client.settings["NOETL_SERVER_URL"]
-    execution_id = str(
-        httpx.post(f"{url}/api/execute", json={"path": "asks"}, trust_env=False).json()[
-            "execution_id"
-        ]
+    started = httpx.post(
+        f"{client.settings['NOETL_SERVER_URL']}/api/execute",
+        json={"path": "asks"},
+        headers=client.token_header,
+        trust_env=False,
     )
+    execution_id = str(started.json()["execution_id"])
     until(lambda: client.json("exec", "explain", execution_id, "ask")["verdict"] == "waiting")
     return execution_id
 
@@ -58,7 +59,12 @@ def test_a_status_that_there_is_not(client: NoetlCommand) -> None:
         client("exec", "list", "--status", "runing"), 2, "runing", "running", "quarantined"
     )
     url = client.settings["NOETL_SERVER_URL"]
-    answer = httpx.get(f"{url}/api/executions", params={"status": "runing"}, trust_env=False)
+    answer = httpx.get(
+        f"{url}/api/executions",
+        params={"status": "runing"},
+        headers=client.token_header,
+        trust_env=False,
+    )
     assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_INPUT")
 
 
@@ -90,9 +96,8 @@ def test_a_hint_is_a_command_here_and_a_route_there(client: NoetlCommand) -> Non
     check_refusal(done, 2, "noetl exec list shows those there are")
     assert "/api/" not in done.err
     url = client.settings["NOETL_SERVER_URL"]
-    assert httpx.get(f"{url}/api/executions/99", trust_env=False).json()["routes"] == [
-        "GET /api/executions"
-    ]
+    answer = httpx.get(f"{url}/api/executions/99", headers=client.token_header, trust_env=False)
+    assert answer.json()["routes"] == ["GET /api/executions"]
 
 
 def test_a_refused_request_is_explained_in_plain_words(

@@ -58,7 +58,8 @@ def test_two_servers_run_each_slot_once(noetl: NoetlCommand, tmp_path: Path) -> 
             "schedule", "add", "often", "tick", "--every", "1s", "--catch-up", "all"
         )
         assert added.code == 0
-        with httpx.Client(base_url=stack.url, trust_env=False) as http:
+        headers = noetl.token_header
+        with httpx.Client(base_url=stack.url, trust_env=False, headers=headers) as http:
 
             def list_completed() -> list[str]:
                 rows = http.get(
@@ -86,7 +87,8 @@ def test_a_hook_is_called(noetl: NoetlCommand, tmp_path: Path) -> None:
     )
     assert "orders" in noetl("hook", "list").out
     with run_stack(noetl) as stack:
-        with httpx.Client(base_url=stack.url, trust_env=False) as http:
+        headers = noetl.token_header
+        with httpx.Client(base_url=stack.url, trust_env=False, headers=headers) as http:
             calls = [
                 http.post("/api/hooks/orders", json={"id": 7}, headers={"Idempotency-Key": "k"})
                 for _ in range(2)

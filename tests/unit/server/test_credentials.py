@@ -17,7 +17,7 @@ from noetl.server.credentials.sealing import CredentialUnreadable
 from noetl.server.credentials.service import MAX_CREDENTIAL_BYTES, CredentialService
 
 SECRET = {"host": "db.example", "user": "etl", "password": "canary-4711"}
-STRANGER = Identity(Tenant(2), frozenset({"worker"}), "stranger")
+STRANGER = Identity(Tenant(2), frozenset({"admin", "worker"}), "stranger")
 
 
 class FixedClock:

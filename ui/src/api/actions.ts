@@ -1,5 +1,5 @@
-import { post } from './call'
-import type { AskedView, BulkView, RepeatView, StartedView } from './types'
+import { call, post } from './call'
+import type { AskedView, BulkView, RepeatView, SessionView, SignedOutView, StartedView } from './types'
 
 // What people do with an execution.
 
@@ -35,3 +35,7 @@ export interface Verdict {
 
 // An approval is a signal with a name made of the step.
 export const decideApproval = (id: string, step: string, verdict: Verdict) => sendSignal(id, `approve:${step}`, verdict)
+
+// The session of this browser is a cookie that the server sets.
+export const signIn = (proof: { code: string } | { token: string }) => post<SessionView>('/api/session', proof)
+export const signOut = () => call<SignedOutView>('DELETE', '/api/session')

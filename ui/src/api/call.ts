@@ -1,3 +1,4 @@
+import { askToSignIn } from './signIn'
 import type { Problem as ProblemBody } from './types'
 
 // What the page shows of a problem.
@@ -56,6 +57,7 @@ async function send(method: Method, path: string, { query, body, signal }: CallO
     if (signal?.aborted) throw error
     throw new CallFailed(makeUnreachableProblem())
   })
+  if (response.status === 401) askToSignIn()
   if (!response.ok) throw new CallFailed(await readProblem(response))
   return response
 }

@@ -1,4 +1,5 @@
 import type { QueryClient } from '@tanstack/react-query'
+import { askToSignIn } from './signIn'
 
 // A server-sent stream that is open while the tab is visible, and opens again by itself when it breaks.
 
@@ -38,10 +39,9 @@ function askAgain(client: QueryClient): void {
 
 // A browser does not tell why a stream was refused: the server may have nothing to stream, or a proxy may answer for it.
 async function checkServer(client: QueryClient, onRefused?: () => void): Promise<void> {
-  const isUp = await fetch('/api/session').then(
-    (response) => response.ok,
-    () => false,
-  )
+  const response = await fetch('/api/session').catch(() => null)
+  if (response?.status === 401) return askToSignIn()
+  const isUp = response?.ok === true
   setConnection(client, isUp ? null : Date.now())
   if (isUp) onRefused?.()
 }

@@ -175,6 +175,25 @@ export interface CountsView {
   reaches_back_to: string | null
 }
 
+export interface CreatedTokenView {
+  /** no secret: it names the token */
+  token_id: string
+  /** who uses it */
+  name: string
+  roles: string[]
+  /** of a worker; null: all pools */
+  pools: string[] | null
+  created_by: string
+  created_at: string
+  /** null: it does not expire */
+  expires_at: string | null
+  revoked_at: string | null
+  /** neither expired nor revoked */
+  valid: boolean
+  /** its text, which is shown only now */
+  token: string
+}
+
 export interface CredentialBody {
   name: string
   /** postgres, bearer, basic, generic */
@@ -617,6 +636,15 @@ export interface KeptView {
   changed_at: string
   /** false: one of this name was replaced */
   created: boolean
+}
+
+export interface LinkView {
+  /** opens one session, once */
+  code: string
+  /** of the page that uses it */
+  path: string
+  /** seconds */
+  lifetime_s: number
 }
 
 export interface ListedExecutionView {
@@ -1132,8 +1160,6 @@ export interface SessionView {
   roles: string[]
   /** of the server */
   version: string
-  /** it is everyone on this machine: there was no login */
-  local: boolean
 }
 
 /** A value, or where it is: one of them, or neither if it is not known. */
@@ -1156,8 +1182,20 @@ export interface ShownOutputView {
   error: Record<string, unknown> | null
 }
 
+export interface SignInBody {
+  /** of the caller */
+  token?: string | null
+  /** of a link that was made for the caller */
+  code?: string | null
+}
+
 export interface SignalBody {
   payload?: unknown
+}
+
+export interface SignedOutView {
+  /** false: there was no session */
+  ended: boolean
 }
 
 /** One attempt of a command. */
@@ -1316,6 +1354,38 @@ export interface TimelineView {
   /** `from` and `to` of the first part that has spans */
   next_zoom: Record<string, string> | null
   marks: MarkView[]
+}
+
+export interface TokenBody {
+  /** who uses it */
+  name: string
+  /** viewer, operator, author, admin, worker */
+  roles: string[]
+  /** of a worker; null: all pools */
+  pools?: string[] | null
+  /** seconds; null: it does not expire */
+  lifetime_s?: number | null
+}
+
+export interface TokenView {
+  /** no secret: it names the token */
+  token_id: string
+  /** who uses it */
+  name: string
+  roles: string[]
+  /** of a worker; null: all pools */
+  pools: string[] | null
+  created_by: string
+  created_at: string
+  /** null: it does not expire */
+  expires_at: string | null
+  revoked_at: string | null
+  /** neither expired nor revoked */
+  valid: boolean
+}
+
+export interface TokensView {
+  tokens: TokenView[]
 }
 
 export interface ToldEventView {
@@ -1815,6 +1885,27 @@ export interface Routes {
   }
   'GET /api/session': {
     answer: SessionView
+  }
+  'POST /api/session': {
+    body: SignInBody
+    answer: SessionView
+  }
+  'DELETE /api/session': {
+    answer: SignedOutView
+  }
+  'POST /api/session/links': {
+    answer: LinkView
+  }
+  'POST /api/tokens': {
+    body: TokenBody
+    answer: CreatedTokenView
+  }
+  'GET /api/tokens': {
+    answer: TokensView
+  }
+  'DELETE /api/tokens/{token_id}': {
+    path: { token_id: string }
+    answer: TokenView
   }
   'GET /health': {
     answer: HealthView

@@ -1,10 +1,12 @@
 import { skipToken, useQuery } from '@tanstack/react-query'
-import { Link, Outlet, useNavigate } from '@tanstack/react-router'
+import { Link, Outlet, useLocation, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
+import { signOut } from '../api/actions'
 import { askSession, askWaiting, MAX_WAITING_ROWS } from '../api/queries'
 import type { Connection } from '../api/stream'
+import { askToSignIn, SIGN_IN_PATH } from '../api/signIn'
 import { CONNECTION_KEY } from '../api/stream'
-import { Button, IconButton } from '../parts/Button'
+import { Button, IconButton, LinkButton } from '../parts/Button'
 import { formatClock, formatCount } from '../parts/format'
 import { lazyDialog } from '../parts/lazyDialog'
 import { chooseTheme, readThemeChoice } from '../parts/theme'
@@ -18,6 +20,20 @@ type OpenDialog = 'commands' | 'keys' | null
 
 // What all pages have around them: names of the pages, search, who waits, the theme, and the strip while nobody answers.
 export function Shell() {
+  const path = useLocation({ select: (location) => location.pathname })
+  return path === SIGN_IN_PATH ? <BareShell /> : <FullShell />
+}
+
+// Nobody has signed in yet, so there is nothing to ask the server for.
+function BareShell() {
+  return (
+    <main id="main" className={styles.main} tabIndex={-1}>
+      <Outlet />
+    </main>
+  )
+}
+
+function FullShell() {
   const [dialog, setDialog] = useState<OpenDialog>(null)
   const navigate = useNavigate()
   const close = () => setDialog(null)
@@ -72,9 +88,11 @@ function WaitingLink() {
 
 function Caller() {
   const { data } = useQuery(askSession())
-  return data === undefined ? null : (
-    <span className={styles.user} title={`tenant ${data.tenant}, NoETL ${data.version}`}>
-      {data.name}
+  if (data === undefined) return null
+  const leave = () => void signOut().finally(askToSignIn)
+  return (
+    <span className={styles.user} title={`${data.roles.join(', ')} · tenant ${data.tenant}, NoETL ${data.version}`}>
+      {data.name} <LinkButton onClick={leave}>sign out</LinkButton>
     </span>
   )
 }

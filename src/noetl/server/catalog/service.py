@@ -11,7 +11,7 @@ from typing import Any
 from noetl.caches import LruCache
 from noetl.catalog.port import Catalog, CatalogEntry, Vault
 from noetl.model.errors import InvalidInput, NotFound
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.playbook.children import literal_children
 from noetl.playbook.credential_names import literal_credentials
 from noetl.playbook.findings import Finding
@@ -48,6 +48,7 @@ class CatalogService:
         self._vault = vault
         self._graphs: LruCache[str, GraphView] = LruCache(MAX_CACHED_GRAPHS)
 
+    @needs(Permission.WRITE)
     async def register(
         self, identity: Identity, text: str, path: str | None = None
     ) -> RegisteredView:
@@ -90,6 +91,7 @@ class CatalogService:
                 findings.append(warn_unknown_credential(text, name))
         return findings
 
+    @needs(Permission.READ)
     async def list_latest(
         self, identity: Identity, prefix: str = "", after: str = "", limit: int = 100
     ) -> EntriesView:
@@ -98,6 +100,7 @@ class CatalogService:
         following = entries[-1].path if len(entries) == limit else None
         return EntriesView([make_entry_view(entry) for entry in entries], following)
 
+    @needs(Permission.READ)
     async def get(
         self,
         identity: Identity,
@@ -123,9 +126,11 @@ class CatalogService:
             hint="noetl catalog list shows what there is; noetl catalog register adds one",
         )
 
+    @needs(Permission.READ)
     async def get_by_hash(self, identity: Identity, content: str) -> PlaybookView:
         return make_playbook_view(await self._find_by_hash(identity, content))
 
+    @needs(Permission.READ)
     async def get_graph(self, identity: Identity, content: str) -> GraphView:
         """The steps and arcs of the text with this hash, with their lines."""
         entry = await self._find_by_hash(identity, content)
@@ -143,6 +148,7 @@ class CatalogService:
             )
         return entry
 
+    @needs(Permission.READ)
     async def list_playbook_versions(
         self, identity: Identity, path: str, before: int | None = None, limit: int = 50
     ) -> VersionsView:
@@ -153,6 +159,7 @@ class CatalogService:
         following = entries[-1].version if has_more else None
         return VersionsView([make_entry_view(entry) for entry in entries], following)
 
+    @needs(Permission.READ)
     async def diff_versions(
         self, identity: Identity, path: str, older: int, newer: int | None = None
     ) -> DifferenceView:

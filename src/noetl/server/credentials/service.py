@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from noetl.catalog.port import SealedCredential, Vault
 from noetl.model.errors import InvalidInput, NotFound
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.sealing import (
     CredentialIdentity,
@@ -58,6 +58,7 @@ class CredentialService:
         self._vault = vault
         self._keys = keys
 
+    @needs(Permission.ADMINISTER)
     async def add(
         self, identity: Identity, name: str, kind: str, data: dict[str, Any]
     ) -> AddedView:
@@ -77,16 +78,19 @@ class CredentialService:
         row = await self._vault.put(identity.tenant, name, kind, sealed)
         return extend_view(AddedView, make_credential_view(row), created=replaced is None)
 
+    @needs(Permission.WRITE)
     async def list_all(self, identity: Identity) -> CredentialsView:
         """All credentials, sorted by name, without their values."""
         rows = await self._vault.list_sealed_credentials(identity.tenant)
         return CredentialsView([make_credential_view(row) for row in rows])
 
+    @needs(Permission.ADMINISTER)
     async def delete(self, identity: Identity, name: str) -> DeletedView:
         if not await self._vault.delete(identity.tenant, name):
             raise make_missing_credential(name)
         return DeletedView(name)
 
+    @needs(Permission.WORK)
     async def reveal(self, identity: Identity, name: str) -> dict[str, Any]:
         """The fields of a credential. Only for workers, and to verify signatures of hook calls."""
         row = await self._vault.find(identity.tenant, name)
@@ -99,6 +103,7 @@ class CredentialService:
         credential = CredentialIdentity(identity.tenant, row.name, row.kind)
         return _data.decode(unseal(key, credential, row.data))
 
+    @needs(Permission.ADMINISTER)
     async def list_unreadable(self, identity: Identity) -> list[str]:
         """The names of credentials that no key of this server opens. Raises `KeyUnusable`."""
         keys = self._keys.read_keys()

@@ -4,7 +4,7 @@ import asyncio
 from typing import Literal
 
 from noetl.model.errors import NoetlError
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.requests import RepeatWish
 from noetl.server.executions.request_outcomes import make_request_key
@@ -20,6 +20,7 @@ class BulkService:
     def __init__(self, executions: ExecutionService) -> None:
         self._executions = executions
 
+    @needs(Permission.OPERATE)
     async def change(
         self,
         identity: Identity,

@@ -4,7 +4,7 @@ import msgspec
 
 from noetl.log.projections.port import ExecutionFilter, Projections
 from noetl.model.clock import format_iso, format_iso_or_none
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import Micros
 from noetl.server.executions.views import CountsView, CountView, HistogramView
 
@@ -15,6 +15,7 @@ class CountService:
     def __init__(self, projections: Projections) -> None:
         self._projections = projections
 
+    @needs(Permission.READ)
     async def count(
         self,
         identity: Identity,

@@ -19,7 +19,7 @@ from noetl.log.stores import Stores
 from noetl.model.clock import format_iso
 from noetl.model.envelope import Envelope
 from noetl.model.errors import Conflict, NotFound, Unavailable
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.playbook.children import asks_latest
 from noetl.server.dispatch.playbooks import Playbooks, Version
@@ -98,6 +98,7 @@ class ExecutionService:
 
     # -- starting --
 
+    @needs(Permission.OPERATE)
     async def start(
         self,
         identity: Identity,
@@ -137,6 +138,7 @@ class ExecutionService:
                 )
         return await self._make_started(execution_id, created, wait=wait)
 
+    @needs(Permission.OPERATE)
     async def repeat(
         self,
         identity: Identity,
@@ -154,6 +156,7 @@ class ExecutionService:
         )
         return await self._make_started(started_id, started_id == new_id, wait=wait)
 
+    @needs(Permission.READ)
     async def preview(
         self, identity: Identity, execution_id: ExecutionId, wish: RepeatWish
     ) -> RepeatView:
@@ -220,6 +223,7 @@ class ExecutionService:
 
     # -- changing --
 
+    @needs(Permission.OPERATE)
     async def cancel(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
     ) -> AskedView:
@@ -233,6 +237,7 @@ class ExecutionService:
             "cancelling:requested",
         )
 
+    @needs(Permission.OPERATE)
     async def pause(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
     ) -> AskedView:
@@ -241,6 +246,7 @@ class ExecutionService:
             identity, execution_id, request, self._requests.pause, f"pause:{request}"
         )
 
+    @needs(Permission.OPERATE)
     async def resume(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
     ) -> AskedView:
@@ -249,6 +255,7 @@ class ExecutionService:
             identity, execution_id, request, self._requests.resume, f"resume:{request}"
         )
 
+    @needs(Permission.OPERATE)
     async def release(
         self, identity: Identity, execution_id: ExecutionId, key: str | None = None
     ) -> AskedView:
@@ -280,6 +287,7 @@ class ExecutionService:
 
     # -- reading --
 
+    @needs(Permission.READ)
     async def list_page(
         self,
         identity: Identity,
@@ -293,12 +301,14 @@ class ExecutionService:
             await self._wait_for_list(min_seq)
         return await read_list_page(self._projections, identity.tenant, wanted, before, limit)
 
+    @needs(Permission.READ)
     async def list_rows(
         self, identity: Identity, wanted: ExecutionFilter, before: ExecutionId | None, limit: int
     ) -> list[Projection]:
         """The rows of a page. The last id is the `before` of the next page."""
         return await self._projections.list_executions(identity.tenant, wanted, before, limit)
 
+    @needs(Permission.READ)
     async def get_row(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> Projection:
@@ -310,6 +320,7 @@ class ExecutionService:
             return await self._make_pending_row(execution_id)
         return row
 
+    @needs(Permission.READ)
     async def get_status(
         self,
         identity: Identity,
@@ -330,6 +341,7 @@ class ExecutionService:
             last_seq=row.last_seq,
         )
 
+    @needs(Permission.READ)
     async def get_detail(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> DetailedView:
@@ -346,6 +358,7 @@ class ExecutionService:
         cause = await find_first_cause(state, self._fold_state)
         return make_detailed_view(row, state, shown, make_children_view(counts, newest), cause)
 
+    @needs(Permission.READ)
     async def read_workload(self, identity: Identity, execution_id: ExecutionId) -> dict[str, Any]:
         """The payload merged over the playbook's defaults, without keys that name secrets."""
         await self._access.check_tenant(identity, execution_id)
@@ -354,6 +367,7 @@ class ExecutionService:
             raise NotFound(f"no execution {execution_id}")
         return strip_workload(pinned.workload)
 
+    @needs(Permission.READ)
     async def find_cause(self, identity: Identity, execution_id: ExecutionId) -> CauseView | None:
         """The first causal failure, from the log instead of the projection."""
         await self._access.check_tenant(identity, execution_id)
@@ -370,12 +384,14 @@ class ExecutionService:
             return None
         return loaded.state
 
+    @needs(Permission.READ)
     async def get_projected_state(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> Execution | None:
         """The state of the projection; None if it has none yet, or its log cannot be folded."""
         return decode_row_state(await self.get_row(identity, execution_id, min_seq))
 
+    @needs(Permission.READ)
     async def get_result(
         self, identity: Identity, execution_id: ExecutionId, step: str
     ) -> Envelope:
@@ -449,6 +465,7 @@ class ExecutionService:
 
         await self._wait_until_visible(ROWS_TOPIC, read_checkpoints, min_seq)
 
+    @needs(Permission.READ)
     async def wait_for_event(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int
     ) -> None:

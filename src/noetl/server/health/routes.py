@@ -6,7 +6,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from noetl.server.health.views import HealthView, ReadyView
-from noetl.server.http.depends import Has
+from noetl.server.http.depends import Has, Who
 from noetl.server.http.routing import Reply, Routes
 
 routes = Routes("health", strict=False)  # probes and scrapers may add parameters of their own
@@ -19,14 +19,14 @@ METRICS_RESPONSES: dict[int, dict[str, Any]] = {
 }
 
 
-@routes.get("/health")
-@routes.get("/api/health", documented=False)
+@routes.get("/health", public=True)
+@routes.get("/api/health", documented=False, public=True)
 async def health() -> HealthView:
     """The process answers."""
     return HealthView(status="ok")
 
 
-@routes.get("/ready")
+@routes.get("/ready", public=True)
 async def ready(has: Has) -> Reply[ReadyView]:
     """200 if it owns shards and the store answers; 503 otherwise."""
     readiness = await has.health.check_readiness()
@@ -34,6 +34,6 @@ async def ready(has: Has) -> Reply[ReadyView]:
 
 
 @routes.get("/metrics", responses=METRICS_RESPONSES, problem_type="text/plain")
-async def metrics(has: Has) -> Response:
+async def metrics(has: Has, who: Who) -> Response:
     """Prometheus text."""
-    return Response(await has.health.read_metrics(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await has.health.read_metrics(who), media_type=CONTENT_TYPE_LATEST)

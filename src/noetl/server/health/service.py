@@ -9,6 +9,7 @@ from noetl.log.queue.port import CommandQueue
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, StoreUnavailable, Unavailable
+from noetl.model.identity import Identity, Permission, needs
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.health.views import ReadyView
 
@@ -64,7 +65,8 @@ class HealthService:
         except (Unavailable, TimeoutError):
             return "does not answer"
 
-    async def read_metrics(self) -> bytes:
+    @needs(Permission.READ)
+    async def read_metrics(self, identity: Identity) -> bytes:
         """All metrics as Prometheus text. Some of them are measured only now."""
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from noetl.server.executions.views import StartedView
 from noetl.server.hooks.views import HookedView, HooksView, HookView, UnhookedView
 from noetl.server.http.bodies import decode_strict_json
+from noetl.server.http.callers import find_caller
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import Key, Limit, PathParameter, QueryParameter
 from noetl.server.http.routing import Reply, Routes
@@ -61,18 +62,19 @@ async def get_hook(name: Name, has: Has, who: Who) -> HookView:
 @routes.post(
     "/api/hooks/{name}",
     status=202,
+    public=True,  # the signature of the hook's secret stands for a token
     strict=False,  # unknown callers may add parameters of their own
     extra={
         "requestBody": {"content": {"application/json": {"schema": {}, "example": {"order": 7}}}}
     },
 )
-async def call_hook(
-    name: Name, request: Request, has: Has, who: Who, key: Key = None
-) -> StartedView:
+async def call_hook(name: Name, request: Request, has: Has, key: Key = None) -> StartedView:
     """Start the hook's playbook with the body. With an Idempotency-Key, or the header that the hook
-    names, a repeat gives the same execution. 401 if the call is not signed as the hook asks."""
+    names, a repeat gives the same execution. 401 if the call is not signed as the hook asks; a hook
+    without a secret needs a token of an operator."""
     body = await request.body()
-    return await has.hooks.call(who, name, body, request.headers, decode_strict_json, key)
+    caller = await find_caller(request)
+    return await has.hooks.call(caller, name, body, request.headers, decode_strict_json, key)
 
 
 @routes.delete("/api/hooks/{name}")

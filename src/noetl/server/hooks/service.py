@@ -9,8 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
-from noetl.model.errors import InvalidInput, NoetlError, NotFound
-from noetl.model.identity import Identity
+from msgspec.structs import replace
+
+from noetl.model.errors import InvalidInput, NoetlError, NotAuthenticated, NotFound
+from noetl.model.identity import WORKER_IDENTITY, Identity, Permission, needs, require
+from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.server.dispatch.playbooks import Playbooks
 from noetl.server.dispatch.requests import Requests
 from noetl.server.executions.service import FIRST_SEQ
@@ -47,6 +50,7 @@ class HookService:
         self._requests = requests
         self._reveal = reveal
 
+    @needs(Permission.WRITE)
     async def add(self, identity: Identity, call: HookDefinition) -> HookedView:
         """Store a hook; replaces the one of this name, if there is one."""
         check_trigger_name(call.name, "hook")
@@ -64,12 +68,13 @@ class HookService:
                 "a signature needs a secret", hint="name a stored credential with a field `secret`"
             )
         if call.secret is not None:
-            await self._read_secret(identity, call.secret)
+            await self._read_secret(identity.tenant, call.secret)
         await self._playbooks.find_catalog_entry(call.path, call.version, identity.tenant)
         replaced = await self._hooks.find_hook(identity.tenant, call.name)
         hook = await self._hooks.put_hook(call)
         return extend_view(HookedView, make_hook_view(hook), created=replaced is None)
 
+    @needs(Permission.READ)
     async def list_page(
         self,
         identity: Identity,
@@ -81,6 +86,7 @@ class HookService:
         following = hooks[-1].name if len(hooks) == limit else None
         return HooksView([make_hook_view(hook) for hook in hooks], following)
 
+    @needs(Permission.READ)
     async def get(self, identity: Identity, name: str) -> HookView:
         return make_hook_view(await self._find_hook(identity, name))
 
@@ -90,6 +96,7 @@ class HookService:
             raise _make_missing_hook(name)
         return hook
 
+    @needs(Permission.WRITE)
     async def delete(self, identity: Identity, name: str) -> UnhookedView:
         if not await self._hooks.delete(identity.tenant, name):
             raise _make_missing_hook(name)
@@ -97,18 +104,27 @@ class HookService:
 
     async def call(
         self,
-        identity: Identity,
+        caller: Identity | None,
         name: str,
         raw: bytes,
         headers: Mapping[str, str],
         decode: Callable[[bytes], Any],
         key: str | None = None,
     ) -> StartedView:
-        """Start the hook's playbook. `headers` must ignore case; the raw body is signed."""
-        hook = await self._find_hook(identity, name)
+        """Start the hook's playbook. `headers` must ignore case; the raw body is signed.
+
+        A caller without a token needs the signature of the hook's secret, and does not learn which
+        hooks there are.
+        """
+        hook = await self._hooks.find_hook(_find_hook_tenant(caller), name)
+        if hook is None and caller is not None:
+            raise _make_missing_hook(name)
+        if hook is None or hook.secret is None:
+            _require_operator(caller)
+        assert hook is not None
         if hook.secret is not None:
             signature = headers.get(hook.signature_header or SIGNATURE_HEADER)
-            secret = await self._read_secret(identity, hook.secret)
+            secret = await self._read_secret(hook.tenant, hook.secret)
             _verify_signature(raw, signature, secret)
         if hook.key_header is not None:
             key = _read_call_key(hook, headers)
@@ -126,8 +142,8 @@ class HookService:
         created = execution_id == start.execution_id
         return StartedView(execution_id=execution_id, created=created, seq=FIRST_SEQ)
 
-    async def _read_secret(self, identity: Identity, credential: str) -> bytes:
-        fields = await self._reveal(identity, credential)
+    async def _read_secret(self, tenant: Tenant, credential: str) -> bytes:
+        fields = await self._reveal(replace(WORKER_IDENTITY, tenant=tenant), credential)
         secret = fields.get(SECRET_FIELD)
         if not isinstance(secret, str) or not secret:
             raise InvalidInput(
@@ -135,6 +151,20 @@ class HookService:
                 hint=f"noetl credential add {credential} --kind generic --file FILE, with a text as `{SECRET_FIELD}`",
             )
         return secret.encode()
+
+
+def _find_hook_tenant(caller: Identity | None) -> Tenant:
+    return DEFAULT_TENANT if caller is None else caller.tenant
+
+
+def _require_operator(caller: Identity | None) -> None:
+    """Raise unless the caller may start executions."""
+    if caller is None:
+        raise NotAuthenticated(
+            "the call has neither a token nor the signature of a hook",
+            hint="sign it with the hook's secret, or send `Authorization: Bearer TOKEN`",
+        )
+    require(caller, Permission.OPERATE)
 
 
 def _verify_signature(raw: bytes, signature: str | None, secret: bytes) -> None:

@@ -9,7 +9,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from noetl.metrics import Metrics
-from noetl.model.identity import LOCAL_IDENTITY
+from noetl.model.identity import Permission
+from noetl.server.accounts import routes as tokens
+from noetl.server.accounts.authenticator import Authenticator
 from noetl.server.catalog import routes as catalog
 from noetl.server.credentials import routes as credentials
 from noetl.server.executions import routes as executions
@@ -51,21 +53,31 @@ SUBJECTS = (
     schedules,
     hooks,
     session,
+    tokens,
     health,
 )
 
 
-def create_app(services: Services, metrics: Metrics, worker_routes: WorkerRoutes) -> ASGIApp:
+def create_app(
+    services: Services, metrics: Metrics, worker_routes: WorkerRoutes, authenticator: Authenticator
+) -> ASGIApp:
+    return Guard(create_router(services, metrics, worker_routes, authenticator), metrics)
+
+
+def create_router(
+    services: Services, metrics: Metrics, worker_routes: WorkerRoutes, authenticator: Authenticator
+) -> HttpRouter:
+    """All routes, and what they need."""
     router = HttpRouter()
     router.state.services = services
-    router.state.identity = LOCAL_IDENTITY
+    router.state.authenticator = authenticator
     router.state.readers = streams.StreamReaders(metrics)
     worker_routes.add_routes(router)
     router.add_routes(list_routes())
     queue.add_gone_routes(router)
-    router.add_plain("GET", "/api/openapi.json", _answer_openapi)
+    router.add_plain("GET", "/api/openapi.json", _answer_openapi, Permission.READ)
     router.set_fallback(is_page_path, PageAnswers().answer_page)
-    return Guard(router, metrics)
+    return router
 
 
 def list_routes() -> list[DocumentedRoute]:

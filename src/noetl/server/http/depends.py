@@ -7,6 +7,7 @@ from starlette.requests import Request
 
 from noetl.model.identity import Identity
 from noetl.model.ids import Micros
+from noetl.server.http.callers import IDENTITY
 from noetl.server.http.routing import Provided
 from noetl.server.services import Services
 
@@ -17,8 +18,8 @@ def get_services(request: Request) -> Services:
 
 
 def get_identity(request: Request) -> Identity:
-    """The built-in identity, until there is a login."""
-    identity: Identity = request.app.state.identity
+    """The caller, whom the router has found."""
+    identity: Identity = request.scope[IDENTITY]
     return identity
 
 

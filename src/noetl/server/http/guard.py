@@ -1,9 +1,9 @@
 """The outermost layer of HTTP: checks where a request comes from and its size, and measures it.
 
-The server has no login, so it trusts every client that reaches the loopback interface. But it must
-refuse requests that a browser makes for another site: a page with a name that was rebound to
-127.0.0.1 (its Host is not a loopback name), and a form or script of another site (its Origin is not
-a loopback name). There is no CORS: no other origin may read an answer.
+Browsers add the cookie of a session by themselves, so the server refuses what a browser sends for
+another site: requests with a name that was rebound to 127.0.0.1 (the Host is not a loopback name),
+and requests of a form or script of another origin (the Origin is not that of this server, or the
+browser says that the site is another one). There is no CORS: no other origin may read an answer.
 """
 
 import logging
@@ -29,7 +29,13 @@ log = logging.getLogger(__name__)
 
 MAX_HTTP_BODY_BYTES = 2 * 1024 * 1024  # a workload is at most 1 MB
 EXCHANGE_PATH = "/api/worker/exchange"
-COMMON_HEADERS = ((b"x-content-type-options", b"nosniff"),)
+COMMON_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+OWN_SITES = frozenset(
+    {"same-origin", "none"}
+)  # of Sec-Fetch-Site; none: the user typed the address
 CACHE_CONTROL = b"cache-control"
 
 
@@ -56,7 +62,7 @@ class Guard:
         limit = MAX_EXCHANGE_BYTES if scope["path"] == EXCHANGE_PATH else MAX_HTTP_BODY_BYTES
         refusal = _check_headers(Headers(scope=scope), limit) or _check_request_path(scope)
         if refusal is not None:
-            return await refusal(scope, receive, send)
+            return await refusal(scope, receive, _AnswerSender(send))
         if scope["method"] not in ("GET", "HEAD") and scope["path"] != EXCHANGE_PATH:
             await self._write_gate.wait_for_turn()
         answer = _AnswerSender(send)
@@ -101,8 +107,7 @@ def _check_headers(headers: Headers, limit: int) -> Response | None:
             "this server answers to loopback names only",
             "use http://127.0.0.1 or http://localhost",
         )
-    origin = headers.get("origin")
-    if origin is not None and not _is_local(origin.partition("://")[2]):
+    if _is_foreign(headers):
         return make_problem(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
     length = headers.get("content-length", "0")
     if not length.isascii() or not length.isdigit():
@@ -110,6 +115,18 @@ def _check_headers(headers: Headers, limit: int) -> Response | None:
     if int(length) > limit:
         return make_problem(413, "TOO_LARGE", f"the body may have at most {limit} bytes")
     return None
+
+
+def _is_foreign(headers: Headers) -> bool:
+    """Whether a browser sends the request for another site.
+
+    Links of other sites may lead to the page: a browser navigates to it without an Origin.
+    """
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != headers["host"].lower():
+        return True
+    is_navigation = headers.get("sec-fetch-mode") == "navigate"
+    return headers.get("sec-fetch-site", "none") not in OWN_SITES and not is_navigation
 
 
 def _check_request_path(scope: Scope) -> Response | None:

@@ -19,6 +19,8 @@ COMMAND_ROUTES = (
     (r"noetl catalog register\b", "POST /api/catalog/register"),
     (r"noetl credential delete ([\w.-]+)", "DELETE /api/credentials/{0}"),
     (r"noetl credential add\b", "POST /api/credentials"),
+    (r"noetl token create\b", "POST /api/tokens"),
+    (r"noetl token list\b", "GET /api/tokens"),
     (r"noetl schedule list\b", "GET /api/schedules"),
     (r"noetl hook list\b", "GET /api/hooks"),
 )

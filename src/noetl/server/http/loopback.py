@@ -17,9 +17,9 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(host: str) -> None:
-    """Refuse to listen on other interfaces: there is no login, so a client may do everything."""
+    """Refuse to listen on other interfaces: the server has no TLS, so tokens could be read on the way."""
     if not is_loopback(host):
         raise InvalidInput(
-            f"will not listen on {host}: the server has no login yet, anyone who can connect could run code",
+            f"will not listen on {host}: the server has no TLS, tokens and data could be read on the way",
             hint="listen on 127.0.0.1, and reach it from elsewhere through a tunnel (ssh -L 8082:127.0.0.1:8082 host)",
         )

@@ -43,7 +43,13 @@ def make_document(routes: Iterable[DocumentedRoute]) -> Schema:
             "version": version("noetl"),
         },
         "paths": paths,
-        "components": {"schemas": _clean_components(components)},
+        "components": {
+            "schemas": _clean_components(components),
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+        },
+        "security": [{"token": []}],
     }
 
 
@@ -90,6 +96,8 @@ def _describe_route(route: DocumentedRoute, schemas: Any, problem: Schema) -> Sc
         "description": _join_lines(route.handler.__doc__),
         "operationId": route.name,
     }
+    if route.public:
+        operation["security"] = []
     parameters = [
         _describe_parameter(parameter, next(schemas)) for parameter in _sort_parameters(route)
     ]

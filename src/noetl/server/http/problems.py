@@ -16,7 +16,9 @@ from noetl.model.errors import (
     Fenced,
     InvalidInput,
     NoetlError,
+    NotAuthenticated,
     NotFound,
+    NotPermitted,
     Stale,
     Unavailable,
 )
@@ -36,6 +38,8 @@ STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
     (Expired, 410),
     (NotFound, 404),
     (NotSigned, 401),
+    (NotAuthenticated, 401),
+    (NotPermitted, 403),
     (Conflict, 409),
     (InvalidInput, 422),
     (TemplateError, 422),
@@ -60,6 +64,7 @@ TITLES = {
     500: "Internal error",
     503: "Unavailable",
 }
+ANSWER_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 NOT_READ_CODE = "model_attributes_type"  # of a body that was not read as JSON
 CODES = {
     404: "NOT_FOUND",
@@ -97,7 +102,7 @@ def make_problem(
         "routes": find_routes(hint),
         **more,
     }
-    headers = {"Retry-After": "1"} if status == 503 else None
+    headers = ANSWER_HEADERS.get(status)
     return Response(msgspec.json.encode(body), status, headers, MEDIA_TYPE)
 
 

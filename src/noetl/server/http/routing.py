@@ -12,7 +12,7 @@ writes the documentation from the same signature.
 
 import inspect
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from re import Pattern
@@ -28,7 +28,9 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from noetl.model.errors import NoetlError
+from noetl.model.identity import Permission, require
 from noetl.server.http.bodies import decode_strict_json
+from noetl.server.http.callers import IDENTITY, identify_caller
 from noetl.server.http.parameters import PathParameter, RequestParameter, TextParser, choose_parser
 from noetl.server.http.problems import (
     make_error_problem,
@@ -107,6 +109,7 @@ class DocumentedRoute:
     strict: bool  # refuse unknown query parameters
     status: int = 200
     documented: bool = True
+    public: bool = False  # callers need no token
     problem_type: str = JSON_TYPE  # the media type under which the document lists problems
     responses: dict[int, dict[str, Any]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
@@ -210,9 +213,10 @@ def _read_body(body: RouteBody, value: Any) -> Any:
 class Routes:
     """The routes of one subject, in the order in which they are declared."""
 
-    def __init__(self, tag: str, *, strict: bool = True) -> None:
+    def __init__(self, tag: str, *, strict: bool = True, public: bool = False) -> None:
         self.tag = tag
         self.strict = strict
+        self.public = public
         self.routes: list[DocumentedRoute] = []
 
     def get(self, path: str, **options: Any) -> Callable[[Handler], Handler]:
@@ -236,7 +240,12 @@ class Routes:
         """A decorator that adds a route. The options are fields of `DocumentedRoute`."""
 
         def declare(handler: Handler) -> Handler:
-            fields = {"name": handler.__name__, "strict": self.strict, **options}
+            fields = {
+                "name": handler.__name__,
+                "strict": self.strict,
+                "public": self.public,
+                **options,
+            }
             route = DocumentedRoute(method, path, handler, tag=self.tag, **fields)
             self.routes.append(route)
             return handler
@@ -292,11 +301,24 @@ def _make_parameter(
     )
 
 
+class RoutedEndpoint(Struct, frozen=True):
+    """A function that answers requests itself.
+
+    A caller needs one of the permissions; without any, the function asks for those that it needs.
+    """
+
+    answer: Endpoint
+    label: Any  # names it in the metrics
+    public: bool = False  # callers need no token
+    permissions: tuple[Permission, ...] = ()
+
+
 class _Target(Struct, frozen=True):
     """What answers the requests of one path, by method."""
 
+    path: str
     pattern: Pattern[str]
-    endpoints: dict[str, tuple[Endpoint, Any]]
+    endpoints: dict[str, RoutedEndpoint]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,37 +347,46 @@ class HttpRouter:
 
     def add_routes(self, routes: Iterable[DocumentedRoute]) -> None:
         for route in routes:
-            self.add_endpoint(route.method, route.path, route.answer, route.handler)
+            endpoint = RoutedEndpoint(route.answer, route.handler, route.public)
+            self.add_endpoint(route.method, route.path, endpoint)
 
-    def add_plain(self, method: str, path: str, endpoint: Endpoint) -> None:
-        """Add a function that answers requests itself, without documentation. GET includes HEAD."""
+    def add_plain(self, method: str, path: str, answer: Endpoint, *permissions: Permission) -> None:
+        """Add a function that answers requests itself, without documentation. GET includes HEAD.
+
+        A caller needs one of the permissions.
+        """
+        endpoint = RoutedEndpoint(answer, answer, permissions=permissions)
         self.add_endpoint(method, path, endpoint)
         if method == "GET":
             self.add_endpoint("HEAD", path, endpoint)
 
     def set_fallback(self, takes_path: Callable[[str], bool], endpoint: Endpoint) -> None:
-        """Let a function answer GET and HEAD of the paths without a route that `takes_path` accepts."""
-        endpoints = dict.fromkeys(("GET", "HEAD"), (endpoint, endpoint))
-        self._fallback = _Fallback(takes_path, _Target(compile_path("/{path:path}")[0], endpoints))
+        """Let a function answer GET and HEAD of the paths without a route that `takes_path` accepts.
 
-    def add_endpoint(
-        self,
-        method: str,
-        path: str,
-        endpoint: Endpoint,
-        label: Any = None,
-    ) -> None:
-        """Add a function that answers requests itself. `label` names it in the metrics."""
+        Callers need no token: the page is the same for everybody.
+        """
+        routed = RoutedEndpoint(endpoint, endpoint, public=True)
+        path = "/{path:path}"
+        endpoints = dict.fromkeys(("GET", "HEAD"), routed)
+        self._fallback = _Fallback(takes_path, _Target(path, compile_path(path)[0], endpoints))
+
+    def list_endpoints(self) -> Iterator[tuple[str, str, RoutedEndpoint]]:
+        """Method, path and function of every route, without the fallback."""
+        for target in self._targets.values():
+            for method, endpoint in target.endpoints.items():
+                yield method, target.path, endpoint
+
+    def add_endpoint(self, method: str, path: str, endpoint: RoutedEndpoint) -> None:
         target = self._targets.get(path)
         if target is None:
-            target = self._targets[path] = _Target(compile_path(path)[0], {})
+            target = self._targets[path] = _Target(path, compile_path(path)[0], {})
             if ":path}" in path:
                 self._of_any_length.append(target)
             elif "{" in path:
                 self._by_part_count[path.count("/")].append(target)
             else:
                 self._fixed[path] = target
-        target.endpoints[method] = (endpoint, label or endpoint)
+        target.endpoints[method] = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -385,11 +416,21 @@ class HttpRouter:
             found = target.endpoints.get(request.method)
             if found is None:
                 raise HTTPException(405, headers={"Allow": ", ".join(target.endpoints)})
-            endpoint, request.scope["endpoint"] = found
-            return await endpoint(request)
+            request.scope["endpoint"] = found.label
+            if not found.public:
+                await self._check_caller(request, found)
+            return await found.answer(request)
         except NoetlError as error:
             return make_error_problem(error)
         except InvalidRequest as error:
             return make_validation_problem(error)
         except HTTPException as error:
             return make_http_problem(error)
+
+    async def _check_caller(self, request: Request, endpoint: RoutedEndpoint) -> None:
+        """Find out who calls, after the route was found: what is public is a property of routes, not
+        of texts of paths."""
+        identity = await identify_caller(request)
+        if endpoint.permissions:
+            require(identity, *endpoint.permissions)
+        request.scope[IDENTITY] = identity

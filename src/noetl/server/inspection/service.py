@@ -6,7 +6,7 @@ from contextlib import aclosing
 from noetl.engine.causes import AnyCause
 from noetl.log.stores import Stores
 from noetl.model.errors import InvalidInput
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId, Micros
 from noetl.server.dispatch.playbooks import Playbooks
 from noetl.server.executions.access import Access
@@ -60,6 +60,7 @@ class InspectionService:
 
     # -- the page --
 
+    @needs(Permission.READ)
     async def get_page(
         self,
         identity: Identity,
@@ -76,6 +77,7 @@ class InspectionService:
 
     # -- events --
 
+    @needs(Permission.READ)
     async def list_events(
         self,
         identity: Identity,
@@ -100,6 +102,7 @@ class InspectionService:
             execution_id, wanted, after=after, before=before, limit=limit
         )
 
+    @needs(Permission.READ)
     async def find_event(self, identity: Identity, execution_id: ExecutionId, number: int) -> int:
         """The `seq` of the event with this number within the execution, from 1."""
         await self._access.check_tenant(identity, execution_id)
@@ -107,6 +110,7 @@ class InspectionService:
 
     # -- steps --
 
+    @needs(Permission.READ)
     async def explain(
         self,
         identity: Identity,
@@ -143,6 +147,7 @@ class InspectionService:
         by_seq = dict(zip(known, numbers, strict=True))
         return [None if seq is None else by_seq[seq] for seq in seqs]
 
+    @needs(Permission.READ)
     async def list_runs(
         self,
         identity: Identity,
@@ -157,6 +162,7 @@ class InspectionService:
 
     # -- the stream --
 
+    @needs(Permission.READ)
     async def has_ended_before(
         self, identity: Identity, execution_id: ExecutionId, after: int
     ) -> bool:
@@ -165,6 +171,7 @@ class InspectionService:
         row = await self._rows.read(execution_id)
         return row is not None and row.ended_at is not None and row.last_seq == after
 
+    @needs(Permission.READ)
     async def watch(
         self, identity: Identity, execution_id: ExecutionId, after: int
     ) -> AsyncGenerator[WatchMessage | None, None]:
@@ -177,6 +184,7 @@ class InspectionService:
 
     # -- the timeline --
 
+    @needs(Permission.READ)
     async def get_timeline(
         self,
         identity: Identity,

@@ -8,7 +8,7 @@ from noetl.model import events as e
 from noetl.model.clock import format_iso
 from noetl.model.envelope import Envelope, Input, Meta
 from noetl.model.errors import Conflict, InvalidInput, NotFound
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import CommandId, ExecutionId, RefId, Tenant
 from noetl.model.messages import RetryChoice
 from noetl.model.reference import Reference, derive_ref_id
@@ -70,6 +70,7 @@ class ItemService:
         self._access = access
         self._results = results
 
+    @needs(Permission.READ)
     async def list_items(
         self,
         identity: Identity,
@@ -118,6 +119,7 @@ class ItemService:
             looked_at=page.looked_at,
         )
 
+    @needs(Permission.READ)
     async def show_times(
         self,
         identity: Identity,
@@ -143,6 +145,7 @@ class ItemService:
             page = await scan.run(found_run.manifest, ScanPosition())
         return make_times_view(step, found_run.run, page)
 
+    @needs(Permission.READ)
     async def show_data(
         self,
         identity: Identity,
@@ -166,6 +169,7 @@ class ItemService:
             output=await self._show_output(identity, result),
         )
 
+    @needs(Permission.READ)
     async def preview_reference(
         self,
         identity: Identity,
@@ -185,6 +189,7 @@ class ItemService:
         preview = await port.preview(reference, rows, start, sort)
         return ReferenceView(described, make_preview_view(preview), start, None)
 
+    @needs(Permission.READ)
     async def check_chosen_items(
         self, identity: Identity, execution_id: ExecutionId, only: RetryChoice
     ) -> None:

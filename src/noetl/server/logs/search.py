@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.log.step_logs.port import LogPart, StepLogStore
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import CommandId, ExecutionId
 from noetl.server.executions.access import Access
 from noetl.server.logs.service import PARTS_PER_PAGE, decode_lines
@@ -35,6 +35,7 @@ class LogSearchService:
         self._step_logs = step_logs
         self._access = access
 
+    @needs(Permission.READ)
     async def list_lines(
         self,
         identity: Identity,
@@ -66,6 +67,7 @@ class LogSearchService:
             after = parts[-1].number
         return [_make_notice(parts[-1], searched)]
 
+    @needs(Permission.READ)
     async def read_tail(
         self,
         identity: Identity,

@@ -13,7 +13,7 @@ from noetl.log.events.port import EventLog
 from noetl.log.step_logs.port import LogPart, StepLogStore
 from noetl.model.clock import format_iso
 from noetl.model.errors import Unavailable
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import parse_uri
 from noetl.model.steplogs import decode, parse_log_part_key
@@ -47,6 +47,7 @@ class LogService:
         self._access = access
         self._every = every
 
+    @needs(Permission.READ)
     async def list_page(
         self, identity: Identity, execution_id: ExecutionId, step: str | None = None, after: int = 0
     ) -> list[LogPart]:
@@ -54,6 +55,7 @@ class LogService:
         await self._access.check_tenant(identity, execution_id)
         return await self._step_logs.read_parts(execution_id, step, after, PARTS_PER_PAGE)
 
+    @needs(Permission.READ)
     async def is_complete(
         self, identity: Identity, execution_id: ExecutionId, step: str | None, after: int
     ) -> bool:
@@ -64,6 +66,7 @@ class LogService:
         rest = await self._step_logs.read_parts(execution_id, step, after, 1)
         return not rest
 
+    @needs(Permission.READ)
     async def follow(
         self, identity: Identity, execution_id: ExecutionId, step: str | None = None, after: int = 0
     ) -> AsyncGenerator[list[LogPart] | StreamHeartbeat | StreamEnd, None]:

@@ -8,6 +8,7 @@ from typing import Annotated
 from starlette.requests import Request
 from starlette.responses import Response
 
+from noetl.model.identity import Permission
 from noetl.model.ids import ExecutionId
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import EXECUTION_ID_PATTERN, Limit, OfStatus, QueryParameter
@@ -85,4 +86,6 @@ def add_gone_routes(router: HttpRouter) -> None:
     for prefix in ("", "/api"):
         for path in GONE_PATHS:
             for method in GONE_METHODS:
-                router.add_plain(method, f"{prefix}/queue/{path}", queue_gone)
+                router.add_plain(
+                    method, f"{prefix}/queue/{path}", queue_gone, Permission.READ, Permission.WORK
+                )

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 from noetl.log.presence.port import WorkerDirectory
 from noetl.log.queue.port import CommandQueue
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.server.queue.views import (
     PoolView,
@@ -20,6 +20,7 @@ class QueueService:
         self._queue = queue
         self._workers = workers
 
+    @needs(Permission.READ)
     async def list_commands(
         self,
         identity: Identity,
@@ -41,9 +42,11 @@ class QueueService:
         following = rows[-1].number if len(rows) == limit else None
         return QueueView([make_queued_view(row) for row in rows], following)
 
+    @needs(Permission.READ)
     async def list_workers(self, identity: Identity) -> list[WorkerView]:
         return [make_worker_view(row) for row in await self._workers.list_workers(identity.tenant)]
 
+    @needs(Permission.READ)
     async def count_pools(self, identity: Identity) -> list[PoolView]:
         """Every pool that has a worker or a command, sorted by name."""
         workers: Counter[str] = Counter()

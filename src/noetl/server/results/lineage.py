@@ -9,7 +9,7 @@ from noetl.log.lineage.port import Lineage, LineagePosition, TracedReference
 from noetl.model.clock import format_iso, format_iso_or_none
 from noetl.model.envelope import Envelope, Meta
 from noetl.model.errors import InvalidInput
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import parse_result_key, parse_uri
 from noetl.server.executions.service import ExecutionService
@@ -27,6 +27,7 @@ class LineageService:
         self._lineage = lineage
         self._executions = executions
 
+    @needs(Permission.READ)
     async def trace(
         self,
         identity: Identity,

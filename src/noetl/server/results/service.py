@@ -9,7 +9,7 @@ from noetl.log.events.port import EventLog
 from noetl.log.lifetimes.port import ResultLifetimes, StepKey
 from noetl.model.envelope import Envelope
 from noetl.model.errors import SAMPLE_KEY, Expired, NotFound, Unavailable
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.model.previews import Download, Preview
 from noetl.model.reference import Lifetime, Reference, parse_uri
@@ -45,6 +45,7 @@ class ResultService:
         self._access = access
         self._results = results
 
+    @needs(Permission.READ)
     async def preview_result(
         self, identity: Identity, execution_id: ExecutionId, step: str, rows: int
     ) -> ResultView:
@@ -93,6 +94,7 @@ class ResultService:
         await self._check_expiry(reference)
         return await results.preview(reference, rows)
 
+    @needs(Permission.OPERATE)
     async def pin(self, identity: Identity, execution_id: ExecutionId, step: str) -> PinView:
         """Keep the result in spite of its lifetime. Raises `Expired` if it is too late."""
         reference, places = await self._find_payload_steps(identity, execution_id, step)
@@ -104,6 +106,7 @@ class ResultService:
             raise
         return PinView(execution_id, step, pinned=True)
 
+    @needs(Permission.OPERATE)
     async def unpin(self, identity: Identity, execution_id: ExecutionId, step: str) -> PinView:
         _, places = await self._find_payload_steps(identity, execution_id, step)
         await self._lifetimes.unpin_results(places)
@@ -140,6 +143,7 @@ class ResultService:
         pinned = await self._lifetimes.list_pinned_steps([where.execution_id])
         return StepKey(where.execution_id, where.step) in pinned
 
+    @needs(Permission.READ)
     async def download(
         self,
         identity: Identity,
@@ -158,6 +162,7 @@ class ResultService:
             await self._check_expiry(reference)
         return await results.download(reference, format, start, stop)
 
+    @needs(Permission.READ)
     async def open_stored_value(self, identity: Identity, reference: Reference) -> Download:
         """A stored value as JSON.
 
@@ -168,6 +173,7 @@ class ResultService:
             await self._check_expiry(reference)
         return await results.download(reference, "json")
 
+    @needs(Permission.READ)
     async def open_results(self, identity: Identity, reference: Reference | None) -> Results:
         """The port to stored results, after a check of the caller's access to this reference.
 

@@ -2,7 +2,7 @@
 
 from noetl.log.lifetimes.port import ResultLifetimes, StorageUsage
 from noetl.log.projections.port import ExecutionFilter, Projection
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.service import ExecutionService
 from noetl.server.results.views import TierView, UsageView, UsedView
@@ -16,11 +16,13 @@ class UsageService:
         self._lifetimes = lifetimes
         self._executions = executions
 
+    @needs(Permission.READ)
     async def get_usage(self, identity: Identity, execution_id: ExecutionId) -> UsedView:
         row = await self._executions.get_row(identity, execution_id)
         (usage,) = await self._count_usage([row])
         return usage
 
+    @needs(Permission.READ)
     async def list_page(
         self,
         identity: Identity,

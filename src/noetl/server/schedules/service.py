@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, NotFound
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook import durations
 from noetl.server.dispatch.playbooks import Playbooks
@@ -41,6 +41,7 @@ class ScheduleService:
         self._playbooks = playbooks
         self._clock = clock
 
+    @needs(Permission.WRITE)
     async def add(
         self,
         identity: Identity,
@@ -80,6 +81,7 @@ class ScheduleService:
         schedule = await self._schedules.put_schedule(wanted, first_slot)
         return extend_view(KeptView, make_schedule_view(schedule), created=replaced is None)
 
+    @needs(Permission.READ)
     async def list_page(
         self, identity: Identity, after: str = "", limit: int = 100
     ) -> SchedulesView:
@@ -88,16 +90,19 @@ class ScheduleService:
         following = schedules[-1].name if len(schedules) == limit else None
         return SchedulesView([make_schedule_view(each) for each in schedules], following)
 
+    @needs(Permission.READ)
     async def get(self, identity: Identity, name: str) -> ScheduleView:
         return make_schedule_view(await self._find_schedule(identity, name))
 
     async def _find_schedule(self, identity: Identity, name: str) -> Schedule:
         return _require_schedule(await self._schedules.find_schedule(identity.tenant, name), name)
 
+    @needs(Permission.OPERATE)
     async def pause(self, identity: Identity, name: str) -> ScheduleView:
         paused = await self._schedules.pause(identity.tenant, name)
         return make_schedule_view(_require_schedule(paused, name))
 
+    @needs(Permission.OPERATE)
     async def resume(self, identity: Identity, name: str) -> ScheduleView:
         """Resume from now on; slots that came during the pause are dropped."""
         schedule = await self._find_schedule(identity, name)
@@ -107,11 +112,13 @@ class ScheduleService:
         resumed = await self._schedules.resume(identity.tenant, name, next_at)
         return make_schedule_view(_require_schedule(resumed, name))
 
+    @needs(Permission.WRITE)
     async def delete(self, identity: Identity, name: str) -> DeletedView:
         if not await self._schedules.delete(identity.tenant, name):
             raise _make_missing_schedule(name)
         return DeletedView(name)
 
+    @needs(Permission.READ)
     async def list_upcoming(self, identity: Identity, name: str, count: int) -> UpcomingView:
         """The next slots of the schedule, in its own time zone."""
         schedule = await self._find_schedule(identity, name)

@@ -1,4 +1,4 @@
-"""Who is asking. There is no login yet, so everyone is the local identity.
+"""Who is asking, and the session of a browser.
 
 `routes` reads requests; `views` has the structs of the answers. Runs in the server.
 """

@@ -10,4 +10,13 @@ class SessionView(View, frozen=True):
     tenant: Annotated[int, describe(example=1)]
     roles: Annotated[list[str], describe(example=["admin"])]
     version: Annotated[str, describe("of the server", example="1.0.0")]
-    local: Annotated[bool, describe("it is everyone on this machine: there was no login")]
+
+
+class LinkView(View, frozen=True):
+    code: Annotated[str, describe("opens one session, once")]
+    path: Annotated[str, describe("of the page that uses it", example="/login?code=…")]
+    lifetime_s: Annotated[int, describe("seconds", example=120)]
+
+
+class SignedOutView(View, frozen=True):
+    ended: Annotated[bool, describe("false: there was no session")]

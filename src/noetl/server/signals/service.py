@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.log.inbox.port import Inbox
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.requests import Requests, check_signal
 from noetl.server.executions.access import Access
@@ -36,6 +36,7 @@ class SignalService:
         self._requests = requests
         self._access = access
 
+    @needs(Permission.OPERATE)
     async def send(
         self,
         identity: Identity,
@@ -50,6 +51,7 @@ class SignalService:
         )
         return AskedView(execution_id, request, "accepted", None)
 
+    @needs(Permission.OPERATE)
     async def send_batch(
         self,
         identity: Identity,
@@ -72,6 +74,7 @@ class SignalService:
             )
         return AskedView(execution_id, request, "accepted", None)
 
+    @needs(Permission.READ)
     async def read_signal_status(
         self, identity: Identity, execution_id: ExecutionId, request: str
     ) -> EventStatusView:
@@ -81,6 +84,7 @@ class SignalService:
         )
         return EventStatusView(execution_id, request, status, seq)
 
+    @needs(Permission.READ)
     async def read_batch_status(
         self, identity: Identity, execution_id: ExecutionId, request: str, count: int
     ) -> BatchStatusView:

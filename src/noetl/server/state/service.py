@@ -7,7 +7,7 @@ from typing import Any
 
 from noetl.log.playbook_state.port import PlaybookStateStore, StateRow
 from noetl.model.errors import InvalidInput, NotFound
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.playbook_state import MAX_STATE_VERSIONS, StateValue, find_name_problem
 from noetl.server.catalog.service import MAX_PATH_CHARS, CatalogService
 from noetl.server.http.structs import extend_view
@@ -29,6 +29,7 @@ class PlaybookStateService:
         self._state = state
         self._catalog = catalog
 
+    @needs(Permission.READ)
     async def list_page(
         self, identity: Identity, after: str = "", limit: int = 100
     ) -> StatePageView:
@@ -41,11 +42,13 @@ class PlaybookStateService:
             following = f"{last.path}#{last.name}"
         return StatePageView([make_state_view(row) for row in rows], following)
 
+    @needs(Permission.READ)
     async def list_state_values(self, identity: Identity, path: str) -> StateOfPathView:
         """The values of one playbook, sorted by name."""
         rows = await self._state.read_state(identity.tenant, _check_catalog_path(path))
         return StateOfPathView(path, [make_state_view(row) for row in rows if not row.unset])
 
+    @needs(Permission.READ)
     async def get(self, identity: Identity, path: str, name: str) -> StateView:
         names = [_check_value_name(name)]
         rows = await self._state.read_state(identity.tenant, _check_catalog_path(path), names)
@@ -56,6 +59,7 @@ class PlaybookStateService:
             )
         return make_state_view(rows[0])
 
+    @needs(Permission.WRITE)
     async def put(
         self,
         identity: Identity,
@@ -72,6 +76,7 @@ class PlaybookStateService:
         )
         return await self.get(identity, path, name)
 
+    @needs(Permission.WRITE)
     async def unset(
         self, identity: Identity, path: str, name: str, expected_version: int | None = None
     ) -> StateUnsetView:
@@ -83,6 +88,7 @@ class PlaybookStateService:
         )
         return StateUnsetView(path, name, version)
 
+    @needs(Permission.READ)
     async def read_history(
         self,
         identity: Identity,

@@ -14,7 +14,7 @@ from noetl.log.events.port import EventLog, RecordedEvent
 from noetl.log.projections.port import ExecutionFilter, Projection, Projections
 from noetl.model.errors import Unavailable
 from noetl.model.events import Terminal
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.server.executions.access import Access
 from noetl.server.streams.live import ROWS_TOPIC, LiveUpdates, make_events_topic
@@ -48,6 +48,7 @@ class StreamService:
         self._live = live
         self._access = access
 
+    @needs(Permission.READ)
     async def has_ended_before(
         self, identity: Identity, execution_id: ExecutionId, after: int
     ) -> bool:
@@ -57,6 +58,7 @@ class StreamService:
             return False
         return await has_ended(self._log, execution_id)
 
+    @needs(Permission.READ)
     async def follow_events(
         self, identity: Identity, execution_id: ExecutionId, after: int = 0
     ) -> AsyncGenerator[list[RecordedEvent] | StreamHeartbeat | StreamEnd, None]:
@@ -80,6 +82,7 @@ class StreamService:
                     yield StreamHeartbeat()
                 await watch.wait_for_change(STREAM_POLL_S)
 
+    @needs(Permission.READ)
     async def follow_rows(
         self, identity: Identity, wanted: ExecutionFilter, limit: int
     ) -> AsyncGenerator[list[Projection | RowGone] | StreamHeartbeat, None]:

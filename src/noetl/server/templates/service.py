@@ -11,7 +11,7 @@ from typing import Any
 from noetl.engine.expressions import DistantValue
 from noetl.log.events.port import EventLog
 from noetl.model.errors import InvalidInput, NotFound
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.playbook.assignments import replace_links
 from noetl.server.executions.service import ExecutionService
@@ -25,6 +25,7 @@ class RenderService:
         self._log = log
         self._executions = executions
 
+    @needs(Permission.WRITE)
     async def render(
         self,
         identity: Identity,

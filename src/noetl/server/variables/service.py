@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from noetl.model.errors import NotFound, Unavailable
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.model.previews import Download
 from noetl.playbook.assignments import LITERAL_KEY, is_reference, is_wrapped, read_link
@@ -27,6 +27,7 @@ class VariableService:
         self._executions = executions
         self._results = results
 
+    @needs(Permission.READ)
     async def read_all(
         self, identity: Identity, execution_id: ExecutionId, min_seq: int | None = None
     ) -> dict[str, Any]:
@@ -42,6 +43,7 @@ class VariableService:
             left -= reader.bytes_read
         return variables
 
+    @needs(Permission.READ)
     async def read_one(
         self, identity: Identity, execution_id: ExecutionId, name: str, min_seq: int | None = None
     ) -> Any | Download:

@@ -11,11 +11,13 @@ from starlette.responses import Response
 
 from noetl.metrics import Metrics
 from noetl.model import codec
-from noetl.model.errors import InvalidInput, NoetlError, NotFound, Unavailable
+from noetl.model.errors import InvalidInput, NoetlError, NotFound, NotPermitted, Unavailable
 from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest
+from noetl.model.identity import Identity, Permission
 from noetl.model.ids import ExecutionId, Micros, RefId
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Reference
+from noetl.server.http.callers import IDENTITY
 from noetl.server.http.guard import EXCHANGE_PATH
 from noetl.server.http.parameters import EXECUTION_ID
 from noetl.server.http.problems import make_error_problem
@@ -62,6 +64,7 @@ class WorkerRoutes:
         connection = None if client is None else (client.host, client.port)
         try:
             request = read_exchange(await http.body())
+            _check_pools(http.scope[IDENTITY], request)
             self._presence.note_request(request, connection)
             if request.wait and not request.reports:
                 reply = await self._run_poll(request, http)
@@ -155,14 +158,28 @@ class WorkerRoutes:
         return _make_json_response(b"{}")
 
     def add_routes(self, router: HttpRouter) -> None:
-        router.add_plain("POST", EXCHANGE_PATH, self.exchange)
-        router.add_plain("GET", "/api/worker/playbooks/{hash}", self.playbook)
-        router.add_plain("GET", "/api/worker/manifests/{id}", self.manifest)
-        router.add_plain("GET", "/api/worker/payloads/{ref_id}", self.payload)
-        router.add_plain("PUT", "/api/worker/payloads", self.put_payload)
-        router.add_plain("POST", "/api/worker/orphans/{execution_id}", self.orphans)
-        router.add_plain("GET", "/api/worker/credentials/{name}", self.credential)
-        router.add_plain("POST", "/api/worker/logs", self.put_logs)
+        read, work = Permission.READ, Permission.WORK
+        router.add_plain("POST", EXCHANGE_PATH, self.exchange, work)
+        router.add_plain("GET", "/api/worker/playbooks/{hash}", self.playbook, work)
+        # Clients read results by the same routes as workers.
+        router.add_plain("GET", "/api/worker/manifests/{id}", self.manifest, work, read)
+        router.add_plain("GET", "/api/worker/payloads/{ref_id}", self.payload, work, read)
+        router.add_plain("PUT", "/api/worker/payloads", self.put_payload, work)
+        router.add_plain("POST", "/api/worker/orphans/{execution_id}", self.orphans, work)
+        router.add_plain("GET", "/api/worker/credentials/{name}", self.credential, work)
+        router.add_plain("POST", "/api/worker/logs", self.put_logs, work)
+
+
+def _check_pools(identity: Identity, request: ExchangeRequest) -> None:
+    """Refuse a worker that asks for commands of pools that its token is not for."""
+    if identity.pools is None:
+        return
+    foreign = sorted(set(request.pools) - identity.pools)
+    if foreign:
+        raise NotPermitted(
+            f"the token of {identity.name} is not for the pool {foreign[0]}",
+            hint=f"it is for {', '.join(sorted(identity.pools))}: noetl worker start --pool NAME",
+        )
 
 
 def read_exchange(body: bytes) -> ExchangeRequest:

@@ -14,11 +14,11 @@ from starlette.responses import Response
 from noetl.model.errors import Conflict
 from noetl.server.http.openapi import make_document
 from noetl.server.http.parameters import HeaderParameter, Id, Key, Limit, QueryParameter
-from noetl.server.http.routing import HttpRouter, Reply, Routes
+from noetl.server.http.routing import HttpRouter, Reply, RoutedEndpoint, Routes
 from noetl.server.http.structs import RequestBody, View
 
 JSON = {"Content-Type": "application/json"}
-routes = Routes("tests")
+routes = Routes("tests", public=True)
 
 
 class Part(RequestBody, frozen=True):
@@ -85,7 +85,9 @@ def ask(method: str, url: str, **more: Any) -> httpx.Response:
     async def send() -> httpx.Response:
         router = HttpRouter()
         router.add_routes(routes.routes)
-        router.add_plain("GET", "/plain/{rest:path}", answer_plainly)
+        endpoint = RoutedEndpoint(answer_plainly, answer_plainly, public=True)
+        for verb in ("GET", "HEAD"):
+            router.add_endpoint(verb, "/plain/{rest:path}", endpoint)
         transport = httpx.ASGITransport(router)
         async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
             return await client.request(method, url, **more)

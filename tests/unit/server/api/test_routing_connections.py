@@ -16,7 +16,7 @@ from noetl.server.http.routing import HttpRouter, Routes
 from noetl.server.http.structs import RequestBody, View
 from noetl.server.streams.routes import EventStream, StreamReaders
 
-routes = Routes("tests")
+routes = Routes("tests", public=True)
 calls: list[str] = []
 
 
@@ -188,7 +188,7 @@ def test_a_nul_character_in_an_address_is_refused() -> None:
 
 
 def test_allow_names_all_methods_of_a_path() -> None:
-    both = Routes("tests")
+    both = Routes("tests", public=True)
     both.get("/api/both")(get_parts)
     both.delete("/api/both")(get_broken)
     router = HttpRouter()
@@ -232,7 +232,7 @@ def test_every_answer_forbids_caches_and_sniffing() -> None:
 
 def make_stream_app(readers: StreamReaders, events: list[str]) -> HttpRouter:
     """An application with one route: a stream that never ends by itself."""
-    streams = Routes("tests")
+    streams = Routes("tests", public=True)
 
     @streams.get("/api/stream")
     async def stream() -> Response:

@@ -1,0 +1,85 @@
+"""Tokens in memory."""
+
+from msgspec.structs import replace
+
+from noetl.accounts.port import NewToken, StoredToken
+from noetl.model.clock import Clock
+from noetl.model.ids import Micros, Tenant
+
+MICROS_PER_SECOND = 1_000_000
+
+
+class TokensMemory:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tokens: dict[bytes, StoredToken] = {}  # by sum, in order of creation
+
+    async def add_token(self, token: NewToken) -> StoredToken:
+        self._forget_expired()
+        known = self._tokens.get(token.digest)
+        if known is not None:
+            return self._judge(known)
+        now = self._clock.now()
+        expires_at = None
+        if token.lifetime_s is not None:
+            expires_at = Micros(now + token.lifetime_s * MICROS_PER_SECOND)
+        stored = StoredToken(
+            token_id=token.token_id,
+            tenant=token.tenant,
+            kind=token.kind,
+            name=token.name,
+            roles=token.roles,
+            pools=token.pools,
+            created_by=token.created_by,
+            parent_id=token.parent_id,
+            created_at=now,
+            expires_at=expires_at,
+            revoked_at=None,
+            is_valid=True,
+        )
+        self._tokens[token.digest] = stored
+        return self._judge(stored)
+
+    async def find_token(self, digest: bytes) -> StoredToken | None:
+        found = self._tokens.get(digest)
+        return None if found is None else self._judge(found)
+
+    async def take_link(self, digest: bytes) -> StoredToken | None:
+        found = await self.find_token(digest)
+        if found is None or found.kind != "link" or not found.is_valid:
+            return None
+        del self._tokens[digest]
+        return found
+
+    async def list_tokens(self, tenant: Tenant) -> list[StoredToken]:
+        newest_first = reversed(self._tokens.values())
+        return [
+            self._judge(token)
+            for token in newest_first
+            if token.tenant == tenant and token.kind == "api"
+        ]
+
+    async def revoke_token(self, tenant: Tenant, token_id: str) -> StoredToken | None:
+        revoked = None
+        for digest, token in self._tokens.items():
+            if token.tenant != tenant or token_id not in (token.token_id, token.parent_id):
+                continue
+            if token.revoked_at is None:
+                self._tokens[digest] = replace(token, revoked_at=self._clock.now())
+            if token.token_id == token_id:
+                revoked = self._judge(self._tokens[digest])
+        return revoked
+
+    def _judge(self, token: StoredToken) -> StoredToken:
+        is_expired = token.expires_at is not None and token.expires_at <= self._clock.now()
+        return replace(token, is_valid=token.revoked_at is None and not is_expired)
+
+    def _forget_expired(self) -> None:
+        """Sessions and links that have expired are no use to anybody; tokens stay in the list."""
+        expired = [
+            digest
+            for digest, token in self._tokens.items()
+            if token.kind != "api" and not self._judge(token).is_valid
+        ]
+        for digest in expired:
+            del self._tokens[digest]

@@ -1,0 +1,79 @@
+"""What is stored of tokens.
+
+A token is a random text that its owner sends with every request. The store has its SHA-256 sum: a
+copy of the database opens nothing. The text has 256 random bits, so a slow sum would add nothing.
+"""
+
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from noetl.model.ids import Micros, Tenant
+
+# api: sent in a header. session: the cookie of a browser. link: opens one session, once.
+TokenKind = Literal["api", "session", "link"]
+
+
+class TokenFields(Struct, frozen=True, kw_only=True):
+    """What a token is for. `lifetime_s` is None for one that does not expire.
+
+    `parent_id` is the token with which a session or a link was opened: it is revoked with it.
+    """
+
+    kind: TokenKind
+    tenant: Tenant
+    name: str
+    roles: tuple[str, ...]
+    created_by: str
+    pools: tuple[str, ...] | None = None
+    parent_id: str | None = None
+    lifetime_s: int | None = None
+
+
+class NewToken(TokenFields, frozen=True, kw_only=True):
+    """A token to store, by the sum of its text."""
+
+    token_id: str
+    digest: bytes
+
+
+class StoredToken(Struct, frozen=True):
+    token_id: str
+    tenant: Tenant
+    kind: TokenKind
+    name: str
+    roles: tuple[str, ...]
+    pools: tuple[str, ...] | None
+    created_by: str
+    parent_id: str | None
+    created_at: Micros
+    expires_at: Micros | None
+    revoked_at: Micros | None
+    is_valid: bool  # neither expired nor revoked, by the clock of the store
+
+
+class TokenStore(Protocol):
+    """All tokens of a database."""
+
+    async def add_token(self, token: NewToken) -> StoredToken:
+        """Store a token. One with the same sum stays as it is and is returned."""
+        ...
+
+    async def find_token(self, digest: bytes) -> StoredToken | None:
+        """The token with this sum, whether it is valid or not."""
+        ...
+
+    async def take_link(self, digest: bytes) -> StoredToken | None:
+        """Delete a valid link and return it. Of several callers, one gets it."""
+        ...
+
+    async def list_tokens(self, tenant: Tenant) -> list[StoredToken]:
+        """Tokens of the kind `api`, the newest first."""
+        ...
+
+    async def revoke_token(self, tenant: Tenant, token_id: str) -> StoredToken | None:
+        """Revoke a token or a session, and the sessions and links that were opened with it.
+
+        None if there is none with this id.
+        """
+        ...

@@ -1,0 +1,45 @@
+-- Tokens, sessions and links. The text of a token is never here, only its sum.
+
+-- name: add_token
+-- A token with the same sum stays as it is. Expired sessions and links are deleted on the way.
+with swept as (
+    delete from noetl.access_token where kind <> 'api' and (expires_at <= now() or revoked_at is not null)
+), added as (
+    insert into noetl.access_token (token_id, tenant, kind, name, roles, pools, digest, created_by, parent_id, created_at, expires_at)
+    values (:token_id::text, :tenant::int, :kind::text, :name::text, :roles::text[], :pools::text[], :digest::bytea,
+            :created_by::text, :parent_id::text, now(), now() + :lifetime_s::int * interval '1 second')
+    on conflict (digest) do nothing
+    returning *
+)
+select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
+       (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint,
+       revoked_at is null and (expires_at is null or expires_at > now())
+from (select * from added union all select * from noetl.access_token where digest = :digest) as known limit 1;
+
+-- name: find_token
+select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
+       (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint,
+       revoked_at is null and (expires_at is null or expires_at > now())
+from noetl.access_token where digest = :digest::bytea;
+
+-- name: take_link
+delete from noetl.access_token
+where digest = :digest::bytea and kind = 'link' and revoked_at is null and (expires_at is null or expires_at > now())
+returning token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
+          (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint, true;
+
+-- name: list_tokens
+select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
+       (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint,
+       revoked_at is null and (expires_at is null or expires_at > now())
+from noetl.access_token where tenant = :tenant::int and kind = 'api' order by created_at desc, token_id;
+
+-- name: revoke_token
+with revoked as (
+    update noetl.access_token set revoked_at = coalesce(revoked_at, now())
+    where tenant = :tenant::int and (token_id = :token_id::text or parent_id = :token_id)
+    returning *
+)
+select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
+       (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint, false
+from revoked where token_id = :token_id;

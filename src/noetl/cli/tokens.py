@@ -1,0 +1,124 @@
+"""`noetl token`: tokens with which people, programs and workers call a server."""
+
+from typing import Annotated
+
+import typer
+
+from noetl.cli.client import run_with_client
+from noetl.cli.options import AsJson
+from noetl.cli.output import print_table, say, say_json, say_row, warn
+from noetl.client.rows import Row
+from noetl.model.errors import InvalidInput
+from noetl.playbook.durations import parse_micros
+
+ABOUT = """Tokens with which people, programs and workers call a server.
+
+\b
+  noetl token create ci --role operator --expires 90d
+  noetl token create gpu-box --role worker --pool gpu
+  noetl token list
+  noetl token revoke f3Qk-0aLs9Zx
+
+Commands and workers on the machine of the server need none: its home has tokens of its own, which only its user can read.
+Elsewhere, set NOETL_TOKEN.
+"""
+ROLE_HELP = "viewer, operator, author, admin or worker; may be repeated"
+MICROS_PER_SECOND = 1_000_000
+NEVER = "-"
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(name="token", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
+    group.command()(create)
+    group.command("list")(list_tokens)
+    group.command()(revoke)
+    app.add_typer(group)
+
+
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="who uses it")],
+    roles: Annotated[list[str], typer.Option("--role", metavar="R", help=ROLE_HELP)],
+    pools: Annotated[
+        list[str] | None,
+        typer.Option("--pool", metavar="P", help="of a worker: only this pool; may be repeated"),
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option("--expires", metavar="IN", help="12h, 90d; without it, it does not expire"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token and print it. It is shown only now: the server stores its sum.
+
+    \b
+    Roles, each with what the one before it may do:
+      viewer     looks at executions, results, logs and playbooks
+      operator   starts, stops, repeats and answers executions
+      author     registers playbooks, schedules and hooks
+      admin      stores credentials, makes tokens
+    And:
+      worker     takes commands, reports them, and reads the credentials they name
+
+    Example: NOETL_TOKEN=$(noetl token create ci --role operator --expires 90d)
+    """
+    wanted = {"name": name, "roles": roles, "pools": pools, "lifetime_s": _read_lifetime(expires)}
+    row = run_with_client(lambda client: client.create_token(**wanted))
+    if as_json:
+        say_json(row)
+        return
+    say(row["token"])
+    warn(f"token {row['token_id']} of {name} ({', '.join(row['roles'])}) is made; keep it")
+
+
+def list_tokens(as_json: AsJson = False) -> None:
+    """List tokens: what they are for, never their texts."""
+    rows = run_with_client(lambda client: client.list_tokens())
+    if as_json:
+        say_json(rows)
+    elif not rows:
+        say("no tokens: noetl token create NAME --role ROLE makes one")
+    else:
+        print_table(
+            ("ID", "NAME", "ROLES", "POOLS", "EXPIRES", "STATE"), list(map(_make_cells, rows))
+        )
+
+
+def revoke(
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="as noetl token list shows it")],
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a token for good, and the sessions of browsers that were opened with it. Servers refuse it within five seconds."""
+    row = run_with_client(lambda client: client.revoke_token(token_id))
+    say_row(row, f"token {row['token_id']} of {row['name']} is revoked", as_json=as_json)
+
+
+def _read_lifetime(expires: str | None) -> int | None:
+    """The lifetime in seconds."""
+    if expires is None:
+        return None
+    try:
+        seconds = parse_micros(expires) // MICROS_PER_SECOND
+    except ValueError as error:
+        raise InvalidInput(f"--expires: {error}") from None
+    if seconds < 1:
+        raise InvalidInput(f"--expires {expires}: a token lives for at least a second")
+    return seconds
+
+
+def _make_cells(row: Row) -> tuple[str, ...]:
+    pools = NEVER if row["pools"] is None else ", ".join(row["pools"])
+    expires = NEVER if row["expires_at"] is None else row["expires_at"][:19]
+    return (
+        row["token_id"],
+        row["name"],
+        ", ".join(row["roles"]),
+        pools,
+        expires,
+        _describe_state(row),
+    )
+
+
+def _describe_state(row: Row) -> str:
+    if row["valid"]:
+        return "valid"
+    return "expired" if row["revoked_at"] is None else "revoked"

@@ -1,0 +1,112 @@
+"""Finds the caller of a request by its token or by the session of its browser.
+
+A token that was found is trusted for `MAX_CACHED_S` seconds without asking the store again, so a
+request costs no query. A revoked token is refused at once by the server that revokes it, and by
+others after that time.
+"""
+
+import asyncio
+
+from msgspec import Struct
+
+from noetl.accounts.port import StoredToken, TokenKind, TokenStore
+from noetl.accounts.texts import read_token_id, sum_token
+from noetl.caches import LruCache
+from noetl.model.clock import Clock
+from noetl.model.errors import NotAuthenticated
+from noetl.model.identity import Identity
+from noetl.model.ids import Micros
+
+MAX_CACHED_S = 5.0
+MAX_CACHED_TOKENS = 10_000
+MISSING_HINT = (
+    "noetl token create makes a token; NOETL_TOKEN gives it to commands and workers, "
+    "others send `Authorization: Bearer TOKEN`"
+)
+
+
+class CachedCaller(Struct, frozen=True):
+    identity: Identity
+    token_id: str
+    parent_id: str | None
+    kind: TokenKind
+    checked_at: float  # by the clock of the event loop
+    expires_at: Micros | None
+
+
+class Authenticator:
+    def __init__(self, tokens: TokenStore, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._callers: LruCache[bytes, CachedCaller] = LruCache(MAX_CACHED_TOKENS)
+
+    async def identify_bearer(self, text: str) -> CachedCaller:
+        """The caller with this token. Raises `NotAuthenticated`."""
+        return await self._identify(text, "api")
+
+    async def identify_session(self, text: str) -> CachedCaller:
+        """The caller with this cookie. Raises `NotAuthenticated`."""
+        return await self._identify(text, "session")
+
+    def forget_token(self, token_id: str) -> None:
+        """Ask the store again when this token, or a session of it, is used next."""
+        for digest in [key for key in self._callers if self._has_id(key, token_id)]:
+            self._callers.pop(digest)
+
+    def _has_id(self, digest: bytes, token_id: str) -> bool:
+        caller = self._callers.peek(digest)
+        return caller is not None and token_id in (caller.token_id, caller.parent_id)
+
+    async def _identify(self, text: str, kind: TokenKind) -> CachedCaller:
+        if read_token_id(text) is None:
+            raise make_missing_token("the token is not one of NoETL")
+        digest = sum_token(text)
+        caller = self._callers.get(digest)
+        if caller is None or not self._is_fresh(caller):
+            caller = await self._read_caller(digest)
+        if caller.kind != kind:
+            raise make_missing_token("the token is of another kind")
+        return caller
+
+    def _is_fresh(self, caller: CachedCaller) -> bool:
+        if caller.expires_at is not None and self._clock.now() >= caller.expires_at:
+            return False
+        return _read_loop_time() < caller.checked_at + MAX_CACHED_S
+
+    async def _read_caller(self, digest: bytes) -> CachedCaller:
+        checked_at = _read_loop_time()
+        token = await self._tokens.find_token(digest)
+        if token is None or not token.is_valid:
+            self._callers.pop(digest)
+            raise _make_refusal(token)
+        caller = CachedCaller(
+            identity=make_identity(token),
+            token_id=token.token_id,
+            parent_id=token.parent_id,
+            kind=token.kind,
+            checked_at=checked_at,
+            expires_at=token.expires_at,
+        )
+        self._callers.put(digest, caller)
+        return caller
+
+
+def _read_loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def make_identity(token: StoredToken) -> Identity:
+    pools = None if token.pools is None else frozenset(token.pools)
+    return Identity(token.tenant, frozenset(token.roles), token.name, pools, token.token_id)
+
+
+def make_missing_token(why: str) -> NotAuthenticated:
+    return NotAuthenticated(why, hint=MISSING_HINT)
+
+
+def _make_refusal(token: StoredToken | None) -> NotAuthenticated:
+    if token is None:
+        return make_missing_token("the token is not known here")
+    if token.revoked_at is not None:
+        return make_missing_token("the token has been revoked")
+    return make_missing_token("the token has expired")

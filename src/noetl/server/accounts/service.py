@@ -1,0 +1,167 @@
+"""Makes, lists and revokes tokens, and opens and ends sessions of browsers."""
+
+import secrets
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from noetl.accounts.port import NewToken, StoredToken, TokenFields, TokenKind, TokenStore
+from noetl.accounts.texts import RANDOM_BYTES, make_token_text, read_token_id, sum_token
+from noetl.model.errors import InvalidInput, NotFound, NotPermitted
+from noetl.model.identity import ROLES, Identity, Permission, needs
+from noetl.server.accounts.authenticator import (
+    Authenticator,
+    CachedCaller,
+    make_identity,
+    make_missing_token,
+)
+from noetl.server.accounts.views import CreatedTokenView, TokensView, TokenView, make_token_view
+from noetl.server.http.structs import extend_view
+
+LINK_LIFETIME_S = 120
+SESSION_LIFETIME_S = 12 * 3600
+MAX_NAME_CHARS = 100
+MAX_POOLS = 64
+MAX_LIFETIME_S = 10 * 365 * 86_400
+
+
+class OpenedSession(Struct, frozen=True):
+    """A session that was opened: the caller, and the text of its cookie."""
+
+    identity: Identity
+    cookie: str
+    lifetime_s: int
+
+
+class AccountService:
+    def __init__(self, tokens: TokenStore, authenticator: Authenticator) -> None:
+        self._tokens = tokens
+        self._authenticator = authenticator
+
+    # -- tokens --
+
+    @needs(Permission.ADMINISTER)
+    async def create_token(
+        self,
+        identity: Identity,
+        name: str,
+        roles: Iterable[str],
+        pools: Iterable[str] | None = None,
+        lifetime_s: int | None = None,
+    ) -> CreatedTokenView:
+        """Make a token. Its text is in this answer and nowhere else."""
+        role_names = tuple(sorted(set(roles)))
+        pool_names = None if pools is None else tuple(sorted(set(pools)))
+        check_token_fields(name, role_names, pool_names, lifetime_s)
+        fields = TokenFields(
+            kind="api",
+            tenant=identity.tenant,
+            name=name,
+            roles=role_names,
+            created_by=identity.name,
+            pools=pool_names,
+            lifetime_s=lifetime_s,
+        )
+        text, stored = await self._store_token(fields)
+        return extend_view(CreatedTokenView, make_token_view(stored), token=text)
+
+    @needs(Permission.ADMINISTER)
+    async def list_tokens(self, identity: Identity) -> TokensView:
+        tokens = await self._tokens.list_tokens(identity.tenant)
+        return TokensView([make_token_view(token) for token in tokens])
+
+    @needs(Permission.ADMINISTER)
+    async def revoke_token(self, identity: Identity, token_id: str) -> TokenView:
+        """Revoke a token for good, and the sessions that were opened with it."""
+        revoked = await self._tokens.revoke_token(identity.tenant, token_id)
+        if revoked is None or revoked.kind != "api":
+            raise NotFound(
+                f"no token {token_id[:MAX_NAME_CHARS]!r}",
+                hint="noetl token list shows those there are",
+            )
+        self._authenticator.forget_token(token_id)
+        return make_token_view(revoked)
+
+    # -- sessions of browsers --
+
+    @needs(Permission.READ)
+    async def make_link(self, identity: Identity) -> str:
+        """A code that opens one session of this caller, once, within two minutes."""
+        code, _ = await self._store_token(_copy_identity(identity, "link", LINK_LIFETIME_S))
+        return code
+
+    async def open_session_by_link(self, code: str) -> OpenedSession:
+        if read_token_id(code) is None:
+            raise make_missing_token("the link is not one of NoETL")
+        link = await self._tokens.take_link(sum_token(code))
+        if link is None:
+            raise make_missing_token("the link has been used or has expired: noetl ui makes one")
+        return await self._open_session(replace(make_identity(link), token_id=link.parent_id))
+
+    async def open_session_by_token(self, text: str) -> OpenedSession:
+        caller = await self._authenticator.identify_bearer(text)
+        if not caller.identity.may(Permission.READ):
+            raise NotPermitted(
+                f"{caller.identity.name} may not look at anything",
+                hint="sign in with a token of the role viewer, operator, author or admin",
+            )
+        return await self._open_session(caller.identity)
+
+    async def end_session(self, caller: CachedCaller) -> None:
+        await self._tokens.revoke_token(caller.identity.tenant, caller.token_id)
+        self._authenticator.forget_token(caller.token_id)
+
+    async def _open_session(self, identity: Identity) -> OpenedSession:
+        fields = _copy_identity(identity, "session", SESSION_LIFETIME_S)
+        cookie, _ = await self._store_token(fields)
+        return OpenedSession(identity, cookie, SESSION_LIFETIME_S)
+
+    async def _store_token(self, wanted: TokenFields) -> tuple[str, StoredToken]:
+        """Make a token with these fields. Returns its text and its row."""
+        text = make_token_text(secrets.token_bytes(RANDOM_BYTES))
+        return text, await self._tokens.add_token(make_new_token(text, wanted))
+
+
+def make_new_token(text: str, wanted: TokenFields) -> NewToken:
+    """The row of the token with this text."""
+    token_id = read_token_id(text)
+    assert token_id is not None
+    return NewToken(token_id=token_id, digest=sum_token(text), **asdict(wanted))
+
+
+def _copy_identity(identity: Identity, kind: TokenKind, lifetime_s: int) -> TokenFields:
+    """A session or a link of this caller, which ends with the caller's token."""
+    return TokenFields(
+        kind=kind,
+        tenant=identity.tenant,
+        name=identity.name,
+        roles=tuple(sorted(identity.roles)),
+        created_by=identity.name,
+        parent_id=identity.token_id,
+        lifetime_s=lifetime_s,
+    )
+
+
+def check_token_fields(
+    name: str, roles: tuple[str, ...], pools: tuple[str, ...] | None, lifetime_s: int | None
+) -> None:
+    """Raise `InvalidInput` if no such token can be made."""
+    if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():
+        raise InvalidInput(
+            "a token needs a name of printable characters", hint="who uses it: `ci`, `ada`"
+        )
+    unknown = [role for role in roles if role not in ROLES]
+    if unknown or not roles:
+        raise InvalidInput(
+            f"there is no role {unknown[0][:MAX_NAME_CHARS]!r}"
+            if unknown
+            else "a token needs a role",
+            hint=f"roles are {', '.join(ROLES)}",
+        )
+    if pools is not None and "worker" not in roles:
+        raise InvalidInput("pools are for tokens of workers", hint="give it the role worker")
+    if pools is not None and not 0 < len(pools) <= MAX_POOLS:
+        raise InvalidInput(f"a token is for at most {MAX_POOLS} pools, and at least one")
+    if lifetime_s is not None and not 0 < lifetime_s <= MAX_LIFETIME_S:
+        raise InvalidInput("a token lives for at least a second and at most ten years")

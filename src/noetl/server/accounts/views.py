@@ -1,0 +1,43 @@
+"""The structs that answers about tokens have."""
+
+from typing import Annotated
+
+from noetl.accounts.port import StoredToken
+from noetl.model.clock import format_iso, format_iso_or_none
+from noetl.server.http.structs import View, describe
+
+EXAMPLE_TOKEN_ID = "f3Qk-0aLs9Zx"
+
+
+class TokenView(View, frozen=True):
+    token_id: Annotated[str, describe("no secret: it names the token", example=EXAMPLE_TOKEN_ID)]
+    name: Annotated[str, describe("who uses it", example="ci")]
+    roles: Annotated[list[str], describe(example=["operator"])]
+    pools: Annotated[list[str] | None, describe("of a worker; null: all pools")]
+    created_by: str
+    created_at: str
+    expires_at: Annotated[str | None, describe("null: it does not expire")]
+    revoked_at: str | None
+    valid: Annotated[bool, describe("neither expired nor revoked")]
+
+
+class CreatedTokenView(TokenView, frozen=True):
+    token: Annotated[str, describe("its text, which is shown only now")]
+
+
+class TokensView(View, frozen=True):
+    tokens: list[TokenView]
+
+
+def make_token_view(token: StoredToken) -> TokenView:
+    return TokenView(
+        token_id=token.token_id,
+        name=token.name,
+        roles=list(token.roles),
+        pools=None if token.pools is None else list(token.pools),
+        created_by=token.created_by,
+        created_at=format_iso(token.created_at),
+        expires_at=format_iso_or_none(token.expires_at),
+        revoked_at=format_iso_or_none(token.revoked_at),
+        valid=token.is_valid,
+    )

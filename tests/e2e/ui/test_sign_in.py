@@ -1,0 +1,44 @@
+"""A browser has to sign in, and does so by a link or a token."""
+
+from tests.e2e.conftest import StackClient
+from tests.e2e.ui.conftest import OpenTab
+from tests.stack import Stack
+
+
+def forget_refusals(errors: list[str]) -> None:
+    """A browser writes every refused request to its console."""
+    errors[:] = [error for error in errors if "401" not in error]
+
+
+def test_a_page_leads_to_the_sign_in_page_and_back(
+    open_tab: OpenTab, client: StackClient, ui_stack: Stack
+) -> None:
+    tab = open_tab(is_signed_in=False)
+    tab.page.goto("/executions?status=failed")
+    token = tab.page.get_by_label("token")
+    token.wait_for()
+    assert "/login?next=" in tab.page.url
+    token.fill("noetl_wrong")
+    tab.page.get_by_role("button", name="Sign in").click()
+    tab.page.get_by_role("alert").get_by_text("NOT_AUTHENTICATED").wait_for()
+    token.fill(ui_stack.command.token)
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("banner").get_by_text("local admin").wait_for()
+    assert tab.page.url.endswith("/executions?status=failed")
+    tab.page.get_by_role("button", name="sign out").click()
+    tab.page.get_by_label("token").wait_for()
+    tab.page.goto("/executions")
+    tab.page.get_by_label("token").wait_for()
+    forget_refusals(tab.errors)
+
+
+def test_the_link_of_a_command_signs_in_once(open_tab: OpenTab, ui_stack: Stack) -> None:
+    shown = ui_stack.client.json("ui", "--no-open")
+    tab = open_tab(is_signed_in=False)
+    tab.page.goto(shown["link"])
+    tab.page.get_by_role("banner").get_by_text("local admin").wait_for()
+    assert tab.page.url == f"{ui_stack.url}/executions"
+    stranger = open_tab(is_signed_in=False)
+    stranger.page.goto(shown["link"])
+    stranger.page.get_by_role("alert").get_by_text("has been used or has expired").wait_for()
+    forget_refusals(stranger.errors)
