@@ -52,7 +52,7 @@ class HttpChannel:
             )
         self._wires = [ServerConnections(server) for server in servers]
         self._find_token = find_token
-        self._tokens: dict[str, str | None] = {}  # by server
+        self._tokens: dict[str, str] = {}  # by server
         self._current = 0
 
     async def close(self) -> None:
@@ -126,10 +126,10 @@ class HttpChannel:
         """
         for _ in self._wires:
             wire = self._wires[self._current]
-            token = self._get_token(wire.url)
-            patience = wait + HTTP_TIMEOUT_S
             try:
-                answer = await wire.send_request(method, path, body, patience, kind, token)
+                answer = await self._send_with_token(
+                    wire, method, path, body, wait + HTTP_TIMEOUT_S, kind
+                )
             except NotConnected:
                 self._use_next_server()
                 continue
@@ -140,18 +140,42 @@ class HttpChannel:
                 return answer.body
             if answer.status >= 500:
                 self._use_next_server()
-            if answer.status == UNAUTHORIZED:
-                self._tokens.pop(wire.url, None)
             raise error_from_response(answer, describe_place(wire, path))
         servers = ", ".join(wire.url for wire in self._wires)
         raise Unreached(f"no server answers at {servers}", hint="is it running? noetl server start")
+
+    async def _send_with_token(
+        self,
+        wire: ServerConnections,
+        method: str,
+        path: str,
+        body: bytes,
+        patience: float,
+        kind: str,
+    ) -> WireResponse:
+        """Send a request with the token for the server.
+
+        If the token is refused and there is another one by now, it is sent again: a server makes
+        the token of its home while it starts, when a worker may have connected already.
+        """
+        token = self._get_token(wire.url)
+        answer = await wire.send_request(method, path, body, patience, kind, token)
+        if answer.status != UNAUTHORIZED:
+            return answer
+        self._tokens.pop(wire.url, None)
+        newer = self._get_token(wire.url)
+        if newer is None or newer == token:
+            return answer
+        return await wire.send_request(method, path, body, patience, kind, newer)
 
     def _get_token(self, url: str) -> str | None:
         if self._find_token is None:
             return None
         token = self._tokens.get(url)
         if token is None:
-            token = self._tokens[url] = self._find_token(url)
+            token = self._find_token(url)
+        if token is not None:
+            self._tokens[url] = token
         return token
 
     def _use_next_server(self) -> None:

@@ -24,7 +24,9 @@ SLOW = f"""
     tool: {{kind: python, code: "result = 1"}}
 """
 # What the console says of a server that is away.
-AWAY = re.compile(r"ERR_CONNECTION|ERR_INCOMPLETE|ERR_NETWORK|ERR_EMPTY_RESPONSE|status of 503")
+AWAY = re.compile(
+    r"ERR_CONNECTION|ERR_INCOMPLETE|ERR_CONTENT_LENGTH_MISMATCH|ERR_NETWORK|ERR_EMPTY_RESPONSE|status of 503"
+)
 
 
 def open_waiting(tab: WatchedTab, client: StackClient) -> str:

@@ -265,3 +265,21 @@ async def test_an_answer_that_is_no_http_leaves_the_outcome_unknown() -> None:
     async with server, channel(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as way:
         with pytest.raises(OutcomeUnknown, match="not HTTP"):
             await way.exchange(asking())
+
+
+async def test_a_token_that_comes_after_the_connection_is_sent_at_once() -> None:
+    async with run_api_server() as here:
+        for found, is_answered in (
+            ([None, TOKENS[here.url]], True),
+            (["noetl_old", TOKENS[here.url]], True),
+            ([None, None], False),
+            (["noetl_wrong", "noetl_wrong"], False),
+        ):
+            left = iter(found)
+            way = HttpChannel([here.url], lambda _, left=left: next(left))  # type: ignore[misc]
+            if is_answered:
+                await way.exchange(asking(free=0))
+            else:
+                with pytest.raises(Unreached, match="401"):
+                    await way.exchange(asking(free=0))
+            await way.close()
