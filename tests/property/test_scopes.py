@@ -275,6 +275,7 @@ class ManyProbes(Scripted):
         *,
         at_once: int = 1,
         stop: bool = False,
+        playbook: Any = None,
     ) -> None:
         for nth, given in enumerate(inputs):
             listener(nth, Success(given), 0.0, 1)

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from noetl.model.errors import Failure
 from noetl.model.events import ChildRequest, Items
-from noetl.model.ids import ExecutionId, Micros
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Micros, Tenant
 from noetl.results.formats.tables import TableOptions
 from noetl.template.model import MarkedValue
 
@@ -51,6 +51,16 @@ class CallIdentity(Struct, frozen=True):
     run: int = 1
     page: int = 0
     lease: int = 1
+
+
+class PlaybookKey(Struct, frozen=True):
+    """A playbook of a tenant, by the hash of its text. Two of them never share a process."""
+
+    tenant: Tenant = DEFAULT_TENANT
+    content: str = ""
+
+
+NO_PLAYBOOK = PlaybookKey()  # of calls that no playbook makes
 
 
 @runtime_checkable
@@ -101,6 +111,7 @@ class Call(Struct, frozen=True):
     - `credential` resolves another `auth` in the config.
     - `columns`: the tool may return `ArrowRecords`, and members of `input` may be `SharedRecords`,
       which the tool closes. Only tools with `takes_columns` get such a call.
+    - `playbook` is the playbook that makes the call.
     - `hidden_url` returns the URL as the playbook writes it, if errors must not show the rendered
       URL because it contains a value of a payload.
     """
@@ -119,6 +130,7 @@ class Call(Struct, frozen=True):
     credential: Callable[[Any], Awaitable[Any]] | None = None
     columns: bool = False
     hidden_url: Callable[[], str | None] = hide_no_url
+    playbook: PlaybookKey = NO_PLAYBOOK
 
 
 class Success(Struct, frozen=True):
@@ -180,6 +192,7 @@ class ManyTool(Tool, Protocol):
     """A tool that takes many calls at once, because dispatching one may cost more than running it.
 
     All calls share one `config`, which is fully rendered; only its raw fields have values.
+    `playbook` is the playbook that makes the calls.
     `log` returns the log of the nth call. The tool asks for it only if the call writes something.
     The tool passes the outcome of every call to `listener` as soon as it has it.
     At most `at_once` calls run at the same time.
@@ -196,6 +209,7 @@ class ManyTool(Tool, Protocol):
         *,
         at_once: int = 1,
         stop: bool = False,
+        playbook: PlaybookKey = NO_PLAYBOOK,
     ) -> None: ...
 
 

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from noetl.tools.port import Outcome
+from noetl.model.ids import Tenant
+from noetl.tools.port import Outcome, PlaybookKey
 from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.calls import CallGroup, PoolCall
 from noetl.tools.python.process import MAX_MESSAGE_CALLS, PoolProcess, PoolSettings
 from noetl.tools.python.tool import Python
 from tests.unit.tools.calls import call, failure, run, value
+from tests.waiting import until
 
 PID = "import os\nresult = os.getpid()"
 
@@ -605,3 +607,77 @@ def test_one_at_a_time_nothing_begins_after_an_input_that_is_none(tmp_path: Path
     assert failure(outcomes[2]).code == "INPUT_NOT_JSON"
     assert outcomes[3:] == [None, None]
     assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
+
+
+# ---- playbooks ---------------------------------------------------------------------------------------------------------
+
+
+def make_playbooks(count: int) -> list[PlaybookKey]:
+    return [PlaybookKey(content=f"text {number}") for number in range(count)]
+
+
+async def run_in_order(tool: Python, playbooks: list[PlaybookKey]) -> list[int]:
+    """The pid of the child that each of the playbooks gets."""
+    return [value(await code(tool, PID, playbook=playbook)) for playbook in playbooks]
+
+
+def test_child_serves_one_playbook() -> None:
+    first, second = make_playbooks(2)
+
+    async def test(tool: Python) -> list[int]:
+        return await run_in_order(tool, [first, second, first, second, first])
+
+    pids = play(test)
+    assert len(set(pids[::2])) == 1
+    assert len(set(pids[1::2])) == 1
+    assert len(set(pids)) == 2
+
+
+def test_child_serves_one_tenant() -> None:
+    tenants = [PlaybookKey(Tenant(number), "same text") for number in (1, 2)]
+
+    async def test(tool: Python) -> list[int]:
+        return await run_in_order(tool, tenants)
+
+    assert len(set(play(test))) == 2
+
+
+def test_loop_shares_no_child_with_another_playbook() -> None:
+    async def test(tool: Python) -> list[set[int]]:
+        found: list[set[int]] = []
+        for playbook in make_playbooks(2) * 2:
+            pids: list[Any] = []
+            await tool.run_many(
+                {"code": PID},
+                [{}] * 8,
+                lambda nth: lambda *said: None,
+                lambda nth, outcome, seconds, at_once, pids=pids: pids.append(value(outcome)),
+                playbook=playbook,
+            )
+            found.append(set(pids))
+        return found
+
+    first, second, first_again, second_again = play(test, PoolSettings(size=2, most=2))
+    assert not (first | first_again) & (second | second_again)
+
+
+def test_idle_children_are_bounded_and_the_least_recently_used_ends() -> None:
+    playbooks = make_playbooks(6)
+
+    async def test(tool: Python) -> None:
+        pids = await run_in_order(tool, playbooks)
+        await asyncio.to_thread(
+            until, lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids[:4])
+        )
+        assert await run_in_order(tool, playbooks[4:]) == pids[4:]
+
+    play(test, one_child(kept=1))
+
+
+def test_new_children_are_ready_for_further_playbooks() -> None:
+    async def test(tool: Python) -> None:
+        await tool.start()
+        pids = await run_in_order(tool, make_playbooks(20))
+        assert len(set(pids)) == 20
+
+    play(test, PoolSettings(size=2, most=2, kept=3))

@@ -32,6 +32,7 @@ class ManyCalls(Scripted):
         *,
         at_once: int = 1,
         stop: bool = False,
+        playbook: Any = None,
     ) -> None:
         self.batches.append((len(inputs), at_once))
         clock = asyncio.get_running_loop().time

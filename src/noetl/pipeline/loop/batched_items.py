@@ -26,6 +26,7 @@ from noetl.tools.port import (
     Failed,
     ManyTool,
     OutcomeListener,
+    PlaybookKey,
     Success,
     is_many_tool,
     raw_fields,
@@ -136,7 +137,7 @@ class BatchedItems:
         at_once: int,
         stop: bool,
     ) -> None:
-        env, task = self._shared.env, self._task
+        env, task, command = self._shared.env, self._task, self._shared.command
         try:
             await self._tool.run_many(
                 task.config,
@@ -145,6 +146,7 @@ class BatchedItems:
                 listener,
                 at_once=at_once,
                 stop=stop,
+                playbook=PlaybookKey(command.tenant, command.playbook),
             )
         except Exception as error:  # the tool has a bug, and the playbook's author must see where
             message = f"the {self._tool.kind} tool raised {type(error).__name__}: {error}"

@@ -35,6 +35,7 @@ from noetl.tools.port import (
     CallIdentity,
     Failed,
     Outcome,
+    PlaybookKey,
     Success,
     Tool,
     raw_fields,
@@ -138,6 +139,7 @@ class TaskCaller:
             credential=keychain.resolve_auth,
             columns=columns,
             hidden_url=partial(self._find_hidden_url, task),
+            playbook=PlaybookKey(self.command.tenant, self.command.playbook),
         )
         return PreparedCall(
             tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask)

@@ -17,7 +17,16 @@ import orjson
 
 from noetl.model.errors import Failure
 from noetl.spark.tasks.interrupts import run_interruptible
-from noetl.tools.port import Call, Failed, Log, Outcome, OutcomeListener, Success
+from noetl.tools.port import (
+    NO_PLAYBOOK,
+    Call,
+    Failed,
+    Log,
+    Outcome,
+    OutcomeListener,
+    PlaybookKey,
+    Success,
+)
 from noetl.tools.python import child as python_child
 from noetl.tools.python.messages import PythonAnswer
 from noetl.tools.python.tool import PYTHON_FACTS, encode_input, make_python_outcome, read_code
@@ -53,6 +62,7 @@ class InlinePython:
         *,
         at_once: int = 1,
         stop: bool = False,
+        playbook: PlaybookKey = NO_PLAYBOOK,
     ) -> None:
         code = await read_code(config)
         if isinstance(code, Failure):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from noetl.results.formats.shared_records import SharedRecords
-from noetl.tools.port import Log
+from noetl.tools.port import Log, PlaybookKey
 from noetl.tools.python.messages import PythonAnswer
 from noetl.tools.python.printed_lines import StreamLines
 
@@ -21,6 +21,7 @@ STREAM_NAMES = {1: "stdout", 2: "stderr"}
 class Program(Struct, frozen=True):
     """Calls of the same program may share a message to a child."""
 
+    playbook: PlaybookKey
     code: str
     env: tuple[tuple[str, str], ...] = ()
 

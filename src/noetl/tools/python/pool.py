@@ -5,6 +5,9 @@ the single calls of one program that wait at the same time. The size of a messag
 the engine has chosen the chunk. What a child has not begun after a few milliseconds is taken back
 if another child can do it, or if calls of another program wait.
 
+A child takes calls of one playbook only, because code may have changed its interpreter. New
+children, which have run no code yet, wait for playbooks without an idle child.
+
 When a child dies, the call that it was working on has crashed. Calls that it never started go to
 another child. So do finished calls that had not been answered yet: at most a millisecond's worth of
 them.
@@ -14,7 +17,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
-from noetl.tools.port import Log
+from noetl.tools.port import Log, PlaybookKey
 from noetl.tools.processes.fork_server import ForkServer
 from noetl.tools.python.calls import (
     AnswerListener,
@@ -45,7 +48,11 @@ class PythonPool:
         self.fork_server = fork_server
         self.settings = settings
         self._children: set[PoolProcess] = set()  # those that take calls
-        self._idle: list[PoolProcess] = []
+        self._idle: list[PoolProcess] = []  # those of a playbook, the most recently used last
+        self._new: list[PoolProcess] = []  # those that have run no code yet
+        self._max_busy = min(settings.size, settings.most)  # grows while calls are slow
+        self._new_wanted = 0
+        self._last_playbook: PlaybookKey | None = None  # which took a new child last
         # Groups that can use a child. Programs take turns.
         self._queue: OrderedDict[Program, deque[CallGroup]] = OrderedDict()
         self._outstanding = 0  # number of waiting callers
@@ -60,8 +67,8 @@ class PythonPool:
 
     def start(self) -> None:
         """Start `size` children before the first call."""
-        while len(self._children) < self.settings.size:
-            self._add_idle_child()
+        self._new_wanted = self.settings.size
+        self._add_new_children()
 
     async def run_calls(
         self,
@@ -119,14 +126,14 @@ class PythonPool:
             child.retire()
         elif child in self._children:
             self._idle.append(child)
-            if child.has_held_records:
-                self._schedule_retiring()
+            self._schedule_retiring()
         self._dispatch_queued()
 
     def remove_child(self, child: PoolProcess) -> None:
         self._children.discard(child)
-        if child in self._idle:
-            self._idle.remove(child)
+        for children in (self._idle, self._new):
+            if child in children:
+                children.remove(child)
 
     def requeue_calls(self, calls: list[PoolCall], status: int = 0) -> None:
         """Put calls that a child has not run at the front of their groups."""
@@ -173,14 +180,10 @@ class PythonPool:
     def _dispatch_queued(self) -> None:
         """Give queued calls to idle children."""
         self._dispatch_scheduled = False
-        while self._queue:
-            if not self._idle:
-                if len(self._children) >= min(self.settings.size, self.settings.most):
-                    break
-                self._add_idle_child()
-            child = self._idle.pop()
+        while self._queue and self._count_free_places():
             program, groups = next(iter(self._queue.items()))
             self._queue.move_to_end(program)
+            child = self._take_child(program.playbook)
             if groups[0].is_single:
                 self._send_single_calls(child, groups)
             else:
@@ -219,7 +222,7 @@ class PythonPool:
         share = len(waiting)
         if group.is_divided:
             # Children that are busy with this group will be free again, so they get a share too.
-            share = -(-share // (len(self._idle) + 2))  # rounded up
+            share = -(-share // (self._count_free_places() + 2))  # rounded up
         share = min(share, MAX_MESSAGE_CALLS)
         batch = [waiting.popleft()]
         size = len(batch[0].encoded_input)
@@ -275,10 +278,34 @@ class PythonPool:
 
     # ---- long messages, growing and shrinking ----------------------------------------------------
 
-    def _add_idle_child(self) -> None:
+    def _count_free_places(self) -> int:
+        """How many more children may work."""
+        busy = len(self._children) - len(self._idle) - len(self._new)
+        return self._max_busy - busy
+
+    def _take_child(self, playbook: PlaybookKey) -> PoolProcess:
+        """A child of this playbook, or a new one. The caller gives it a message."""
+        for position in range(len(self._idle) - 1, -1, -1):
+            if self._idle[position].playbook == playbook:
+                return self._idle.pop(position)
+        if not self._new:
+            self._add_new_child()
+        child = self._new.pop()
+        while len(self._idle) > self.settings.kept:
+            self._idle[0].retire()
+        if playbook != self._last_playbook and self._last_playbook is not None:
+            self.loop.call_soon(self._add_new_children)  # other playbooks may follow
+        self._last_playbook = playbook
+        return child
+
+    def _add_new_children(self) -> None:
+        while len(self._new) < self._new_wanted and not self.closed:
+            self._add_new_child()
+
+    def _add_new_child(self) -> None:
         child = PoolProcess(self)
         self._children.add(child)
-        self._idle.append(child)
+        self._new.append(child)
 
     def _needs_watching(self) -> bool:
         """Whether calls wait, in the queue or behind another call of their message."""
@@ -312,19 +339,18 @@ class PythonPool:
         """Whether other children should take over the rest of a message."""
         if not child.can_be_divided():
             return False
-        has_idle_child = bool(self._idle) and not self._queue
-        return has_idle_child or child.is_stalled(now - SLOW_CALL_S)
+        has_room = self._count_free_places() > 0 and not self._queue
+        return has_room or child.is_stalled(now - SLOW_CALL_S)
 
     def _grow_if_slow(self, now: float) -> None:
-        """Add children if calls wait and no child has answered for a while."""
+        """Let more children work if calls wait and no child has answered for a while."""
         slow_since = now - SLOW_CALL_S
         if all(child.progress_at <= slow_since for child in self._children if child.batch):
             usable = 0
             for groups in self._queue.values():
                 usable += sum(group.count_usable_children() for group in groups)
-            room = self.settings.most - len(self._children)
-            for _ in range(min(usable, len(self._children), room)):
-                self._add_idle_child()
+            room = self.settings.most - self._max_busy
+            self._max_busy += min(usable, self._max_busy, room)
         self._schedule_retiring()
 
     def _schedule_retiring(self) -> None:
@@ -332,11 +358,11 @@ class PythonPool:
             self._retire_timer = self.loop.call_later(MAX_IDLE_CHILD_S, self._retire_idle)
 
     def _may_retire(self) -> bool:
-        has_many = len(self._children) > self.settings.size
+        has_many = len(self._children) - len(self._new) > self.settings.size
         return has_many or any(child.has_held_records for child in self._idle)
 
     def _retire_idle(self) -> None:
-        """Retire idle children beyond `size`, and replace those that have held records."""
+        """Retire idle children beyond `size`, and those that have held records."""
         self._retire_timer = None
         if self.closed:
             return
@@ -344,9 +370,10 @@ class PythonPool:
         idle = [child for child in self._idle if child.progress_at <= idle_since]
         idle.sort(key=lambda child: not child.has_held_records)
         for child in idle:
-            if len(self._children) > self.settings.size:
+            has_many = len(self._children) - len(self._new) > self.settings.size
+            if has_many or child.has_held_records:
                 child.retire()
-            elif child.has_held_records:
-                child.retire()
-                self._add_idle_child()
+        used = len(self._children) - len(self._new)
+        self._max_busy = max(min(self.settings.size, self.settings.most), used)
+        self._add_new_children()
         self._schedule_retiring()

@@ -26,6 +26,7 @@ import msgspec
 
 from noetl.results.formats.shared_records import SharedRecords
 from noetl.results.formats.tables import ValueHead
+from noetl.tools.port import PlaybookKey
 from noetl.tools.processes.fork_server import ForkServer, Process
 from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.calls import CallGroup, PoolCall, PythonProcessCrashed
@@ -50,15 +51,21 @@ _decode_answers = msgspec.json.Decoder(PythonAnswers).decode
 _decode_batch_end = msgspec.json.Decoder(BatchEnd).decode
 
 
+class ForeignPlaybook(Exception):
+    """A bug: a child was to run code of another playbook than before."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """The pool keeps `size` children ready and has at most `most`.
+    """At most `size` children work at the same time, or up to `most` while calls are slow.
 
-    It replaces a child after `calls` calls, or when the child uses `memory` bytes.
+    At most `kept` idle children of other playbooks are kept when a playbook gets its first child.
+    The pool replaces a child after `calls` calls, or when the child uses `memory` bytes.
     """
 
     size: int = max(2, min(os.cpu_count() or 2, 8))
     most: int = 64
+    kept: int = 8
     calls: int = 10_000
     memory: int = 256 * 1024 * 1024
     result_limit: int = 64 * 1024 * 1024
@@ -82,12 +89,13 @@ class PoolProcess:
     """One child and its connections to the pool.
 
     `batch` has the calls of its message, `batch[answered:]` those without an answer. `groups` has
-    the groups of these calls.
+    the groups of these calls. All its calls are of one `playbook`; a new child has none yet.
     """
 
     def __init__(self, pool: ChildOwner) -> None:
         self._pool = pool
         self._loop = pool.loop
+        self.playbook: PlaybookKey | None = None
         self.groups: list[CallGroup] = []
         self.batch: list[PoolCall] = []
         self.answered = 0
@@ -142,6 +150,10 @@ class PoolProcess:
         self._last = None
         self.began_at = self.progress_at = self._loop.time()
         program = groups[0].program
+        if self.playbook is None:
+            self.playbook = program.playbook
+        elif self.playbook != program.playbook:
+            raise ForeignPlaybook
         attached = batch[0].attached  # a call with attached records is alone in its message
         self.has_held_records |= bool(attached)
         self._takes_columns = all(group.columns for group in groups)

@@ -2,7 +2,7 @@
 
 Its result is JSON; its prints are logs. A child is isolated (`-I`). It has its own environment,
 limits, a folder that is emptied after every call, and a fresh namespace for every call. Only
-imported modules stay from call to call.
+imported modules stay from call to call, and a child takes calls of one playbook only.
 """
 
 import asyncio
@@ -23,7 +23,16 @@ from noetl.results.formats.shared_records import (
     SharedRecords,
     open_shared_records,
 )
-from noetl.tools.port import Call, Failed, Log, Outcome, OutcomeListener, Success
+from noetl.tools.port import (
+    NO_PLAYBOOK,
+    Call,
+    Failed,
+    Log,
+    Outcome,
+    OutcomeListener,
+    PlaybookKey,
+    Success,
+)
 from noetl.tools.processes.fork_server import ForkServer
 from noetl.tools.python.calls import (
     Answer,
@@ -75,6 +84,7 @@ class Python:
                 (call_input,),
                 lambda nth: call.log,
                 keep_outcome,
+                playbook=call.playbook,
                 attached=tuple(shared),
                 columns=call.columns,
             )
@@ -96,8 +106,11 @@ class Python:
         *,
         at_once: int = 1,
         stop: bool = False,
+        playbook: PlaybookKey = NO_PLAYBOOK,
     ) -> None:
-        await self._run_inputs(config, inputs, log, listener, at_once=at_once, stop=stop)
+        await self._run_inputs(
+            config, inputs, log, listener, playbook=playbook, at_once=at_once, stop=stop
+        )
 
     async def _run_inputs(
         self,
@@ -106,6 +119,7 @@ class Python:
         log: Callable[[int], Log],
         listener: OutcomeListener,
         *,
+        playbook: PlaybookKey,
         at_once: int = 1,
         stop: bool = False,
         attached: tuple[AttachedInput, ...] = (),
@@ -131,7 +145,7 @@ class Python:
         def pass_answer(nth: int, answer: Answer, seconds: float, running: int) -> None:
             listener(nth, _make_call_outcome(answer, result_limit), seconds, running)
 
-        program = Program(code, _list_variables(config))
+        program = Program(playbook, code, _list_variables(config))
         await self._ensure_pool().run_calls(
             program, calls, log, pass_answer, at_once=at_once, stop=stop, columns=columns
         )
