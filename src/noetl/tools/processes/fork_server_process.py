@@ -1,7 +1,8 @@
 """The fork server: a small process beside the worker that forks the processes of tools.
 
 It runs no code of playbooks, and no process survives it. Each process leads its own session, has
-limits, gains no privileges and dies with the fork server. The fork server ends when the worker's
+limits, gains no privileges and dies with the fork server. Other processes of the same user cannot read
+the memory and the environment of the fork server and of the processes that serve requests. The fork server ends when the worker's
 end of the control socket closes, which happens however the worker ends.
 
 When a process dies, the processes that it started become children of the fork server, also those
@@ -28,7 +29,12 @@ from contextlib import suppress
 from typing import Any, TypedDict
 
 CONTROL_DESCRIPTOR = 3
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 38, 36  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = (
+    1,
+    4,
+    36,
+    38,
+)  # linux/prctl.h
 RLIMITS_BY_NAME = {
     "address_space": resource.RLIMIT_AS,
     "file_size": resource.RLIMIT_FSIZE,
@@ -336,6 +342,7 @@ def load_source(name: str, path: str) -> Any:
 
 def main() -> None:
     os.setsid()
+    prctl(PR_SET_DUMPABLE, 0)  # forked processes inherit it; a program that one executes does not
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
