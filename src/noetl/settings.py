@@ -307,6 +307,44 @@ class WorkerProcessSettings(SettingsGroup):
     )
 
 
+class StepLimitSettings(SettingsGroup, prefix="NOETL_STEP_"):
+    """The highest limits that a task may set for its processes (`limits:` of `python` and `shell`).
+
+    A task that sets none has lower ones: half of the memory, and enough of the rest for ordinary work.
+    """
+
+    max_memory_bytes: int | None = setting(
+        None,
+        ge=64 << 20,
+        description="private memory of each process; without it, the memory of the machine or container",
+        unit="bytes",
+    )
+    max_cpu_sec: int | None = setting(
+        None,
+        ge=1,
+        description="processor time of a call or command; without it, no limit",
+        unit="seconds",
+    )
+    max_processes: int | None = setting(
+        None,
+        ge=1,
+        description="processes and threads of a step; without it, no limit. The system does not apply it to root",
+        unit="processes",
+    )
+    max_file_bytes: int | None = setting(
+        None,
+        ge=1 << 20,
+        description="size of each file that a step writes; without it, no limit",
+        unit="bytes",
+    )
+    max_open_files: int | None = setting(
+        None,
+        ge=64,
+        description="open files of each process; without it, the limit that the worker has itself",
+        unit="files",
+    )
+
+
 class SparkSettings(SettingsGroup, prefix="NOETL_SPARK_"):
     """Spark, for `kind: spark`."""
 
@@ -369,6 +407,7 @@ SETTINGS_GROUPS: tuple[type[SettingsGroup], ...] = (
     PageSettings,
     DutySettings,
     WorkerProcessSettings,
+    StepLimitSettings,
     SparkSettings,
     RetentionSettings,
 )

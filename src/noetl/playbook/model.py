@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from noetl.playbook import durations
+from noetl.playbook.sizes import parse_bytes
 
 API_VERSION: Literal["noetl.io/v2"] = "noetl.io/v2"
 DEFAULT_ATTEMPTS = 3  # total tries of a `retry` without `attempts`
@@ -42,6 +43,12 @@ def _check_optional_duration(value: str | int | float | None) -> str | int | flo
 def _check_literal_duration(value: str | int | float | None) -> str | int | float | None:
     if value is not None:
         durations.parse_micros(value)
+    return value
+
+
+def _check_size(value: str | int | None) -> str | int | None:
+    if value is not None:
+        parse_bytes(value)
     return value
 
 
@@ -236,6 +243,23 @@ class Task(Model):
         return self.model_dump(include=own_fields)
 
 
+class TaskLimits(Model):
+    """Limits of the processes of a task. A worker allows them up to its `NOETL_STEP_MAX_*`."""
+
+    memory: str | int | None = Field(
+        default=None, description="private memory of each process, e.g. 2GB"
+    )
+    cpu: str | int | float | None = Field(
+        default=None, description="processor time of a call or command, e.g. 10m"
+    )
+    processes: int | None = Field(default=None, ge=1, description="processes and threads")
+    file_size: str | int | None = Field(default=None, description="size of each file, e.g. 1GB")
+    open_files: int | None = Field(default=None, ge=16, description="open files of each process")
+
+    _durations = field_validator("cpu")(_check_literal_duration)
+    _sizes = field_validator("memory", "file_size")(_check_size)
+
+
 class Script(Model):
     uri: str
 
@@ -245,6 +269,7 @@ class PythonTask(Task):
     code: str | None = None
     script: Script | None = None
     env: dict[str, Template] = {}
+    limits: TaskLimits | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> "PythonTask":
@@ -293,6 +318,7 @@ class ShellTask(Task):
     cmds: list[str | list[str]] = Field(min_length=1)
     env: dict[str, Template] = {}
     cwd: str | None = None
+    limits: TaskLimits | None = None
 
     @field_validator("cmds", mode="before")
     @classmethod

@@ -31,7 +31,7 @@ from noetl.results.tiers.large import LargeStore
 from noetl.results.tiers.memory import TierMemory
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.kinds import load_playbook
-from noetl.runtime.tools import make_extra_tools
+from noetl.runtime.tools import make_extra_tools, read_step_limits
 from noetl.server.executions.access import Access
 from noetl.server.executions.details import find_first_cause, strip_workload
 from noetl.server.logs.lines import read_printed_lines
@@ -87,7 +87,9 @@ class MemoryCluster:
             self.server,
             store,
             tools
-            or registry.make_registry(make_extra_tools(read_settings(HomeSettings).home_path)),
+            or registry.make_registry(
+                make_extra_tools(read_settings(HomeSettings).home_path), read_step_limits()
+            ),
             clock,
             MemorySpool(),
             worker,

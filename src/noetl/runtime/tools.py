@@ -1,4 +1,4 @@
-"""The pools and the extra tools of workers: Spark is not part of the worker itself."""
+"""The pools, the extra tools and the limits of workers: Spark is not part of the worker itself."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -6,13 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from noetl.model.commands import USUAL_POOLS
+from noetl.settings import StepLimitSettings, read_settings
 from noetl.tools.port import Tool
+from noetl.tools.processes.limits import StepLimits, make_step_limits
+from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.registry import ToolFactory
 
 
 def add_usual_pools(pools: tuple[str, ...]) -> tuple[str, ...]:
     """The given pools and the usual ones, for a single worker: no step may wait for another worker."""
     return tuple(dict.fromkeys((*pools, *USUAL_POOLS)))
+
+
+def read_step_limits() -> StepLimits:
+    """The limits of the processes of steps, as the settings of this process bound them."""
+    settings = read_settings(StepLimitSettings)
+    highest = ProcessLimits(
+        memory=settings.max_memory_bytes,
+        cpu_seconds=settings.max_cpu_sec,
+        processes=settings.max_processes,
+        file_size=settings.max_file_bytes,
+        open_files=settings.max_open_files,
+    )
+    return make_step_limits(highest)
 
 
 def make_extra_tools(home: Path) -> Mapping[str, ToolFactory]:

@@ -27,6 +27,7 @@ from noetl.model.exchange import make_holder_name
 from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.stores import connect_shared_cache, open_store
+from noetl.runtime.tools import read_step_limits
 from noetl.runtime.worker_locks import lock_worker
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings
 from noetl.tools import registry
@@ -36,6 +37,7 @@ from noetl.tools.credentials.port import (
     EnvCredentials,
     missing_credential,
 )
+from noetl.tools.processes.limits import StepLimits, make_step_limits
 from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
 from noetl.worker.settings import WorkerSettings
@@ -68,6 +70,7 @@ class WorkerOptions(Struct, frozen=True):
     poll: float = 1.5
     drain: float = 30.0  # seconds that running commands have when the worker is told to stop
     lease: float = 6.0  # seconds, as the servers grant it
+    limits: StepLimits = field(default_factory=make_step_limits)  # of the processes of steps
     # Tools that the caller adds, by kind.
     tools: Mapping[str, registry.ToolFactory] = field(default_factory=dict)
     # The address of the users' database on this machine, with its password.
@@ -89,6 +92,7 @@ def make_options(
         poll=work.queue_poll_interval,
         drain=work.worker_drain_sec,
         lease=shards.lease_sec,
+        limits=read_step_limits(),
     )
 
 
@@ -105,7 +109,7 @@ class WiredWorker:
         self.name = name
         self.incarnation = uuid4().hex[:8]
         self._options = options
-        self._registry = registry.make_registry(options.tools)
+        self._registry = registry.make_registry(options.tools, options.limits)
         settings = WorkerSettings(
             worker_id=name,
             incarnation=self.incarnation,

@@ -15,6 +15,7 @@ from typing import Any
 
 from noetl.tools.port import Tool
 from noetl.tools.processes.fork_server import ForkServer
+from noetl.tools.processes.limits import StepLimits
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,8 @@ class Registry:
                 await close()
 
 
-def make_factories() -> dict[str, ToolFactory]:
-    """A function for each built-in kind that makes the tool."""
+def make_factories(limits: StepLimits | None = None) -> dict[str, ToolFactory]:
+    """A function for each built-in kind that makes the tool. `limits` are those of its processes."""
     fork_server = ForkServer()  # one for all tools that need processes
     # Cached: the sink tool shares the connections of these two.
     http = cache(lambda: import_class("http.tool", "Http")())
@@ -85,8 +86,8 @@ def make_factories() -> dict[str, ToolFactory]:
         "noop": lambda: import_class("noop", "Noop")(),
         "wait": lambda: import_class("wait", "Wait")(),
         "playbook": lambda: import_class("playbook", "PlaybookTool")(),
-        "python": lambda: import_class("python.tool", "Python")(fork_server),
-        "shell": lambda: import_class("shell", "Shell")(fork_server),
+        "python": lambda: import_class("python.tool", "make_python")(fork_server, limits),
+        "shell": lambda: import_class("shell", "Shell")(fork_server, limits),
         "http": http,
         "postgres": postgres,
         "duckdb": lambda: import_class("duckdb.tool", "Duckdb")(),
@@ -127,9 +128,11 @@ def list_config_models(tools: Iterable[Tool]) -> dict[str, Any]:
     return {tool.kind: getattr(tool, "config", None) for tool in tools}
 
 
-def make_registry(more: Mapping[str, ToolFactory] | None = None) -> Registry:
+def make_registry(
+    more: Mapping[str, ToolFactory] | None = None, limits: StepLimits | None = None
+) -> Registry:
     """The registry of a worker. `more` are kinds from packages that this one must not import."""
-    factories = make_factories()
+    factories = make_factories(limits)
     if more is not None:
         factories.update(more)
     return Registry(load_entry_point_tools(), factories)

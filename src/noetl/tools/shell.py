@@ -13,18 +13,34 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from noetl.model.errors import Failure
 from noetl.template.limits import WORKER_LIMITS, Meter
 from noetl.template.model import MarkedValue
 from noetl.template.writing import format_as_text
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.processes.fork_server import ForkServer, MessageTooLarge, Process
+from noetl.tools.processes.limits import (
+    LIMIT_KINDS,
+    LimitTooHigh,
+    StepLimits,
+    find_limit_of_status,
+    make_step_limits,
+)
 from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.printed_lines import StreamLines
 from noetl.tools.python.tool import find_signal_name
 
 MAX_OUTPUT_BYTES = 1024 * 1024  # bytes kept of each stream
 ERROR_TAIL_CHARACTERS = 800  # characters of it in an error
+# How the C library, shells and Python name a limit of their process.
+LIMIT_WORDS = {
+    "memory": ("Cannot allocate memory", "MemoryError"),
+    "processes": ("Cannot fork", "fork: Resource temporarily unavailable", "fork: retry"),
+    "file_size": ("File too large", "File size limit exceeded"),
+    "open_files": ("Too many open files",),
+}
 VALUE_VARIABLE_PREFIX = "NOETL_VALUE_"
 
 
@@ -48,10 +64,10 @@ class Shell:
     raw = frozenset({"cmds"})
 
     def __init__(
-        self, fork_server: ForkServer | None = None, limits: ProcessLimits | None = None
+        self, fork_server: ForkServer | None = None, limits: StepLimits | None = None
     ) -> None:
         self._fork_server = fork_server or ForkServer()
-        self._limits = limits or ProcessLimits()
+        self._limits = limits or make_step_limits()
 
     async def close(self) -> None:
         await self._fork_server.close()
@@ -62,22 +78,42 @@ class Shell:
         done: list[dict[str, Any]] = []
         stdout = stderr = ""
         try:
+            limits = self._limits.choose_limits(call.config.get("limits"))
             templates = call.config.get("cmds") or []
             for number, template in enumerate(templates, start=1):
                 command = await _render_command(template, call)
                 command_env = {**env, **command.env}
-                running = _RunningCommand(
-                    self._fork_server, self._limits, command, command_env, call
-                )
+                running = _RunningCommand(self._fork_server, limits, command, command_env, call)
                 code, output = await running.wait_for_result()
                 stdout = (stdout + output[1])[:MAX_OUTPUT_BYTES]
                 stderr = (stderr + output[2])[:MAX_OUTPUT_BYTES]
                 done.append({"command": command.shown, "exit_code": code})
                 if code != 0:
-                    return Failed(_make_exit_failure(number, code, output))
-        except CommandError as error:
+                    return Failed(self._make_failure(number, code, output, limits))
+        except (CommandError, LimitTooHigh) as error:
             return Failed(error.failure)
         return Success({"exit_code": 0, "stdout": stdout, "stderr": stderr, "commands": done})
+
+    def _make_failure(
+        self, number: int, code: int, output: dict[int, str], limits: ProcessLimits
+    ) -> Failure:
+        """The failure of a command. It says which limit was reached."""
+        failure = _make_exit_failure(number, code, output)
+        field = find_limit_of_status(code) or _find_reached_limit(output[2])
+        described = None if field is None else self._limits.describe_reached(field, limits)
+        if field is None or described is None:
+            return failure
+        message = f"{failure.message}; {described}"
+        return replace(failure, code=LIMIT_KINDS[field].code, kind="limit", message=message)
+
+
+def _find_reached_limit(stderr: str) -> str | None:
+    """The limit that the last line of a program's errors speaks of."""
+    last_line = stderr.strip().rpartition("\n")[2]
+    for limit, words in LIMIT_WORDS.items():
+        if any(each in last_line for each in words):
+            return limit
+    return None
 
 
 def _to_text(value: Any) -> str:

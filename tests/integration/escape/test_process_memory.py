@@ -1,18 +1,13 @@
 """Steps of the same user read neither memory nor environment of the worker, the server and the fork server."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
-import pytest
 
-from tests.integration.escape.ordinary_user import as_ordinary_user, ordinary_folder
-from tests.play import workflow
-from tests.processes import environment, free_port
+from tests.integration.escape.ordinary_user import as_ordinary_user, make_environment, run_playbook
+from tests.processes import free_port
 from tests.waiting import HANG_LIMIT_S, until
 
 READ_PROCESS = """
@@ -43,39 +38,15 @@ result = {{"worker": list_readable(worker), "fork_server": list_readable(fork_se
 STEPS = [{"step": "inspect", "tool": {"kind": "python", "code": INSPECT_PARENTS}}]
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with ordinary_folder() as folder:
-        yield folder
-
-
-def make_environment(folder: Path) -> dict[str, str]:
-    home = {"NOETL_HOME": str(folder / "home"), "HOME": str(folder)}
-    secret = {"NOETL_CREDENTIAL_CANARY": '{"token": "canary-77ae01"}'}
-    return environment(**home, **secret, PYTHONPYCACHEPREFIX=str(folder / "compiled"))
-
-
-def run_playbook(folder: Path, steps: list[dict[str, Any]]) -> dict[str, Any]:
-    playbook = folder / "playbook.yaml"
-    playbook.write_text(workflow(json.dumps(steps)))
-    noetl = [sys.executable, "-m", "noetl", "run", "--memory", str(playbook), "--json"]
-    done = subprocess.run(
-        as_ordinary_user(*noetl), env=make_environment(folder), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def test_step_reads_nothing_of_worker_and_fork_server(folder: Path) -> None:
-    found = run_playbook(folder, STEPS)
+def test_step_reads_nothing_of_worker_and_fork_server(ordinary_folder: Path) -> None:
+    found = run_playbook(ordinary_folder, STEPS)
     assert found["result"] == {"worker": [], "fork_server": []}
 
 
-def test_process_of_the_same_user_reads_nothing_of_a_server(folder: Path) -> None:
+def test_process_of_the_same_user_reads_nothing_of_a_server(ordinary_folder: Path) -> None:
     port = free_port()
     noetl = [sys.executable, "-m", "noetl", "server", "start", "--port", str(port)]
-    server = subprocess.Popen(as_ordinary_user(*noetl), env=make_environment(folder))
+    server = subprocess.Popen(as_ordinary_user(*noetl), env=make_environment(ordinary_folder))
     try:
         until(lambda: is_healthy(port))
         program = f"import os, sys\n{READ_PROCESS}\nprint(list_readable(int(sys.argv[1])))"

@@ -14,6 +14,7 @@ import pytest
 
 from noetl.model.ids import Tenant
 from noetl.tools.port import Outcome, PlaybookKey
+from noetl.tools.processes.limits import StepLimits
 from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.calls import CallGroup, PoolCall
 from noetl.tools.python.process import MAX_MESSAGE_CALLS, PoolProcess, PoolSettings
@@ -26,6 +27,12 @@ PID = "import os\nresult = os.getpid()"
 
 def one_child(**more: Any) -> PoolSettings:
     return PoolSettings(size=1, most=1, **more)
+
+
+def make_limits(**limits: int) -> StepLimits:
+    """Limits that no task may raise."""
+    highest = ProcessLimits(**limits)
+    return StepLimits(highest, highest)
 
 
 def play(test: Callable[[Python], Awaitable[Any]], settings: PoolSettings | None = None) -> Any:
@@ -164,7 +171,7 @@ def test_its_environment_is_what_was_declared(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_limits_hold() -> None:
-    limits = ProcessLimits(address_space=400_000_000, file_size=10_000, open_files=40)
+    limits = make_limits(memory=400_000_000, file_size=10_000, open_files=40)
     memory, disk, files, after = in_order(
         "result = len(bytearray(500_000_000))",
         "open('f', 'w').write('x' * 20_000)",
@@ -173,16 +180,20 @@ def test_limits_hold() -> None:
         settings=one_child(limits=limits),
     )
     assert failure(memory).detail["exception"] == "MemoryError"
-    assert failure(disk).code in ("PYTHON_ERROR", "TOOL_CRASHED")
+    assert failure(memory).code == "MEMORY_LIMIT"
+    assert "381.5 MB" in failure(memory).message
+    assert "limits: {memory: …}" in failure(memory).message
+    assert failure(disk).code == "FILE_SIZE_LIMIT"
+    assert failure(files).code == "OPEN_FILES_LIMIT"
     assert "Too many open files" in failure(files).message
     assert value(after) == 1
 
 
 def test_a_call_that_burns_its_cpu_time_is_stopped() -> None:
     burn, after = in_order(
-        "while True: pass", "result = 1", settings=one_child(limits=ProcessLimits(cpu_seconds=1))
+        "while True: pass", "result = 1", settings=one_child(limits=make_limits(cpu_seconds=1))
     )
-    assert (failure(burn).code, failure(burn).kind) == ("TOOL_CRASHED", "crash")
+    assert (failure(burn).code, failure(burn).kind) == ("CPU_LIMIT", "limit")
     assert value(after) == 1
 
 

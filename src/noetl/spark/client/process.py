@@ -88,7 +88,7 @@ SHARED_CLASSES_CONF = {  # Spark reads these settings when it makes a session
 }
 
 
-def serve(_memory: int, _cpu: int | None) -> None:
+def serve(_memory: int, _limits: dict[str, int | None], _other_threads: int) -> None:
     """Run one request and send its answer.
 
     The session is stopped after the answer is sent, so that the worker need not wait for it.

@@ -118,6 +118,7 @@ class ForkServer:
         env: Mapping[str, str],
         limits: ProcessLimits,
         *,
+        highest: ProcessLimits | None = None,
         memory: int = 0,
         argv: Sequence[str] = (),
         cwd: str | None = None,
@@ -125,7 +126,7 @@ class ForkServer:
         """Start a process.
 
         `descriptors` become 1, 2, 3 … of the process and are closed here. Its environment is `env`
-        and the inherited variables.
+        and the inherited variables. It may raise its `limits` up to `highest`, if that is given.
         """
         try:
             started = self._ensure_running()
@@ -137,6 +138,7 @@ class ForkServer:
                 folder=folder,
                 env={**inherited_environment(), **self._env, "TMPDIR": folder, **env},
                 limits=limits,
+                highest=highest or limits,
                 memory=memory,
                 argv=list(argv),
                 cwd=cwd,

@@ -25,6 +25,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from typing import Any, TypedDict
 
@@ -36,11 +37,14 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS =
     38,
 )  # linux/prctl.h
 RLIMITS_BY_NAME = {
-    "address_space": resource.RLIMIT_AS,
+    "memory": resource.RLIMIT_DATA,  # unlike RLIMIT_AS, it does not count what is only reserved
     "file_size": resource.RLIMIT_FSIZE,
     "open_files": resource.RLIMIT_NOFILE,
+    "processes": resource.RLIMIT_NPROC,
 }
+MAX_COUNT_AGE_S = 10.0  # seconds for which the number of the user's processes is used
 MAX_RECEIVED_MESSAGE_BYTES = 256 * 1024
+KILL_AFTER_CPU_S = 5  # seconds of processor time that a program has after SIGXCPU
 ORPHAN_POLL_MS = 20  # how often orphans are looked for: their end sends no signal
 _prctl = ctypes.CDLL(None).prctl
 _prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
@@ -56,6 +60,7 @@ class SpawnFields(TypedDict):
     folder: str
     env: dict[str, str]
     limits: dict[str, int | None]
+    highest: dict[str, int | None]
     memory: int
     argv: list[str]
     cwd: str | None
@@ -74,6 +79,8 @@ class ForkServerProcess:
         self.live: dict[int, int | None] = {}  # id by pid; None for a process that removes files
         self.folders: dict[int, str] = {}
         self.unreported_exits: list[ExitFields] = []  # reported when their orphans are gone
+        self.other_threads = 0  # of this user
+        self.counted_at = float("-inf")
 
     def run(self) -> None:
         wakeup, wakeup_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -113,6 +120,7 @@ class ForkServerProcess:
     def spawn(self, message: SpawnFields, descriptors: list[int]) -> None:
         try:
             os.mkdir(message["folder"], 0o700)
+            self.count_other_threads()
             pid = os.fork()
             if pid == 0:
                 self.run_child(message, descriptors)
@@ -123,6 +131,16 @@ class ForkServerProcess:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+    def count_other_threads(self) -> None:
+        """Count the threads of this user. The system's limit of processes counts them as well.
+
+        It does not hold for root.
+        """
+        now = time.monotonic()
+        if os.geteuid() != 0 and now - self.counted_at > MAX_COUNT_AGE_S:
+            self.other_threads = count_threads_of_user(os.geteuid())
+            self.counted_at = now
 
     def run_child(self, message: SpawnFields, descriptors: list[int]) -> None:
         """Run the forked process. Never returns."""
@@ -140,14 +158,16 @@ class ForkServerProcess:
             prctl(PR_SET_CHILD_SUBREAPER, 1)
             install_descriptors(descriptors)
             os.chdir(message["cwd"] or message["folder"])
-            set_limits(message["limits"])
+            limits = self.add_other_threads(message["limits"])
+            set_limits(limits, self.add_other_threads(message["highest"]))
             if message["kind"] == "exec":
+                set_cpu_limit(limits)
                 argv = message["argv"]
                 os.execvpe(argv[0], argv, message["env"])  # noqa: S606 - the command of a shell task
             os.environ.clear()
             os.environ.update(message["env"])
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-            self.serve(message["memory"], message["limits"].get("cpu_seconds"))
+            self.serve(message["memory"], message["limits"], self.other_threads)
             code = 0
         except FileNotFoundError as error:
             os.write(2, f"{error.strerror}: {error.filename}\n".encode("utf-8", "replace"))
@@ -156,6 +176,13 @@ class ForkServerProcess:
             code = 126
         finally:
             os._exit(code)
+
+    def add_other_threads(self, limits: dict[str, int | None]) -> dict[str, int | None]:
+        """The limits as the system counts: with the user's other processes."""
+        processes = limits.get("processes")
+        if processes is None:
+            return limits
+        return {**limits, "processes": processes + self.other_threads}
 
     # ---- ending processes ------------------------------------------------------------------------
 
@@ -287,16 +314,46 @@ def install_descriptors(descriptors: list[int]) -> None:
     os.closerange(first_unused, max(highest + len(moved) + 8, 64))
 
 
-def set_limits(limits: dict[str, int | None]) -> None:
+def set_limits(limits: dict[str, int | None], highest: dict[str, int | None]) -> None:
+    """Set the limits, and up to where the process may raise them."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for name, kind in RLIMITS_BY_NAME.items():
-        value = limits.get(name)
-        if value is None:
+        _, hard = resource.getrlimit(kind)
+        hard = find_lower(highest.get(name), hard)
+        soft = find_lower(limits.get(name), hard)
+        resource.setrlimit(kind, (soft, hard))
+
+
+def find_lower(value: int | None, limit: int) -> int:
+    """The lower of a value, which may be none, and a limit of the system, which may be infinite."""
+    if value is None:
+        return limit
+    if limit == resource.RLIM_INFINITY:
+        return value
+    return min(value, limit)
+
+
+def set_cpu_limit(limits: dict[str, int | None]) -> None:
+    """Limit the processor time of a program. It gets SIGXCPU, and is killed if it ignores that."""
+    seconds = limits.get("cpu_seconds")
+    if seconds is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + KILL_AFTER_CPU_S))
+
+
+def count_threads_of_user(uid: int) -> int:
+    """The number of threads of all processes of a user."""
+    threads = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
             continue
-        _, hard_limit = resource.getrlimit(kind)
-        if hard_limit != resource.RLIM_INFINITY:
-            value = min(value, hard_limit)
-        resource.setrlimit(kind, (value, value))
+        try:
+            with open(f"/proc/{name}/status", "rb") as file:
+                fields = dict(line.split(b":", 1) for line in file if b":" in line)
+        except OSError:
+            continue
+        if int(fields[b"Uid"].split()[0]) == uid:
+            threads += int(fields[b"Threads"])
+    return threads
 
 
 def remove_tree(root: str) -> None:

@@ -12,22 +12,31 @@ from msgspec import Struct
 
 
 class ProcessLimits(Struct, frozen=True):
-    """Limits of one process; None sets no limit. `cpu_seconds` is per call of the python tool."""
+    """Limits of one process; None sets no limit. `cpu_seconds` is per call of the python tool.
 
-    address_space: int | None = None
+    `memory` are bytes of private memory: shared memory, such as rows of an input, does not count.
+    `processes` are those of the step, with their threads. `file_size` are bytes of one file.
+    """
+
+    memory: int | None = None
     file_size: int | None = None
     open_files: int | None = 1024
     cpu_seconds: int | None = None
+    processes: int | None = None
 
 
 class SpawnMessage(Struct, frozen=True, tag_field="op", tag="spawn", kw_only=True):
-    """Starts a process. A process of kind `exec` runs `argv`; others serve requests."""
+    """Starts a process. A process of kind `exec` runs `argv`; others serve requests.
+
+    A process that serves requests may raise its `limits` up to `highest`.
+    """
 
     id: int
     kind: str
     folder: str
     env: dict[str, str]
     limits: ProcessLimits
+    highest: ProcessLimits
     memory: int
     argv: list[str]
     cwd: str | None

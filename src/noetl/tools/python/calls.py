@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from noetl.results.formats.shared_records import SharedRecords
 from noetl.tools.port import Log, PlaybookKey
+from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.messages import PythonAnswer
 from noetl.tools.python.printed_lines import StreamLines
 
@@ -24,6 +25,7 @@ class Program(Struct, frozen=True):
     playbook: PlaybookKey
     code: str
     env: tuple[tuple[str, str], ...] = ()
+    limits: ProcessLimits | None = None  # None: those of the pool
 
 
 AttachedInput = tuple[list[str], SharedRecords]  # records, and their path in the input

@@ -66,6 +66,12 @@ MIN_COLLECTED_BYTES = (
 ANCILLARY_BYTES = socket.CMSG_SPACE(4 * MAX_DESCRIPTORS)
 MSG_CMSG_CLOEXEC = int(socket.MSG_CMSG_CLOEXEC)
 ERROR_PREFIX = b'{"error"'  # how the answer of a failed call begins
+RLIMITS_BY_NAME = {
+    "memory": resource.RLIMIT_DATA,
+    "file_size": resource.RLIMIT_FSIZE,
+    "open_files": resource.RLIMIT_NOFILE,
+    "processes": resource.RLIMIT_NPROC,
+}
 MISSING = object()
 
 
@@ -86,6 +92,7 @@ class PythonRequestFields(TypedDict):
     stop: bool
     columns: bool
     attached: list[AttachedFields]
+    limits: dict[str, int | None] | None
 
 
 class PythonFailureFields(TypedDict):
@@ -98,26 +105,66 @@ class PythonFailureFields(TypedDict):
 # ---- serving -------------------------------------------------------------------------------------
 
 
-def serve(memory_limit: int, cpu_seconds: int | None) -> None:
-    """Answer requests until the worker closes the socket, or the process cannot be used again."""
+def serve(memory_limit: int, limits: dict[str, int | None], other_threads: int) -> None:
+    """Answer requests until the worker closes the socket, or the process cannot be used again.
+
+    The process has `limits`. Its user has `other_threads`, which count as processes.
+    """
     gc.enable()
     connection = socket.socket(fileno=SOCKET_DESCRIPTOR)
     state = ProcessState(memory_limit)
+    limiter = ProcessLimiter(limits, other_threads)
     programs = CompiledPrograms()
     while (received := receive_request(connection)) is not None:
         body, descriptors = received
         request = json.loads(body)
         attach_records(request, descriptors)
-        if cpu_seconds is not None:
-            used = resource.getrusage(resource.RUSAGE_SELF)
-            soft = int(used.ru_utime + used.ru_stime) + cpu_seconds + 1
-            resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+        limiter.use_limits(request["limits"])
         batch = InputBatch(request, state, programs, connection)
         batch.is_large = len(body) > MIN_COLLECTED_BYTES or bool(descriptors)
-        spoiled = batch.run()
+        spoiled = batch.run() or limiter.find_change()
         batch.send_last(spoiled)
         if spoiled is not None:
             return
+
+
+class ProcessLimiter:
+    """Sets the limits of requests, as far as the limits of the process allow."""
+
+    def __init__(self, limits: dict[str, int | None], other_threads: int) -> None:
+        self.own_limits = limits
+        self.other_threads = other_threads
+        self.limits = limits
+        self.expected = self.read_limits()
+
+    def read_limits(self) -> list[tuple[int, int]]:
+        return [resource.getrlimit(kind) for kind in RLIMITS_BY_NAME.values()]
+
+    def use_limits(self, wanted: dict[str, int | None] | None) -> None:
+        """Set the limits of a request; None for those of the process."""
+        limits = wanted or self.own_limits
+        if limits != self.limits:
+            self.limits = limits
+            for name, kind in RLIMITS_BY_NAME.items():
+                value = limits[name]
+                _, hard = resource.getrlimit(kind)
+                if value is None:
+                    value = hard
+                elif name == "processes":
+                    value += self.other_threads
+                if hard != resource.RLIM_INFINITY:
+                    value = min(value, hard)
+                resource.setrlimit(kind, (value, hard))
+            self.expected = self.read_limits()
+        seconds = limits["cpu_seconds"]
+        if seconds is not None:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            soft = int(used.ru_utime + used.ru_stime) + seconds + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+
+    def find_change(self) -> str | None:
+        """Return "changed limits" if the code has changed them."""
+        return None if self.read_limits() == self.expected else "changed limits"
 
 
 def receive_request(connection: socket.socket) -> tuple[bytes, list[int]] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.results.formats.shared_records import RecordsLayout
+from noetl.tools.processes.messages import ProcessLimits
 
 
 class AttachedRecords(Struct, frozen=True):
@@ -30,6 +31,7 @@ class PythonRequest(Struct, frozen=True):
     stop: bool  # the first input that fails ends the request
     columns: bool
     attached: list[AttachedRecords]
+    limits: ProcessLimits | None  # None: those of the process
 
 
 class PythonAnswer(Struct, frozen=True):

@@ -28,7 +28,7 @@ from noetl.results.formats.shared_records import SharedRecords
 from noetl.results.formats.tables import ValueHead
 from noetl.tools.port import PlaybookKey
 from noetl.tools.processes.fork_server import ForkServer, Process
-from noetl.tools.processes.messages import ProcessLimits
+from noetl.tools.processes.limits import StepLimits, make_step_limits
 from noetl.tools.python.calls import CallGroup, PoolCall, PythonProcessCrashed
 from noetl.tools.python.messages import (
     AttachedRecords,
@@ -69,7 +69,7 @@ class PoolSettings:
     calls: int = 10_000
     memory: int = 256 * 1024 * 1024
     result_limit: int = 64 * 1024 * 1024
-    limits: ProcessLimits = field(default_factory=ProcessLimits)
+    limits: StepLimits = field(default_factory=make_step_limits)
 
 
 class ChildOwner(Protocol):
@@ -128,7 +128,8 @@ class PoolProcess:
             "python",
             [out_end, err_end, theirs.detach(), os.dup(take)],
             {},
-            settings.limits,
+            settings.limits.usual,
+            highest=settings.limits.highest,
             memory=settings.memory,
         )
         self.process.ended.add_done_callback(lambda ended: self._on_death(ended.result()))
@@ -164,6 +165,7 @@ class PoolProcess:
             stop=groups[0].stop is not None,
             columns=self._takes_columns,
             attached=[AttachedRecords(path, records.layout) for path, records in attached],
+            limits=program.limits,
         )
         head = msgspec.json.encode(request)
         inputs = b",".join([call.encoded_input for call in batch])

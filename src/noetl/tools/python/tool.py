@@ -34,6 +34,13 @@ from noetl.tools.port import (
     Success,
 )
 from noetl.tools.processes.fork_server import ForkServer
+from noetl.tools.processes.limits import (
+    LIMIT_KINDS,
+    LimitTooHigh,
+    StepLimits,
+    find_limit_of_status,
+)
+from noetl.tools.processes.messages import ProcessLimits
 from noetl.tools.python.calls import (
     Answer,
     AttachedInput,
@@ -140,20 +147,54 @@ class Python:
                     break
             else:
                 calls.append((CallInput(encoded, attached), nth))
-        result_limit = self._settings.result_limit
+        try:
+            limits = self._settings.limits.choose_limits(config.get("limits"))
+        except LimitTooHigh as error:
+            for nth in range(len(inputs)):
+                listener(nth, Failed(error.failure), 0.0, 1)
+            return
 
         def pass_answer(nth: int, answer: Answer, seconds: float, running: int) -> None:
-            listener(nth, _make_call_outcome(answer, result_limit), seconds, running)
+            listener(nth, self._make_outcome(answer, code, limits), seconds, running)
 
-        program = Program(playbook, code, _list_variables(config))
+        own_limits = None if limits is self._settings.limits.usual else limits
+        program = Program(playbook, code, _list_variables(config), own_limits)
         await self._ensure_pool().run_calls(
             program, calls, log, pass_answer, at_once=at_once, stop=stop, columns=columns
         )
+
+    def _make_outcome(self, answer: Answer, code: str, limits: ProcessLimits) -> Success | Failed:
+        """The outcome that an answer stands for. A failure says which limit was reached."""
+        if isinstance(answer, PythonProcessCrashed):
+            outcome: Success | Failed = crash_failure("python", answer.status)
+            field = find_limit_of_status(answer.status)
+        else:
+            outcome = make_python_outcome(answer, self._settings.result_limit)
+            field = find_reached_limit(answer, code) if answer.error else None
+        if field is None or isinstance(outcome, Success):
+            return outcome
+        described = self._settings.limits.describe_reached(field, limits)
+        if described is None:
+            return outcome
+        failure = msgspec.structs.replace(
+            outcome.failure,
+            code=LIMIT_KINDS[field].code,
+            kind="limit",
+            message=f"{outcome.failure.message}; {described}",
+        )
+        return Failed(failure, outcome.facts)
 
     def _ensure_pool(self) -> PythonPool:
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
             self._pool = PythonPool(self._fork_server, self._settings)
         return self._pool
+
+
+def make_python(fork_server: ForkServer, limits: StepLimits | None) -> Python:
+    """The tool with these limits, or with the usual ones of this machine."""
+    if limits is None:
+        return Python(fork_server)
+    return Python(fork_server, PoolSettings(limits=limits))
 
 
 def split_shared_input(
@@ -195,10 +236,23 @@ def _list_variables(config: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(texts))
 
 
-def _make_call_outcome(answer: Answer, result_limit: int) -> Success | Failed:
-    if isinstance(answer, PythonProcessCrashed):
-        return crash_failure("python", answer.status)
-    return make_python_outcome(answer, result_limit)
+def find_reached_limit(answer: PythonAnswer, code: str) -> str | None:
+    """The limit of the process that the exception of a call stands for.
+
+    Error 11 is also that of a socket without data, so the code, or the library that it called, must
+    speak of forks.
+    """
+    if answer.error == "MemoryError" or answer.message.startswith("[Errno 12]"):
+        return "memory"
+    if answer.message.startswith("[Errno 24]"):
+        return "open_files"
+    if answer.message.startswith("[Errno 27]"):
+        return "file_size"
+    if answer.message.startswith("[Errno 11]") and "fork" in answer.trace + code:
+        return "processes"
+    if answer.message == "can't start new thread":
+        return "processes"
+    return None
 
 
 async def read_code(config: dict[str, Any], field: str = "code") -> str | Failure:
