@@ -345,6 +345,22 @@ class StepLimitSettings(SettingsGroup, prefix="NOETL_STEP_"):
     )
 
 
+def _split_folders(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+class DuckdbSettings(SettingsGroup, prefix="NOETL_DUCKDB_"):
+    """DuckDB, for `kind: duckdb`."""
+
+    folders: tuple[str, ...] = setting(
+        (),
+        read=_split_folders,
+        description="the folders whose files SQL may read and write, separated by commas; without it, the folder in which the "
+        "worker was started, unless NOETL_HOME is below it",
+        unit="paths",
+    )
+
+
 class SparkSettings(SettingsGroup, prefix="NOETL_SPARK_"):
     """Spark, for `kind: spark`."""
 
@@ -408,6 +424,7 @@ SETTINGS_GROUPS: tuple[type[SettingsGroup], ...] = (
     DutySettings,
     WorkerProcessSettings,
     StepLimitSettings,
+    DuckdbSettings,
     SparkSettings,
     RetentionSettings,
 )

@@ -31,7 +31,7 @@ from noetl.results.tiers.large import LargeStore
 from noetl.results.tiers.memory import TierMemory
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.kinds import load_playbook
-from noetl.runtime.tools import make_extra_tools, read_step_limits
+from noetl.runtime.tools import make_extra_tools, read_duckdb_folders, read_step_limits
 from noetl.server.executions.access import Access
 from noetl.server.executions.details import find_first_cause, strip_workload
 from noetl.server.logs.lines import read_printed_lines
@@ -80,6 +80,7 @@ class MemoryCluster:
         worker = WorkerSettings(
             worker_id="memory", incarnation="1", pools=pools, slots=MEMORY_WORKER_SLOTS
         )
+        home = read_settings(HomeSettings).home_path
         tier = TierMemory()
         large = LargeStore(tier, tier.staging)
         store = ResultRouter(self.server, large)
@@ -88,7 +89,7 @@ class MemoryCluster:
             store,
             tools
             or registry.make_registry(
-                make_extra_tools(read_settings(HomeSettings).home_path), read_step_limits()
+                make_extra_tools(home), read_step_limits(), read_duckdb_folders(home)
             ),
             clock,
             MemorySpool(),

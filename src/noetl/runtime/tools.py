@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from noetl.model.commands import USUAL_POOLS
-from noetl.settings import StepLimitSettings, read_settings
+from noetl.settings import DuckdbSettings, StepLimitSettings, read_settings
+from noetl.tools.duckdb.folders import list_allowed_folders
 from noetl.tools.port import Tool
 from noetl.tools.processes.limits import StepLimits, make_step_limits
 from noetl.tools.processes.messages import ProcessLimits
@@ -29,6 +30,12 @@ def read_step_limits() -> StepLimits:
         open_files=settings.max_open_files,
     )
     return make_step_limits(highest)
+
+
+def read_duckdb_folders(home: Path) -> tuple[str, ...]:
+    """The folders whose files SQL of DuckDB steps may use."""
+    named = read_settings(DuckdbSettings).folders
+    return list_allowed_folders(named, home, Path.cwd())
 
 
 def make_extra_tools(home: Path) -> Mapping[str, ToolFactory]:

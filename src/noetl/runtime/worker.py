@@ -27,7 +27,7 @@ from noetl.model.exchange import make_holder_name
 from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.stores import connect_shared_cache, open_store
-from noetl.runtime.tools import read_step_limits
+from noetl.runtime.tools import read_duckdb_folders, read_step_limits
 from noetl.runtime.worker_locks import lock_worker
 from noetl.settings import ShardSettings, StorageSettings, WorkerProcessSettings
 from noetl.tools import registry
@@ -109,7 +109,9 @@ class WiredWorker:
         self.name = name
         self.incarnation = uuid4().hex[:8]
         self._options = options
-        self._registry = registry.make_registry(options.tools, options.limits)
+        self._registry = registry.make_registry(
+            options.tools, options.limits, read_duckdb_folders(options.home)
+        )
         settings = WorkerSettings(
             worker_id=name,
             incarnation=self.incarnation,

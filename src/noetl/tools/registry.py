@@ -6,7 +6,7 @@ A built-in tool is imported on its first use, so a worker that runs no SQL has n
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -76,8 +76,13 @@ class Registry:
                 await close()
 
 
-def make_factories(limits: StepLimits | None = None) -> dict[str, ToolFactory]:
-    """A function for each built-in kind that makes the tool. `limits` are those of its processes."""
+def make_factories(
+    limits: StepLimits | None = None, folders: Sequence[str] = ()
+) -> dict[str, ToolFactory]:
+    """A function for each built-in kind that makes the tool.
+
+    `limits` are those of its processes. SQL of `duckdb` reaches the files below `folders`.
+    """
     fork_server = ForkServer()  # one for all tools that need processes
     # Cached: the sink tool shares the connections of these two.
     http = cache(lambda: import_class("http.tool", "Http")())
@@ -90,9 +95,9 @@ def make_factories(limits: StepLimits | None = None) -> dict[str, ToolFactory]:
         "shell": lambda: import_class("shell", "Shell")(fork_server, limits),
         "http": http,
         "postgres": postgres,
-        "duckdb": lambda: import_class("duckdb.tool", "Duckdb")(),
+        "duckdb": lambda: import_class("duckdb.tool", "Duckdb")(folders),
         "artifact": lambda: import_class("artifact", "Artifact")(),
-        "transfer": lambda: import_class("transfer.tool", "Transfer")(),
+        "transfer": lambda: import_class("transfer.tool", "Transfer")(folders),
         "sink": lambda: import_class("sink.tool", "SinkTool")(postgres, http),
         "nats": lambda: import_class("nats", "Nats")(os.environ.get("NOETL_NATS_URL")),
         "secrets": lambda: import_class("secrets", "Secrets")(),
@@ -129,10 +134,12 @@ def list_config_models(tools: Iterable[Tool]) -> dict[str, Any]:
 
 
 def make_registry(
-    more: Mapping[str, ToolFactory] | None = None, limits: StepLimits | None = None
+    more: Mapping[str, ToolFactory] | None = None,
+    limits: StepLimits | None = None,
+    folders: Sequence[str] = (),
 ) -> Registry:
     """The registry of a worker. `more` are kinds from packages that this one must not import."""
-    factories = make_factories(limits)
+    factories = make_factories(limits, folders)
     if more is not None:
         factories.update(more)
     return Registry(load_entry_point_tools(), factories)

@@ -4,6 +4,9 @@ The value is `{rows, row_count, columns}` of the last statement. Each call has i
 and thread. When it is cancelled, the statement is interrupted and has ended when `run` returns.
 `database` is a file; without it the database is in memory and lost afterwards. `inputs` are tables
 of rows, or of a stored row set, which is scanned in its files. Rows go to the store in batches.
+
+It runs in the worker's process. A tool with `folders` lets SQL reach these folders only; one without
+them runs SQL of our own.
 """
 
 import asyncio
@@ -14,11 +17,13 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from pyarrow.dataset import dataset
 
 from noetl.model.errors import Failure
 from noetl.results.formats.rowsets import NUMERIC_METADATA, RowSetReader, RowSetWriter
 from noetl.results.formats.tables import EncodedTable
 from noetl.results.staging import Staging
+from noetl.tools.duckdb.access import lock_connection
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.sql.statements import (
     Parameter,
@@ -38,7 +43,10 @@ from noetl.tools.sql.task import RAW_SQL_FIELDS, prepare_statements
 from noetl.tools.sql.threads import run_in_thread
 
 # Few threads, because a worker runs several calls at the same time.
-CONNECTION_SETTINGS: dict[str, str | bool | int | float | list[str]] = {"threads": 2}
+CONNECTION_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 2,
+    "python_enable_replacements": False,  # the name of a table is not that of a Python variable
+}
 DUCKDB_BATCH_ROWS = 10_000  # rows
 CHANGING_STATEMENTS = frozenset(("INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "COPY", "WITH"))
 
@@ -47,6 +55,9 @@ class Duckdb:
     kind = "duckdb"
     raw = RAW_SQL_FIELDS | {"inputs"}
 
+    def __init__(self, folders: Sequence[str] | None = None) -> None:
+        self._folders = folders
+
     async def run(self, call: Call) -> Outcome:
         statements = await prepare_statements(call, "duckdb")
         if isinstance(statements, Failure):
@@ -54,7 +65,7 @@ class Duckdb:
         session: _Session | None = None
         try:
             async with _open_inputs(call) as inputs:
-                session = _Session(call, statements, inputs)
+                session = _Session(call, statements, inputs, self._folders)
                 value = await run_in_thread(session.run, session.interrupt, "duckdb")
         except SqlError as error:
             return Failed(error.failure)
@@ -72,7 +83,9 @@ class _Session:
         call: Call,
         statements: list[Statement],
         inputs: dict[str, Any],
+        folders: Sequence[str] | None,
     ) -> None:
+        self._folders = folders
         self._call = call
         self._inputs = inputs
         self._statements = statements
@@ -91,10 +104,17 @@ class _Session:
             connection = stack.enter_context(duckdb.connect(database, config=CONNECTION_SETTINGS))
             self._connection = connection
             stack.callback(self._drop_connection)
+            files: list[str] = []
+            # A database file may be open for another call, and then its settings cannot be changed.
+            scans_files = database == ":memory:"
             for name, value in self._inputs.items():
-                stack.enter_context(
-                    register_input(connection, name, value, self._call.tables.staging)
+                staging = self._call.tables.staging
+                registered = register_input(
+                    connection, name, value, staging, scans_files=scans_files
                 )
+                files += stack.enter_context(registered)
+            if self._folders is not None:
+                lock_connection(connection, self._folders, files)
             return self._run_transaction(connection)
 
     def _drop_connection(self) -> None:
@@ -282,24 +302,38 @@ async def _open_inputs(call: Call) -> AsyncIterator[dict[str, Any]]:
 
 @contextmanager
 def register_input(
-    connection: duckdb.DuckDBPyConnection, name: str, value: Any, staging: Staging
-) -> Iterator[None]:
-    """Make an input a view of the connection."""
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    value: Any,
+    staging: Staging,
+    *,
+    scans_files: bool = True,
+) -> Iterator[list[str]]:
+    """Make an input a view of the connection. Yields the files that DuckDB itself reads.
+
+    Without `scans_files`, Arrow reads the files for it.
+    """
     if not isinstance(value, RowSetReader):
         _create_view(connection, name, make_arrow_table(rows_of(name, value)))
-        yield
+        yield []
         return
     with value.open_local_files(staging) as paths:
-        if not paths:
+        files = [str(path) for path in paths]
+        if not files:
             rows = pa.Table.from_batches(value.batches(), value.schema)
             _create_view(connection, name, rows)
-        else:
-            scanned = make_parquet_scan([str(path) for path in paths], value.schema)
+            yield []
+        elif scans_files:
+            scanned = make_parquet_scan(files, value.schema)
             connection.execute(f"CREATE TEMP VIEW {quote_sql_name(name)} AS {scanned}")
-        yield
+            yield files
+        else:
+            _create_view(connection, name, dataset(files, schema=value.schema, format="parquet"))
+            yield []
 
 
-def _create_view(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+def _create_view(connection: duckdb.DuckDBPyConnection, name: str, rows: Any) -> None:
+    """Make an Arrow table or dataset a view of the connection."""
     registered_name = f"noetl_input_{name}"
     connection.register(registered_name, rows)
     connection.execute(

@@ -324,7 +324,11 @@ class _DuckdbWrite:
     def _open_connection(self, stack: ExitStack, database: str) -> duckdb.DuckDBPyConnection:
         connection = stack.enter_context(duckdb.connect(database, config=CONNECTION_SETTINGS))
         self._connection = connection
-        stack.enter_context(register_input(connection, NEW_ROWS_NAME, self._reader, self._staging))
+        scans_files = database == ":memory:"  # the settings of an open file may be locked
+        rows = register_input(
+            connection, NEW_ROWS_NAME, self._reader, self._staging, scans_files=scans_files
+        )
+        stack.enter_context(rows)
         return connection
 
     def _insert_rows(self, connection: duckdb.DuckDBPyConnection) -> int | None:

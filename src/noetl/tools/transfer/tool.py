@@ -7,6 +7,7 @@ fails. A database is written in one transaction; a file appears under its name a
 """
 
 import asyncio
+from collections.abc import Sequence
 from glob import iglob
 from typing import Any
 
@@ -42,9 +43,10 @@ class Transfer:
     kind = "transfer"
     raw = frozenset({"source"})
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Sequence[str] | None = None) -> None:
         self._postgres = Postgres()
-        self._duckdb = Duckdb()
+        self._duckdb = Duckdb(folders)
+        self._file_reader = Duckdb()  # runs SQL of our own
 
     async def close(self) -> None:
         await self._postgres.close()
@@ -78,7 +80,7 @@ class Transfer:
         kind = config.get("kind")
         if "path" in config:
             query = await _make_file_query(call, config)
-            return await self._run_source_query(call, self._duckdb, {"query": query}, None)
+            return await self._run_source_query(call, self._file_reader, {"query": query}, None)
         query_config = {"query": config.get("query")}
         for name in ("params", "database"):
             if name in config:
