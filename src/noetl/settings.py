@@ -361,6 +361,23 @@ class DuckdbSettings(SettingsGroup, prefix="NOETL_DUCKDB_"):
     )
 
 
+def _split_targets(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+class EgressSettings(SettingsGroup, prefix="NOETL_HTTP_"):
+    """Where `http` steps of a worker may connect to. `docs/security.md` has the rules."""
+
+    allow: tuple[str, ...] = setting(
+        (),
+        read=_split_targets,
+        description="private and loopback targets that workers of `noetl worker start` may call: hosts, addresses and networks, "
+        "each with or without a port (`api.internal,10.1.0.0/16,127.0.0.1:9000,[fd12::1]:8080`). Public addresses need no entry, "
+        "`noetl run` and `noetl dev` reach private ones anyway, and no entry opens link-local and metadata addresses",
+        unit="hosts",
+    )
+
+
 class SparkSettings(SettingsGroup, prefix="NOETL_SPARK_"):
     """Spark, for `kind: spark`."""
 
@@ -425,6 +442,7 @@ SETTINGS_GROUPS: tuple[type[SettingsGroup], ...] = (
     WorkerProcessSettings,
     StepLimitSettings,
     DuckdbSettings,
+    EgressSettings,
     SparkSettings,
     RetentionSettings,
 )

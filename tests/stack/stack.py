@@ -14,6 +14,7 @@ from tests.stack.command import NoetlCommand
 from tests.stack.processes import NoetlProcess
 from tests.waiting import until
 
+LOOPBACK = "127.0.0.0/8,::1"
 open_stacks: list["Stack"] = []  # those that run now: a failing test shows their logs
 
 
@@ -61,6 +62,7 @@ class Stack:
     def start_worker(self, name: str | None = None, **settings: str) -> NoetlProcess:
         """One more, with these settings besides those of the stack."""
         name = name or self._name_worker()
+        settings = {"NOETL_HTTP_ALLOW": LOOPBACK, **settings}  # servers of tests listen there
         slots = () if self.slots is None else ("--slots", str(self.slots))
         return self._start(name, "worker", "start", "--name", name, *slots, **settings)
 

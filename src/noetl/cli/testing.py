@@ -35,9 +35,11 @@ from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import InvalidInput, NoetlError
 from noetl.model.events import StepEnter
 from noetl.playbook import durations
+from noetl.runtime.egress import make_local_guard
 from noetl.runtime.event_loop import run_in_loop
 from noetl.runtime.kinds import check_playbook
 from noetl.runtime.memory import MemoryCluster
+from noetl.settings import HomeSettings, read_settings
 from noetl.tools import registry
 from noetl.tools.registry import Registry
 
@@ -134,7 +136,8 @@ class CaseVerdict:
 
 async def _run_suites(suites: list[tuple[Path, Suite]], show: Any) -> list[CaseVerdict]:
     """Run the tests one after another, because tests expect calls in their order."""
-    tools, outcomes = registry.make_registry(), list[CaseVerdict]()
+    guard = make_local_guard(read_settings(HomeSettings).home_path)
+    tools, outcomes = registry.make_registry(guard=guard), list[CaseVerdict]()
     try:
         for file, suite in suites:
             sources = _load_sources(file, suite)

@@ -17,6 +17,7 @@ from noetl import settings
 from noetl.model.errors import Unavailable
 from noetl.model.identity import Identity
 from noetl.runtime import LocalNeed
+from noetl.runtime.egress import make_local_guard
 from noetl.runtime.home import HomePorts, open_home, retry_if_embedded
 from noetl.runtime.local_services import make_credential_service
 from noetl.runtime.server_locks import end_dead_leases, lock_server
@@ -101,6 +102,7 @@ def _make_worker_options(ports: HomePorts, more: tuple[str, ...]) -> WorkerOptio
         drain=COMMAND_DRAIN_S,
         find_data=lambda: ports.data,
         tools=make_extra_tools(ports.home),
+        guard=make_local_guard(ports.home),
     )
 
 

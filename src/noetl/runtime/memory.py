@@ -30,6 +30,7 @@ from noetl.results.router import ResultRouter
 from noetl.results.tiers.large import LargeStore
 from noetl.results.tiers.memory import TierMemory
 from noetl.runtime.clock import SystemClock
+from noetl.runtime.egress import make_local_guard
 from noetl.runtime.kinds import load_playbook
 from noetl.runtime.tools import make_extra_tools, read_duckdb_folders, read_step_limits
 from noetl.server.executions.access import Access
@@ -52,6 +53,16 @@ MEMORY_LOG_POLL_S = 0.02  # seconds between two reads of the log
 MEMORY_WORKER_SLOTS = 4
 
 Row = dict[str, Any]  # a JSON object of the API
+
+
+def _make_registry() -> registry.Registry:
+    home = read_settings(HomeSettings).home_path
+    return registry.make_registry(
+        make_extra_tools(home),
+        make_local_guard(home),
+        read_step_limits(),
+        read_duckdb_folders(home),
+    )
 
 
 class MemoryCluster:
@@ -80,17 +91,13 @@ class MemoryCluster:
         worker = WorkerSettings(
             worker_id="memory", incarnation="1", pools=pools, slots=MEMORY_WORKER_SLOTS
         )
-        home = read_settings(HomeSettings).home_path
         tier = TierMemory()
         large = LargeStore(tier, tier.staging)
         store = ResultRouter(self.server, large)
         self._worker = Worker(
             self.server,
             store,
-            tools
-            or registry.make_registry(
-                make_extra_tools(home), read_step_limits(), read_duckdb_folders(home)
-            ),
+            tools or _make_registry(),
             clock,
             MemorySpool(),
             worker,

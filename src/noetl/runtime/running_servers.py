@@ -49,3 +49,9 @@ def find_local_address(home: Path, database_setting: str) -> str | None:
             continue
         newest = max(newest or (0, ""), (began_ns, server.address))
     return None if newest is None else newest[1]
+
+
+def list_local_addresses(home: Path) -> list[str]:
+    """The addresses of all servers that run on this home, whatever their database."""
+    live = list_live_files(home / FOLDER, LockedServer)
+    return [server.address for _, server in live if server.address is not None]

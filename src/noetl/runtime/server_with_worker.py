@@ -11,6 +11,7 @@ from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
+from noetl.runtime.egress import make_local_guard
 from noetl.runtime.server import OpenServer
 from noetl.runtime.serving import serve
 from noetl.runtime.tools import add_usual_pools, make_extra_tools
@@ -97,4 +98,5 @@ def _make_worker_options(opened: OpenServer) -> WorkerOptions:
         pools=add_usual_pools(options.pools),
         find_data=lambda: opened.data,
         tools=make_extra_tools(options.home),
+        guard=make_local_guard(options.home, opened.address),
     )

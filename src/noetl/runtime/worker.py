@@ -37,6 +37,7 @@ from noetl.tools.credentials.port import (
     EnvCredentials,
     missing_credential,
 )
+from noetl.tools.egress.guard import EgressGuard
 from noetl.tools.processes.limits import StepLimits, make_step_limits
 from noetl.worker.channel import Channel
 from noetl.worker.credentials import StoredCredentials
@@ -73,6 +74,8 @@ class WorkerOptions(Struct, frozen=True):
     limits: StepLimits = field(default_factory=make_step_limits)  # of the processes of steps
     # Tools that the caller adds, by kind.
     tools: Mapping[str, registry.ToolFactory] = field(default_factory=dict)
+    # Checks where tools connect to. By default they reach public addresses only.
+    guard: EgressGuard = field(default_factory=EgressGuard)
     # The address of the users' database on this machine, with its password.
     find_data: FindDatabase = find_no_database
 
@@ -110,7 +113,10 @@ class WiredWorker:
         self.incarnation = uuid4().hex[:8]
         self._options = options
         self._registry = registry.make_registry(
-            options.tools, options.limits, read_duckdb_folders(options.home)
+            options.tools,
+            options.guard,
+            options.limits,
+            read_duckdb_folders(options.home),
         )
         settings = WorkerSettings(
             worker_id=name,

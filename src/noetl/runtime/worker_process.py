@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from noetl.runtime.egress import make_pool_guard
 from noetl.runtime.token_files import find_token
 from noetl.runtime.tools import make_extra_tools
 from noetl.runtime.worker import FindDatabase, find_no_database, make_options, serve_worker
@@ -34,7 +35,8 @@ async def run_worker(
     )
     channel = HttpChannel(servers, lambda url: find_token(url, home, "worker"))
     try:
-        options = replace(options, find_data=find_data, tools=make_extra_tools(home))
+        guard = make_pool_guard(home, servers)
+        options = replace(options, find_data=find_data, tools=make_extra_tools(home), guard=guard)
         await serve_worker(channel, options, stop)
     finally:
         await channel.close()

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from noetl.model.errors import Failure
 from noetl.model.events import Items
+from noetl.tools.egress.rules import EgressRules
 
 T = TypeVar("T")
 
@@ -90,6 +91,7 @@ class LoopWork(Struct, frozen=True):
     provenance: bool
     source: LoopSource
     reports: str  # the folder for the reports of shards that have ended
+    egress: EgressRules = EgressRules()  # where tools of the tasks may connect to
     ticket: str = ""
     folder: str = ""  # for the files of rows
 

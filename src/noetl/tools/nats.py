@@ -14,20 +14,21 @@ text.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
-import nats
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.errors import Error, NoRespondersError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError
 from nats.js.kv import KeyValue
 
 from noetl.model.errors import Failure
+from noetl.tools.egress.guard import EgressGuard, EgressRefused
 from noetl.tools.port import Call, Failed, Outcome, Success
 
-NATS_CONNECT_TIMEOUT_S = 2.0
+NATS_CONNECT_TIMEOUT_S = 2
 NATS_ANSWER_TIMEOUT_S = 5.0  # for the answer to a request, unless the task has a timeout
 OWN_SUBJECT_PREFIXES = ("noetl.", "$")
 OWN_BUCKET_PREFIX = "noetl_"
@@ -42,8 +43,9 @@ class NatsError(Exception):
 class Nats:
     kind = "nats"
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, guard: EgressGuard | None = None) -> None:
         self._url = url
+        self._guard = guard or EgressGuard()
 
     async def run(self, call: Call) -> Outcome:
         try:
@@ -76,8 +78,9 @@ class Nats:
             raise _make_config_error("NATS_MISSING", message)
         servers = [server.strip() for server in str(url).split(",")]
         login = {name: auth[name] for name in ("user", "password", "token") if auth.get(name)}
+        client = GuardedClient(self._guard)
         try:
-            return await nats.connect(
+            await client.connect(
                 servers,
                 name="noetl",
                 connect_timeout=NATS_CONNECT_TIMEOUT_S,
@@ -88,11 +91,46 @@ class Nats:
                 **login,
             )
         except (Error, OSError, ValueError) as error:
+            if client.refused is not None:
+                raise NatsError(client.refused.to_failure()) from None
             message = f"NATS does not answer: {type(error).__name__}: {error}"
             failure = Failure(
                 code="NATS_UNAVAILABLE", kind="connection", message=message, retryable=True
             )
             raise NatsError(failure) from error
+        return client
+
+
+class GuardedClient(Client):
+    """Connects to addresses that the guard has checked, also of servers that a server names."""
+
+    def __init__(self, guard: EgressGuard) -> None:
+        super().__init__()
+        self._guard = guard
+        self.refused: EgressRefused | None = None  # the last refusal, which the library drops
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        host, port = s.uri.hostname, s.uri.port
+        if s.uri.scheme not in ("nats", "tls") or not host or not port:
+            raise Error(
+                f"the address of a NATS server begins with nats:// or tls://, not {s.uri.scheme}://"
+            )
+        try:
+            addresses = await self._guard.find_database_addresses(host, port)
+        except EgressRefused as refused:
+            self.refused = refused
+            raise
+        s.tls_name = s.tls_name or host
+        for address in addresses[:-1]:
+            with suppress(OSError, TimeoutError):
+                return await super()._connect_to_server(_pin_server(s, address))
+        await super()._connect_to_server(_pin_server(s, addresses[-1]))
+
+
+def _pin_server(server: Srv, address: str) -> Srv:
+    place = f"[{address}]" if ":" in address else address
+    uri = server.uri._replace(netloc=f"{place}:{server.uri.port}")
+    return Srv(uri, tls_name=server.tls_name)
 
 
 async def _ignore_error(error: Exception) -> None:

@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from noetl.tools.egress.guard import EgressGuard
 from noetl.tools.port import Tool
 from noetl.tools.processes.fork_server import ForkServer
 from noetl.tools.processes.limits import StepLimits
@@ -31,8 +32,12 @@ class Registry:
     """
 
     def __init__(
-        self, tools: Iterable[Tool] = (), later: Mapping[str, ToolFactory] | None = None
+        self,
+        tools: Iterable[Tool] = (),
+        later: Mapping[str, ToolFactory] | None = None,
+        guard: EgressGuard | None = None,
     ) -> None:
+        self.guard = guard or EgressGuard()
         self._tools = {tool.kind: tool for tool in tools}
         self._later = dict(later or {})
 
@@ -77,16 +82,20 @@ class Registry:
 
 
 def make_factories(
-    limits: StepLimits | None = None, folders: Sequence[str] = ()
+    guard: EgressGuard | None = None,
+    limits: StepLimits | None = None,
+    folders: Sequence[str] = (),
 ) -> dict[str, ToolFactory]:
     """A function for each built-in kind that makes the tool.
 
-    `limits` are those of its processes. SQL of `duckdb` reaches the files below `folders`.
+    `guard` checks where they connect to. Without one they reach public addresses only. `limits` are
+    those of their processes. SQL of `duckdb` reaches the files below `folders`.
     """
+    guard = guard or EgressGuard()
     fork_server = ForkServer()  # one for all tools that need processes
     # Cached: the sink tool shares the connections of these two.
-    http = cache(lambda: import_class("http.tool", "Http")())
-    postgres = cache(lambda: import_class("postgres.tool", "Postgres")())
+    http = cache(lambda: import_class("http.tool", "Http")(guard))
+    postgres = cache(lambda: import_class("postgres.tool", "Postgres")(guard))
     return {
         "noop": lambda: import_class("noop", "Noop")(),
         "wait": lambda: import_class("wait", "Wait")(),
@@ -97,9 +106,9 @@ def make_factories(
         "postgres": postgres,
         "duckdb": lambda: import_class("duckdb.tool", "Duckdb")(folders),
         "artifact": lambda: import_class("artifact", "Artifact")(),
-        "transfer": lambda: import_class("transfer.tool", "Transfer")(folders),
-        "sink": lambda: import_class("sink.tool", "SinkTool")(postgres, http),
-        "nats": lambda: import_class("nats", "Nats")(os.environ.get("NOETL_NATS_URL")),
+        "transfer": lambda: import_class("transfer.tool", "Transfer")(guard, folders),
+        "sink": lambda: import_class("sink.tool", "SinkTool")(postgres, http, guard),
+        "nats": lambda: import_class("nats", "Nats")(os.environ.get("NOETL_NATS_URL"), guard),
         "secrets": lambda: import_class("secrets", "Secrets")(),
     }
 
@@ -135,11 +144,16 @@ def list_config_models(tools: Iterable[Tool]) -> dict[str, Any]:
 
 def make_registry(
     more: Mapping[str, ToolFactory] | None = None,
+    guard: EgressGuard | None = None,
     limits: StepLimits | None = None,
     folders: Sequence[str] = (),
 ) -> Registry:
-    """The registry of a worker. `more` are kinds from packages that this one must not import."""
-    factories = make_factories(limits, folders)
+    """The registry of a worker. `more` are kinds from packages that this one must not import.
+
+    Without a `guard`, tools reach public addresses only.
+    """
+    guard = guard or EgressGuard()
+    factories = make_factories(guard, limits, folders)
     if more is not None:
         factories.update(more)
-    return Registry(load_entry_point_tools(), factories)
+    return Registry(load_entry_point_tools(), factories, guard)

@@ -40,6 +40,7 @@ from noetl.pipeline.execute import execute
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.secrets.redaction import Redactor
 from noetl.results.port import ResultStore
+from noetl.tools.credentials.oauth import TokenCache
 from noetl.tools.credentials.port import Credentials, EnvCredentials
 from noetl.tools.registry import Registry
 from noetl.worker import command_events
@@ -176,6 +177,7 @@ class Worker:
             channel.list_manifest_parts,
             credentials=credentials or EnvCredentials(),
             redactor=Redactor() if redactor is None else redactor,
+            tokens=TokenCache(registry.guard),
             context_limit=settings.context_limit,
         )
         self._logs = StepLogs(channel, clock)

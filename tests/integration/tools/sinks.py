@@ -6,7 +6,7 @@ from noetl.tools.http.tool import Http
 from noetl.tools.port import Outcome
 from noetl.tools.postgres.tool import Postgres
 from noetl.tools.sink.tool import SinkTool
-from tests.unit.tools.calls import call, run
+from tests.unit.tools.calls import LOCAL_GUARD, call, run
 
 
 def outcomes(
@@ -15,8 +15,8 @@ def outcomes(
     """Of calls made one after the other: target, data, key."""
 
     async def run_calls() -> list[Outcome]:
-        postgres, http = Postgres(), Http()
-        tool = SinkTool(lambda: postgres, lambda: http)
+        postgres, http = Postgres(), Http(LOCAL_GUARD)
+        tool = SinkTool(lambda: postgres, lambda: http, LOCAL_GUARD)
         try:
             return [
                 await tool.run(

@@ -8,9 +8,14 @@ from noetl.model.ids import ExecutionId
 from noetl.results.formats.tables import EncodedTable
 from noetl.template.limits import WORKER_LIMITS
 from noetl.template.model import MarkedValue
+from noetl.tools.egress.guard import EgressGuard
+from noetl.tools.egress.rules import EgressRules
 from noetl.tools.port import Call, CallIdentity, Failed, Outcome, Rows, Success, Tool
 from tests.rendering import render_marked, render_value
 from tests.waiting import HANG_LIMIT_S
+
+# As in `noetl run`: servers of tests listen on this machine.
+LOCAL_GUARD = EgressGuard(EgressRules(allows_private=True))
 
 
 class Scope:

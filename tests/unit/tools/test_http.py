@@ -10,7 +10,7 @@ import pytest
 
 from noetl.tools.http.tool import Http, classify_status, make_auth_headers, parse_retry_after
 from noetl.tools.port import Outcome
-from tests.unit.tools.calls import call, closing, failure, run, value
+from tests.unit.tools.calls import LOCAL_GUARD, call, closing, failure, run, value
 
 
 class HttpServer:
@@ -79,6 +79,9 @@ class HttpServer:
             case "status":
                 status, content = f"{rest} Said", b'{"why": "because"}'
                 more = b"Content-Type: application/json\r\nRetry-After: 7\r\n"
+            case "login":
+                status = "302 Found"
+                more = b"Location: /json\r\nSet-Cookie: session=one\r\n"
             case "to":
                 status, more = (
                     "302 Found",
@@ -100,7 +103,7 @@ class HttpServer:
 
 def play(test: Callable[[Http, HttpServer], Awaitable[Any]], **settings: Any) -> Any:
     async def play_on_server() -> Any:
-        served, tool = HttpServer(), Http(**settings)
+        served, tool = HttpServer(), Http(**{"guard": LOCAL_GUARD, **settings})
         server = await asyncio.start_server(served.serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         served.base, served.other = f"http://127.0.0.1:{port}", f"http://localhost:{port}"
@@ -311,6 +314,28 @@ def test_what_authenticates_does_not_follow_to_another_host() -> None:
         other = get_request("/to/there", auth=auth)
         assert other["headers"]["host"].startswith("localhost")
         assert not {"x-api-key", "authorization"} & set(other["headers"])
+
+
+def test_headers_of_the_author_do_not_follow_to_another_host() -> None:
+    headers = {"X-Api-Key": "k", "Authorization": "Basic k", "Cookie": "c=k", "Accept": "text/x"}
+    same = get_request("/to/here", headers=headers)["headers"]
+    assert (same["x-api-key"], same["authorization"]) == ("k", "Basic k")
+    other = get_request("/to/there", headers=headers)["headers"]
+    assert set(other) <= {"host", "accept", "accept-encoding", "connection", "user-agent"}
+    assert other["accept"] == "text/x"
+
+
+def test_a_cookie_stays_in_its_call() -> None:
+    async def log_in_and_call_again(http: Http, server: HttpServer) -> list[str | None]:
+        await http.run(call({"url": server.base + "/login"}))
+        await http.run(call({"url": server.base + "/json"}))
+        return [asked["headers"].get("cookie") for asked in server.asked]
+
+    assert play(log_in_and_call_again) == [None, "session=one", None]
+
+
+def test_only_encodings_that_can_be_decoded_are_asked_for() -> None:
+    assert get_request("/json")["headers"]["accept-encoding"] == "gzip, deflate"
 
 
 def test_a_header_of_the_author_wins() -> None:

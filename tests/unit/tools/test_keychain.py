@@ -30,6 +30,7 @@ from noetl.tools.credentials.port import (
 from noetl.tools.port import Failed, Success
 from tests.api.process import Api
 from tests.rendering import render_value
+from tests.unit.tools.calls import LOCAL_GUARD
 
 SECRET = 'tiger"ü&lily+1'
 
@@ -263,11 +264,12 @@ def by_oauth(
     url: str, tokens: TokenCache | None = None, fields: dict[str, Any] | None = None, **more: Any
 ) -> Keychain:
     entry = KeychainEntry(name="crm", kind="oauth2", credential="client", url=url, **more)
-    return Keychain([entry], MemoryCredentials({"client": fields or CLIENT}), tokens=tokens)
+    credentials = MemoryCredentials({"client": fields or CLIENT})
+    return Keychain([entry], credentials, tokens=tokens or TokenCache(LOCAL_GUARD))
 
 
 def test_a_token_is_asked_for_once_and_kept_while_it_lasts(api: Api) -> None:
-    tokens, url = TokenCache(), f"{api.url}/oauth/600/token"
+    tokens, url = TokenCache(LOCAL_GUARD), f"{api.url}/oauth/600/token"
     first = render_template(by_oauth(url, tokens, scope="read"), TOKEN)
     assert first.startswith("corpus-secret-client_credentials-read-")
     assert render_template(by_oauth(url, tokens, scope="read"), "{{ keychain.crm.value }}") == first
@@ -279,7 +281,7 @@ def test_a_token_is_asked_for_once_and_kept_while_it_lasts(api: Api) -> None:
 def test_a_token_that_ends_soon_is_asked_for_again(
     api: Api, lasts: int, more: dict[str, Any]
 ) -> None:
-    tokens, url = TokenCache(), f"{api.url}/oauth/{lasts}/token"
+    tokens, url = TokenCache(LOCAL_GUARD), f"{api.url}/oauth/{lasts}/token"
     assert render_template(by_oauth(url, tokens, **more), TOKEN) != render_template(
         by_oauth(url, tokens, **more), TOKEN
     )

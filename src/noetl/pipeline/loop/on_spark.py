@@ -116,6 +116,7 @@ async def _make_loop_call(context: CommandContext) -> Call:
         "cheap": all(task.kind in CHEAP_KINDS for task in tasks),
         "secret": _has_secrets(context.plan.playbook),
         "provenance": any(task.provenance for task in tasks),
+        "egress": env.registry.guard.rules,
         "plan": pickle.dumps(make_portable_plan(context.plan, command.step)),
         **await _make_portable_command(context),
     }

@@ -51,11 +51,15 @@ _CODE_PATTERN = re.compile(r"<Code>(\w+)</Code>")
 T = TypeVar("T")
 
 
-def open_object_store(url: str, *, allow_http: bool = False, **more: str) -> ObjectStore:
+def open_object_store(
+    url: str, *, allow_http: bool = False, proxy_url: str | None = None, **more: str
+) -> ObjectStore:
     """Open the store at `url`. Options that neither `more` nor the URL gives come from the
     environment, as with any client of that cloud.
     """
     client: Any = {"allow_http": allow_http, "connect_timeout": timedelta(seconds=5)}
+    if proxy_url is not None:
+        client["proxy_url"] = proxy_url
     retry: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
     config: Any = more  # each cloud has its own type for these, which cannot be imported
     try:

@@ -119,6 +119,7 @@ async def describe_loop(
             provenance=config["provenance"],
             source=source,
             reports=str(reports),
+            egress=config["egress"],
         )
 
 

@@ -47,6 +47,8 @@ from noetl.spark.messages import FileFacts, LoopWork, ShardReport, encode_messag
 from noetl.spark.tasks.entry import choose_row_schema
 from noetl.spark.tasks.inline_python import InlinePython
 from noetl.spark.tasks.secrets import RedactedStdout, TicketKeychain
+from noetl.tools.credentials.oauth import TokenCache
+from noetl.tools.egress.guard import EgressGuard
 from noetl.tools.registry import Registry, make_factories
 
 Columns = dict[str, list[Any] | pa.Array]  # the columns of the rows of items, by name
@@ -294,13 +296,15 @@ async def _make_task_context(work: LoopWork) -> CommandContext:
         results[step] = replace(results[step], reference=reference)
     scope = replace(command.scope, results=results)
     command = replace(command, scope=scope, together=work.together)
-    registry = Registry((InlinePython(),), make_factories())
+    guard = EgressGuard(work.egress)
+    registry = Registry((InlinePython(),), make_factories(guard), guard)
     keychain = partial(TicketKeychain, work.ticket)
     env = Environment(
         store=store,
         registry=registry,
         clock=TaskClock(),
         worker="spark",
+        tokens=TokenCache(guard),
         keychain=keychain,
     )
     return CommandContext.for_command(env, plan, command, _drop_event, 0, 1)

@@ -24,7 +24,8 @@ class DemoTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         status, answer = _answer_request(request.url)
         body = json.dumps(answer).encode()
-        return httpx.Response(status, headers={"Content-Type": "application/json"}, content=body)
+        headers = {"Content-Type": "application/json"}
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
 
 
 def _answer_request(url: httpx.URL) -> tuple[int, dict[str, Any]]:

@@ -8,8 +8,8 @@ Any status but 2xx is a failure. Its `kind` is one of connection, timeout, rate_
 not_found, client_error, server_error and redirect; its detail has an excerpt of the body.
 `output.http` has the status, the content type and, if the server sent it, `retry_after` in seconds.
 
-All calls of a worker share connections. The worker's proxy settings and `.netrc` are not used.
-`demo://shop` is answered here (`demo.py`).
+All calls of a worker share connections, and no cookies. The worker's proxy settings and `.netrc`
+are not used. `demo://shop` is answered here (`demo.py`).
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import email.utils
 import ssl
 import time
 from datetime import UTC, datetime
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -26,8 +27,16 @@ import msgspec
 from noetl.model.errors import Failure
 from noetl.template.limits import WORKER_LIMITS, Meter
 from noetl.template.writing import format_as_text
+from noetl.tools.egress.guard import EgressGuard, EgressRefused
+from noetl.tools.http.bodies import (
+    ACCEPTED_ENCODINGS,
+    BodyBroken,
+    BodyTooLarge,
+    EncodingRefused,
+    read_limited_body,
+)
 from noetl.tools.http.demo import DEMO_SCHEME, DemoTransport
-from noetl.tools.http.egress import EgressTransport
+from noetl.tools.http.transport import TOKEN_EXTENSION, EgressTransport
 from noetl.tools.port import Call, Failed, Outcome, Success
 
 MAX_FETCHED_BODY_BYTES = 64 * 1024 * 1024
@@ -58,6 +67,21 @@ TEXT_TYPES = (
     "application/yaml",
 )
 MAX_EXCERPT_CHARACTERS = 1_500  # characters of an error's body that travel with the error
+# The headers of a request that a redirect to another origin keeps. Cookies are chosen by their domain.
+HEADERS_FOR_OTHER_ORIGINS = frozenset(
+    (
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "connection",
+        "content-length",
+        "content-type",
+        "cookie",
+        "host",
+        "transfer-encoding",
+        "user-agent",
+    )
+)
 IDEMPOTENCY_KEY_METHODS = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 
 
@@ -82,7 +106,10 @@ class HttpProblem(Exception):
 class Http:
     kind = "http"
 
-    def __init__(self, body_limit: int = MAX_FETCHED_BODY_BYTES) -> None:
+    def __init__(
+        self, guard: EgressGuard | None = None, body_limit: int = MAX_FETCHED_BODY_BYTES
+    ) -> None:
+        self._guard = guard or EgressGuard()
         self._body_limit = body_limit
         self._clients: dict[bool | str, httpx.AsyncClient] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,6 +134,8 @@ class Http:
         except HttpProblem as problem:
             facts = {"status": problem.failure.http_status}
             return Failed(problem.failure, {"http": facts})
+        except EgressRefused as refused:
+            return Failed(refused.to_failure(call.hidden_url()), {"http": {"status": None}})
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             return Failed(classify_request_error(error, call), {"http": {"status": None}})
 
@@ -121,13 +150,17 @@ class Http:
                 context = ssl.create_default_context(cafile=verify)
             else:
                 context = verify
-            transport = EgressTransport(verify=context, limits=CONNECTION_LIMITS, trust_env=False)
-            self._clients[verify] = httpx.AsyncClient(
+            transport = EgressTransport(self._guard, verify=context, limits=CONNECTION_LIMITS)
+            client = httpx.AsyncClient(
                 transport=transport,
+                headers={"Accept-Encoding": ACCEPTED_ENCODINGS},
                 mounts={f"{DEMO_SCHEME}://": DemoTransport()},
                 timeout=HTTP_TIMEOUT,
                 trust_env=False,
             )
+            # Calls of other playbooks use the same client, and must not get their cookies.
+            client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+            self._clients[verify] = client
         return self._clients[verify]
 
     async def _send_following(
@@ -137,11 +170,14 @@ class Http:
         auth_headers: dict[str, str],
         *,
         follow: bool,
-    ) -> tuple[httpx.Response, bytes]:
+    ) -> tuple[httpx.Response, bytearray]:
         """Send the request and read the body.
 
         Redirects are followed here, because the credential must not go to another host.
         """
+        if has_bearer_token(request, auth_headers):
+            request.extensions[TOKEN_EXTENSION] = True
+        cookies = httpx.Cookies()  # of this call: a login may set one and redirect
         for _ in range(MAX_REDIRECTS):
             response = await client.send(request, stream=True)
             try:
@@ -150,23 +186,40 @@ class Http:
                     return response, await self._read_body(response)
             finally:
                 await response.aclose()
+            cookies.extract_cookies(response)
+            cookies.set_cookie_header(next_request)
             if _get_origin(next_request.url) != _get_origin(request.url):
-                for name in auth_headers:
-                    next_request.headers.pop(name, None)
+                _remove_private_parts(next_request)
             request = next_request
         message = f"more than {MAX_REDIRECTS} redirects"
         raise HttpProblem("HTTP_REDIRECTS", "redirect", message, status=response.status_code)
 
-    async def _read_body(self, response: httpx.Response) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        async for part in response.aiter_bytes():
-            size += len(part)
-            if size > self._body_limit:
-                message = f"the answer is larger than {self._body_limit} bytes"
-                raise HttpProblem("RESULT_TOO_LARGE", "http", message, status=response.status_code)
-            parts.append(part)
-        return b"".join(parts)
+    async def _read_body(self, response: httpx.Response) -> bytearray:
+        status = response.status_code
+        try:
+            return await read_limited_body(response, self._body_limit)
+        except BodyTooLarge as error:
+            raise HttpProblem("RESULT_TOO_LARGE", "http", str(error), status=status) from None
+        except EncodingRefused as error:
+            raise HttpProblem("HTTP_ENCODING", "server_error", str(error), status=status) from None
+        except BodyBroken as error:
+            raise HttpProblem(
+                "HTTP_BODY", "server_error", str(error), retryable=True, status=status
+            ) from None
+
+
+def has_bearer_token(request: httpx.Request, auth_headers: dict[str, str]) -> bool:
+    """Whether the request has the bearer token of its credential."""
+    token = auth_headers.get("Authorization", "")
+    return token.startswith("Bearer ") and request.headers.get("Authorization") == token
+
+
+def _remove_private_parts(request: httpx.Request) -> None:
+    """Remove what another origin must not get: all headers of the author, which may have a secret."""
+    for name in list(request.headers):
+        if name not in HEADERS_FOR_OTHER_ORIGINS:
+            del request.headers[name]
+    request.extensions.pop(TOKEN_EXTENSION, None)
 
 
 # ---- the request ---------------------------------------------------------------------------------
@@ -293,7 +346,7 @@ def _get_origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 def _make_http_outcome(
-    call: Call, response: httpx.Response, body: bytes, elapsed: float
+    call: Call, response: httpx.Response, body: bytearray, elapsed: float
 ) -> Outcome:
     status = response.status_code
     facts: dict[str, Any] = {
@@ -332,7 +385,7 @@ def _list_links(response: httpx.Response) -> dict[str, str]:
 _JSON_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
-def decode_response_body(response: httpx.Response, body: bytes) -> Any:
+def decode_response_body(response: httpx.Response, body: bytearray) -> Any:
     """The value of a body, by its content type."""
     if not body:
         return None
@@ -385,7 +438,7 @@ def classify_status(status: int) -> tuple[str, bool]:
 
 
 def _make_status_failure(
-    call: Call, response: httpx.Response, body: bytes, wait: float | None
+    call: Call, response: httpx.Response, body: bytearray, wait: float | None
 ) -> Failure:
     status = response.status_code
     kind, retryable = classify_status(status)
@@ -413,7 +466,7 @@ def _describe_url(call: Call, response: httpx.Response) -> str:
     return str(url.copy_with(query=None, username=None, password=None, fragment=None))
 
 
-def _cut_body(response: httpx.Response, body: bytes) -> Any:
+def _cut_body(response: httpx.Response, body: bytearray) -> Any:
     try:
         if len(body) <= MAX_EXCERPT_CHARACTERS:
             return decode_response_body(response, body)

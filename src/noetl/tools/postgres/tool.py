@@ -24,7 +24,9 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from noetl.model.errors import Failure
 from noetl.results.formats.rowsets import RowSetWriter
 from noetl.results.formats.tables import EncodedTable, TableOptions
+from noetl.tools.egress.guard import EgressGuard, EgressRefused
 from noetl.tools.port import Call, Failed, Outcome, Success
+from noetl.tools.postgres.hosts import pin_conninfo_hosts
 from noetl.tools.postgres.types import ColumnConversion, make_conversions, register_loaders
 from noetl.tools.sql.statements import (
     Parameter,
@@ -70,7 +72,8 @@ class Postgres:
     kind = "postgres"
     raw = RAW_SQL_FIELDS
 
-    def __init__(self) -> None:
+    def __init__(self, guard: EgressGuard | None = None) -> None:
+        self._guard = guard or EgressGuard()
         # The first array loads pandas, if it is installed, for seconds. A tool is made in a thread.
         pa.array([])
         self._pools: dict[str, _ConnectionPool] = {}
@@ -88,8 +91,9 @@ class Postgres:
             return Failed(statements)
         try:
             conninfo = make_credential_conninfo(call.auth, call.config.get("database"))
-            async with self._get_pool(conninfo).hold_connection() as connection:
-                value = await _run_in_bulk(connection, conninfo, statements, call)
+            pool = self._get_pool(conninfo)
+            async with pool.hold_connection() as connection:
+                value = await _run_in_bulk(connection, pool, statements, call)
                 if value is None:
                     value = await _run_transaction(connection, statements, call)
         except SqlError as error:
@@ -123,7 +127,7 @@ class Postgres:
             self._pools = {}
         key = hashlib.sha256(conninfo.encode()).hexdigest()
         if key not in self._pools:
-            self._pools[key] = _ConnectionPool(conninfo)
+            self._pools[key] = _ConnectionPool(conninfo, self._guard)
         return self._pools[key]
 
 
@@ -154,7 +158,10 @@ def make_credential_conninfo(auth: Any, database: Any = None) -> str:
 
 
 async def _run_in_bulk(
-    connection: AsyncConnection[Any], conninfo: str, statements: list[Statement], call: Call
+    connection: AsyncConnection[Any],
+    pool: "_ConnectionPool",
+    statements: list[Statement],
+    call: Call,
 ) -> Any:
     """Read the rows in bulk.
 
@@ -178,7 +185,7 @@ async def _run_in_bulk(
 
     query += "\n"  # the driver puts it into brackets, and it may end in a comment
     timeout = _timeout_milliseconds(call)
-    bulk = BulkRead(conninfo, query, timeout, call.tables)
+    bulk = BulkRead(await pool.pin_hosts(), query, timeout, call.tables)
     try:
         return await run_in_thread(bulk.run, bulk.interrupt, "postgres")
     except BulkError as error:
@@ -528,6 +535,7 @@ def _make_error_detail(error: psycopg.Error) -> dict[str, Any]:
 @dataclass(slots=True)
 class _ConnectionPool:
     conninfo: str
+    guard: EgressGuard
     idle: list[tuple[float, AsyncConnection[Any]]] = field(default_factory=list)
     connection_slots: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(MAX_CONNECTIONS)
@@ -550,7 +558,16 @@ class _ConnectionPool:
             if _is_alive(connection):
                 return connection
             await connection.close()
-        return await AsyncConnection.connect(self.conninfo, autocommit=True, prepare_threshold=None)
+        conninfo = await self.pin_hosts()
+        return await AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+
+    async def pin_hosts(self) -> str:
+        """The conninfo with addresses of its hosts that the guard has checked."""
+        try:
+            return await pin_conninfo_hosts(self.conninfo, self.guard)
+        except EgressRefused as refused:
+            failure = refused.to_failure()
+            raise SqlError(failure.code, failure.message, failure.kind) from None
 
     async def _give_back(self, connection: AsyncConnection[Any]) -> None:
         """Reset settings, temporary tables and locks.

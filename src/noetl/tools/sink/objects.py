@@ -2,7 +2,8 @@
 
 They are files, named by the key of their call like those on a disk. A file is written to the disk
 first, so that nobody sees one that cannot be finished. The task must name a credential: a playbook
-must not use the permissions of the worker's own environment.
+must not use the permissions of the worker's own environment. The store is reached through a proxy in
+this process, because its library resolves hosts by itself.
 """
 
 import tempfile
@@ -24,6 +25,8 @@ from noetl.results.tiers.objects import (
     is_refused,
     open_object_store,
 )
+from noetl.tools.egress.guard import EgressGuard
+from noetl.tools.egress.proxy import EgressProxy, open_egress_proxy
 from noetl.tools.port import Call
 from noetl.tools.sink.files import find_target_path, write_rows
 from noetl.tools.sink.records import SinkError, SinkTarget
@@ -32,11 +35,25 @@ OBJECT_SCHEMES = ("s3", "gs", "az")
 
 
 async def write_object(
+    guard: EgressGuard,
     target: SinkTarget,
     call: Call,
     value: Any,
 ) -> dict[str, Any]:
-    store, base, path = _open_object_bucket(target, call.auth)
+    async with open_egress_proxy(guard) as proxy:
+        try:
+            return await _write_through_proxy(proxy, target, call, value)
+        except SinkError:
+            if proxy.refused is None:
+                raise
+            failure = proxy.refused.to_failure()
+            raise SinkError(failure.code, failure.message, kind=failure.kind) from None
+
+
+async def _write_through_proxy(
+    proxy: EgressProxy, target: SinkTarget, call: Call, value: Any
+) -> dict[str, Any]:
+    store, base, path = _open_object_bucket(target, call.auth, proxy.url)
     name, format = find_target_path(replace(target, path=path), call.key)
     url = f"{base}/{name}"
     try:
@@ -73,7 +90,9 @@ async def _has_object(store: ObjectStore, name: str) -> bool:
     return True
 
 
-def _open_object_bucket(target: SinkTarget, auth: Any) -> tuple[ObjectStore, str, str]:
+def _open_object_bucket(
+    target: SinkTarget, auth: Any, proxy_url: str
+) -> tuple[ObjectStore, str, str]:
     """The bucket, its URL, and the path in it."""
     url = urlsplit(target.path or "")
     path = url.path.lstrip("/")
@@ -86,7 +105,14 @@ def _open_object_bucket(target: SinkTarget, auth: Any) -> tuple[ObjectStore, str
     base = f"{url.scheme}://{url.netloc}"
     fields = {name: str(field) for name, field in auth.items()}
     is_plain_http = fields.get("endpoint", "").startswith("http://")
+    for name in fields:
+        if "proxy" in name.lower():
+            message = (
+                f"the credential of an object target has no field {name}: workers choose the proxy"
+            )
+            raise SinkError("SINK_TARGET", message, kind="config")
     try:
-        return open_object_store(base, allow_http=is_plain_http, **fields), base, path
+        store = open_object_store(base, allow_http=is_plain_http, proxy_url=proxy_url, **fields)
+        return store, base, path
     except InvalidInput as error:
         raise SinkError("SINK_TARGET", str(error), kind="config") from None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from noetl.model.errors import Failure
+from noetl.tools.egress.guard import EgressGuard
 from noetl.tools.port import Call, Failed, Outcome, Rows, Success, Tool
 from noetl.tools.sink import files, http
 from noetl.tools.sink.records import SinkError, SinkTarget, unwrap_result
@@ -34,7 +35,13 @@ class SinkTool:
     kind = "sink"
     raw = frozenset({"data"})
 
-    def __init__(self, postgres: Callable[[], Any], http: Callable[[], Tool]) -> None:
+    def __init__(
+        self,
+        postgres: Callable[[], Any],
+        http: Callable[[], Tool],
+        guard: EgressGuard | None = None,
+    ) -> None:
+        self._guard = guard or EgressGuard()
         self._postgres = postgres
         self._http = http
 
@@ -69,7 +76,7 @@ class SinkTool:
             case "object":
                 from noetl.tools.sink import objects
 
-                return Success(await objects.write_object(target, call, value))
+                return Success(await objects.write_object(self._guard, target, call, value))
             case "http":
                 return await http.send_rows(self._http(), target, call, value)
             case other:

@@ -23,6 +23,7 @@ from noetl.results.formats.tables import EncodedTable
 from noetl.tools.artifact import copy_table, open_artifact_value
 from noetl.tools.duckdb.tool import Duckdb, format_duckdb_literal, make_parquet_scan
 from noetl.tools.duckdb.tool import make_duckdb_failure as duckdb_failure
+from noetl.tools.egress.guard import EgressGuard
 from noetl.tools.port import Call, Failed, Outcome, Success
 from noetl.tools.postgres.tool import Postgres, make_sql_failure
 from noetl.tools.sink.records import SinkError
@@ -43,8 +44,10 @@ class Transfer:
     kind = "transfer"
     raw = frozenset({"source"})
 
-    def __init__(self, folders: Sequence[str] | None = None) -> None:
-        self._postgres = Postgres()
+    def __init__(
+        self, guard: EgressGuard | None = None, folders: Sequence[str] | None = None
+    ) -> None:
+        self._postgres = Postgres(guard)
         self._duckdb = Duckdb(folders)
         self._file_reader = Duckdb()  # runs SQL of our own
 
