@@ -144,21 +144,31 @@ def _format_argument(parameter: Parameter) -> str:
     return f"{parameter.name}={shown}"
 
 
+_ABOUT_LARGE_TEMPLATES = (
+    "One operation on a long text or list, such as `sort` or `replace`, may take 200,000 operations. A template has at most "
+    "10,000 words and signs inside its braces. A worker renders what takes more than 5,000 operations in a thread, so "
+    "its heartbeats, timeouts and signals never wait for a template. Lists of 100,000 rows are fine; for more, use a step."
+)
+
+
 def _write_limits() -> Iterator[str]:
     yield from ("## Limits", "")
     yield (
         "Work is bounded by counting, never by time, so that a slow machine gives the same answer. "
-        "More fails with `TEMPLATE_LIMIT`."
+        "More fails with `TEMPLATE_LIMIT`. An operation is at most half a microsecond of work: a node of the "
+        "expression, an item that a filter looks at, or 128 characters that are read or made."
     )
     yield from ("", "| one rendering may | on the server | on a worker |", "|---|---|---|")
     for name, what in (
         ("operations", "take so many operations"),
+        ("memory", "make so many bytes of texts and lists"),
         ("text", "make a text of so many characters"),
         ("items", "make a list of so many items"),
         ("depth", "nest values so deep"),
         ("bits", "compute integers of so many bits"),
     ):
         yield f"| {what} | {getattr(SERVER_LIMITS, name):,} | {getattr(WORKER_LIMITS, name):,} |"
+    yield from ("", _ABOUT_LARGE_TEMPLATES)
 
 
 def _cell(text: str) -> str:

@@ -5,6 +5,8 @@ from difflib import get_close_matches
 
 from noetl.model.errors import NoetlError
 
+_MAX_SUGGESTED_CHARACTERS = 100
+
 
 class TemplateError(NoetlError):
     """A template is wrong, or its evaluation failed.
@@ -81,6 +83,8 @@ class NeedsData(Exception):
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to this one, or None if none is similar."""
+    if len(name) > _MAX_SUGGESTED_CHARACTERS:
+        return None
     matches = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 

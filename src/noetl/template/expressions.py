@@ -82,6 +82,7 @@ _COMPARISONS: dict[str, Callable[[Meter, Value, Value], bool]] = {
     "notin": lambda meter, left, right: not contains(meter, right, left),
 }
 _ABSENT = object()
+_MAX_QUOTED_NODES = 50
 
 
 def find_assigned_names(tree: nodes.Node) -> frozenset[str]:
@@ -90,6 +91,23 @@ def find_assigned_names(tree: nodes.Node) -> frozenset[str]:
     if tree.find(nodes.For) is not None:
         bound.add("loop")
     return frozenset(bound)
+
+
+def measure_nodes(tree: nodes.Node) -> dict[int, int]:
+    """Return how many nodes each node has at and below it, by the id of the node."""
+    order: list[nodes.Node] = []
+    parents: list[int] = []  # position of each node's parent in `order`
+    stack = [(tree, 0)]
+    while stack:
+        node, parent = stack.pop()
+        position = len(order)
+        order.append(node)
+        parents.append(parent)
+        stack.extend((child, position) for child in node.iter_child_nodes())
+    sizes = [1] * len(order)
+    for position in range(len(order) - 1, 0, -1):
+        sizes[parents[position]] += sizes[position]
+    return {id(node): size for node, size in zip(order, sizes, strict=True)}
 
 
 class ExpressionCompiler:
@@ -101,13 +119,32 @@ class ExpressionCompiler:
     def __init__(self, tree: nodes.Template, selections: Mapping[str, Selection]) -> None:
         self.bound = find_assigned_names(tree)
         self.selections = selections
+        self._sizes = measure_nodes(tree)
+        self._compiled: dict[int, Evaluate] = {}  # by the id of the node, which the tree keeps
 
     def compile_expression(self, node: nodes.Node) -> Evaluate:
+        """Compile a node once: outputs and the value of a template share their expression."""
+        compiled = self._compiled.get(id(node))
+        if compiled is not None:
+            return compiled
         try:
-            return self._compile_node(node)
+            compiled = self._compile_node(node)
         except TemplateError as exc:
             exc.line = exc.line or node.lineno
             raise
+        if id(node) in self._sizes:  # `remove_doubling` makes nodes that nothing keeps
+            self._compiled[id(node)] = compiled
+        return compiled
+
+    def count_nodes(self, parts: Sequence[nodes.Node]) -> int:
+        """Count the nodes at and below these parts of the tree."""
+        return sum(self._sizes.get(id(part), 1) for part in parts)
+
+    def quote(self, node: nodes.Node) -> str:
+        """Write an expression for messages. A long one would be written again at every level."""
+        if self._sizes.get(id(node), 1) > _MAX_QUOTED_NODES:
+            return f"a long {type(node).__name__.lower()}"
+        return unparse(node)
 
     def _compile_node(self, node: nodes.Node) -> Evaluate:
         match node:
@@ -170,10 +207,12 @@ class ExpressionCompiler:
             root = root.node
         keys.reverse()
         if not isinstance(root, nodes.Name):
-            return self._compile_members(self.compile_expression(root), tuple(keys), unparse(root))
+            return self._compile_members(
+                self.compile_expression(root), tuple(keys), self.quote(root)
+            )
         if root.name in self.bound:
             return self._compile_members(self._compile_local(root.name), tuple(keys), root.name)
-        return _compile_scope_path(root.name, tuple(keys), unparse(node))
+        return _compile_scope_path(root.name, tuple(keys), self.quote(node))
 
     def _compile_local(self, name: str) -> Evaluate:
         missing = Undefined(name, name)
@@ -207,7 +246,7 @@ class ExpressionCompiler:
 
     def _compile_item(self, node: nodes.Getitem) -> Evaluate:
         subject = self.compile_expression(node.node)
-        expression = unparse(node)
+        expression = self.quote(node)
         if isinstance(node.arg, nodes.Slice):
             bound_nodes = (node.arg.start, node.arg.stop, node.arg.step)
             bounds = [self._compile_optional(bound) for bound in bound_nodes]
@@ -278,7 +317,7 @@ class ExpressionCompiler:
             return self._compile_global_call(node.node.name, args, kwargs)
         if isinstance(node.node, nodes.Getattr):
             return self._compile_method_call(node.node, args, kwargs)
-        raise ForbiddenError(f"'{unparse(node.node)}' cannot be called")
+        raise ForbiddenError(f"'{self.quote(node.node)}' cannot be called")
 
     def _compile_global_call(
         self,
@@ -307,7 +346,7 @@ class ExpressionCompiler:
     ) -> Evaluate:
         name = node.attr
         subject = self.compile_expression(node.node)
-        expression = unparse(node)
+        expression = self.quote(node)
         if name not in METHOD_NAMES:
             hint = hint_at_similar_name(name, METHOD_NAMES)
             raise ForbiddenError(f"there is no method '{name}'", hint=hint)
@@ -389,7 +428,7 @@ class ExpressionCompiler:
         test = self.compile_expression(node.test)
         consequence = self.compile_expression(node.expr1)
         if node.expr2 is None:
-            alternative = _make_constant(Undefined(unparse(node), "the else part"))
+            alternative = _make_constant(Undefined(self.quote(node), "the else part"))
         else:
             alternative = self.compile_expression(node.expr2)
 
@@ -405,7 +444,7 @@ class ExpressionCompiler:
 
         def evaluate_concat(frame: RenderingFrame) -> str:
             texts = [format_as_text(frame, part(frame)) for part in parts]
-            frame.spend_text(sum(map(len, texts)))
+            frame.spend_text(sum(map(len, texts)), all(map(str.isascii, texts)))
             return "".join(texts)
 
         return evaluate_concat

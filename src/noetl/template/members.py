@@ -20,6 +20,8 @@ from noetl.template.values import (
     settle,
 )
 
+_MADE_ITEM_BYTES = 88  # of a list that refers to a new text of one character
+
 
 def get_member(value: Value, name: str, expression: str) -> Value:
     """Return `value.name`, or an Undefined that quotes the expression."""
@@ -83,7 +85,7 @@ def get_slice(meter: Meter, value: Value, bounds: slice, expression: str) -> Val
         raise FailedError(f"{kind_of(value)} has no slices, in '{expression}'")
     size = len(range(*bounds.indices(len(value))))
     if isinstance(value, str):
-        meter.spend_text(size)
+        meter.spend_text(size, value.isascii())
     else:
         meter.spend_items(size)
     return value[bounds]
@@ -122,6 +124,7 @@ def list_elements(meter: Meter, value: Value) -> list[Value]:
         meter.spend_operations(1 + len(value))
         return value
     if isinstance(value, (str, dict)):
-        meter.spend_items(len(value))
+        meter.spend_items(len(value), _MADE_ITEM_BYTES)
+        meter.spend_operations(len(value))
         return list(value)
     raise FailedError(f"{kind_of(value)} is not a list")

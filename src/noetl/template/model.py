@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from jinja2 import nodes
 from msgspec import Struct
 
-from noetl.template.limits import TEXT_BUDGET_FACTOR, RenderLimits
+from noetl.template.limits import RenderLimits
 from noetl.template.replay_functions import CallMeter, Functions
 from noetl.template.values import Value
 
@@ -58,7 +58,7 @@ class RenderingFrame(CallMeter):
     ) -> None:
         self.limits = limits
         self.operations = limits.operations
-        self.text = limits.text * TEXT_BUDGET_FACTOR
+        self.memory = limits.memory
         self.scope = scope
         self.selected = selected
         self.functions = functions

@@ -27,7 +27,66 @@ def are_equal(meter: Meter, left: Value, right: Value) -> bool:
         meter.spend_reading(min(len(left), len(right)))
     if type(left) in JSON_SCALAR_TYPES or type(right) in JSON_SCALAR_TYPES:
         return bool(left == right)
-    return bool(to_plain(meter, left) == to_plain(meter, right))
+    left, right = to_plain(meter, left), to_plain(meter, right)
+    if isinstance(left, list) != isinstance(right, list) or len(left) != len(right):
+        return False
+    meter.spend_native(measure_comparison(meter, left))
+    return bool(left == right)
+
+
+def measure_comparison(meter: Meter, value: Value) -> int:
+    """Return the operations of one comparison with a plain value. Counts its own work."""
+    if isinstance(value, str):
+        return 1 + (len(value) >> 7)
+    if not isinstance(value, (list, dict)):
+        return 1
+    total = 0
+    stack: list[Value] = [value]
+    while stack:
+        container = stack.pop()
+        meter.spend_operations(1 + (len(container) >> 2))
+        total += 1 + (len(container) >> 4)
+        parts = container
+        if isinstance(container, dict):
+            parts = container.values()
+            total += sum(map(len, container)) >> 7
+        for part in parts:
+            if isinstance(part, str):
+                total += len(part) >> 7
+            elif isinstance(part, (list, dict)):
+                stack.append(part)
+    return total
+
+
+def _spend_search(meter: Meter, entries: list[Value], wanted: Value) -> None:
+    """Count the comparing of a value with every entry of a plain list."""
+    meter.spend_native(1 + (len(entries) >> 3))
+    weight = measure_comparison(meter, wanted)
+    if weight <= 1:
+        return
+    if isinstance(wanted, str):  # texts of other lengths differ at once
+        size = len(wanted)
+        meter.spend_operations(len(entries) >> 2)
+        alike = sum(1 for entry in entries if type(entry) is str and len(entry) == size)
+    else:
+        alike = sum(1 for entry in entries if type(entry) is type(wanted))
+    meter.spend_native(alike * weight)
+
+
+def find_position(meter: Meter, entries: Value, wanted: Value) -> int | None:
+    """Return the position of the first entry that equals the value, or None if none does."""
+    entries, wanted = to_plain(meter, entries), to_plain(meter, wanted)
+    _spend_search(meter, entries, wanted)
+    try:
+        return int(entries.index(wanted))
+    except ValueError:
+        return None
+
+
+def count_equal(meter: Meter, entries: Value, wanted: Value) -> int:
+    entries, wanted = to_plain(meter, entries), to_plain(meter, wanted)
+    _spend_search(meter, entries, wanted)
+    return int(entries.count(wanted))
 
 
 def compare(meter: Meter, left: Value, right: Value) -> int:
@@ -48,9 +107,12 @@ def contains(meter: Meter, container: Value, value: Value) -> bool:
         meter.spend_reading(len(container) + len(value))
         return value in container
     if isinstance(container, dict):
-        return isinstance(value, str) and value in container
+        if not isinstance(value, str):
+            return False
+        meter.spend_reading(len(value))
+        return value in container
     if isinstance(container, list):
-        return to_plain(meter, value) in to_plain(meter, container)
+        return find_position(meter, container, value) is not None
     raise FailedError(f"{kind_of(container)} cannot contain anything")
 
 
@@ -100,7 +162,7 @@ def _check_operands(meter: Meter, *numbers: Value) -> None:
 def add(meter: Meter, left: Value, right: Value) -> Value:
     left, right = settle(left), settle(right)
     if isinstance(left, str) and isinstance(right, str):
-        meter.spend_text(len(left) + len(right))
+        meter.spend_text(len(left) + len(right), left.isascii() and right.isascii())
         return left + right
     if isinstance(left, list) and isinstance(right, list):
         meter.spend_items(len(left) + len(right))
@@ -125,7 +187,7 @@ def multiply(meter: Meter, left: Value, right: Value) -> Value:
 def repeat(meter: Meter, value: str | list[Value], times: int) -> Value:
     times = max(times, 0)
     if isinstance(value, str):
-        meter.spend_text(len(value) * times)
+        meter.spend_text(len(value) * times, value.isascii())
         return value * times
     before = meter.operations
     to_plain(

@@ -20,11 +20,19 @@ from noetl.template.values import Value
 
 _SYNTAX = jinja2.Environment(keep_trailing_newline=True)  # noqa: S701 - it parses, it never renders
 _TAG = re.compile(r"\{[{%#]")
+_MAX_DIGITS = 1_000
+_LONG_NUMBER = re.compile(rf"[0-9_]{{{_MAX_DIGITS}}}")  # the lexer would try each of its parts
 _MAX_TEMPLATE_CHARACTERS = 1_000_000
+_MAX_TEMPLATE_TOKENS = 10_000  # names, numbers, texts and signs: 0.1 s to parse and compile
 _MAX_TREE_DEPTH = 100
 _MAX_BRACKET_DEPTH = 32
-_MAX_SHORT_CHARACTERS = 1024
-_MAX_CACHED_CHARACTERS = 65_536
+_MAX_SHORT_CHARACTERS = 256
+_MAX_MEDIUM_CHARACTERS = 4_096
+
+
+def has_tag(source: str) -> bool:
+    """Whether the text is more than literal text."""
+    return _TAG.search(source) is not None
 
 
 def parse(source: str) -> Template:
@@ -32,9 +40,9 @@ def parse(source: str) -> Template:
         return Template(source)
     if len(source) <= _MAX_SHORT_CHARACTERS:
         return _parse_short(source)
-    if len(source) <= _MAX_CACHED_CHARACTERS:
-        return _parse_long(source)
-    return _parse_uncached(source)
+    if len(source) <= _MAX_MEDIUM_CHARACTERS:
+        return _parse_medium(source)
+    return _parse_long(source)
 
 
 def parse_expression(source: str) -> Template:
@@ -51,18 +59,21 @@ def _parse_uncached(source: str) -> Template:
         raise
 
 
-# A tree takes about fifty times the memory of its text, and authors choose the texts. So both
-# caches are bounded, and long texts have a small cache of their own.
+# A tree takes about a hundred times the memory of its text, and authors choose the texts. So all
+# caches are bounded, and longer texts have smaller ones.
 _parse_short = lru_cache(maxsize=4096)(_parse_uncached)
-_parse_long = lru_cache(maxsize=64)(_parse_uncached)
+_parse_medium = lru_cache(maxsize=256)(_parse_uncached)
+_parse_long = lru_cache(maxsize=16)(_parse_uncached)
 
 
 def parse_tree(source: str) -> nodes.Template:
     """Parse the source into a new syntax tree. Callers may change it, because it is not cached."""
     if len(source) > _MAX_TEMPLATE_CHARACTERS:
         raise LimitError(f"the template is longer than {_MAX_TEMPLATE_CHARACTERS} characters")
+    if _LONG_NUMBER.search(source) is not None:
+        raise LimitError(f"the template has a number of more than {_MAX_DIGITS} digits", line=1)
     try:
-        _check_brackets(source)
+        _check_tokens(source)
         return Parser(_SYNTAX, source).parse()
     except jinja2.TemplateSyntaxError as exc:
         raise TemplateSyntaxError(
@@ -79,10 +90,17 @@ def tokenize_template(source: str) -> Iterator[tuple[int, str, str]]:
     yield from _SYNTAX.lexer.tokeniter(source, None)
 
 
-def _check_brackets(source: str) -> None:
-    """Refuse deeply nested brackets, because the parser recurses for each bracket."""
+def _check_tokens(source: str) -> None:
+    """Refuse too many tokens, and deeply nested brackets: the parser recurses for each bracket."""
     depth = 0
-    for _, kind, operator in tokenize_template(source):
+    count = 0
+    for line, kind, operator in tokenize_template(source):
+        if kind != "whitespace":
+            count += 1
+            if count > _MAX_TEMPLATE_TOKENS:
+                raise LimitError(
+                    f"the template has more than {_MAX_TEMPLATE_TOKENS} words and signs", line=line
+                )
         if kind != "operator":
             continue
         if operator in "([{":

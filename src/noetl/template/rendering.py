@@ -4,6 +4,7 @@ Inside text, values look as in JSON: `true`, `false`, `null`, numbers, compact m
 values are inserted without quotes.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from noetl.template.errors import (
 )
 from noetl.template.limits import SERVER_LIMITS, RenderLimits
 from noetl.template.model import MarkedValue, RenderingFrame, Scope, SelectionResolver, Template
-from noetl.template.parsing import parse
+from noetl.template.parsing import has_tag, parse
 from noetl.template.replay_functions import Functions
 from noetl.template.values import (
     JSON_SCALAR_TYPES,
@@ -47,7 +48,7 @@ class Renderer(Struct, frozen=True):
     def render(self, template: Template | str, scope: Scope) -> Value:
         """Return the value of a template as plain JSON."""
         if isinstance(template, str):
-            template = parse(template)
+            template = _parse_within_limits(template, self.limits)
         if template.tree is None:
             return template.source
         frame = RenderingFrame(scope, self.limits, self.functions, self.selected)
@@ -64,14 +65,14 @@ class Renderer(Struct, frozen=True):
     def evaluate(self, template: Template | str, scope: Scope) -> Value:
         """Like `render`, but a lazy value stays lazy: the caller gets the reference, not its data."""
         if isinstance(template, str):
-            template = parse(template)
+            template = _parse_within_limits(template, self.limits)
         frame = RenderingFrame(scope, self.limits, self.functions, self.selected)
         return _evaluate_template(template, frame)
 
     def probe(self, template: Template | str, scope: Scope) -> Value:
         """Like `evaluate`, but returns an undefined value as an Undefined instead of raising."""
         if isinstance(template, str):
-            template = parse(template)
+            template = _parse_within_limits(template, self.limits)
         frame = RenderingFrame(scope, self.limits, self.functions, self.selected)
         if template.evaluate is None:
             return _evaluate_template(template, frame)
@@ -115,7 +116,7 @@ class Renderer(Struct, frozen=True):
         `identifier` or `sql`, it sets the kind, and the marked value is the input of that filter.
         """
         if isinstance(template, str):
-            template = parse(template)
+            template = _parse_within_limits(template, self.limits)
         if template.tree is None:
             return template.source, []
         frame = RenderingFrame(scope, self.limits, self.functions, self.selected)
@@ -129,6 +130,7 @@ class Renderer(Struct, frozen=True):
             raise
 
 
+_PRIVATE_CHARACTER = re.compile("[\ue000-\uf8ff]")
 _GUARD_WORDS = {
     "true": True,
     "yes": True,
@@ -197,7 +199,7 @@ def _record_place(exc: TemplateError, source: str) -> None:
 def _render_part(value: Value, frame: RenderingFrame, depth: int) -> Value:
     kind = type(value)
     if kind is Template or kind is str or isinstance(value, (str, Template)):
-        template = value if kind is Template else parse(value)
+        template = value if kind is Template else _parse_within_limits(value, frame.limits)
         rendered = _evaluate_template(template, frame)
         if type(rendered) in JSON_VALUE_TYPES:
             return rendered
@@ -223,6 +225,12 @@ def _render_part(value: Value, frame: RenderingFrame, depth: int) -> Value:
     return to_plain(frame, value)
 
 
+def _parse_within_limits(source: str, limits: RenderLimits) -> Template:
+    if len(source) > limits.source and has_tag(source):
+        raise LimitError(f"the template is longer than {limits.source} characters")
+    return parse(source)
+
+
 def _render_list(
     parts: Sequence[Value],
     frame: RenderingFrame,
@@ -242,7 +250,7 @@ def _render_key(key: Any, frame: RenderingFrame) -> str:
     if isinstance(key, str):
         if "{" not in key:
             return key
-        key = settle(_evaluate_template(parse(key), frame))
+        key = settle(_evaluate_template(_parse_within_limits(key, frame.limits), frame))
     if isinstance(key, (list, dict)) or key is None:
         raise FailedError(f"{kind_of(key)} cannot be a key, keys are text")
     return write_scalar(key)
@@ -250,8 +258,8 @@ def _render_key(key: Any, frame: RenderingFrame) -> str:
 
 def _find_free_character(source: str) -> str:
     """Return a character of Unicode's private use area that the source does not contain."""
+    used = frozenset(_PRIVATE_CHARACTER.findall(source))
     for code in range(0xE000, 0xF900):
-        character = chr(code)
-        if character not in source:
-            return character
+        if chr(code) not in used:
+            return chr(code)
     raise ForbiddenError("the template uses every private character")

@@ -81,10 +81,19 @@ class _Cutter:
     stable: frozenset[str]
     payload: frozenset[str]  # names that only the worker of the own step can read
     selections_by_id: dict[str, Selection] = field(default_factory=dict)
+    # What each node needs: rewriting asks for the same nodes again at every level of the tree.
+    needs_by_node: dict[tuple[int, frozenset[str]], _Needs] = field(default_factory=dict)
 
     # dependencies
 
     def find_needs(self, node: nodes.Node, bound: frozenset[str]) -> _Needs:
+        key = (id(node), bound)
+        needs = self.needs_by_node.get(key)
+        if needs is None:
+            needs = self.needs_by_node[key] = self.collect_needs(node, bound)
+        return needs
+
+    def collect_needs(self, node: nodes.Node, bound: frozenset[str]) -> _Needs:
         root, fact = _find_path_root(node)
         if root is not None:
             _, computed = split_path(node)

@@ -7,30 +7,30 @@ from jinja2 import nodes
 from msgspec.structs import replace
 
 from noetl.template.doubling import remove_doubling
-from noetl.template.errors import FailedError, ForbiddenError, LimitError
+from noetl.template.errors import FailedError, ForbiddenError
 from noetl.template.expressions import ExpressionCompiler
 from noetl.template.members import list_elements
 from noetl.template.model import Emit, Evaluate, MarkedValue, RenderingFrame
 from noetl.template.operators import is_truthy
-from noetl.template.unparsing import unparse
 from noetl.template.values import Value, kind_of, refuse_undefined, settle, to_plain
 from noetl.template.writing import format_as_text
 
 
-def _find_name_nodes(node: nodes.Node) -> Iterator[nodes.Name]:
-    if isinstance(node, nodes.Name):
-        yield node
-    yield from node.find_all(nodes.Name)
-
-
-def _count_nodes(*parts: nodes.Node) -> int:
-    """Count the nodes at and below these."""
-    count = 0
-    stack = list(parts)
+def _reads_loop(node: nodes.Node) -> bool:
+    """Whether the statement reads `loop`. A loop inside it has a `loop` of its own."""
+    stack = [node]
     while stack:
-        count += 1
-        stack.extend(stack.pop().iter_child_nodes())
-    return count
+        part = stack.pop()
+        if isinstance(part, nodes.Name) and part.name == "loop":
+            return True
+        if isinstance(part, nodes.For):
+            outside = [part.iter, *part.else_]
+            if part.test is not None:
+                outside.append(part.test)
+            stack.extend(outside)
+        else:
+            stack.extend(part.iter_child_nodes())
+    return False
 
 
 _STATEMENTS: dict[type[nodes.Node], str] = {
@@ -96,7 +96,7 @@ class StatementCompiler:
         evaluate_undoubled = None
         if undoubled_node is not None:
             evaluate_undoubled = self._expressions.compile_expression(undoubled_node)
-        source = unparse(node)
+        source = self._expressions.quote(node)
         line = node.lineno
 
         def emit_output(frame: RenderingFrame) -> None:
@@ -111,11 +111,9 @@ class StatementCompiler:
             output = evaluate(frame)
             if type(output) is not str:
                 output = format_as_text(frame, output)
-            frame.text -= len(output)
-            if frame.text < 0:
-                raise LimitError(
-                    f"the template makes more than {frame.limits.text} characters of text"
-                )
+            frame.memory -= len(output) if output.isascii() else 4 * len(output)
+            if frame.memory < 0:
+                frame.spend_memory(0)
             frame.out.append(output)
 
         return emit_output
@@ -144,14 +142,13 @@ class StatementCompiler:
         subject = self._expressions.compile_expression(node.iter)
         body = self.compile_block(node.body)
         else_body = self.compile_block(node.else_)
-        cost = 1 + _count_nodes(*node.body)
+        cost = 2 + self._expressions.count_nodes(node.body)
         test = None
         test_cost = 0
         if node.test is not None:
             test = self._expressions.compile_expression(node.test)
-            test_cost = _count_nodes(node.test)
-        names_in_body = {name.name for part in node.body for name in _find_name_nodes(part)}
-        uses_loop = "loop" in names_in_body
+            test_cost = 1 + self._expressions.count_nodes([node.test])
+        uses_loop = any(_reads_loop(part) for part in node.body)
 
         def emit_for(frame: RenderingFrame) -> None:
             outer = frame.local
@@ -184,12 +181,12 @@ class StatementCompiler:
 
 
 def _compile_data(data: str) -> Emit:
-    size = len(data)
+    size = len(data) if data.isascii() else 4 * len(data)
 
     def emit_data(frame: RenderingFrame) -> None:
-        frame.text -= size
-        if frame.text < 0:
-            raise LimitError(f"the template makes more than {frame.limits.text} characters of text")
+        frame.memory -= size
+        if frame.memory < 0:
+            frame.spend_memory(0)
         frame.out.append(data)
 
     return emit_data

@@ -95,6 +95,7 @@ class Lazy(Protocol):
 
 JSON_SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
 JSON_VALUE_TYPES = JSON_SCALAR_TYPES | {list, dict}
+MAP_ENTRY_BYTES = 100  # of a map with its share of empty places
 _LAZY_METHODS = tuple(
     method.__name__
     for method in (Lazy.read_member, Lazy.read_item, Lazy.read_length, Lazy.load_plain)
@@ -163,50 +164,49 @@ def to_plain(meter: Meter, value: Value, depth: int = 0) -> Value:
     return value
 
 
-def _enter_level(meter: Meter, depth: int) -> int:
-    if depth >= meter.limits.depth:
-        raise LimitError(f"a value is nested more than {meter.limits.depth} deep")
-    return depth + 1
-
-
-def _plain_list(
-    meter: Meter,
-    value: list[Value],
-    depth: int,
-) -> list[Value]:
-    depth = _enter_level(meter, depth)
-    meter.spend_operations(1 + len(value))
+def _plain_list(meter: Meter, value: list[Value], depth: int) -> list[Value]:
+    _enter_level(meter, depth, len(value) >> 3)
     changed: list[Value] | None = None
     for index, part in enumerate(value):
-        if type(part) in JSON_SCALAR_TYPES:
+        kind = type(part)
+        if kind in JSON_SCALAR_TYPES:
             continue
-        plain_part = to_plain(meter, part, depth)
+        if kind is list:
+            plain_part = _plain_list(meter, part, depth + 1)
+        else:
+            plain_part = to_plain(meter, part, depth + 1)
         if plain_part is not part:
             if changed is None:
+                meter.spend_items(len(value))
                 changed = list(value)
             changed[index] = plain_part
     return value if changed is None else changed
 
 
-def _plain_map(
-    meter: Meter,
-    value: dict[str, Value],
-    depth: int,
-) -> dict[str, Value]:
-    depth = _enter_level(meter, depth)
-    meter.spend_operations(1 + len(value))
+def _plain_map(meter: Meter, value: dict[str, Value], depth: int) -> dict[str, Value]:
+    _enter_level(meter, depth, len(value) >> 2)
     changed: dict[str, Value] | None = None
     for key, part in value.items():
         if not isinstance(key, str):
             raise FailedError(f"a map has {kind_of(key)} as a key, keys are text")
         if type(part) in JSON_SCALAR_TYPES:
             continue
-        plain_part = to_plain(meter, part, depth)
+        plain_part = to_plain(meter, part, depth + 1)
         if plain_part is not part:
             if changed is None:
+                meter.spend_items(len(value), MAP_ENTRY_BYTES)
                 changed = dict(value)
             changed[key] = plain_part
     return value if changed is None else changed
+
+
+def _enter_level(meter: Meter, depth: int, size: int) -> None:
+    """Count a list or map, and the looking at its parts."""
+    if depth >= meter.limits.depth:
+        raise LimitError(f"a value is nested more than {meter.limits.depth} deep")
+    meter.operations -= 1 + size
+    if meter.operations < 0:
+        meter.spend_operations(0)
 
 
 def refuse_undefined(value: Value) -> Value:

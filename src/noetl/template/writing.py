@@ -1,6 +1,7 @@
 """Values as text and as JSON."""
 
 import json
+import re
 
 import orjson
 
@@ -9,6 +10,10 @@ from noetl.template.limits import Meter
 from noetl.template.values import JSON_SCALAR_TYPES, Value, settle, to_plain
 
 _MAX_WORD = 2**64
+_MAX_UNSEARCHED_CHARACTERS = 4096
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
+_WRITTEN_BYTES = 8  # of each byte of a text while it is written as JSON
+_INDENTED_OPERATIONS = 3  # of each part that is written with an indent
 
 
 def write_scalar(value: Value) -> str:
@@ -39,24 +44,40 @@ def format_as_text(meter: Meter, value: Value) -> str:
 
 
 def _estimate_json_size(meter: Meter, value: Value) -> int:
-    """Estimate the characters of a plain value's JSON. `to_plain` has counted its parts already."""
+    """Estimate the characters of a plain value's JSON. Counts its own work."""
     size = 0
-    stack = [value]
+    stack: list[Value] = [[value]]
     while stack:
-        value = stack.pop()
-        if isinstance(value, str):
-            size += len(value) + 3
-        elif isinstance(value, list):
-            size += 2
-            stack.extend(value)
-        elif isinstance(value, dict):
-            size += 2 + sum(len(key) + 4 for key in value)
-            stack.extend(value.values())
-        else:
-            size += 8
+        container = stack.pop()
+        meter.spend_operations(1 + (len(container) >> 2))
+        size += 2 + 3 * len(container)
+        parts = container
+        if isinstance(container, dict):
+            parts = container.values()
+            size += sum(map(len, container)) + 4 * len(container)
+        for part in parts:
+            if isinstance(part, str):
+                size += len(part)
+                if len(part) > _MAX_UNSEARCHED_CHARACTERS:
+                    size += _count_escapes(meter, part)
+            elif type(part) in JSON_SCALAR_TYPES:
+                size += 5  # on average, together with its comma
+            else:
+                stack.append(part)
         if size > meter.limits.text:
             raise LimitError(f"the template makes more than {meter.limits.text} characters of text")
     return size
+
+
+def _count_escapes(meter: Meter, value: str) -> int:
+    """Return how much longer a text is at most, if it is written as JSON."""
+    for _ in range(4):
+        meter.spend_reading(2 * len(value))
+    width = 1 if value.isascii() else 4
+    meter.spend_memory(_WRITTEN_BYTES * width * len(value))
+    if _CONTROL.search(value) is not None:
+        return 5 * len(value)
+    return sum(map(value.count, '"\\\n\t'))
 
 
 def write_json(meter: Meter, value: Value, indent: int | None = None) -> str:
@@ -66,19 +87,34 @@ def write_json(meter: Meter, value: Value, indent: int | None = None) -> str:
         if not 0 <= indent <= 16:
             raise FailedError("indent is a number from 0 to 16")
         size *= 1 + indent
+        meter.spend_operations(_count_json_parts(value) * _INDENTED_OPERATIONS)
     meter.spend_text(size)
-    json_text = _dump_json(value, indent)
+    meter.spend_native(size >> 8)
+    json_text = _dump_json(meter, value, indent, size)
     if len(json_text) > size:
         meter.spend_text(len(json_text) - size)
     return json_text
 
 
-def _dump_json(value: Value, indent: int | None) -> str:
+def _count_json_parts(value: Value) -> int:
+    count = 0
+    stack = [value]
+    while stack:
+        count += 1
+        part = stack.pop()
+        if isinstance(part, list):
+            stack.extend(part)
+        elif isinstance(part, dict):
+            stack.extend(part.values())
+    return count
+
+
+def _dump_json(meter: Meter, value: Value, indent: int | None, size: int) -> str:
     if indent is None:
         try:
             return orjson.dumps(value).decode()
         except TypeError:  # integers beyond 64 bits and lone surrogates are data too
-            pass
+            meter.spend_native(size >> 4)
     separators = (",", ":") if indent is None else (",", ": ")
     try:
         json_text = json.dumps(

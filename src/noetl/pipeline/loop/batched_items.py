@@ -18,8 +18,8 @@ from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.task.calls import resolve_argument
 from noetl.pipeline.task.run import SharedPipelineParts
 from noetl.playbook.model import SinkTask, Task
-from noetl.template.errors import NeedsData, TemplateError
-from noetl.template.limits import WORKER_LIMITS
+from noetl.template.errors import LimitError, NeedsData, TemplateError
+from noetl.template.limits import EVENT_LOOP_LIMITS, WORKER_LIMITS
 from noetl.template.parsing import parse_texts
 from noetl.template.rendering import Renderer
 from noetl.tools.port import (
@@ -238,12 +238,12 @@ class BatchedItems:
         functions = SeededFunctions(
             f"{command.command_id}:{item.index}:{task}:1:1:{place}", self._shared.env.clock
         )
-        renderer = Renderer(WORKER_LIMITS, functions)
         rendered: dict[str, Any]
         try:
-            rendered = renderer.render_value(template, scope)
-        except NeedsData:  # load the data and render again
+            rendered = Renderer(EVENT_LOOP_LIMITS, functions).render_value(template, scope)
+        except (NeedsData, LimitError):  # load the data, or render in a thread
             where = f"step {command.step}, task {task}, {place}"
+            renderer = Renderer(WORKER_LIMITS, functions)
             rendering = TaskRendering(lambda: scope, self._names.payloads, renderer, where)
             rendered = await rendering.value(template)
         except TemplateError as error:

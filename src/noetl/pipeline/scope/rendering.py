@@ -1,9 +1,16 @@
-"""Renders templates over stored data: evaluates, loads what was missing, and evaluates again."""
+"""Renders templates over stored data: evaluates, loads what was missing, and evaluates again.
+
+A rendering begins on the event loop, with the small budget of `EVENT_LOOP_LIMITS`. One that needs
+more begins anew in a thread, with the limits of a worker. So the worker sends heartbeats, and ends
+commands that are cancelled or late, while a template works.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,10 +20,22 @@ from noetl.pipeline.failures import TaskFailed, failure_from_template_error
 from noetl.pipeline.scope.lazy_results import LazyResult
 from noetl.pipeline.scope.results import HeadOfRows, ResultReader, is_rowset
 from noetl.template.errors import LimitError, NeedsData, TemplateError
+from noetl.template.limits import EVENT_LOOP_LIMITS
 from noetl.template.model import MarkedValue, Scope
 from noetl.template.rendering import Renderer
 
+Evaluation: TypeAlias = Callable[[Renderer, Any, Scope], Any]  # a method of Renderer
+
 MAX_LOADS = 10_000  # per template; each load brings data that the one before did not have
+
+
+@cache
+def _get_render_thread() -> ThreadPoolExecutor:
+    """The one thread of this process in which large templates are rendered.
+
+    With one, an event loop waits for one piece of work at most before it gets its next turn.
+    """
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="render")
 
 
 class StoredRows(Struct, frozen=True):
@@ -78,11 +97,11 @@ class TaskRendering:
         return self._scope
 
     async def value(self, template: Any) -> Any:
-        return await self._evaluate_or_fail(self.renderer.render_value, template)
+        return await self._evaluate_or_fail(Renderer.render_value, template)
 
     async def render_lazily(self, template: Any) -> Any:
         """Render the template, but leave a stored result a LazyResult."""
-        return await self._evaluate_or_fail(self.renderer.evaluate, template)
+        return await self._evaluate_or_fail(Renderer.evaluate, template)
 
     async def source(self, template: Any) -> Any:
         """Render the template; for a stored row set, return a reader of it."""
@@ -126,26 +145,48 @@ class TaskRendering:
         return StoredRows(alone, reference.rows or count or 0, self.payloads)
 
     async def evaluate_guard(self, template: Any) -> bool:
-        return bool(await self._evaluate_or_fail(self.renderer.evaluate_guard, template))
+        return bool(await self._evaluate_or_fail(Renderer.evaluate_guard, template))
 
     async def marked(self, template: str) -> tuple[str, list[MarkedValue]]:
-        text, marks = await self._evaluate_or_fail(self.renderer.render_marked, template)
+        text, marks = await self._evaluate_or_fail(Renderer.render_marked, template)
         return text, marks
 
-    async def _evaluate_or_fail(self, evaluate: Callable[[Any, Scope], Any], template: Any) -> Any:
+    async def _evaluate_or_fail(self, evaluate: Evaluation, template: Any) -> Any:
         try:
             return await self.evaluate_with_loads(evaluate, template)
         except TemplateError as error:
             raise TaskFailed(failure_from_template_error(error, self.where)) from error
 
-    async def evaluate_with_loads(
-        self, evaluate: Callable[[Any, Scope], Any], template: Any
-    ) -> Any:
+    async def evaluate_with_loads(self, evaluate: Evaluation, template: Any) -> Any:
         """Call `evaluate`, a method of the renderer, until all data that it needs is loaded."""
         self.payloads.trim()
+        quick_renderer = replace(self.renderer, limits=EVENT_LOOP_LIMITS)
+        is_small = True
         for _ in range(MAX_LOADS):
             try:
-                return evaluate(template, self.scope)
+                if is_small:
+                    return evaluate(quick_renderer, template, self.scope)
+                return await self._evaluate_in_thread(evaluate, template)
             except NeedsData as need:
                 await self.payloads.load(need.request)
+            except LimitError:
+                if not is_small:
+                    raise
+                is_small = False
         raise LimitError(f"the template needs more than {MAX_LOADS} parts of stored data")
+
+    async def _evaluate_in_thread(self, evaluate: Evaluation, template: Any) -> Any:
+        """Evaluate without blocking the event loop.
+
+        A cancelled caller goes on at once; the thread ends when the budget is used up at the
+        latest. The maps of the scope are copied, because the command may change them meanwhile.
+        """
+        scope = {
+            name: dict(value) if type(value) is dict else value
+            for name, value in self.scope.items()
+        }
+        loop = asyncio.get_running_loop()
+        with self.payloads.keep_all():
+            return await loop.run_in_executor(
+                _get_render_thread(), evaluate, self.renderer, template, scope
+            )

@@ -5,7 +5,8 @@ again. Rows are read by range, so one item of a million costs one item.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, Final
 
@@ -122,6 +123,7 @@ class ResultReader:
         self._kept: WeightedLruCache[MemoryKey, KeptValue] = WeightedLruCache(
             MAX_KEPT_BYTES, itemgetter(1), min_entries=1
         )
+        self._evaluations = 0  # threads that evaluate a template with these values
         self._manifest_parts: dict[str, list[AddPart]] = {}
         # The payloads that results of this command are made from, in order of use.
         self.inputs_read: dict[RefId, None] = {}
@@ -155,7 +157,10 @@ class ResultReader:
         return rows
 
     def _find_kept(self, key: MemoryKey) -> Any:
-        entry = self._kept.get(key)
+        try:
+            entry = self._kept.get(key)
+        except KeyError:  # a template in a thread reads a value that was dropped just now
+            entry = None
         if entry is None:
             return MISSING
         return entry[0]
@@ -176,9 +181,19 @@ class ResultReader:
     def trim(self) -> None:
         """Drop the least recently used values while they exceed the limit.
 
-        Called between two templates, never while one is evaluated.
+        Called between two templates. While a thread evaluates one, everything is kept.
         """
-        self._kept.trim()
+        if not self._evaluations:
+            self._kept.trim()
+
+    @contextmanager
+    def keep_all(self) -> Iterator[None]:
+        """Drop nothing while a thread evaluates a template."""
+        self._evaluations += 1
+        try:
+            yield
+        finally:
+            self._evaluations -= 1
 
     def drop(self, reference: Reference) -> None:
         """Drop a value that no name refers to any more. If one does, the value is read again."""

@@ -14,6 +14,7 @@ from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.template.errors import TemplateError, UndefinedError
 from noetl.template.model import Selection, Template
 from noetl.template.parsing import parse_expression
+from noetl.template.rendering import Renderer
 from noetl.template.values import Undefined, is_lazy
 
 MAX_SCALAR_PAYLOAD_BYTES = 8 * MAX_SCALAR_BYTES  # bytes; a larger payload is too large for an event
@@ -28,15 +29,13 @@ async def select_value(rendering: TaskRendering, template: Any) -> Selected:
     """
     try:
         if isinstance(template, str | Template):
-            value = await rendering.evaluate_with_loads(rendering.renderer.evaluate, template)
+            value = await rendering.evaluate_with_loads(Renderer.evaluate, template)
             reference = _find_large_reference(value)
             if reference is not None:
                 return Selected(stored=reference)
             if not is_lazy(value):
                 return Selected(value=value)
-        return Selected(
-            value=await rendering.evaluate_with_loads(rendering.renderer.render_value, template)
-        )
+        return Selected(value=await rendering.evaluate_with_loads(Renderer.render_value, template))
     except (TemplateError, TaskFailed) as error:
         return await _failed_selection(rendering, template, error)
 
@@ -45,7 +44,7 @@ async def judge_guard(rendering: TaskRendering, template: Any) -> Selected:
     """Evaluate a guard. Only its verdict is returned, not the data it read."""
     try:
         return Selected(
-            value=await rendering.evaluate_with_loads(rendering.renderer.evaluate_guard, template)
+            value=await rendering.evaluate_with_loads(Renderer.evaluate_guard, template)
         )
     except (TemplateError, TaskFailed) as error:
         return await _failed_selection(rendering, template, error)
@@ -80,7 +79,7 @@ async def _failed_selection(
 async def _find_absence(rendering: TaskRendering, template: Any) -> Literal["", "error", "step"]:
     """Why the value itself is missing; "" if only a value that the expression used is missing."""
     try:
-        value = await rendering.evaluate_with_loads(rendering.renderer.probe, template)
+        value = await rendering.evaluate_with_loads(Renderer.probe, template)
     except (TemplateError, TaskFailed):
         return ""
     return value.absent if isinstance(value, Undefined) else ""

@@ -17,7 +17,9 @@ from noetl.results.formats.column_buffers import MIN_SHARED_RECORDS
 from noetl.template.errors import FailedError, TemplateError
 from noetl.template.model import Template, find_dotted_path
 from noetl.template.parsing import parse
+from noetl.template.rendering import Renderer
 
+_MAX_PATH_CHARACTERS = 1_000  # of a template that is only a path, such as `{{ fetch.rows }}`
 MAX_SHARED_MEMBERS = 16  # of one input: each has a descriptor
 
 
@@ -114,7 +116,7 @@ async def _find_stored_rows(rendering: TaskRendering, template: Any) -> StoredIn
     """The row set that the template names, if it is nothing but a path. Errors appear when the layer
     is rendered."""
     if isinstance(template, str):
-        if "{{" not in template:
+        if "{{" not in template or len(template) > _MAX_PATH_CHARACTERS:
             return None
         try:
             template = parse(template)
@@ -123,7 +125,7 @@ async def _find_stored_rows(rendering: TaskRendering, template: Any) -> StoredIn
     if not isinstance(template, Template) or find_dotted_path(template) is None:
         return None
     try:
-        value = await rendering.evaluate_with_loads(rendering.renderer.evaluate, template)
+        value = await rendering.evaluate_with_loads(Renderer.evaluate, template)
     except (TemplateError, TaskFailed):
         return None
     return make_stored_input(value, rendering.payloads)

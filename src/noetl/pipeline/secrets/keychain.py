@@ -28,7 +28,7 @@ from noetl.pipeline.secrets.redaction import Redactor
 from noetl.playbook import durations
 from noetl.playbook.model import KeychainEntry
 from noetl.template.errors import NeedsData, TemplateError
-from noetl.template.limits import WORKER_LIMITS
+from noetl.template.limits import EVENT_LOOP_LIMITS
 from noetl.template.rendering import Renderer
 from noetl.template.replay_functions import Functions
 from noetl.tools.credentials.managers import SecretManagers
@@ -294,7 +294,7 @@ class Keychain:
         """
         fields = entry.model_dump(exclude={"name", "kind"}, exclude_defaults=True)
         scope = {**self._names, "keychain": self}
-        renderer = Renderer(WORKER_LIMITS, self._functions)
+        renderer = Renderer(EVENT_LOOP_LIMITS, self._functions)
         while True:
             try:
                 rendered = renderer.render_value(fields, scope)

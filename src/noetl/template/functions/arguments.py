@@ -1,7 +1,6 @@
 """Checks of arguments that several functions share."""
 
 from noetl.template.errors import FailedError
-from noetl.template.limits import Meter
 from noetl.template.members import follow_attribute
 from noetl.template.values import Value, kind_of, settle
 
@@ -11,14 +10,6 @@ def require_text(value: Value, function_name: str) -> str:
     if isinstance(value, str):
         return value
     raise FailedError(f"{function_name} needs text, not {kind_of(value)}")
-
-
-def require_list(meter: Meter, value: Value, function_name: str) -> list[Value]:
-    value = settle(value)
-    if isinstance(value, list):
-        meter.spend_operations(1 + len(value))
-        return value
-    raise FailedError(f"{function_name} needs a list, not {kind_of(value)}")
 
 
 def require_map(value: Value, function_name: str) -> dict[str, Value]:

@@ -45,9 +45,9 @@ from noetl.template.functions.order import (
 from noetl.template.functions.tests import SUBJECT_MAY_BE_UNDEFINED, TESTS
 from noetl.template.functions.text import (
     _make_case_filter,
-    _title_case,
     accept_sql,
     convert_to_text,
+    convert_to_title,
     count_words,
     encode_url,
     indent_text,
@@ -75,6 +75,7 @@ def map_items(meter: Meter, value: Value, *args: Value, **kwargs: Value) -> list
     check_arguments(apply, name, len(args) - 1, tuple(kwargs))
     more = args[1:]
     entries = list_elements(meter, value)
+    meter.spend_operations(len(entries))
     return [settle(apply(meter, settle(entry), *more, **kwargs)) for entry in entries]
 
 
@@ -93,7 +94,9 @@ def _choose_items(
         test = find_function(TESTS, name, "test")
         check_arguments(test, name, len(args) - 1)
     chosen = []
-    for entry in list_elements(meter, value):
+    entries = list_elements(meter, value)
+    meter.spend_operations(len(entries))
+    for entry in entries:
         subject = entry if attribute is None else read_attribute(entry, attribute)
         if test is None:
             passes = is_truthy(subject)
@@ -156,7 +159,7 @@ FILTERS: Mapping[str, Function] = {
     "last": get_last,
     "length": count_items,
     "list": convert_to_list,
-    "lower": _make_case_filter(str.lower, "lower"),
+    "lower": _make_case_filter(str.lower, "lower", is_quick=True),
     "map": map_items,
     "max": find_largest,
     "min": find_smallest,
@@ -175,12 +178,12 @@ FILTERS: Mapping[str, Function] = {
     "sql": accept_sql,
     "string": convert_to_text,
     "sum": sum_items,
-    "title": _make_case_filter(_title_case, "title"),
+    "title": convert_to_title,
     "tojson": encode_json,
     "trim": trim_text,
     "truncate": truncate_text,
     "unique": remove_duplicates,
-    "upper": _make_case_filter(str.upper, "upper"),
+    "upper": _make_case_filter(str.upper, "upper", is_quick=True),
     "urlencode": encode_url,
     "values": list_map_values,
     "wordcount": count_words,

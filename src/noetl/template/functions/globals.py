@@ -8,16 +8,22 @@ from noetl.template.functions.calling import Function
 from noetl.template.replay_functions import CallMeter
 from noetl.template.values import Value
 
+_CALL_OPERATIONS = 8
+_NUMBER_BYTES = 40  # of a list that refers to a new number
+
 
 def _call_now(calls: CallMeter) -> str:
+    calls.spend_operations(_CALL_OPERATIONS)
     return calls.require_functions("now").now()
 
 
 def _call_uuid(calls: CallMeter) -> str:
+    calls.spend_operations(_CALL_OPERATIONS)
     return calls.require_functions("uuid").uuid(calls.next_call_number())
 
 
 def _call_random(calls: CallMeter) -> float:
+    calls.spend_operations(_CALL_OPERATIONS)
     return calls.require_functions("random").random(calls.next_call_number())
 
 
@@ -36,7 +42,7 @@ def _make_range(
     # len() of a range refuses sizes beyond a machine word, so the size is computed by hand
     direction = 1 if stride > 0 else -1
     size = (numbers.stop - numbers.start + stride - direction) // stride
-    calls.spend_items(max(0, size))
+    calls.spend_items(max(0, size), _NUMBER_BYTES)
     return list(numbers)
 
 

@@ -15,6 +15,8 @@ from noetl.template.operators import add
 from noetl.template.values import Undefined, Value, is_lazy, kind_of, settle
 from noetl.template.writing import format_as_text
 
+_LIST_BYTES = 96  # of a short list that another list refers to
+_PAIR_BYTES = 88
 NO_DEFAULT = Undefined("default", "default")
 
 
@@ -25,7 +27,9 @@ def sum_items(
     start: Value = 0,
 ) -> Value:
     result = start
-    for entry in list_elements(meter, value):
+    entries = list_elements(meter, value)
+    meter.spend_operations(len(entries))
+    for entry in entries:
         result = add(meter, result, read_operand(entry, attribute))
     return result
 
@@ -62,25 +66,34 @@ def join_items(
 ) -> str:
     separator = format_as_text(meter, d)
     entries = list_elements(meter, value)
-    meter.spend_text(len(separator) * max(len(entries) - 1, 0))
+    meter.spend_operations(len(entries))
+    meter.spend_text(len(separator) * max(len(entries) - 1, 0), separator.isascii())
     texts = []
+    size = 0
     for entry in entries:
         entry_text = format_as_text(meter, read_operand(entry, attribute))
         texts.append(entry_text)
-        meter.spend_text(len(entry_text))
+        size += len(entry_text)
+        meter.spend_memory(len(entry_text) if entry_text.isascii() else 4 * len(entry_text))
+    meter.spend_text(size)
+    meter.spend_native(len(texts) >> 3)
     return separator.join(texts)
 
 
 def convert_to_list(meter: Meter, value: Value) -> list[Value]:
-    return list(list_elements(meter, value))
+    entries = list_elements(meter, value)
+    meter.spend_items(len(entries))
+    return list(entries)
 
 
 def reverse_items(meter: Meter, value: Value) -> Value:
     value = settle(value)
     if isinstance(value, str):
-        meter.spend_text(len(value))
+        meter.spend_text(len(value), value.isascii())
         return value[::-1]
-    return list_elements(meter, value)[::-1]
+    entries = list_elements(meter, value)
+    meter.spend_items(len(entries))
+    return entries[::-1]
 
 
 def split_into_batches(
@@ -88,6 +101,8 @@ def split_into_batches(
 ) -> list[Value]:
     entries = list_elements(meter, value)
     size = require_positive(linecount, "batch")
+    meter.spend_items(len(entries))
+    meter.spend_items(1 + len(entries) // size, _LIST_BYTES)
     rows = [entries[start : start + size] for start in range(0, len(entries), size)]
     if fill_with is not None and rows:
         meter.spend_items(size)
@@ -101,7 +116,9 @@ def split_into_slices(
 ) -> list[Value]:
     entries = list_elements(meter, value)
     slice_count = require_positive(slices, "slice")
-    meter.spend_items(slice_count)
+    meter.spend_items(len(entries))
+    meter.spend_items(slice_count, _LIST_BYTES)
+    meter.spend_operations(slice_count)
     min_size, longer_slices = divmod(len(entries), slice_count)
     made = []
     start = 0
@@ -129,7 +146,8 @@ def list_map_values(meter: Meter, value: Value) -> list[Value]:
 
 def list_map_items(meter: Meter, value: Value) -> list[Value]:
     value = require_map(value, "items")
-    meter.spend_items(2 * len(value))
+    meter.spend_items(len(value), _PAIR_BYTES)
+    meter.spend_operations(len(value) >> 1)
     return [[key, entry] for key, entry in value.items()]
 
 
@@ -152,7 +170,9 @@ def pluck_attribute(
     meter: Meter, value: Value, attribute: Value, default: Value = NO_DEFAULT
 ) -> list[Value]:
     attributes = []
-    for entry in list_elements(meter, value):
+    entries = list_elements(meter, value)
+    meter.spend_operations(len(entries))
+    for entry in entries:
         found = read_attribute(entry, attribute)
         if isinstance(found, Undefined):
             if default is not NO_DEFAULT:

@@ -6,7 +6,6 @@ from noetl.template.errors import FailedError
 from noetl.template.functions.arguments import (
     optional_text,
     require_integer,
-    require_list,
     require_text,
 )
 from noetl.template.functions.calling import Function
@@ -16,24 +15,32 @@ from noetl.template.functions.lists import (
     list_map_keys,
     list_map_values,
 )
-from noetl.template.functions.text import replace_text, split_text
+from noetl.template.functions.text import (
+    replace_text,
+    spend_pieces,
+    split_text,
+    strip_both,
+    strip_left,
+    strip_right,
+)
 from noetl.template.limits import Meter
 from noetl.template.members import list_elements
-from noetl.template.operators import is_truthy
-from noetl.template.values import Value, to_plain
+from noetl.template.operators import count_equal, find_position, is_truthy
+from noetl.template.values import Value
+
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
-def _make_strip_method(change: Callable[[str, str | None], str]) -> Function:
+def _make_strip_method(strip: Callable[[Meter, str, str | None], str]) -> Function:
     def strip_text(meter: Meter, value: str, chars: Value = None) -> str:
-        meter.spend_text(len(value))
-        return change(value, optional_text(chars, "strip"))
+        return strip(meter, value, optional_text(chars, "strip"))
 
     return strip_text
 
 
-def _make_change_method(change: Callable[[str], str]) -> Function:
+def _make_change_method(change: Callable[[str], str], *, is_quick: bool = False) -> Function:
     def change_text(meter: Meter, value: str) -> str:
-        meter.spend_text(len(value))
+        meter.spend_case_change(value, is_quick)
         return change(value)
 
     return change_text
@@ -50,7 +57,8 @@ def _make_question_method(question: Callable[[str], bool]) -> Function:
 def _make_affix_method(change: Callable[[str, str], str], function_name: str) -> Function:
     def change_affix(meter: Meter, value: str, other: Value) -> str:
         other = require_text(other, function_name)
-        meter.spend_text(len(value))
+        meter.spend_reading(len(other))
+        meter.spend_text(len(value), value.isascii())
         return change(value, other)
 
     return change_affix
@@ -66,9 +74,11 @@ def _make_search_method(question: Callable[[str, str], Value], function_name: st
 
 
 def _split_lines(meter: Meter, value: str, keepends: Value = False) -> list[Value]:
-    meter.spend_reading(len(value))
-    meter.spend_text(len(value))
-    meter.spend_items(sum(map(value.count, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")) + 1)
+    for _ in _LINE_ENDS:
+        meter.spend_reading(len(value))
+    line_count = sum(map(value.count, _LINE_ENDS)) + 1
+    meter.spend_text(len(value), value.isascii())
+    spend_pieces(meter, line_count)
     return list(value.splitlines(is_truthy(keepends)))
 
 
@@ -92,7 +102,7 @@ def _replace_method(
 
 def _pad_with_zeros(meter: Meter, value: str, width: Value) -> str:
     size = require_integer(width, "zfill")
-    meter.spend_text(max(size, len(value)))
+    meter.spend_text(max(size, len(value)), value.isascii())
     return value.zfill(size)
 
 
@@ -106,27 +116,25 @@ def _get_method(
 
 
 def _find_index(meter: Meter, value: list[Value], wanted: Value) -> int:
-    entries = require_list(meter, to_plain(meter, value), "index")
-    try:
-        return entries.index(to_plain(meter, wanted))
-    except ValueError:
-        raise FailedError("index: the list does not have this item") from None
+    position = find_position(meter, value, wanted)
+    if position is None:
+        raise FailedError("index: the list does not have this item")
+    return position
 
 
 def _count_occurrences(meter: Meter, value: list[Value], wanted: Value) -> int:
-    entries = require_list(meter, to_plain(meter, value), "count")
-    return entries.count(to_plain(meter, wanted))
+    return count_equal(meter, value, wanted)
 
 
 METHODS: Mapping[type, Mapping[str, Function]] = {
     str: {
-        "upper": _make_change_method(str.upper),
-        "lower": _make_change_method(str.lower),
+        "upper": _make_change_method(str.upper, is_quick=True),
+        "lower": _make_change_method(str.lower, is_quick=True),
         "title": _make_change_method(str.title),
         "capitalize": _make_change_method(str.capitalize),
-        "strip": _make_strip_method(str.strip),
-        "lstrip": _make_strip_method(str.lstrip),
-        "rstrip": _make_strip_method(str.rstrip),
+        "strip": _make_strip_method(strip_both),
+        "lstrip": _make_strip_method(strip_left),
+        "rstrip": _make_strip_method(strip_right),
         "split": split_text,
         "splitlines": _split_lines,
         "join": _join_method,

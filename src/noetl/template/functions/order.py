@@ -7,7 +7,17 @@ from noetl.template.limits import Meter
 from noetl.template.members import list_elements
 from noetl.template.operators import compare, is_truthy
 from noetl.template.values import JSON_SCALAR_TYPES, Undefined, Value, kind_of, settle
-from noetl.template.writing import write_json
+from noetl.template.writing import write_json, write_scalar
+
+_SORTED_BYTES = 64  # of each entry, for its key and its position
+# Many integers of more bits have the same hash, and a set would compare each with all others.
+_MAX_HASHED_BITS = 64
+_SEEN_BYTES = 100  # of each entry of a set
+
+
+def _lower_case(meter: Meter, value: str) -> str:
+    meter.spend_case_change(value, is_quick=True)
+    return value.lower()
 
 
 def sort_map(
@@ -36,22 +46,22 @@ def _compute_sort_keys(
     ignores_case = not is_truthy(case_sensitive)
     sort_keys = []
     kinds = set()
+    meter.spend_operations(len(entries))
+    meter.spend_items(len(entries), _SORTED_BYTES)
     for entry in entries:
         key = read_operand(entry, attribute)
         if isinstance(key, str):
-            meter.spend_reading(len(key))
             kinds.add("text")
             if ignores_case:
-                key = key.lower()
+                key = _lower_case(meter, key)
         else:
             kinds.add(kind_of(key))
         sort_keys.append(key)
     if not (kinds <= {"text"} or kinds <= {"a number", "a bool"}):
         raise FailedError(f"{' and '.join(sorted(kinds))} have no order")
     rounds = len(entries).bit_length()
-    characters = sum(len(key) for key in sort_keys if isinstance(key, str))
-    meter.spend_operations(len(entries) * rounds)
-    meter.spend_reading(rounds * characters)
+    pieces = sum(len(key) >> 7 for key in sort_keys if isinstance(key, str))
+    meter.spend_native((len(entries) * rounds >> 4) + rounds * pieces)
     return sort_keys
 
 
@@ -77,7 +87,10 @@ def group_items(
 ) -> list[Value]:
     """Return pairs [key, items], ordered by key."""
     pairs: list[Value] = []
-    for entry in list_elements(meter, value):
+    entries = list_elements(meter, value)
+    meter.spend_operations(2 * len(entries))
+    meter.spend_memory(2 * _SEEN_BYTES * len(entries))
+    for entry in entries:
         key = read_attribute(entry, attribute)
         if isinstance(key, Undefined) and default is not None:
             key = default
@@ -87,8 +100,10 @@ def group_items(
     last_key: Value = None
     for key, entry in sort_items(meter, pairs, False, case_sensitive, 0):
         compared_key = key
-        if ignores_case and isinstance(key, str):
-            compared_key = key.lower()
+        if isinstance(key, str):
+            meter.spend_reading(len(key))
+            if ignores_case:
+                compared_key = _lower_case(meter, key)
         if not groups or compared_key != last_key:
             groups.append([key, []])
             last_key = compared_key
@@ -105,14 +120,19 @@ def remove_duplicates(
     ignores_case = not is_truthy(case_sensitive)
     seen: set[Value] = set()
     unique_entries = []
-    for entry in list_elements(meter, value):
+    entries = list_elements(meter, value)
+    meter.spend_operations(len(entries))
+    meter.spend_memory(_SEEN_BYTES * len(entries))
+    for entry in entries:
         key = read_operand(entry, attribute)
         if isinstance(key, str):
             meter.spend_reading(len(key))
             if ignores_case:
-                key = key.lower()
+                key = _lower_case(meter, key)
         elif type(key) not in JSON_SCALAR_TYPES:
             key = (write_json(meter, key),)
+        elif isinstance(key, int) and key.bit_length() > _MAX_HASHED_BITS:
+            key = (write_scalar(key),)
         if key not in seen:
             seen.add(key)
             unique_entries.append(entry)
