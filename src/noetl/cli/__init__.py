@@ -14,6 +14,7 @@ import typer
 
 from noetl.cli.groups import RootGroup
 from noetl.cli.output import EXIT_INTERRUPTED, log_to_stderr, print_error, show_own_warnings
+from noetl.cli.terminal import guard_streams
 from noetl.runtime.garbage import reduce_garbage_collection
 
 ABOUT = """Run playbooks: YAML documents that describe data work as steps, loops, branches and retries.
@@ -142,6 +143,7 @@ ALL_MODULES = (
 def main() -> None:
     """The entry point of `noetl`."""
     reduce_garbage_collection()
+    guard_streams()
     try:
         log_to_stderr("ERROR")
         show_own_warnings()

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
+from noetl.cli.terminal import escape_control, paint_text
 from noetl.model.errors import InvalidInput, NoetlError
 
 # Exit codes.
@@ -101,8 +102,8 @@ def _format_row(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _format_cell(value: Any) -> str:
     if value is None:
         return ""
-    text = str(value).replace("\n", " ")
-    return shorten_text(text, 100)
+    text = str(value).replace("\n", " ").replace("\t", " ")
+    return shorten_text(escape_control(text), 100)
 
 
 def shorten_text(text: str, length: int) -> str:
@@ -121,7 +122,7 @@ def add_colour(word: str, text: str | None = None) -> str:
     """`text`, or the word itself, in the colour of a status word. No colour outside a terminal."""
     if text is None:
         text = word
-    return _paint_text(text, COLOURS.get(word))
+    return paint_text(text, COLOURS.get(word))
 
 
 def format_status(status: str, recovered: int) -> str:
@@ -143,13 +144,7 @@ def format_recovery(recovery: dict[str, Any]) -> str:
 
 
 def dim_text(text: str) -> str:
-    return _paint_text(text, 2)
-
-
-def _paint_text(text: str, colour: int | None) -> str:
-    if colour is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ:
-        return text
-    return f"\x1b[{colour}m{text}\x1b[0m"
+    return paint_text(text, 2)
 
 
 # ---- hints -------------------------------------------------------------------------------------------------------------

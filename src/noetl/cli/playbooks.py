@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from noetl.cli.arguments import find_playbook_files
 from noetl.cli.language import CheckedPlaybook
-from noetl.cli.output import format_count
+from noetl.cli.output import dim_text, format_count, say
+from noetl.cli.terminal import paint_text, write_document
 from noetl.playbook import graph as graphs
 from noetl.playbook.findings import Finding
 from noetl.playbook.schema import build_schema
@@ -19,7 +18,7 @@ from noetl.playbook.validation import LoadedPlaybook, PlaybookInvalid
 from noetl.runtime.kinds import check_playbook
 
 EXIT_UNREADABLE = 2  # exit code
-_COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+_COLOURS = {"error": 31, "warning": 33, "note": 36}  # ANSI codes by severity
 
 Files = Annotated[
     list[Path],
@@ -132,7 +131,7 @@ def convert(
         _print_findings(exc.findings)
         raise typer.Exit(1) from exc
     if not write:
-        sys.stdout.write(converted.text)
+        write_document(converted.text)
         return
     if converted.changes:
         path.write_text(converted.text, encoding="utf-8")
@@ -152,7 +151,7 @@ def graph(
         _print_findings(loaded.errors)
         raise typer.Exit(1)
     draw = graphs.draw_mermaid if mermaid else graphs.draw_tree
-    sys.stdout.write(draw(loaded.playbook))
+    write_document(draw(loaded.playbook))
 
 
 # ---- files and output ----
@@ -190,17 +189,15 @@ def _read_file(path: Path) -> str:
 
 
 def _print_findings(findings: list[Finding]) -> None:
-    console = Console(soft_wrap=True, highlight=False)
     for finding in findings:
-        line = Text(f"{finding.file}:{finding.line}:{finding.column}: ")
-        line.append(finding.severity, style=f"bold {_COLOURS[finding.severity]}")
-        line.append(f" {finding.code} ", style="bold")
-        line.append(finding.message)
+        place = f"{finding.file}:{finding.line}:{finding.column}:"
+        severity = paint_text(finding.severity, f"1;{_COLOURS[finding.severity]}")
+        line = f"{place} {severity} {paint_text(finding.code, 1)} {finding.message}"
         if finding.step:
-            line.append(f" (step {finding.step})")
-        console.print(line)
+            line += f" (step {finding.step})"
+        say(line)
         if finding.hint:
-            console.print(Text(f"    {finding.hint}", style="dim"))
+            say(dim_text(f"    {finding.hint}"))
 
 
 def _print_finding_counts(files: int, findings: list[Finding]) -> None:

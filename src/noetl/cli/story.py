@@ -27,6 +27,7 @@ from noetl.cli.output import (
     print_table,
     shorten_text,
 )
+from noetl.cli.terminal import guard_streams, make_printable
 from noetl.client.rows import Row
 from noetl.engine import playbook_state
 from noetl.engine.fold import evolve
@@ -301,6 +302,7 @@ class StepDisplay:
             return
         if not self._screen.is_started:
             self._screen.start()
+            guard_streams()  # `rich` has replaced them, so that other lines stand above the list
         self._draw_screen()
         if story.is_finished:
             self._screen.stop()
@@ -335,7 +337,8 @@ class StepDisplay:
             return
         last = list(self._lines)[-MAX_LINES_BELOW_STEPS:]
         lines = [*list_step_lines(self._story), *map(dim_text, last)]
-        text = self._make_text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+        shown = make_printable("\n".join(lines))
+        text = self._make_text(shown, no_wrap=True, overflow="ellipsis")
         self._screen.update(text)
 
 
