@@ -96,6 +96,10 @@ class Code(StrEnum):
     PYTHON_SYNTAX = "PYTHON_SYNTAX", "Python code that does not compile"
     SQL_PLACE = "SQL_PLACE", "a value in SQL stands where a name, a keyword or a statement belongs"
     SQL_ESCAPED = "SQL_ESCAPED", "the quotes of a value in SQL are doubled, which is not needed"
+    VALUE_AS_CODE = (
+        "VALUE_AS_CODE",
+        "a value becomes part of a text that another interpreter runs, such as `sh -c` or `query()`",
+    )
     FORBIDDEN_CONF = "FORBIDDEN_CONF", "a Spark setting a playbook may not change"
     PARALLEL_CTX_WRITE = (
         "PARALLEL_CTX_WRITE",

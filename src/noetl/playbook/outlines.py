@@ -16,6 +16,7 @@ from noetl.template.model import Template
 from noetl.template.unparsing import unparse
 
 MARKER_CHARACTER = "\ue000"
+_MAX_OUTLINES = 50
 
 
 class OutlineSpot(Struct, frozen=True):
@@ -42,7 +43,7 @@ def make_outlines(template: Template) -> Iterator[Outline]:
     if template.tree is None:
         yield Outline(template.source, ())
         return
-    for choice in range(_count_branches(template.tree)):
+    for choice in range(min(_count_branches(template.tree), _MAX_OUTLINES)):
         spots: list[OutlineSpot] = []
         texts = list(_outline_texts(template.tree.body, choice, spots))
         yield Outline("".join(texts), tuple(spots))

@@ -17,7 +17,17 @@ from noetl.playbook import dialect, text
 from noetl.playbook.dialect.editor import Editor
 from noetl.playbook.findings import Code, Finding, sort_findings
 from noetl.playbook.model import Playbook
-from noetl.playbook.validation import code, names, overwrites, references, shape, spark, sql, values
+from noetl.playbook.validation import (
+    code,
+    interpreters,
+    names,
+    overwrites,
+    references,
+    shape,
+    spark,
+    sql,
+    values,
+)
 from noetl.playbook.validation.document_facts import DocumentFacts
 from noetl.playbook.validation.shape import Kinds, OutsideTasks
 
@@ -156,6 +166,7 @@ def _read_playbook(source: str | bytes) -> _ReadPlaybook:
         code.check,
         spark.check,
         sql.check,
+        interpreters.check,
         overwrites.check,
     ):
         check(facts, editor)

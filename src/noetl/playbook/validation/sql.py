@@ -36,18 +36,18 @@ SqlNote = tuple[OutlineSpot, Code, str, str, Severity]
 
 def blank_comments(document: Node) -> None:
     """Remove the expressions from the comments of every SQL text: comments have no values."""
-    for _, (holder, key, dialect) in _find_sql_texts(document):
+    for _, (holder, key, dialect) in find_sql_texts(document):
         holder[key] = blank_commented_values(holder[key], dialect)
 
 
 def check(world: DocumentFacts, editor: Editor) -> None:
-    for step, found in _find_sql_texts(world.document):
+    for step, found in find_sql_texts(world.document):
         editor.step = step
         _check_sql_text(found, world, editor)
     editor.step = None
 
 
-def _find_sql_texts(document: Node) -> Iterator[tuple[str | None, SqlText]]:
+def find_sql_texts(document: Node) -> Iterator[tuple[str | None, SqlText]]:
     """Every SQL text of a playbook that is a template, with its step."""
     for step_name, task in iterate_tasks(document):
         for found in _find_task_texts(task):
@@ -98,14 +98,14 @@ def _check_sql_text(found: SqlText, world: DocumentFacts, editor: Editor) -> Non
         notes |= dict.fromkeys(_find_notes(outline, dialect))
     mark = editor.get_value_mark(holder, key)
     for spot, code, message, hint, severity in notes:
-        at = locate_within(mark, world.lines, spot.line, _find_column(source, spot.line))
+        at = locate_within(mark, world.lines, spot.line, find_column(source, spot.line))
         finding = Finding(
             editor.file, at.line, at.column, editor.step, code, message, hint, severity
         )
         editor.findings.append(finding)
 
 
-def _find_column(source: str, line: int) -> int:
+def find_column(source: str, line: int) -> int:
     line_text = source.split("\n")[line - 1]
     return max(line_text.find("{{"), 0) + 1
 
@@ -118,7 +118,7 @@ def _find_notes(outline: Outline, dialect: Dialect) -> Iterator[SqlNote]:
         return  # one branch of a template may end within quotes
     for statement in statements:
         for wrong in find_misplaced(drop_comments(statement), kinds, MARKER_CHARACTER, dialect):
-            spot = _find_spots(wrong.token, outline)[0]
+            spot = find_spots(wrong.token, outline)[0]
             message = f"`{{{{ {spot.source} }}}}` in SQL is data: {wrong.message}"
             yield spot, Code.SQL_PLACE, message, wrong.hint, "error"
         for token in statement:
@@ -128,12 +128,12 @@ def _find_notes(outline: Outline, dialect: Dialect) -> Iterator[SqlNote]:
 
 def _find_doubled_quotes(token: Token, outline: Outline) -> Iterator[SqlNote]:
     hint = "a value in SQL is data; quotes in it need no escaping"
-    for spot in _find_spots(token, outline):
+    for spot in find_spots(token, outline):
         if spot.doubles:
             message = f"`{{{{ {spot.source} }}}}`: the quotes of a value need no doubling, and it is left out"
             yield spot, Code.SQL_ESCAPED, message, hint, "warning"
 
 
-def _find_spots(token: Token, outline: Outline) -> list[OutlineSpot]:
+def find_spots(token: Token, outline: Outline) -> list[OutlineSpot]:
     markers = marker_pattern(MARKER_CHARACTER).findall(token.text)
     return [outline.spots[int(found.strip(MARKER_CHARACTER))] for found in markers]
