@@ -125,14 +125,16 @@ def test_what_killed_processes_left_goes_after_a_day(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_on_the_command_line(tmp_path: Path) -> None:
-    conf = jvm.make_server_conf(jvm.measure_machine(), tmp_path, 1, None)
+    conf = jvm.make_server_conf(jvm.measure_machine(), tmp_path, tmp_path / "server.log", 1, None)
     assert not any("token" in name for name in conf)
 
 
 def test_executors_are_told_an_address_that_leads_to_them_and_callers_stay_here(
     tmp_path: Path,
 ) -> None:
-    conf = jvm.make_server_conf(jvm.measure_machine(), tmp_path, 1, "spark://127.0.0.1:7077")
+    conf = jvm.make_server_conf(
+        jvm.measure_machine(), tmp_path, tmp_path / "server.log", 1, "spark://127.0.0.1:7077"
+    )
     assert (conf["spark.master"], conf["spark.driver.host"]) == (
         "spark://127.0.0.1:7077",
         "127.0.0.1",

@@ -20,6 +20,7 @@ from noetl.spark.server.java import Java
 GB = 1 << 30
 MAX_ARCHIVES = 3  # archives, of some 200 MB each
 ABANDONED_AFTER_S = 86_400  # seconds after which no process can still be making an archive
+LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 # Spark's own launcher opens these packages. It also opens a module that trimmed Javas lack and
 # that Spark does not need.
@@ -87,12 +88,19 @@ def find_spark_home() -> Path:
 def make_server_conf(
     size: Machine,
     folder: Path,
+    log: Path,
     port: int,
     master: str | None,
 ) -> dict[str, str]:
     """The settings of the server. A playbook changes settings of its session by `conf`."""
     host = find_local_address(SparkProfile(master=master))
+    secured = {}
+    if master is None:
+        # Without it the driver deserialises Java objects that any process of this machine sends to
+        # it. The JVM makes the secret itself; a cluster has its own.
+        secured = {"spark.authenticate": "true"}
     return {
+        **secured,
         "spark.master": master or f"local[{size.cores}]",
         "spark.app.name": "noetl",
         "spark.ui.enabled": "false",
@@ -114,6 +122,8 @@ def make_server_conf(
         # enough that reading one row is cheap.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.hadoop.parquet.block.size": str(16 << 20),
+        "log4j2.configurationFile": LOG_SETTINGS.as_uri(),
+        "noetl.spark.log": str(log),
         # Files appear when the job is committed, not task by task.
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
     }

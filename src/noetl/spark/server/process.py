@@ -24,7 +24,8 @@ from noetl.model.errors import Unavailable
 from noetl.spark.server import jvm
 from noetl.spark.server.idle_daemons import IdleDaemons
 from noetl.spark.server.java import Java, find_java
-from noetl.spark.server.server_state import ServerRecord, SparkServerState
+from noetl.spark.server.jvm_output import JvmOutput
+from noetl.spark.server.server_state import ServerRecord, SparkServerState, open_private_file
 
 SPARK_START_TIMEOUT_S = 120.0  # seconds until the server must answer
 START_POLL_S = 0.1  # seconds between two looks while the server starts
@@ -69,18 +70,21 @@ def run_spark_server(home: Path, how: SparkServerSettings, master: str | None = 
     with place.hold_lock("server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB) as is_locked:
         if not is_locked:
             return 0
-        conf = jvm.make_server_conf(size, place.folder, port, master)
+        conf = jvm.make_server_conf(size, place.folder, place.log, port, master)
         # The tables of the last server ended with it.
         shutil.rmtree(conf["spark.sql.warehouse.dir"], ignore_errors=True)
         command = jvm.make_jvm_command(java, size, conf, _find_archive_folder(), how.java_options)
         process = _start_jvm(command, token, conf["spark.driver.host"], place)
+        output = JvmOutput(process, place.log)
         has_answered = _wait_until_ready(process, port, stopping)
         if has_answered:
+            output.stop_keeping()
             served = ServerRecord(port, token, os.getpid(), java.version, master)
             place.publish_server(served)
             _watch_server(place, process, how.idle, stopping)
         place.withdraw_server()
     _end_jvm(process)
+    output.wait_for_end()
     _archive_classes(java, size)  # without the lock: it takes long, and another process may serve
     return 0 if has_answered else 1
 
@@ -125,17 +129,17 @@ def _start_jvm(
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
     }
-    with open(place.log, "wb") as log:
-        return subprocess.Popen(  # noqa: S603 - our own arguments
-            command,
-            env=environment,
-            cwd=place.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
-        )
+    open_private_file(place.log).close()  # the JVM appends to it
+    return subprocess.Popen(  # noqa: S603 - our own arguments
+        command,
+        env=environment,
+        cwd=place.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=_die_with_parent,
+    )
 
 
 def _die_with_parent() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from noetl.spark.profiles import SparkProfile, SparkUnavailable
 from noetl.spark.server.process import SPARK_START_TIMEOUT_S, SparkServerSettings
-from noetl.spark.server.server_state import ServerRecord, SparkServerState
+from noetl.spark.server.server_state import ServerRecord, SparkServerState, open_private_file
 
 ANSWER_POLL_S = 0.05  # seconds between two looks
 # Seconds that a base session is used; Spark closes one that is idle twice as long.
@@ -96,7 +96,7 @@ def _start_server_process(
     ]
     if profile.master is not None:
         command += ["--master", profile.master]
-    with open(place.folder / "serve.log", "wb") as log:
+    with open_private_file(place.folder / "serve.log") as log:
         return subprocess.Popen(  # noqa: S603 - our own arguments
             command,
             stdin=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ server.json   address, token and process id; exists while the server answers
 server.lock   held by the process that serves
 start.lock    held by a process that starts a server
 use           shared lock of running commands; touched when one ends, so its age is the idle time
-server.log    the log of Spark
+server.log    the log of Spark, without data of steps (log4j2.properties); 0600
 """
 
 import fcntl
@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+PRIVATE_MODE = 0o600  # of files that only their owner reads
 SERVER_CONNECT_TIMEOUT_S = 1.0  # seconds for a server of this machine to take a connection
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -44,6 +46,13 @@ class ServerRecord:
             return False
 
 
+def open_private_file(path: Path) -> BinaryIO:
+    """Open a new file for writing that this user alone may read. What was there is replaced."""
+    descriptor = os.open(path, _WRITE_FLAGS, PRIVATE_MODE)
+    os.fchmod(descriptor, PRIVATE_MODE)  # an older file keeps its mode otherwise
+    return os.fdopen(descriptor, "wb")
+
+
 @dataclass(frozen=True, slots=True)
 class SparkServerState:
     folder: Path
@@ -70,9 +79,8 @@ class SparkServerState:
     def publish_server(self, served: ServerRecord) -> None:
         """Write the record, readable by this user only: the token lets a client run any code."""
         part = self.folder / ".server.json"
-        descriptor = os.open(part, _WRITE_FLAGS, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(served), file)
+        with open_private_file(part) as file:
+            file.write(json.dumps(asdict(served)).encode())
         (self.folder / "use").touch(0o600)  # the idle time starts now
         part.rename(self.folder / "server.json")
 
