@@ -58,6 +58,8 @@ async def execute(
         event = context.failed_event(make_failed_envelope(limit_failure(failing.failure)))
     finally:
         context.payloads.forget()
+        # The latest released secrets stay known: what is said after this is redacted too.
+        context.payloads.keychain.release()
     return env.redact_event(OutgoingEvent(event, context.persist.take_references()))
 
 

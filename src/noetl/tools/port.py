@@ -32,6 +32,11 @@ def discard_progress(progress: str) -> None:
     """Drop the progress: the default `progress` of a call."""
 
 
+def keep_cut_text(text: str) -> str:
+    """Return the text: the default `clean_cut` of a call."""
+    return text
+
+
 def hide_no_url() -> None:
     """Return None: errors may show the URL of the request."""
 
@@ -114,6 +119,8 @@ class Call(Struct, frozen=True):
     - `playbook` is the playbook that makes the call.
     - `hidden_url` returns the URL as the playbook writes it, if errors must not show the rendered
       URL because it contains a value of a payload.
+    - `clean_cut` takes a text of a value that the tool has cut at its end, and removes the beginning
+      of a secret there. Texts of failures need no call: they are cleaned at both ends.
     """
 
     config: dict[str, Any]
@@ -131,6 +138,7 @@ class Call(Struct, frozen=True):
     columns: bool = False
     hidden_url: Callable[[], str | None] = hide_no_url
     playbook: PlaybookKey = NO_PLAYBOOK
+    clean_cut: Callable[[str], str] = keep_cut_text
 
 
 class Success(Struct, frozen=True):

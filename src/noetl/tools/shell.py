@@ -85,8 +85,8 @@ class Shell:
                 command_env = {**env, **command.env}
                 running = _RunningCommand(self._fork_server, limits, command, command_env, call)
                 code, output = await running.wait_for_result()
-                stdout = (stdout + output[1])[:MAX_OUTPUT_BYTES]
-                stderr = (stderr + output[2])[:MAX_OUTPUT_BYTES]
+                stdout = _join_output(stdout, output[1], call)
+                stderr = _join_output(stderr, output[2], call)
                 done.append({"command": command.shown, "exit_code": code})
                 if code != 0:
                     return Failed(self._make_failure(number, code, output, limits))
@@ -114,6 +114,13 @@ def _find_reached_limit(stderr: str) -> str | None:
         if any(each in last_line for each in words):
             return limit
     return None
+
+
+def _join_output(before: str, output: str, call: Call) -> str:
+    joined = before + output
+    if len(joined) <= MAX_OUTPUT_BYTES:
+        return joined
+    return call.clean_cut(joined[:MAX_OUTPUT_BYTES])
 
 
 def _to_text(value: Any) -> str:
@@ -267,6 +274,7 @@ class _RunningCommand:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._output_bytes = {1: bytearray(), 2: bytearray()}
+        self._clean_cut = call.clean_cut
         self._lines = {
             1: StreamLines("stdout", call.log),
             2: StreamLines("stderr", call.log),
@@ -307,10 +315,14 @@ class _RunningCommand:
                     pass
                 self._lines[stream].end()
             self._close_streams()
-        output = {
-            stream: kept.decode("utf-8", "replace") for stream, kept in self._output_bytes.items()
-        }
-        return code, output
+        return code, {stream: self._decode_output(stream) for stream in self._output_bytes}
+
+    def _decode_output(self, stream: int) -> str:
+        kept = self._output_bytes[stream]
+        text = kept.decode("utf-8", "replace")
+        if len(kept) < MAX_OUTPUT_BYTES:
+            return text
+        return self._clean_cut(text)  # the stream may have gone on
 
     def _read_stream(self, stream: int) -> bool:
         """Read once from a stream. False if there is nothing to read."""

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
@@ -149,3 +152,125 @@ def test_planted_secrets_are_in_nothing_that_a_run_leaves(
         assert canary not in everything, name
     assert "***c.token***" in everything or "***stored.token***" in everything
     assert any(line.startswith("printed: got ***") for line in wrote)
+
+
+# At each of these places a tool cuts text that it was given: the secret spans the cut.
+CUT_STEPS = """
+- step: stdout
+  tool: {kind: shell, cmds: ["head -c 1048556 /dev/zero | tr '\\\\0' x; printf %s {{ keychain.c.token }}; echo"]}
+  next: stderr
+- step: stderr
+  tool: {kind: shell, cmds: ["printf %s {{ keychain.c.token }} >&2; head -c 780 /dev/zero | tr '\\\\0' x >&2; exit 3"]}
+  next: [{step: last, when: "{{ error is defined }}"}]
+- step: last
+  tool: {kind: shell, cmds: ["head -c 180 /dev/zero | tr '\\\\0' x >&2; printf %s {{ keychain.c.token }} >&2; exit 3"]}
+  next: [{step: message, when: "{{ error is defined }}"}]
+- step: message
+  tool: {kind: python, code: "raise ValueError('x' * 1980 + t)", input: {t: "{{ keychain.c.token }}"}}
+  next: [{step: line, when: "{{ error is defined }}"}]
+- step: line
+  tool: {kind: python, code: "print('x' * 16370 + t)\\nprint('x' * 65500 + t)", input: {t: "{{ keychain.c.token }}"}}
+  next: trace
+- step: trace
+  tool: {kind: python, code: "raise ValueError(t + 'x' * 1980)", input: {t: "{{ keychain.c.token }}"}}
+  next: [{step: http, when: "{{ error is defined }}"}]
+- step: http
+  tool: {kind: http, url: "ADDRESS", method: POST, headers: {X-Echo: "{{ keychain.c.token }}"}}
+  next: [{step: failed, when: "{{ error is defined }}"}]
+- step: failed
+  tool: {kind: noop, input: {x: "{{ ('x' * 970 ~ keychain.c.token) | int }}"}}
+  next: [{step: end, when: "{{ error is defined }}"}]
+- step: end
+  tool: {kind: noop, input: {done: true}}
+"""
+LONGEST_PART = 5  # characters of a secret that a cut may leave
+
+
+class EchoingHandler(BaseHTTPRequestHandler):
+    """Answers with an error whose excerpt ends inside the token that it was sent."""
+
+    def do_POST(self) -> None:
+        body = ("x" * 1480 + self.headers["X-Echo"] + "x" * 100).encode()
+        self.send_response(500)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_secret_that_spans_a_cut_leaves_no_part(planted: None) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), EchoingHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        text = workflow(CUT_STEPS, keychain=KEYCHAIN)
+        text = text.replace("ADDRESS", f"http://127.0.0.1:{server.server_port}/")
+        state, wrote = asyncio.run(left_behind(text))
+        server.shutdown()
+    assert state.status == "completed", wrote[-5:]
+    everything = "\n".join(wrote)
+    secret = CANARIES["cred"]
+    parts = [secret[at : at + LONGEST_PART + 1] for at in range(len(secret) - LONGEST_PART)]
+    for part in parts:
+        if part != "canary":  # the test's other secrets begin so too
+            places = [line[:80] for line in wrote if part in line]
+            assert not places, (part, places)
+    assert "canary" not in everything.replace("canary-", "")
+
+
+def test_secret_of_a_waiting_command_is_not_forgotten_beside_many(
+    planted: None, tmp_path: Path
+) -> None:
+    """One branch waits while the other one uses many more secrets than the redactor keeps of ended commands."""
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    waits = (
+        f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\n"
+        f"while not pathlib.Path({str(done)!r}).exists():\n    time.sleep(0.01)\nprint(t)\nresult = t"
+    )
+    uses = (
+        f"import pathlib, time\nwhile not pathlib.Path({str(begun)!r}).exists():\n    time.sleep(0.01)\n"
+        "result = len(many)"
+    )
+    fields = {f"secret{n}": f"one-of-many-secrets-{n:05}" for n in range(1_500)}
+    steps = json.dumps(
+        [
+            {
+                "step": "start",
+                "tool": {"kind": "noop"},
+                "next": {
+                    "spec": {"mode": "inclusive"},
+                    "arcs": [{"step": "waits"}, {"step": "uses"}],
+                },
+            },
+            {
+                "step": "waits",
+                "tool": {
+                    "kind": "python",
+                    "code": waits,
+                    "input": {"t": "{{ keychain.c.token }}"},
+                },
+            },
+            {
+                "step": "uses",
+                "tool": {"kind": "python", "code": uses, "input": {"many": "{{ keychain.many }}"}},
+                "next": "again",
+            },
+            {
+                "step": "again",
+                "tool": {
+                    "kind": "python",
+                    "code": f"import pathlib\npathlib.Path({str(done)!r}).touch()\nresult = len(many)",
+                    "input": {"many": "{{ keychain.more }}"},
+                },
+            },
+        ]
+    )
+    more = {name: f"{value}-again" for name, value in fields.items()}
+    keychain = [
+        *KEYCHAIN,
+        {"name": "many", "kind": "static", "map": fields},
+        {"name": "more", "kind": "static", "map": more},
+    ]
+    state, wrote = asyncio.run(left_behind(workflow(steps, keychain=keychain)))
+    assert state.status == "completed", wrote[-5:]
+    assert CANARIES["cred"] not in "\n".join(wrote)

@@ -129,7 +129,7 @@ async def _make_loop_call(context: CommandContext) -> Call:
         key=derive_id("loop", command.execution_id, command.command_id),
         identity=identity,
         log=env.redactor.redact_log(env.logs("loop", None)),
-        progress=env.progress,
+        progress=env.redactor.redact_progress(env.progress),
         secret=context.payloads.keychain.resolve_guarded,
         credential=context.payloads.keychain.resolve_entry,
         tables=TableOptions(env.store.staging, env.redactor.redact_rows),

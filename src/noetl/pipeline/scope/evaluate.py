@@ -16,7 +16,7 @@ from noetl.pipeline.scope.lazy_results import LazyResult, value_or_undefined
 from noetl.pipeline.scope.names import TemplateScope
 from noetl.pipeline.scope.rendering import TaskRendering
 from noetl.pipeline.scope.results import ResultReader, is_manifest
-from noetl.pipeline.scope.selecting import MAX_ERROR_CHARACTERS, judge_guard, select_value
+from noetl.pipeline.scope.selecting import cut_error, judge_guard, select_value
 from noetl.playbook import reducers
 from noetl.playbook.assignments import full_name, get_at_path, is_state, split_full_name
 from noetl.playbook.plan import ADMIT, REDUCE, WHEN
@@ -106,7 +106,7 @@ def _join_partials(
             return NOT_WRITTEN
         return Selected(value=reducers.apply_reduction(reducer, current, folded))
     except FailedError as error:
-        return Selected(error=f"{name}: {error}"[:MAX_ERROR_CHARACTERS])
+        return Selected(error=cut_error(f"{name}: {error}"))
 
 
 async def plan_loop(context: CommandContext) -> e.ExpressionEvaluated:

@@ -73,7 +73,14 @@ async def _failed_selection(
         message = f"{error.failure.code}: {error.failure.message}"
     else:
         message = f"{error.code}: {error}"
-    return Selected(error=message[:MAX_ERROR_CHARACTERS])
+    return Selected(error=cut_error(message))
+
+
+def cut_error(message: str) -> str:
+    """The beginning of a message. The mark of the cut says where the redactor looks for a secret."""
+    if len(message) <= MAX_ERROR_CHARACTERS:
+        return message
+    return f"{message[: MAX_ERROR_CHARACTERS - 1]}…"
 
 
 async def _find_absence(rendering: TaskRendering, template: Any) -> Literal["", "error", "step"]:

@@ -4,40 +4,43 @@ The bytes of a whole column are searched first, which is fast. Single values are
 the column holds a secret.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# Returns whether a secret occurs in these bytes.
+HoldsForm = Callable[[bytes], bool]
+
 
 def redact_batch(
-    batch: pa.RecordBatch, forms: Sequence[str], clean: Callable[[Any], Any]
+    batch: pa.RecordBatch,
+    holds: HoldsForm,
+    secret_numbers: Mapping[str, float],
+    clean: Callable[[Any], Any],
 ) -> pa.RecordBatch:
     """The batch without secrets.
 
-    `forms` are the texts to find; `clean` removes them from a value.
+    `secret_numbers` are those that are numbers, by their text; `clean` removes secrets from a value.
     """
-    texts = [form.encode("utf-8", "surrogatepass") for form in forms]
-    numbers = [int(form) for form in forms if form.isdecimal() and int(form) < 2**63]
+    numbers = [int(text) for text in secret_numbers if text.isdecimal() and int(text) < 2**63]
     schema = _redact_names(batch.schema, clean)
     originals = batch.columns  # each access makes new objects
-    columns = [_redact_column(column, texts, numbers, clean) for column in originals]
+    columns = [_redact_column(column, holds, numbers, clean) for column in originals]
     is_unchanged = all(new is old for new, old in zip(columns, originals, strict=True))
     if schema is batch.schema and is_unchanged:
         return batch
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def may_hold_secret(batch: pa.RecordBatch, forms: Sequence[str]) -> bool:
+def may_hold_secret(batch: pa.RecordBatch, holds: HoldsForm, numbers: Sequence[float]) -> bool:
     """Whether a plain batch may hold one of the secrets: False is certain, True is not."""
-    if any(form in name for form in forms for name in batch.schema.names):
+    if holds("\0".join(batch.schema.names).encode("utf-8", "surrogatepass")):
         return True
-    texts = [form.encode("utf-8", "surrogatepass") for form in forms]
-    numbers = [number for number in map(_parse_number, forms) if number is not None]
     for column in batch.columns:
         if pa.types.is_string(column.type):
-            if _contains_any(column, texts):
+            if _contains_any(column, holds):
                 return True
         elif numbers and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             if pc.any(
@@ -45,13 +48,6 @@ def may_hold_secret(batch: pa.RecordBatch, forms: Sequence[str]) -> bool:
             ).as_py():
                 return True
     return False
-
-
-def _parse_number(form: str) -> float | None:
-    try:
-        return float(form)
-    except ValueError:
-        return None
 
 
 def _float_array(numbers: Sequence[float]) -> pa.Array:
@@ -68,18 +64,18 @@ def _redact_names(schema: pa.Schema, clean: Callable[[Any], Any]) -> pa.Schema:
 
 def _redact_column(
     column: pa.Array,
-    texts: list[bytes],
+    holds: HoldsForm,
     numbers: list[int],
     clean: Callable[[Any], Any],
 ) -> pa.Array:
     if pa.types.is_integer(column.type):
         return _replace_numbers(column, numbers)
-    if _holds_no_text(column.type) or not _contains_any(column, texts):
+    if _holds_no_text(column.type) or not _contains_any(column, holds):
         return column
     if isinstance(column, pa.ExtensionArray):
-        storage = _redact_column(column.storage, texts, numbers, clean)
+        storage = _redact_column(column.storage, holds, numbers, clean)
         return pa.ExtensionArray.from_storage(column.type, storage)
-    values = [_redact_value(value, texts, clean) for value in column.to_pylist()]
+    values = [_redact_value(value, clean) for value in column.to_pylist()]
     return pa.array(values, column.type)
 
 
@@ -100,7 +96,7 @@ def _replace_numbers(column: pa.Array, numbers: list[int]) -> pa.Array:
     return pc.if_else(is_secret, pa.scalar(None, column.type), column)
 
 
-def _contains_any(column: pa.Array, texts: list[bytes]) -> bool:
+def _contains_any(column: pa.Array, holds: HoldsForm) -> bool:
     """Whether a buffer of the column holds one of the texts.
 
     A text that spans two neighbouring values is found too; that only costs a closer look.
@@ -111,25 +107,19 @@ def _contains_any(column: pa.Array, texts: list[bytes]) -> bool:
     for buffer in packed.buffers():
         if buffer is None:
             continue
-        data = buffer.to_pybytes()
-        if any(text in data for text in texts):
+        if holds(buffer.to_pybytes()):
             return True
     return False
 
 
 def _redact_value(
     value: Any,
-    texts: list[bytes],
     clean: Callable[[Any], Any],
 ) -> Any:
-    if isinstance(value, str):
+    if isinstance(value, str | bytes):
         return clean(value)
-    if isinstance(value, bytes):
-        for text in texts:
-            value = value.replace(text, b"***")
-        return value
     if isinstance(value, dict):
-        return {name: _redact_value(part, texts, clean) for name, part in value.items()}
+        return {name: _redact_value(part, clean) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_redact_value(part, texts, clean) for part in value]
+        return [_redact_value(part, clean) for part in value]
     return value

@@ -85,7 +85,12 @@ class Keychain:
         self._entries = {entry.name: entry for entry in entries}
         self._credentials = credentials or EnvCredentials()
         self.redactor = Redactor() if redactor is None else redactor
+        self.held = self.redactor.open_command()
         self._known: dict[KeychainLookup | SecretHandle, Any] = {}
+
+    def release(self) -> None:
+        """The command has ended: the redactor may forget its secrets."""
+        self.held.release()
 
     # ---- for templates ---------------------------------------------------------------------------
 
@@ -124,7 +129,7 @@ class Keychain:
         """The value of a task's `auth`: the fields of the keychain entry or of the credential with
         that name. A map stands for itself."""
         if isinstance(auth, dict):
-            self.redactor.register_credential("auth", auth)
+            self.held.register_credential("auth", auth)
             return auth
         if not isinstance(auth, str) or not auth:
             return None
@@ -161,7 +166,7 @@ class Keychain:
         """The secret, for the tool `secrets`. Raises NoetlError."""
         if provider == "env":
             value = read_variable(name)
-            self.redactor.register_secret(name, value)
+            self.held.register_secret(name, value)
             return value
         return await self._read_credential(name)
 
@@ -216,7 +221,7 @@ class Keychain:
 
     async def _resolve_oauth(self, entry: KeychainEntry) -> dict[str, Any]:
         fields = await self._merge_fields(entry)
-        self.redactor.register_credential(entry.name, fields)
+        self.held.register_credential(entry.name, fields)
         url = entry.url or fields.get("token_url")
         if not url:
             message = f"keychain entry {entry.name} (oauth2) has no url to ask for a token"
@@ -241,7 +246,7 @@ class Keychain:
             fields[field] = await self._managers.get(provider, str(name))
         if not entry.map and isinstance(fields["value"], dict):
             fields = fields["value"]
-        self.redactor.register_credential(entry.name, fields)
+        self.held.register_credential(entry.name, fields)
         return fields
 
     def _check_complete(self, entry: KeychainEntry, fields: dict[str, Any]) -> dict[str, Any]:
@@ -250,14 +255,14 @@ class Keychain:
             if value is None:
                 message = f"keychain entry {entry.name} ({entry.kind}) has no {name}"
                 raise _credential_failure("KEYCHAIN_INCOMPLETE", message)
-        self.redactor.register_credential(entry.name, fields)
+        self.held.register_credential(entry.name, fields)
         return fields
 
     def _resolve_static(self, name: str, fields: dict[str, Any]) -> dict[str, Any]:
         """A text in the playbook is no secret, unless its name says so."""
         for field, value in fields.items():
             if _SECRET_NAME.search(field):
-                self.redactor.register_credential(name, {field: value})
+                self.held.register_credential(name, {field: value})
         return fields
 
     def _resolve_env(self, entry: KeychainEntry) -> dict[str, Any]:
@@ -266,14 +271,14 @@ class Keychain:
         else:
             variables = {"value": entry.env or ""}
         fields = {field: read_variable(variable) for field, variable in variables.items()}
-        self.redactor.register_credential(entry.name, fields)
+        self.held.register_credential(entry.name, fields)
         return fields
 
     async def _read_source(self, entry: KeychainEntry) -> dict[str, Any]:
         """The fields of the entry's variable or credential."""
         if entry.env is not None:
             value = read_variable(entry.env)
-            self.redactor.register_secret(f"{entry.name}.value", value)
+            self.held.register_secret(f"{entry.name}.value", value)
             return {"value": value}
         name = entry.credential or entry.auth
         if not name:
@@ -284,7 +289,7 @@ class Keychain:
         fields = await self._credentials.get(name)
         if not isinstance(fields, dict):
             raise missing_credential(name)
-        self.redactor.register_credential(name, fields)
+        self.held.register_credential(name, fields)
         return fields
 
     async def _render_entry(self, entry: KeychainEntry) -> KeychainEntry:

@@ -132,7 +132,7 @@ class TaskCaller:
             auth=auth,
             timeout=timeout,
             log=self.env.redactor.redact_log(self.env.logs(task.name, self._item_index())),
-            progress=self.env.progress,
+            progress=self.env.redactor.redact_progress(self.env.progress),
             rendering=rendering,
             secret=keychain.resolve_secret,
             tables=TableOptions(self.env.store.staging, self.env.redactor.redact_rows),
@@ -140,6 +140,7 @@ class TaskCaller:
             columns=columns,
             hidden_url=partial(self._find_hidden_url, task),
             playbook=PlaybookKey(self.command.tenant, self.command.playbook),
+            clean_cut=self.env.redactor.drop_cut_secret,
         )
         return PreparedCall(
             tool, call, self.env.redactor, checks_keys=isinstance(task, OutsideTask)

@@ -25,6 +25,7 @@ from noetl.tools.python import child as python_child
 LOST = "SPARK_LOST"
 INTERRUPTED = "SPARK_INTERRUPTED"
 OUT_OF_MEMORY = "SPARK_OUT_OF_MEMORY"
+MAX_TEXT_CHARS, MAX_LINE_CHARS, MAX_TRACE_CHARS = 900, 500, 1_500  # characters of an error
 _TRACE = re.compile(
     r"\n+JVM stacktrace:.*|\n+\s+at [\w.$]+[(/].*|\n+Driver stacktrace:.*", re.DOTALL
 )
@@ -177,7 +178,7 @@ def _make_task_failure(text: str) -> Failure:
     traceback = text.partition("SQLSTATE:")[0].strip()
     lines = [line for line in traceback.splitlines() if line.strip()]
     last = lines[-1].strip() if lines else "no traceback"
-    detail = {"trace": text[-1500:]}
+    detail = {"trace": _cut_trace(text)}
     if any(word in last for word in _MEMORY_ERRORS):
         message = f"a Python task: {last}"
         return Failure(
@@ -225,9 +226,9 @@ def _make_reported_failure(error: PySparkException) -> Failure:
         return Failure(
             code="SPARK_INPUT",
             kind="data",
-            message=unfit[1][:900],
+            message=_cut_message(unfit[1]),
         )
-    message = (_JAVA_CLASS.sub("", text) or text)[:900]
+    message = _cut_message(_JAVA_CLASS.sub("", text) or text)
     if _NO_FILE_SYSTEM in text:
         message += _NO_DRIVER
     state = error.getSqlState()
@@ -268,7 +269,21 @@ def _explain_broken_record(text: str) -> str:
 
 
 def _cut_first_line(text: str) -> str:
-    return text.splitlines()[0][:500]
+    return _cut_message(text.splitlines()[0], MAX_LINE_CHARS)
+
+
+def _cut_message(text: str, limit: int = MAX_TEXT_CHARS) -> str:
+    """The beginning of a text. The mark of the cut says where the worker looks for parts of secrets."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}…"
+
+
+def _cut_trace(text: str) -> str:
+    """The end of a traceback."""
+    if len(text) <= MAX_TRACE_CHARS:
+        return text
+    return f"…{text[-MAX_TRACE_CHARS:]}"
 
 
 def _find_failure_kind(condition: str, state: str | None) -> str:

@@ -18,6 +18,7 @@ from noetl.spark.messages import TicketQuestion
 from noetl.spark.step.tickets import TicketAnswerer, TicketRefused, ask_ticket
 from noetl.tools.port import Call
 
+MAX_HELD_CHARS = 64 * 1024  # characters of a line that has not ended
 SECRET_CACHE_S = 10.0  # seconds that a secret is cached, because every item asks for it
 
 
@@ -51,7 +52,7 @@ class TicketKeychain(Keychain):
             if now() >= expires_at:
                 answer = await asyncio.to_thread(_ask_worker, self._ticket, question)
                 self._cached_answers[question] = now() + SECRET_CACHE_S, answer
-        self.redactor.register_credential(name, answer)
+        self.held.register_credential(name, answer)
         return answer
 
 
@@ -73,16 +74,29 @@ class RedactedStdout(io.TextIOBase):
     def __init__(self, to: TextIO, redactor: Redactor) -> None:
         self._to = to
         self._redactor = redactor
+        self._line = ""  # the last line, which has not ended
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        self._to.write(self._redactor.redact_text(text))
+        ended, line_end, rest = (self._line + text).rpartition("\n")
+        self._line = rest
+        if line_end:
+            self._to.write(self._redactor.redact_text(ended + line_end))
+        if len(rest) > MAX_HELD_CHARS:
+            self.end_line()
         return len(text)
 
     def flush(self) -> None:
+        """Lines that have not ended wait: a secret may be written in two parts."""
         self._to.flush()
+
+    def end_line(self) -> None:
+        """Write the rest, which has no end of line."""
+        rest, self._line = self._line, ""
+        if rest:
+            self._to.write(self._redactor.redact_text(self._redactor.drop_cut_secret(rest)))
 
 
 def make_secret_answerer(call: Call) -> TicketAnswerer:

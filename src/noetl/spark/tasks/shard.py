@@ -121,6 +121,8 @@ class Shard:
                     totals = add_counts(reduce, totals, done)
                 rows.write()
         finally:
+            out.end_line()
+            err.end_line()
             await context.env.registry.close()
         report = {"items": msgspec.to_builtins(totals), "provenance": provenance}
         redacted = redactor.redact_value(report, payload=True)

@@ -72,6 +72,7 @@ RLIMITS_BY_NAME = {
     "open_files": resource.RLIMIT_NOFILE,
     "processes": resource.RLIMIT_NPROC,
 }
+MAX_TOLD_CHARS = 2_000  # characters of an error's message, and of the end of its traceback
 MISSING = object()
 
 
@@ -606,10 +607,16 @@ def make_python_failure(
     if error is not None:
         line = find_line(error)
         lines = traceback.format_exception(_strip_own_frames(error))
-        trace = "".join(lines)[-2000:]
+        trace = "".join(lines)
+        if len(trace) > MAX_TOLD_CHARS:
+            trace = f"…{trace[1 - MAX_TOLD_CHARS :]}"
+    if len(message) > MAX_TOLD_CHARS:
+        message = (
+            f"{message[: MAX_TOLD_CHARS - 1]}…"  # the mark of a cut: secrets are removed beside it
+        )
     return {
         "error": _replace_surrogates(name),
-        "message": _replace_surrogates(message[:2000]),
+        "message": _replace_surrogates(message),
         "line": line,
         "trace": _replace_surrogates(trace),
     }
