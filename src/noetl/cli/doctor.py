@@ -2,8 +2,10 @@
 
 import asyncio
 import shutil
+import stat
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -25,6 +27,8 @@ STUCK_AFTER = timedelta(minutes=1)
 LEASE_GRACE = timedelta(seconds=2)  # after the end of a lease; servers check leases twice a second
 MAX_LAG_MS = 5_000  # lag of a projection
 MIN_FREE_BYTES = 1 << 30  # bytes free on the disk
+OTHERS_READ, OTHERS_CHANGE, OTHERS_ENTER = 0o044, 0o022, 0o011  # bits of a mode
+MAX_NAMED_FILES = 5  # entries of the home named in a finding
 MAX_NAMED_EXECUTIONS = 5  # executions named in a finding
 DOCTOR_PAGE_EXECUTIONS = 500  # executions
 UNFINISHED_STATUSES = ("running", "cancelling", "pending")
@@ -77,6 +81,7 @@ async def _run_checks() -> list[CheckResult]:
             await client.list_workers()
             findings.append(CheckResult("reach", "ok", f"{_describe_source(place)} answers"))
             findings += _check_disk(place)
+            findings += _check_modes(place)
             findings += await _check_storage(place)
             findings += await _check_lake_history(client)
             unfinished = await _list_unfinished_executions(client)
@@ -136,6 +141,33 @@ def _check_disk(place: HomeSettings) -> list[CheckResult]:
     return [
         CheckResult("disk", "error", message, "free some space, or move NOETL_HOME to another disk")
     ]
+
+
+def _check_modes(place: HomeSettings) -> list[CheckResult]:
+    """Check that other users of this machine read nothing of the home."""
+    home = place.home_path
+    if not home.exists():
+        return []
+    if not stat.S_IMODE(home.stat().st_mode) & OTHERS_ENTER:
+        return [CheckResult("modes", "ok", f"only its user can enter {home}")]
+    names = ["."] if stat.S_IMODE(home.stat().st_mode) & OTHERS_CHANGE else []
+    names += [entry.name for entry in sorted(home.iterdir()) if _is_open_to_others(entry)]
+    if not names:
+        return [CheckResult("modes", "ok", f"others can enter {home}, and read nothing in it")]
+    shown = ", ".join(names[:MAX_NAMED_FILES]) + (" …" if len(names) > MAX_NAMED_FILES else "")
+    message = f"other users of this machine can read or change what is in {home}: {shown}"
+    return [CheckResult("modes", "error", message, f"chmod -R go-rwx {home}")]
+
+
+def _is_open_to_others(path: Path) -> bool:
+    """Whether another user can read or change this entry of the home."""
+    try:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+    except OSError:  # gone since
+        return False
+    if path.is_symlink():
+        return False
+    return bool(mode & (OTHERS_READ | OTHERS_CHANGE))
 
 
 async def _check_storage(place: HomeSettings) -> list[CheckResult]:

@@ -77,9 +77,18 @@ SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
-    # Statements and details contain users' data: they go to the client, not into a file.
+    # Messages, statements, details and parameters may contain users' data: they go to the client, not
+    # into a file. Above the level of errors are messages about the server as a whole.
+    "log_min_messages": "log",
     "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
+    "log_statement": "none",
+    "log_min_duration_statement": "-1",
+    "log_min_duration_sample": "-1",
+    "log_parameter_max_length": "0",
+    "log_parameter_max_length_on_error": "0",
+    "log_autovacuum_min_duration": "-1",
+    "log_lock_waits": "off",
 }
 SINCE_18: Mapping[str, str] = {"io_method": "sync"}  # saves three processes
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from noetl.model.errors import StoreUnavailable
+from noetl.private_folders import make_private_folder
 
 # Seconds: the process that made a younger file may be about to lock it.
 MIN_FORGOTTEN_AGE_S = 3600.0
@@ -158,7 +159,7 @@ class Staging:
             return PayloadDraft(io.BytesIO(), None)
         if self._within is not None:
             require_folder(self._within)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         while True:
             path = self._folder / f"{os.getpid()}-{next(self._numbers)}"
             with suppress(FileExistsError):

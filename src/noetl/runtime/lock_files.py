@@ -18,6 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
+from noetl.private_folders import make_private_folder
+
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")  # Linux only
 LOCK_SUFFIX = ".lock"
 DRAFT_SUFFIX = ".draft"  # not locked yet, so nobody judges it
@@ -42,7 +44,7 @@ class LockFile:
 
     def acquire(self, content: LockContent) -> None:
         """Lock the file before it gets its name, so that nobody sees it without a lock."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self.path.parent)
         draft = self.path.with_suffix(DRAFT_SUFFIX)
         self._descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

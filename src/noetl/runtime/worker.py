@@ -25,6 +25,7 @@ from noetl.model.commands import DEFAULT_POOL
 from noetl.model.errors import Conflict
 from noetl.model.exchange import make_holder_name
 from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
+from noetl.private_folders import make_private_folder
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.stores import connect_shared_cache, open_store
 from noetl.runtime.tools import read_duckdb_folders, read_step_limits
@@ -285,11 +286,7 @@ def claim_name(options: WorkerOptions) -> Iterator[tuple[str, Path]]:
         names = _default_names(options.pools)
     for name in names:
         folder = spools / name
-        folder.mkdir(
-            mode=0o700,
-            parents=True,
-            exist_ok=True,
-        )
+        make_private_folder(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,6 +14,7 @@ import msgspec
 
 from noetl.faults import hit_fault_point
 from noetl.model.messages import Report
+from noetl.private_folders import make_private_folder
 
 DEFAULT_SPOOL_REPORTS = 1_024  # reports
 _SUFFIX = ".report"
@@ -82,7 +83,7 @@ class FileSpool:
             await asyncio.to_thread((self._folder / name).unlink, missing_ok=True)
 
     def _load_files(self) -> list[Report]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         reports: list[Report] = []
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
             report = _decode_report(path.read_bytes())
@@ -103,9 +104,10 @@ class FileSpool:
         data = msgspec.json.encode(report)
         whole = sha256(data).hexdigest().encode() + b"\n" + data
         half = len(whole) // 2
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         part = self._folder / f"{name}.part"
-        with part.open("wb") as file:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(whole[:half])
             file.flush()
             hit_fault_point("spool.middle")

@@ -6,7 +6,7 @@ import pytest
 
 from noetl.embedded import EmbeddedPostgres
 from noetl.postgres.pool import connect
-from tests.stack import NoetlCommand
+from tests.stack import NoetlCommand, temporary_home
 
 STUCK = 1_203
 ROWS = f"""
@@ -29,3 +29,18 @@ def test_every_stuck_execution_is_counted(noetl: NoetlCommand) -> None:
     assert found["stuck"]["status"] == "error"
     assert found["stuck"]["message"].startswith(f"{STUCK} execution(s) run")
     assert found["quarantined"]["message"] == "none"
+
+
+def test_home_that_others_can_read_is_an_error_with_its_remedy() -> None:
+    with temporary_home("modes") as home:
+        noetl = NoetlCommand(home)
+        assert noetl("catalog", "list").code == 0  # makes the home
+        found = {finding["check"]: finding for finding in noetl.json("doctor")}
+        assert found["modes"]["status"] == "ok"
+
+        home.chmod(0o755)
+        (home / "postgres.log").chmod(0o644)
+        found = {finding["check"]: finding for finding in noetl.json("doctor", code=1)}
+        assert found["modes"]["status"] == "error"
+        assert "postgres.log" in found["modes"]["message"]
+        assert found["modes"]["do"] == f"chmod -R go-rwx {home}"

@@ -25,6 +25,29 @@ def test_nothing_in_home_is_open_to_other_users(home: Path, dsns: Dsns) -> None:
         assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0 or path.is_symlink(), path
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT %s::int",
+        "INSERT INTO pg_temp.kept VALUES (%s)",
+        "SELECT set_config('log_min_messages', 'debug5', false), %s",
+        "DO $$ BEGIN RAISE WARNING 'it is CANARY-815'; RAISE EXCEPTION 'it is CANARY-815'; END $$ -- %s",
+        'SELECT * FROM "CANARY-815" WHERE x = %s',
+    ],
+)
+def test_log_of_the_server_holds_no_values(home: Path, dsns: Dsns, statement: str) -> None:
+    for dsn in (dsns.control, dsns.data):
+        with psycopg.connect(at(dsn), autocommit=True) as connection:
+            connection.execute("CREATE TEMP TABLE kept (x int CHECK (x > 0))")
+            for run in (connection.execute, psycopg.ClientCursor(connection).execute):
+                with pytest.raises(psycopg.Error):
+                    run(statement, ["CANARY-815"])
+    log = home / "postgres.log"
+    assert "CANARY" not in log.read_text()
+    assert "ready to accept connections" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
 def test_addresses_do_not_show_in_a_log(dsns: Dsns) -> None:
     assert str(urlsplit(dsns.control).password) not in repr(dsns)
 

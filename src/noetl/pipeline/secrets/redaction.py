@@ -17,7 +17,6 @@ marks of a cut (`…` and `...`) in every text. Tools that cut a value call `dro
 
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from threading import Lock
@@ -136,7 +135,7 @@ class Redactor:
 
     def __init__(self) -> None:
         self._known: dict[str, KnownSecret] = {}
-        self._idle: OrderedDict[str, None] = OrderedDict()  # the longest unused first
+        self._idle: dict[str, None] = {}  # the longest unused first
         self._shown: dict[str, str] = {}  # what replaces a form
         self._uses: dict[str, int] = {}  # how many secrets have this form
         self._numbers: dict[str, float] = {}  # secrets that are numbers
@@ -183,7 +182,8 @@ class Redactor:
                 if known.holders == 0:
                     self._idle[key] = None
             while len(self._idle) > MAX_IDLE_SECRETS:
-                oldest, _ = self._idle.popitem(last=False)
+                oldest = next(iter(self._idle))
+                del self._idle[oldest]
                 self._forget(oldest)
 
     def _add_forms(self, forms: Iterator[str], name: str) -> Iterator[str]:

@@ -15,6 +15,8 @@ from struct import Struct
 from threading import Lock
 from zlib import crc32
 
+from noetl.private_folders import make_private_folder
+
 _SUM_FORMAT = Struct("<I")
 _MAX_ENTRY_DIVISOR = 4  # an entry takes at most a quarter of the limit
 _EVICTION_TARGET = 0.9  # part of the limit that is still used after a sweep
@@ -121,7 +123,7 @@ class FilePool:
 
     def _make_folder(self) -> None:
         if not self._folder.is_dir():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._folder)
 
     def _count_bytes(self, size: int) -> None:
         with self._lock:

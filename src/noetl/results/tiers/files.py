@@ -28,6 +28,7 @@ from noetl.model.reference import (
     make_address,
     parse_uri,
 )
+from noetl.private_folders import make_private_folder
 from noetl.results.port import ByteSource, StoredObject
 from noetl.results.sources import FileSource
 from noetl.results.staging import StagedPayload, Staging, make_disk_error, require_folder
@@ -201,7 +202,7 @@ class FileTier:
             where.execution_id, where.kind, where.step, where.key
         )  # check it again
         if make and self._ours and not self._root.is_dir():
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._root)
             _sync_directory(self._root.parent)
         if not self._ours:
             require_folder(self._root)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import mkstemp
 
 from noetl.model.errors import InvalidInput
+from noetl.private_folders import make_private_folder
 from noetl.server.credentials.sealing import KEY_BYTES, SealingKey, make_sealing_key
 
 KEY_FILE_NAME = "credentials.key"
@@ -91,7 +92,7 @@ class KeyFile:
         """Write a temporary file and link it, so that only the first of several processes succeeds;
         the others then use its file."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self.path.parent)
             # mkstemp creates the file with mode 0600
             descriptor, temporary = mkstemp(dir=self.path.parent, prefix=f".{KEY_FILE_NAME}.")
             try:

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from noetl.private_folders import make_private_folder
+
 PRIVATE_MODE = 0o600  # of files that only their owner reads
 SERVER_CONNECT_TIMEOUT_S = 1.0  # seconds for a server of this machine to take a connection
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -60,7 +62,7 @@ class SparkServerState:
     @classmethod
     def from_home(cls, home: Path) -> "SparkServerState":
         folder = home / "spark"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         return cls(folder)
 
     @property

@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from noetl.private_folders import make_private_folder
 from noetl.results.staging import MIN_FORGOTTEN_AGE_S
 
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
     """Make the folder and hold its lock. An empty folder is removed at the end."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(OSError):  # on a file system without locks nothing is swept either
