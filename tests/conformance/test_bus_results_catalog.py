@@ -153,3 +153,18 @@ async def test_a_tenant_sees_its_own_playbooks_only(world: PortWorld) -> None:
     assert [each.text for each in await catalog.list_path_versions("p", tenant=other)] == ["theirs"]
     assert await catalog.find_by_hash(theirs.hash, DEFAULT_TENANT) is None
     assert await catalog.find_by_hash(theirs.hash) == theirs
+
+
+async def test_resealed_credential_is_the_one_that_was_read(world: PortWorld) -> None:
+    first, second = await world.vault.reserve_version(), await world.vault.reserve_version()
+    assert second > first
+    put = world.vault.put
+    await put(DEFAULT_TENANT, "db", "generic", b"later", second)
+    row = await put(DEFAULT_TENANT, "db", "generic", b"earlier", first)  # a slower server
+    assert (row.data, row.version) == (b"later", second)
+    third = await world.vault.reserve_version()
+    assert await world.vault.reseal(DEFAULT_TENANT, row, b"sealed again", third)
+    assert not await world.vault.reseal(DEFAULT_TENANT, row, b"too late", third)
+    found = await world.vault.find(DEFAULT_TENANT, "db")
+    assert found is not None
+    assert (found.data, found.version, found.kind) == (b"sealed again", third, "generic")

@@ -1,6 +1,9 @@
 """The catalog and the vault in memory."""
 
 from hashlib import sha256
+from itertools import count
+
+from msgspec.structs import replace
 
 from noetl.catalog.port import CatalogEntry, SealedCredential
 from noetl.model.clock import Clock
@@ -69,6 +72,10 @@ class VaultMemory:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._rows: dict[tuple[Tenant, str], SealedCredential] = {}
+        self._versions = count(1)
+
+    async def reserve_version(self) -> int:
+        return next(self._versions)
 
     async def put(
         self,
@@ -76,14 +83,25 @@ class VaultMemory:
         name: str,
         kind: str,
         data: bytes,
+        version: int,
     ) -> SealedCredential:
         now = created_at = self._clock.now()
         before = self._rows.get((tenant, name))
         if before is not None:
+            if before.version > version:
+                return before
             created_at = before.created_at
-        row = SealedCredential(name, kind, data, created_at, now)
+        row = SealedCredential(name, kind, data, version, created_at, now)
         self._rows[tenant, name] = row
         return row
+
+    async def reseal(
+        self, tenant: Tenant, before: SealedCredential, data: bytes, version: int
+    ) -> bool:
+        if self._rows.get((tenant, before.name)) != before:
+            return False
+        self._rows[tenant, before.name] = replace(before, data=data, version=version)
+        return True
 
     async def find(self, tenant: Tenant, name: str) -> SealedCredential | None:
         return self._rows.get((tenant, name))

@@ -61,11 +61,12 @@ class Catalog(Protocol):
 
 
 class SealedCredential(Struct, frozen=True):
-    """A stored credential. `data` is encrypted."""
+    """A stored credential. `data` is encrypted, and names its version."""
 
     name: str
     kind: str
     data: bytes
+    version: int
     created_at: Micros
     changed_at: Micros
 
@@ -73,14 +74,25 @@ class SealedCredential(Struct, frozen=True):
 class Vault(Protocol):
     """Stored credentials."""
 
+    async def reserve_version(self) -> int:
+        """The version of a credential that will be stored. None is given twice."""
+        ...
+
     async def put(
         self,
         tenant: Tenant,
         name: str,
         kind: str,
         data: bytes,
+        version: int,
     ) -> SealedCredential:
-        """Store a credential, and replace one of the same name."""
+        """Store a credential, and replace an earlier version of the same name."""
+        ...
+
+    async def reseal(
+        self, tenant: Tenant, before: SealedCredential, data: bytes, version: int
+    ) -> bool:
+        """Store the same value sealed otherwise. False if it was replaced since it was read."""
         ...
 
     async def find(self, tenant: Tenant, name: str) -> SealedCredential | None: ...

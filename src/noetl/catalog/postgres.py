@@ -105,12 +105,17 @@ class VaultPostgres:
     def __init__(self, database: Database) -> None:
         self._pool = database.main
 
+    async def reserve_version(self) -> int:
+        ((version,),) = await self._pool.write(_VAULT["reserve_version"])
+        return int(version)
+
     async def put(
         self,
         tenant: Tenant,
         name: str,
         kind: str,
         data: bytes,
+        version: int,
     ) -> SealedCredential:
         (row,) = await self._pool.write(
             _VAULT["put"],
@@ -118,8 +123,22 @@ class VaultPostgres:
             name=name,
             kind=kind,
             data=data,
+            version=version,
         )
         return SealedCredential(*row)
+
+    async def reseal(
+        self, tenant: Tenant, before: SealedCredential, data: bytes, version: int
+    ) -> bool:
+        rows = await self._pool.write(
+            _VAULT["reseal"],
+            tenant=tenant,
+            name=before.name,
+            before=before.data,
+            data=data,
+            version=version,
+        )
+        return bool(rows)
 
     async def find(self, tenant: Tenant, name: str) -> SealedCredential | None:
         rows = await self._pool.read(_VAULT["find"], tenant=tenant, name=name)

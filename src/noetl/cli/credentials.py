@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(name="credential", help=ABOUT, no_args_is_help=True, rich_markup_mode=None)
     group.command()(add)
     group.command("list")(list_credentials)
+    group.command()(rewrap)
     group.command()(delete)
     app.add_typer(group)
 
@@ -88,6 +89,36 @@ def list_credentials(as_json: AsJson = False) -> None:
             ("NAME", "KIND", "CHANGED"),
             [(row["name"], row["kind"], row["changed_at"][:19]) for row in rows],
         )
+
+
+def rewrap(as_json: AsJson = False) -> None:
+    """Encrypt the keys of all credentials with the newest key of the key file. Their values stay as they are.
+
+    Run it after you have put a new key into the first line of credentials.key, on every server. It may be interrupted and run
+    again, also while executions use the credentials. When it says that none is left, remove the old lines.
+
+    \b
+    Exit code: 0 all credentials have the newest key, 1 some cannot be opened by any key.
+    """
+    total: dict[str, Any] = {"rewrapped": 0}
+    while True:
+        row = run_with_client(lambda client: client.rewrap_credentials())
+        total = {**row, "rewrapped": total["rewrapped"] + row["rewrapped"]}
+        if not row["left"] or (not row["rewrapped"] and row["left"] == total.get("left")):
+            break
+        if not as_json:
+            say(
+                f"{total['rewrapped']} of {total['total']} credentials rewrapped, {row['left']} left"
+            )
+    names = ", ".join(total["unreadable"])
+    sentence = f"{total['rewrapped']} of {total['total']} credentials rewrapped, the others had the newest key already"
+    if names:
+        sentence = (
+            f"{total['rewrapped']} of {total['total']} credentials rewrapped; no key opens {names}"
+        )
+    say_row(total, sentence, as_json=as_json)
+    if names:
+        raise typer.Exit(1)
 
 
 def delete(name: Name, as_json: AsJson = False) -> None:

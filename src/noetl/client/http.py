@@ -136,6 +136,9 @@ class HttpClient:
         rows: list[Row] = page["credentials"]
         return rows
 
+    async def rewrap_credentials(self) -> Row:
+        return await self._post_json("/api/credentials/rewrap", {})
+
     async def delete_credential(self, name: str) -> Row:
         return await self._delete_json(f"/api/credentials/{quote(name, safe='')}")
 

@@ -101,6 +101,9 @@ class LocalClient:
         found = await self._services.credentials.list_all(LOCAL_IDENTITY)
         return to_rows(found.credentials)
 
+    async def rewrap_credentials(self) -> Row:
+        return to_row(await self._services.credentials.rewrap(LOCAL_IDENTITY))
+
     async def delete_credential(self, name: str) -> Row:
         return to_row(await self._services.credentials.delete(LOCAL_IDENTITY, name))
 

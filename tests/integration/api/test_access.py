@@ -39,6 +39,7 @@ NEEDS: dict[str, Permission | tuple[Permission, ...]] = {
     "GET /api/tokens": ADMINISTER,
     "DELETE /api/tokens/{token_id}": ADMINISTER,
     "POST /api/credentials": ADMINISTER,
+    "POST /api/credentials/rewrap": ADMINISTER,
     "GET /api/credentials": WRITE,
     "DELETE /api/credentials/{name}": ADMINISTER,
     "POST /api/catalog/register": WRITE,

@@ -1,5 +1,7 @@
 """Credentials over HTTP: written by anyone who may, read by nobody but a worker that uses one."""
 
+import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,13 @@ import pytest
 
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.server.credentials.keys import KEY_FILE_NAME
+from noetl.server.credentials.sealing import make_sealing_key
 from tests.integration.api.api_server import (
     ApiServer,
     make_memory_ports,
     read_messages,
     run_api_server,
+    run_api_server_on_postgres,
     run_worker,
 )
 
@@ -133,3 +137,71 @@ async def test_a_credential_that_is_not_there_names_itself_the_step_and_the_reme
         assert "step load asks for 'nowhere'" in failure["message"]
         assert "noetl credential add nowhere" in failure["message"]
         assert "NOETL_CREDENTIAL_NOWHERE" in failure["message"]
+
+
+ASKS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: asks, path: tests/asks}
+keychain: [{name: api, kind: bearer, credential: tokens}]
+workflow:
+  - step: first
+    tool: {kind: noop, input: {n: "{{ keychain.api.token | length }}"}}
+    next: second
+  - step: second
+    tool: {kind: secrets, name: tokens}
+"""
+
+
+async def test_rotation_under_load_fails_nothing(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executions and readers use a credential while its key is replaced four times, and its value too."""
+    async with (
+        run_api_server_on_postgres(database, tmp_path, monkeypatch) as here,
+        run_worker(here),
+    ):
+        await add(here, "tokens", "bearer", token=CANARY)
+        for number in range(30):
+            await add(here, f"other{number}", "generic", value=f"value-{number}")
+        await here.register(ASKS)
+        channel, stopping = here.open_channel(), asyncio.Event()
+
+        async def read_again() -> int:
+            count = 0
+            while not stopping.is_set():
+                assert (await channel.read_credential("tokens"))["token"].startswith(CANARY)
+                count += 1
+            return count
+
+        readers = [asyncio.ensure_future(read_again()) for _ in range(3)]
+        started = []
+        for turn in range(4):
+            started += [await here.start("tests/asks") for _ in range(10)]
+            _put_new_key_first(tmp_path / KEY_FILE_NAME)
+            await add(here, "tokens", "bearer", token=f"{CANARY}-{turn}")
+            done = (await here.http.post("/api/credentials/rewrap", json={})).json()
+            assert (done["left"], done["unreadable"], done["total"]) == (0, [], 31), done
+            _remove_old_keys(tmp_path / KEY_FILE_NAME)
+        rows = [await here.wait_for_end(execution_id) for execution_id in started]
+        assert [row["status"] for row in rows] == ["completed"] * len(rows)
+        stopping.set()
+        assert all(count > 10 for count in await asyncio.gather(*readers))
+        assert await channel.read_credential("tokens") == {"token": f"{CANARY}-3"}
+        await channel.close()
+
+
+def _put_new_key_first(path: Path) -> None:
+    secret = base64.b64encode(make_sealing_key().secret) + b"\n"
+    _replace_file(path, secret + path.read_bytes())
+
+
+def _remove_old_keys(path: Path) -> None:
+    _replace_file(path, path.read_bytes().splitlines(keepends=True)[0])
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    new = path.with_suffix(".new")
+    new.touch(0o600)
+    new.write_bytes(content)
+    new.rename(path)

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from noetl.catalog.memory import VaultMemory
+from noetl.catalog.port import SealedCredential
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import LOCAL_IDENTITY, WORKER_IDENTITY, Identity
 from noetl.model.ids import Tenant
-from noetl.server.credentials.keys import KeyFile
-from noetl.server.credentials.sealing import CredentialUnreadable
+from noetl.server.credentials.keys import KEY_FILE_NAME, KeyFile
+from noetl.server.credentials.sealing import (
+    CredentialIdentity,
+    CredentialUnreadable,
+    make_sealing_key,
+    seal,
+)
 from noetl.server.credentials.service import MAX_CREDENTIAL_BYTES, CredentialService
 
 SECRET = {"host": "db.example", "user": "etl", "password": "canary-4711"}
@@ -150,13 +156,18 @@ def test_rows_cannot_be_swapped_and_kinds_cannot_be_changed(tmp_path: Path) -> N
         prod = await vault.find(LOCAL_IDENTITY.tenant, "prod")
         assert test is not None
         assert prod is not None
-        await vault.put(LOCAL_IDENTITY.tenant, "test", prod.kind, prod.data)
-        await vault.put(LOCAL_IDENTITY.tenant, "prod", "generic", prod.data)
-        await vault.put(STRANGER.tenant, "prod", prod.kind, prod.data)
+        await vault.put(LOCAL_IDENTITY.tenant, "test", prod.kind, prod.data, 11)
+        await vault.put(LOCAL_IDENTITY.tenant, "prod", "generic", prod.data, 12)
+        await vault.put(STRANGER.tenant, "prod", prod.kind, prod.data, prod.version)
         for who, name in ((WORKER_IDENTITY, "test"), (WORKER_IDENTITY, "prod"), (STRANGER, "prod")):
             with pytest.raises(CredentialUnreadable, match="belongs to another"):
                 await here.reveal(who, name)
-        await vault.put(LOCAL_IDENTITY.tenant, "test", test.kind, test.data)
+        (row,) = [
+            each
+            for each in await vault.list_sealed_credentials(LOCAL_IDENTITY.tenant)
+            if each.name == "test"
+        ]
+        assert await vault.reseal(LOCAL_IDENTITY.tenant, row, test.data, test.version)
         assert await here.reveal(WORKER_IDENTITY, "test") == {"dsn": "d"}
 
     asyncio.run(live())
@@ -210,8 +221,129 @@ def test_a_row_that_is_not_ours_is_foreign(tmp_path: Path) -> None:
         vault = VaultMemory(FixedClock())
         here = service(tmp_path, vault)
         added = await here.add(LOCAL_IDENTITY, "db", "postgres", SECRET)
-        await vault.put(LOCAL_IDENTITY.tenant, "db", added.kind, b"plain text")
+        await vault.put(LOCAL_IDENTITY.tenant, "db", added.kind, b"plain text", 99)
         with pytest.raises(CredentialUnreadable, match=r"'db' was sealed with the key \?"):
             await here.reveal(WORKER_IDENTITY, "db")
+
+    asyncio.run(live())
+
+
+# ---- versions and rotation -----------------------------------------------------------------------------------------------
+
+
+async def read_row(vault: VaultMemory, name: str = "db") -> SealedCredential:
+    row = await vault.find(LOCAL_IDENTITY.tenant, name)
+    assert row is not None
+    return row
+
+
+async def seal_without_version(vault: VaultMemory, home: Path, name: str = "db") -> None:
+    """As servers did before there were versions."""
+    place = CredentialIdentity(LOCAL_IDENTITY.tenant, name, "generic")
+    data = seal(KeyFile(home).get_sealing_key(), place, b'{"value":"old"}')
+    await vault.put(LOCAL_IDENTITY.tenant, name, "generic", data, 0)
+
+
+def add_key(home: Path) -> str:
+    """A new key before the others, as the documentation says. Returns its id."""
+    path = home / KEY_FILE_NAME
+    key = make_sealing_key()
+    new = home / "new.key"
+    new.touch(0o600)
+    new.write_bytes(base64.b64encode(key.secret) + b"\n" + path.read_bytes())
+    new.rename(path)
+    return key.id
+
+
+def test_older_value_that_is_put_back_does_not_open(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(FixedClock())
+        here = service(tmp_path, vault)
+        await here.add(LOCAL_IDENTITY, "db", "generic", {"value": "first"})
+        first = await read_row(vault)
+        await here.add(LOCAL_IDENTITY, "db", "generic", {"value": "second"})
+        second = await read_row(vault)
+        assert second.version > first.version
+        assert await vault.reseal(LOCAL_IDENTITY.tenant, second, first.data, second.version)
+        with pytest.raises(CredentialUnreadable, match="is an older one"):
+            await here.reveal(WORKER_IDENTITY, "db")
+
+    asyncio.run(live())
+
+
+def test_deleted_credential_does_not_give_its_version_to_another(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(FixedClock())
+        here = service(tmp_path, vault)
+        await here.add(LOCAL_IDENTITY, "db", "generic", {"value": "first"})
+        first = await read_row(vault)
+        await here.delete(LOCAL_IDENTITY, "db")
+        await here.add(LOCAL_IDENTITY, "db", "generic", {"value": "second"})
+        second = await read_row(vault)
+        await vault.reseal(LOCAL_IDENTITY.tenant, second, first.data, second.version)
+        with pytest.raises(CredentialUnreadable):
+            await here.reveal(WORKER_IDENTITY, "db")
+
+    asyncio.run(live())
+
+
+def test_value_of_the_old_format_opens_until_it_is_rewrapped(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(FixedClock())
+        here = service(tmp_path, vault)
+        await seal_without_version(vault, tmp_path)
+        old = await read_row(vault)
+        assert await here.reveal(WORKER_IDENTITY, "db") == {"value": "old"}
+
+        assert (await here.rewrap(LOCAL_IDENTITY)).rewrapped == 1
+        new = await read_row(vault)
+        assert new.version > 0
+        assert await here.reveal(WORKER_IDENTITY, "db") == {"value": "old"}
+        for version in (new.version, 0):  # the second: somebody who can change the whole row
+            await vault.reseal(LOCAL_IDENTITY.tenant, await read_row(vault), old.data, version)
+            with pytest.raises(CredentialUnreadable) as refused:
+                await here.reveal(WORKER_IDENTITY, "db")
+        assert "put an old row back" in (refused.value.hint or "")
+
+    asyncio.run(live())
+
+
+def test_rewrap_is_resumed_and_the_old_key_is_not_needed_afterwards(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(FixedClock())
+        here = service(tmp_path, vault)
+        for number in range(5):
+            await here.add(LOCAL_IDENTITY, f"c{number}", "generic", {"value": str(number)})
+        await seal_without_version(vault, tmp_path, "old")
+        key = add_key(tmp_path)
+        done = [await here.rewrap(LOCAL_IDENTITY, 4) for _ in range(3)]
+        assert [(each.rewrapped, each.left, each.key) for each in done] == [
+            (4, 2, key),
+            (2, 0, key),
+            (0, 0, key),
+        ]
+        lines = (tmp_path / KEY_FILE_NAME).read_bytes().splitlines(keepends=True)
+        (tmp_path / KEY_FILE_NAME).write_bytes(lines[0])
+        for number in range(5):
+            found = await here.reveal(WORKER_IDENTITY, f"c{number}")
+            assert found == {"value": str(number)}
+        assert await here.reveal(WORKER_IDENTITY, "old") == {"value": "old"}
+
+    asyncio.run(live())
+
+
+def test_credential_that_no_key_opens_is_named_and_the_others_are_rewrapped(tmp_path: Path) -> None:
+    async def live() -> None:
+        vault = VaultMemory(FixedClock())
+        here = service(tmp_path, vault)
+        await here.add(LOCAL_IDENTITY, "lost", "generic", {"value": "x"})
+        (tmp_path / KEY_FILE_NAME).unlink()
+        done = await here.rewrap(LOCAL_IDENTITY)
+        assert (done.unreadable, done.key) == (["lost"], None)
+        assert not (tmp_path / KEY_FILE_NAME).exists()  # no second key is made
+        await seal_without_version(vault, tmp_path, "db")
+        done = await here.rewrap(LOCAL_IDENTITY)
+        assert (done.rewrapped, done.left, done.unreadable) == (1, 0, ["lost"])
+        assert not KeyFile(tmp_path).requires_versions()
 
     asyncio.run(live())

@@ -1077,6 +1077,19 @@ export interface RetryBody {
   items?: Record<string, number[]>
 }
 
+/** How far the change to the newest key is. */
+export interface RewrappedView {
+  /** wrapped with the newest key by this call */
+  rewrapped: number
+  /** still wrapped with an older key: call again */
+  left: number
+  total: number
+  /** names of credentials that no key of this server opens */
+  unreadable: string[]
+  /** id of the newest key */
+  key: string | null
+}
+
 export interface RunView {
   run: number
   status: string
@@ -1582,6 +1595,9 @@ export interface Routes {
   }
   'GET /api/credentials': {
     answer: CredentialsView
+  }
+  'POST /api/credentials/rewrap': {
+    answer: RewrappedView
   }
   'DELETE /api/credentials/{name}': {
     path: { name: string }

@@ -18,6 +18,7 @@ from noetl.private_folders import make_private_folder
 from noetl.server.credentials.sealing import KEY_BYTES, SealingKey, make_sealing_key
 
 KEY_FILE_NAME = "credentials.key"
+FORMAT_FILE_NAME = "credentials.versioned"
 MAX_KEY_FILE_BYTES = 64 * 1024  # bytes
 
 
@@ -32,6 +33,7 @@ class KeyFile:
 
     def __init__(self, home: Path) -> None:
         self.path = home / KEY_FILE_NAME
+        self.format_path = home / FORMAT_FILE_NAME
 
     def read_keys(self) -> dict[str, SealingKey]:
         """The keys by id, newest first; empty if there is no file.
@@ -63,6 +65,23 @@ class KeyFile:
             self._make_file()
             keys = self.read_keys()
         return next(iter(keys.values()))
+
+    def requires_versions(self) -> bool:
+        """Whether all credentials have been sealed with a version, so that one without it is refused."""
+        return self.format_path.exists()
+
+    def require_versions(self) -> None:
+        """From now on refuse credentials that are sealed without a version.
+
+        The mark is beside the key, so that who can change the database only cannot remove it.
+        """
+        try:
+            os.close(os.open(self.format_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _sync_folder(self.path.parent)
+        except OSError as error:
+            raise KeyUnusable(
+                f"cannot make {self.format_path}: {error.strerror}", hint="is NOETL_HOME writable?"
+            ) from error
 
     def _check_mode(self, status: os.stat_result) -> None:
         """Refuse anything but a regular file that only its owner can read."""

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from noetl.server.credentials.service import KINDS
-from noetl.server.credentials.views import AddedView, CredentialsView
+from noetl.server.credentials.views import AddedView, CredentialsView, RewrappedView
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import PathParameter
 from noetl.server.http.routing import Reply, Routes
@@ -33,6 +33,12 @@ async def add_credential(body: CredentialBody, has: Has, who: Who) -> Reply[Adde
     """Store a credential, encrypted (201); one of the same name is replaced (200)."""
     added = await has.credentials.add(who, body.name, body.kind, body.data)
     return Reply(added, 201 if added.created else 200)
+
+
+@routes.post("/api/credentials/rewrap")
+async def rewrap_credentials(has: Has, who: Who) -> RewrappedView:
+    """Wrap the next credentials with the newest key. Call it until `left` is 0; their values stay as they are."""
+    return await has.credentials.rewrap(who)
 
 
 @routes.get("/api/credentials")

@@ -1,9 +1,12 @@
 """Envelope encryption of credentials (AES-256-GCM).
 
 Each credential has its own random data key, and a key of the key file wraps that data key. Both
-encryptions authenticate the tenant, name and kind of the credential, so a row that was changed or
-moved does not open. The id of the wrapping key is stored, so a new key can take over by wrapping
-the data keys again.
+encryptions authenticate the tenant, name, kind and version of the credential, so a row that was
+changed or moved, or holds an older value, does not open. The id of the wrapping key is stored, so a
+new key can take over by wrapping the data keys again.
+
+Credentials of the first format have no version. They open only in a row without one, until `noetl
+credential rewrap` has sealed them again.
 """
 
 import os
@@ -38,20 +41,27 @@ class SealingKey:
 
 
 class CredentialIdentity(NamedTuple):
-    """The identity of a credential, which its encryption authenticates."""
+    """The identity of a credential, which its encryption authenticates. Version 0: it has none."""
 
     tenant: Tenant
     name: str
     kind: str
+    version: int = 0
 
 
-class _Envelope(msgspec.Struct, frozen=True, array_like=True, tag="noetl.credential.1"):
+class _OldEnvelope(msgspec.Struct, frozen=True, array_like=True, tag="noetl.credential.1"):
     key: str
     wrapped: bytes
     data: bytes
 
 
-_envelopes = msgspec.msgpack.Decoder(_Envelope)
+class _Envelope(msgspec.Struct, frozen=True, array_like=True, tag="noetl.credential.2"):
+    key: str
+    wrapped: bytes
+    data: bytes
+
+
+_envelopes = msgspec.msgpack.Decoder(_OldEnvelope | _Envelope)
 
 
 def make_sealing_key() -> SealingKey:
@@ -59,17 +69,39 @@ def make_sealing_key() -> SealingKey:
 
 
 def seal(key: SealingKey, place: CredentialIdentity, plain: bytes) -> bytes:
+    """Seal a credential. Version 0 makes the first format, which older servers open."""
     data_key = make_sealing_key()
     wrapped = _encrypt(key, data_key.secret, _encode_identity("key", place))
-    return msgspec.msgpack.encode(
-        _Envelope(key.id, wrapped, _encrypt(data_key, plain, _encode_identity("data", place)))
-    )
+    data = _encrypt(data_key, plain, _encode_identity("data", place))
+    if place.version == 0:
+        return msgspec.msgpack.encode(_OldEnvelope(key.id, wrapped, data))
+    return msgspec.msgpack.encode(_Envelope(key.id, wrapped, data))
+
+
+def rewrap(old: SealingKey, new: SealingKey, place: CredentialIdentity, sealed: bytes) -> bytes:
+    """The same credential, its data key wrapped by another key. Its value is not opened."""
+    try:
+        envelope = _envelopes.decode(sealed)
+        about = _encode_identity("key", place)
+        wrapped = _encrypt(new, _decrypt(old, envelope.wrapped, about), about)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise _make_unreadable(place) from error
+    return msgspec.msgpack.encode(_Envelope(new.id, wrapped, envelope.data))
+
+
+def has_version(sealed: bytes) -> bool:
+    """Whether its encryption authenticates a version."""
+    try:
+        return isinstance(_envelopes.decode(sealed), _Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
 
 
 def read_key_id(sealed: bytes) -> str:
     """The id of the key that opens it; empty if the bytes are no sealed credential."""
     try:
-        return _envelopes.decode(sealed).key
+        envelope: _OldEnvelope | _Envelope = _envelopes.decode(sealed)
+        return envelope.key
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
 
@@ -77,17 +109,26 @@ def read_key_id(sealed: bytes) -> str:
 def unseal(key: SealingKey, place: CredentialIdentity, sealed: bytes) -> bytes:
     try:
         envelope = _envelopes.decode(sealed)
+        if isinstance(envelope, _Envelope) != (place.version > 0):
+            raise ValueError("the format of another version")
         data_key = SealingKey(_decrypt(key, envelope.wrapped, _encode_identity("key", place)))
         return _decrypt(data_key, envelope.data, _encode_identity("data", place))
     except (msgspec.DecodeError, ValueError) as error:
-        raise CredentialUnreadable(
-            f"the credential {place.name!r} does not open: its row was changed, or belongs to another credential",
-            hint=f"store it again: noetl credential add {place.name} --kind {place.kind} --file FILE",
-        ) from error
+        raise _make_unreadable(place) from error
+
+
+def _make_unreadable(place: CredentialIdentity) -> CredentialUnreadable:
+    return CredentialUnreadable(
+        f"the credential {place.name!r} does not open: its row was changed, is an older one, or belongs to another credential",
+        hint=f"store it again: noetl credential add {place.name} --kind {place.kind} --file FILE",
+    )
 
 
 def _encode_identity(part: str, place: CredentialIdentity) -> bytes:
-    return msgspec.json.encode([part, *place])
+    *described, version = place
+    if version == 0:
+        return msgspec.json.encode([part, *described])
+    return msgspec.json.encode([part, *described, version])
 
 
 def _encrypt(key: SealingKey, plain: bytes, about: bytes) -> bytes:

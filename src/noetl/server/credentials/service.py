@@ -16,13 +16,22 @@ from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.sealing import (
     CredentialIdentity,
     CredentialUnreadable,
+    SealingKey,
+    has_version,
     read_key_id,
+    rewrap,
     seal,
     unseal,
 )
-from noetl.server.credentials.views import AddedView, CredentialsView, make_credential_view
+from noetl.server.credentials.views import (
+    AddedView,
+    CredentialsView,
+    RewrappedView,
+    make_credential_view,
+)
 from noetl.server.http.structs import DeletedView, extend_view
 
+MAX_REWRAPPED = 100  # credentials in one call
 MAX_CREDENTIAL_BYTES = 64 * 1024  # bytes of JSON
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
 _data = msgspec.json.Decoder(dict[str, Any])
@@ -74,8 +83,9 @@ class CredentialService:
         replaced = others.pop(name, None)
         self._refuse_unreadable_others(others)
         key = await asyncio.to_thread(self._keys.get_sealing_key)
-        sealed = seal(key, CredentialIdentity(identity.tenant, name, kind), plain)
-        row = await self._vault.put(identity.tenant, name, kind, sealed)
+        version = await self._vault.reserve_version()
+        sealed = seal(key, CredentialIdentity(identity.tenant, name, kind, version), plain)
+        row = await self._vault.put(identity.tenant, name, kind, sealed, version)
         return extend_view(AddedView, make_credential_view(row), created=replaced is None)
 
     @needs(Permission.WRITE)
@@ -93,15 +103,60 @@ class CredentialService:
     @needs(Permission.WORK)
     async def reveal(self, identity: Identity, name: str) -> dict[str, Any]:
         """The fields of a credential. Only for workers, and to verify signatures of hook calls."""
-        row = await self._vault.find(identity.tenant, name)
-        if row is None:
-            raise make_missing_credential(name)
-        keys = self._keys.read_keys()
+        row, keys = await self._find_row(identity, name), self._keys.read_keys()
+        if read_key_id(row.data) not in keys:
+            # It may have been rewrapped since it was read, and its old key removed.
+            row = await self._find_row(identity, name)
         key = keys.get(read_key_id(row.data))
         if key is None:
             raise self._make_unreadable_error(row, set(keys))
-        credential = CredentialIdentity(identity.tenant, row.name, row.kind)
-        return _data.decode(unseal(key, credential, row.data))
+        if not has_version(row.data) and self._keys.requires_versions():
+            raise self._make_old_format_error(row)
+        return _data.decode(unseal(key, _identify(identity, row), row.data))
+
+    async def _find_row(self, identity: Identity, name: str) -> SealedCredential:
+        row = await self._vault.find(identity.tenant, name)
+        if row is None:
+            raise make_missing_credential(name)
+        return row
+
+    @needs(Permission.ADMINISTER)
+    async def rewrap(self, identity: Identity, limit: int = MAX_REWRAPPED) -> RewrappedView:
+        """Wrap up to `limit` credentials with the newest key. Those that have it are skipped, so this
+        can be repeated until none is left."""
+        keys = await asyncio.to_thread(self._keys.read_keys)
+        newest = next(iter(keys.values()), None)
+        rows = await self._vault.list_sealed_credentials(identity.tenant)
+        old = [row for row in rows if newest is None or not _is_sealed_by(newest, row)]
+        unreadable = [row.name for row in old if read_key_id(row.data) not in keys]
+        waiting = [row for row in old if read_key_id(row.data) in keys]
+        done = 0
+        for row in waiting[:limit]:
+            assert newest is not None, "a key opens this row"
+            done += await self._rewrap_row(identity, row, keys[read_key_id(row.data)], newest)
+        left = len(waiting) - done
+        if newest is not None and not left and not unreadable:
+            await asyncio.to_thread(self._keys.require_versions)
+        return RewrappedView(
+            rewrapped=done,
+            left=left,
+            total=len(rows),
+            unreadable=unreadable,
+            key=newest.id if newest is not None else None,
+        )
+
+    async def _rewrap_row(
+        self, identity: Identity, row: SealedCredential, old: SealingKey, newest: SealingKey
+    ) -> bool:
+        """Returns False if the credential was replaced meanwhile."""
+        place, version = _identify(identity, row), row.version
+        if has_version(row.data):
+            data = rewrap(old, newest, place, row.data)
+        else:
+            plain = unseal(old, place, row.data)
+            version = await self._vault.reserve_version()
+            data = seal(newest, place._replace(version=version), plain)
+        return await self._vault.reseal(identity.tenant, row, data, version)
 
     @needs(Permission.ADMINISTER)
     async def list_unreadable(self, identity: Identity) -> list[str]:
@@ -120,6 +175,13 @@ class CredentialService:
             if read_key_id(row.data) not in keys:
                 raise self._make_unreadable_error(row, set(keys))
 
+    def _make_old_format_error(self, row: SealedCredential) -> CredentialUnreadable:
+        return CredentialUnreadable(
+            f"the credential {row.name!r} is sealed without a version, and all of this server's were sealed with one",
+            hint=f"somebody has put an old row back; if you restored an older backup yourself, delete {self._keys.format_path}, "
+            "then noetl credential rewrap",
+        )
+
     def _make_unreadable_error(self, row: SealedCredential, keys: set[str]) -> CredentialUnreadable:
         found = f"has {', '.join(sorted(keys))}" if keys else "is not there"
         return CredentialUnreadable(
@@ -127,6 +189,14 @@ class CredentialService:
             hint="copy the key file from the NOETL_HOME it was stored with; if it is lost, "
             f"noetl credential delete {row.name}, and add it again",
         )
+
+
+def _identify(identity: Identity, row: SealedCredential) -> CredentialIdentity:
+    return CredentialIdentity(identity.tenant, row.name, row.kind, row.version)
+
+
+def _is_sealed_by(key: SealingKey, row: SealedCredential) -> bool:
+    return has_version(row.data) and read_key_id(row.data) == key.id
 
 
 def make_missing_credential(name: str) -> NotFound:

@@ -24,6 +24,18 @@ class CredentialsView(View, frozen=True):
     credentials: list[CredentialView]
 
 
+class RewrappedView(View, frozen=True):
+    """How far the change to the newest key is."""
+
+    rewrapped: Annotated[int, describe("wrapped with the newest key by this call")]
+    left: Annotated[int, describe("still wrapped with an older key: call again")]
+    total: int
+    unreadable: Annotated[
+        list[str], describe("names of credentials that no key of this server opens")
+    ]
+    key: Annotated[str | None, describe("id of the newest key")]
+
+
 def make_credential_view(row: SealedCredential) -> CredentialView:
     return CredentialView(
         name=row.name,
