@@ -47,15 +47,18 @@ class WordTable:
         self._forms: dict[bytes, str] = {}
         # For each word: how far before it a text begins, how long that is, and the texts of this shape.
         self._by_word: dict[int, dict[tuple[int, int], set[bytes]]] = {}
+        self._few: tuple[bytes, ...] = ()  # all texts, while they are few
 
     def add(self, form: str, data: bytes) -> None:
         for word, offset in self._list_words(data):
             shapes = self._by_word.setdefault(word, {})
             shapes.setdefault((offset, len(data)), set()).add(data)
         self._forms[data] = form
+        self._list_few()
 
     def remove(self, data: bytes) -> None:
         del self._forms[data]
+        self._list_few()
         for word, offset in self._list_words(data):
             shapes = self._by_word[word]
             alike = shapes[offset, len(data)]
@@ -64,6 +67,20 @@ class WordTable:
                 del shapes[offset, len(data)]
             if not shapes:
                 del self._by_word[word]
+
+    def _list_few(self) -> None:
+        self._few = tuple(self._forms) if len(self._forms) < MIN_INDEXED_FORMS else ()
+
+    def may_hold(self, data: bytes) -> bool:
+        """Whether a text may stand in the data. Most data hold none, so this is the fast part of `find`."""
+        if len(self._forms) < MIN_INDEXED_FORMS:
+            for written in self._few:
+                if written in data:
+                    return True
+            return False
+        size = self._words.size
+        words = memoryview(data)[: len(data) // size * size].cast(self._words.code)
+        return not self._by_word.keys().isdisjoint(words)
 
     def find(self, data: bytes) -> Iterator[FoundForm]:
         if len(self._forms) < MIN_INDEXED_FORMS:
@@ -144,6 +161,14 @@ class FormIndex:
             _remove_member(self._by_head, _get_head(form), form)
             _remove_member(self._by_tail, form[-FRAGMENT_CHARS:], form)
         self._large.pop(form, None)
+
+    def may_hold(self, data: bytes) -> bool:
+        """Whether a text may stand in the data: False is certain, True is not."""
+        if self._long.may_hold(data) or self._medium.may_hold(data):
+            return True
+        return (
+            any(written in data for written in list(self._short.values())) if self._short else False
+        )
 
     def find(self, data: bytes, min_chars: int) -> Iterator[FoundForm]:
         """Where texts of at least so many characters stand, in no order."""

@@ -213,6 +213,8 @@ class Redactor:
         if "…" in text or "..." in text:
             text = self._redact_beside_marks(text)
         data = encode_text(text)
+        if not self._index.may_hold(data):
+            return text
         places = self._find_places(data, payload=payload)
         if not places:
             return text
@@ -235,6 +237,8 @@ class Redactor:
         return self._index.find(data, shortest)
 
     def _holds_form(self, data: bytes, *, payload: bool) -> bool:
+        if not self._index.may_hold(data):
+            return False
         return next(self._find_forms(data, payload=payload), None) is not None
 
     def redact_value(self, value: Any, *, payload: bool = False) -> Any:
