@@ -74,10 +74,7 @@ class WordTable:
     def may_hold(self, data: bytes) -> bool:
         """Whether a text may stand in the data. Most data hold none, so this is the fast part of `find`."""
         if len(self._forms) < MIN_INDEXED_FORMS:
-            for written in self._few:
-                if written in data:
-                    return True
-            return False
+            return any(written in data for written in self._few)
         size = self._words.size
         words = memoryview(data)[: len(data) // size * size].cast(self._words.code)
         return not self._by_word.keys().isdisjoint(words)
