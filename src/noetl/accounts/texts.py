@@ -7,13 +7,15 @@ from hashlib import sha256
 ID_BYTES = 9
 SECRET_BYTES = 32
 RANDOM_BYTES = ID_BYTES + SECRET_BYTES
-_TOKEN_TEXT = re.compile(r"noetl_([A-Za-z0-9\-]{12})_([A-Za-z0-9_\-]{43})", re.ASCII)
+_TOKEN_TEXT = re.compile(r"noetl_([A-Za-z0-9]{12})_([A-Za-z0-9_\-]{43})", re.ASCII)
+# An id is an argument of commands, which read `-` at its beginning as an option; `_` ends the id.
+_LETTERS_OF_IDS = str.maketrans("-_", "xy")
 
 
 def make_token_text(random_bytes: bytes) -> str:
     """A token of `RANDOM_BYTES` random bytes."""
     assert len(random_bytes) == RANDOM_BYTES
-    token_id = _encode(random_bytes[:ID_BYTES]).replace("_", "-")  # `_` ends the id
+    token_id = _encode(random_bytes[:ID_BYTES]).translate(_LETTERS_OF_IDS)
     return f"noetl_{token_id}_{_encode(random_bytes[ID_BYTES:])}"
 
 

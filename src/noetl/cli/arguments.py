@@ -7,6 +7,8 @@ from pathlib import Path
 from noetl.model.errors import InvalidInput
 
 # Endings of test files. They are in the folders of playbooks, and are no playbooks.
+PLAYBOOK_ENDINGS = (".yaml", ".yml")
+BUILT_FOLDERS = frozenset({"__pycache__", "build", "dist", "node_modules", "site-packages", "venv"})
 TEST_FILE_ENDINGS = (".test.yaml", ".test.yml")
 
 
@@ -28,13 +30,23 @@ class PlaybookSource:
 
 
 def find_playbook_files(place: Path) -> list[Path]:
-    """The file itself, or the playbooks below a folder."""
+    """The file itself, or the playbooks below a folder.
+
+    Folders of other programs are left out: hidden ones, and those that hold what they have built or
+    installed.
+    """
     if not place.is_dir():
         return [place]
-    paths = [*place.rglob("*.yaml"), *place.rglob("*.yml")]
-    return sorted(
-        path for path in paths if path.is_file() and not path.name.endswith(TEST_FILE_ENDINGS)
-    )
+    found: list[Path] = []
+    for folder, subfolders, names in os.walk(place):
+        subfolders[:] = [name for name in subfolders if not _is_left_out(name)]
+        paths = [Path(folder, name) for name in names if name.endswith(PLAYBOOK_ENDINGS)]
+        found += [path for path in paths if not path.name.endswith(TEST_FILE_ENDINGS)]
+    return sorted(path for path in found if path.is_file())
+
+
+def _is_left_out(folder: str) -> bool:
+    return folder.startswith(".") or folder in BUILT_FOLDERS
 
 
 def read_text_file(file: Path) -> str:

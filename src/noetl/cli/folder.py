@@ -11,6 +11,7 @@ from noetl.model.errors import NoetlError
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.runtime.node import Node
 
+PLAYBOOK_MARKS = ("noetl.io/", "workflow:")  # in every playbook, and in few other files
 FOLDER_POLL_S = 0.5  # seconds between two looks at a folder
 
 
@@ -37,9 +38,16 @@ def _read_file_states(folder: Path) -> dict[Path, tuple[int, int]]:
     return states
 
 
+def _may_be_playbook(text: str) -> bool:
+    """Whether it is worth a message if it is no playbook: folders hold YAML of other programs too."""
+    return any(mark in text for mark in PLAYBOOK_MARKS)
+
+
 async def _register_changed_file(file: Path, node: Node) -> None:
     try:
         text = read_text_file(file)
+        if not _may_be_playbook(text):
+            return
         await asyncio.to_thread(
             check_playbook_or_raise, text, str(file)
         )  # so that findings name the file

@@ -16,6 +16,7 @@ from noetl.cli.serving import serve_page
 from noetl.client.http import HttpClient
 from noetl.runtime.event_loop import run_in_loop
 from noetl.runtime.running_servers import find_server_address
+from noetl.runtime.token_files import read_token_file
 from noetl.settings import HomeSettings, read_settings
 
 DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
@@ -56,7 +57,8 @@ def ui(
         return
 
     async def show_own_page(own_address: str) -> None:
-        await _show_page(own_address, execution_id, no_open, as_json)
+        token = read_token_file(read_settings(HomeSettings).home_path, "admin")
+        await _show_page(own_address, execution_id, no_open, as_json, token)
         await asyncio.Event().wait()  # the server runs until it is stopped
 
     log_to_stderr("INFO")
@@ -64,13 +66,15 @@ def ui(
     run_in_loop(serve_page(show_own_page, host, port))
 
 
-async def _show_page(address: str, named: str | None, no_open: bool, as_json: bool) -> None:
+async def _show_page(
+    address: str, named: str | None, no_open: bool, as_json: bool, token: str | None = None
+) -> None:
     """Print the address of the page, and open it in a browser if there is one.
 
     The browser gets a link that signs it in, once. It is printed if no browser opens it: whoever
-    reads this terminal may use it.
+    reads this terminal may use it. `token` is for a server that has just begun.
     """
-    async with HttpClient(address, read_settings(HomeSettings).home_path) as client:
+    async with HttpClient(address, read_settings(HomeSettings).home_path, token) as client:
         path = await _find_path(client, named)
         login_path = await client.make_login_path()
         url = f"{client.url}{path}"
@@ -80,7 +84,7 @@ async def _show_page(address: str, named: str | None, no_open: bool, as_json: bo
         is_opened = await asyncio.to_thread(webbrowser.open, link)
     sentence = f"page at {url}"
     if not is_opened:
-        sentence += f"\nsigned in, once, within two minutes: {link}"
+        sentence += f"\nthis link signs a browser in, once, within two minutes: {link}"
     say_row({"url": url, "opened": is_opened, "link": link}, sentence, as_json=as_json)
     sys.stdout.flush()
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from noetl.cli.output import say
+from noetl.model.identity import LOCAL_IDENTITY
 from noetl.runtime.page_build import build_page_meanwhile, find_build_script
 from noetl.runtime.server import OpenServer, open_server
 from noetl.settings import PageSettings, read_settings
@@ -28,6 +29,7 @@ async def serve_folder(folder: Path, host: str | None, port: int | None) -> None
     async with open_server(host, port, *modules) as opened:
         both, cli_folder = map(import_module, modules)
         _print_address(opened)
+        await _print_link(opened)
         async with build_page_meanwhile(_choose_build_script()):
             await both.run_server_and_worker(opened, cli_folder.watch_folder(folder, opened.node))
 
@@ -48,6 +50,16 @@ def _choose_build_script() -> Path | None:
     if read_settings(PageSettings).ui == "skip":
         return None
     return find_build_script()
+
+
+async def _print_link(opened: OpenServer) -> None:
+    """Print a link that signs a browser in: to a terminal only, because logs are read by others."""
+    if not sys.stdout.isatty():
+        return
+    code = await opened.node.services.accounts.make_link(LOCAL_IDENTITY)
+    say(f"page: {opened.address}/login?code={code}")
+    say("      this link signs a browser in, once, within two minutes; noetl ui makes another")
+    sys.stdout.flush()
 
 
 def _print_address(opened: OpenServer) -> None:

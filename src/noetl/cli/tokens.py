@@ -1,12 +1,13 @@
 """`noetl token`: tokens with which people, programs and workers call a server."""
 
+import sys
 from typing import Annotated
 
 import typer
 
 from noetl.cli.client import run_with_client
 from noetl.cli.options import AsJson
-from noetl.cli.output import print_table, say, say_json, say_row, warn
+from noetl.cli.output import print_table, say, say_json, say_row
 from noetl.client.rows import Row
 from noetl.model.errors import InvalidInput
 from noetl.playbook.durations import parse_micros
@@ -17,7 +18,7 @@ ABOUT = """Tokens with which people, programs and workers call a server.
   noetl token create ci --role operator --expires 90d
   noetl token create gpu-box --role worker --pool gpu
   noetl token list
-  noetl token revoke f3Qk-0aLs9Zx
+  noetl token revoke f3Qk0aLs9ZxY
 
 Commands and workers on the machine of the server need none: its home has tokens of its own, which only its user can read.
 Elsewhere, set NOETL_TOKEN.
@@ -67,7 +68,9 @@ def create(
         say_json(row)
         return
     say(row["token"])
-    warn(f"token {row['token_id']} of {name} ({', '.join(row['roles'])}) is made; keep it")
+    roles = ", ".join(row["roles"])
+    note = f"token {row['token_id']} of {name} ({roles}) is made. Keep it: it is shown only now"
+    print(note, file=sys.stderr)
 
 
 def list_tokens(as_json: AsJson = False) -> None:

@@ -25,7 +25,7 @@ from noetl.backoff import Backoff
 from noetl.caches import LruCache
 from noetl.model.clock import Clock
 from noetl.model.commands import Command
-from noetl.model.errors import Failure, Unreached
+from noetl.model.errors import Failure, NoetlError, NotPermitted, Unreached
 from noetl.model.exchange import (
     MAX_PROGRESS_CHARS,
     Ack,
@@ -447,9 +447,9 @@ class Worker:
             async with asyncio.timeout(patience):
                 reply = await self._channel.exchange(request)
         except Exception as error:  # the worker survives every fault on the way to the servers
-            self._is_unreached = isinstance(error, Unreached)
+            self._is_unreached = isinstance(error, Unreached | NotPermitted)  # nothing was done
             pause.note_failure(self._now())
-            log.warning("exchange failed", extra={"error": str(error), "failures": pause.failures})
+            _log_failed_exchange(error, pause.failures)
             return None
         self._is_unreached = False
         if reply.renewed:
@@ -714,3 +714,10 @@ class Worker:
             if self._running_commands:
                 soonest = min(job.renewed_at for job in self._running_commands.values())
             await asyncio.sleep(max(soonest + deadline - self._now(), 0.001))
+
+
+def _log_failed_exchange(error: Exception, failures: int) -> None:
+    facts = {"error": str(error) or type(error).__name__, "failures": failures}
+    if isinstance(error, NoetlError) and error.hint is not None:
+        facts["hint"] = error.hint
+    log.warning("exchange failed", extra=facts)

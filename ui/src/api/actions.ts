@@ -39,3 +39,8 @@ export const decideApproval = (id: string, step: string, verdict: Verdict) => se
 // The session of this browser is a cookie that the server sets.
 export const signIn = (proof: { code: string } | { token: string }) => post<SessionView>('/api/session', proof)
 export const signOut = () => call<SignedOutView>('DELETE', '/api/session')
+export const hasSession = () =>
+  fetch('/api/session').then(
+    (response) => response.ok,
+    () => false,
+  )

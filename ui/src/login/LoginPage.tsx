@@ -1,7 +1,7 @@
 import { useSearch } from '@tanstack/react-router'
 import type { FormEvent } from 'react'
 import { useEffect, useRef, useState } from 'react'
-import { signIn } from '../api/actions'
+import { hasSession, signIn } from '../api/actions'
 import { choosePlace } from '../api/signIn'
 import { Button } from '../parts/Button'
 import { Empty } from '../parts/Empty'
@@ -17,13 +17,13 @@ export function LoginPage() {
   useTitle('Sign in')
   const open = (proof: { code: string } | { token: string }) => {
     setBusy(true)
-    signIn(proof).then(
-      () => location.replace(choosePlace(next)),
-      (problem: unknown) => {
-        setBusy(false)
-        setError(problem)
-      },
-    )
+    const go = () => location.replace(choosePlace(next))
+    signIn(proof).then(go, async (problem: unknown) => {
+      // A link that was used by this browser: a reload, or the way back.
+      if ('code' in proof && (await hasSession())) return go()
+      setBusy(false)
+      setError(problem)
+    })
   }
   useCodeOnce(code, (text) => open({ code: text }))
   return (
@@ -62,6 +62,7 @@ function TokenForm({ onToken }: { onToken: (token: string) => void }) {
           type="password"
           name="token"
           autoComplete="off"
+          autoFocus
           spellCheck={false}
           value={token}
           onChange={(event) => setToken(event.target.value)}

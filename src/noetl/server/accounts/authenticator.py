@@ -20,8 +20,8 @@ from noetl.model.ids import Micros
 MAX_CACHED_S = 5.0
 MAX_CACHED_TOKENS = 10_000
 MISSING_HINT = (
-    "noetl token create makes a token; NOETL_TOKEN gives it to commands and workers, "
-    "others send `Authorization: Bearer TOKEN`"
+    "on the machine of the server, noetl token create makes a token; commands and workers send the one of "
+    "NOETL_TOKEN, other programs `Authorization: Bearer TOKEN`"
 )
 
 

@@ -6,7 +6,7 @@ from noetl.accounts.port import StoredToken
 from noetl.model.clock import format_iso, format_iso_or_none
 from noetl.server.http.structs import View, describe
 
-EXAMPLE_TOKEN_ID = "f3Qk-0aLs9Zx"
+EXAMPLE_TOKEN_ID = "f3Qk0aLs9ZxY"
 
 
 class TokenView(View, frozen=True):
