@@ -152,6 +152,7 @@ COMMANDS = [
     "schedule show hostile --json",
     "hook list",
     "credential list",
+    "token list",
     "validate FILE",
     "validate INVALID",
     "validate INVALID --json",
