@@ -18,7 +18,7 @@ from noetl.playbook.validation import LoadedPlaybook, PlaybookInvalid
 from noetl.runtime.kinds import check_playbook
 
 EXIT_UNREADABLE = 2  # exit code
-_COLOURS = {"error": 31, "warning": 33, "note": 36}  # ANSI codes by severity
+_COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36"}  # ANSI codes by severity
 
 Files = Annotated[
     list[Path],
@@ -191,7 +191,7 @@ def _read_file(path: Path) -> str:
 def _print_findings(findings: list[Finding]) -> None:
     for finding in findings:
         place = f"{finding.file}:{finding.line}:{finding.column}:"
-        severity = paint_text(finding.severity, f"1;{_COLOURS[finding.severity]}")
+        severity = paint_text(finding.severity, _COLOURS[finding.severity])
         line = f"{place} {severity} {paint_text(finding.code, 1)} {finding.message}"
         if finding.step:
             line += f" (step {finding.step})"

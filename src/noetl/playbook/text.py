@@ -19,7 +19,10 @@ from noetl.playbook.findings import Code
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 50
 MAX_NODES = 100_000
+MAX_EXPRESSION_CHARACTERS = 200_000  # between the braces of all templates
 
+_OPENING = re.compile(r"\{[{%]")
+_CLOSINGS = {"{{": "}}", "{%": "%}"}
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # both offer the same event stream
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {
@@ -181,6 +184,20 @@ def _suggest_fix(problem: str) -> str | None:
     return None
 
 
+def _count_expression_characters(text: str) -> int:
+    count = 0
+    position = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() < position:
+            continue
+        closing = text.find(_CLOSINGS[opening[0]], opening.end())
+        if closing < 0:
+            closing = len(text)
+        count += closing - opening.end()
+        position = closing
+    return count
+
+
 @dataclass(slots=True)
 class _Anchor:
     node: Any
@@ -197,6 +214,7 @@ class _Builder:
     nodes: int = 0
     depth: int = 0
     deepest: int = 0
+    expression_characters: int = 0
     # Anchors by name. None while the anchored node is still open.
     anchors: dict[str, _Anchor | None] = field(default_factory=dict)
 
@@ -230,6 +248,7 @@ class _Builder:
             self.deepest = self.depth
         self._refuse_tag(event, mark)
         if isinstance(event, yaml.ScalarEvent):
+            self._add_expressions(event.value, mark)
             node = self._build_scalar(event, mark)
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._build_sequence(mark)
@@ -259,6 +278,17 @@ class _Builder:
         if self.nodes > MAX_NODES:
             raise _make_limit_error(
                 f"more than {MAX_NODES:,} values, aliases counted as what they stand for", mark
+            )
+
+    def _add_expressions(self, text: str, mark: Mark) -> None:
+        """Count what stands between braces: parsing it takes far longer than reading it."""
+        if "{" not in text:
+            return
+        self.expression_characters += _count_expression_characters(text)
+        if self.expression_characters > MAX_EXPRESSION_CHARACTERS:
+            raise _make_limit_error(
+                f"templates have more than {MAX_EXPRESSION_CHARACTERS:,} characters in their braces",
+                mark,
             )
 
     def _refuse_tag(self, event: Any, mark: Mark) -> None:

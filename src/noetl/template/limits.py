@@ -27,16 +27,19 @@ class RenderLimits(Struct, frozen=True):
     bits: int = 64
     memory: int = 4 * MEBIBYTE  # bytes of all texts and lists that are made
     source: int = 1_000_000  # characters of one template
+    # Parts of a list or map that are looked at in one operation, as a power of two. Servers count
+    # each part: which collections they leave to a worker must stay the same in every replay.
+    parts_shift: int = 0
 
 
 SERVER_LIMITS = RenderLimits(operations=100_000, text=64 * 1024, items=100_000)
 WORKER_LIMITS = RenderLimits(
-    operations=2_000_000, text=16 * MEBIBYTE, items=2_000_000, memory=64 * MEBIBYTE
+    operations=2_000_000, text=16 * MEBIBYTE, items=2_000_000, memory=64 * MEBIBYTE, parts_shift=2
 )
 # What a worker renders on its event loop. It renders anything larger in a thread, with the limits
 # of a worker, so that heartbeats, timeouts and signals never wait for a template.
 EVENT_LOOP_LIMITS = RenderLimits(
-    operations=5_000, text=MEBIBYTE, items=100_000, memory=4 * MEBIBYTE, source=4_096
+    operations=5_000, text=MEBIBYTE, items=100_000, memory=4 * MEBIBYTE, source=4_096, parts_shift=2
 )
 
 

@@ -165,7 +165,7 @@ def to_plain(meter: Meter, value: Value, depth: int = 0) -> Value:
 
 
 def _plain_list(meter: Meter, value: list[Value], depth: int) -> list[Value]:
-    _enter_level(meter, depth, len(value) >> 3)
+    _enter_level(meter, depth, len(value))
     changed: list[Value] | None = None
     for index, part in enumerate(value):
         kind = type(part)
@@ -184,7 +184,7 @@ def _plain_list(meter: Meter, value: list[Value], depth: int) -> list[Value]:
 
 
 def _plain_map(meter: Meter, value: dict[str, Value], depth: int) -> dict[str, Value]:
-    _enter_level(meter, depth, len(value) >> 2)
+    _enter_level(meter, depth, len(value))
     changed: dict[str, Value] | None = None
     for key, part in value.items():
         if not isinstance(key, str):
@@ -204,7 +204,7 @@ def _enter_level(meter: Meter, depth: int, size: int) -> None:
     """Count a list or map, and the looking at its parts."""
     if depth >= meter.limits.depth:
         raise LimitError(f"a value is nested more than {meter.limits.depth} deep")
-    meter.operations -= 1 + size
+    meter.operations -= 1 + (size >> meter.limits.parts_shift)
     if meter.operations < 0:
         meter.spend_operations(0)
 

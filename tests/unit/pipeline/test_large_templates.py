@@ -18,7 +18,9 @@ from noetl.template.rendering import Renderer
 from noetl.template.replay_functions import DerivedFunctions
 from tests.resource_payloads import PAYLOADS
 
-FREEZE_S = 1.0  # a lease lasts six seconds, and is renewed several times before
+# Of processor time, which tells a busy template from a busy machine. A lease lasts six seconds, and is
+# renewed several times before.
+FREEZE_S = 1.0
 BEAT_S = 0.01
 SLOW = "{% for i in range(1000) %}{% for j in range(1000) %}{{ i * j }}{% endfor %}{% endfor %}"
 
@@ -33,16 +35,16 @@ def make_rendering(scope: dict[str, Any]) -> TaskRendering:
 
 
 class Heartbeat:
-    """Beats as often as the event loop lets it, and keeps the longest time between two beats."""
+    """Beats as often as the event loop lets it, and keeps the most work between two beats."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
         self.beats = 0
-        self._last = time.monotonic()
+        self._last = time.process_time()
         self._timer = asyncio.get_running_loop().call_soon(self._beat)
 
     def _beat(self) -> None:
-        now = time.monotonic()
+        now = time.process_time()
         self.longest_s = max(self.longest_s, now - self._last)
         self._last = now
         self.beats += 1
@@ -103,11 +105,11 @@ def test_a_hundred_payloads_at_once_make_no_heartbeat_late() -> None:
 def test_a_timeout_ends_a_rendering(count: int) -> None:
     async def render_slowly() -> float:
         renderings = [make_rendering({"n": n}) for n in range(count)]
-        began = time.monotonic()
+        began = time.process_time()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(BEAT_S):
                 await asyncio.gather(*[rendering.value(SLOW) for rendering in renderings])
-        return time.monotonic() - began
+        return time.process_time() - began
 
     assert asyncio.run(render_slowly()) < FREEZE_S
 
@@ -115,11 +117,11 @@ def test_a_timeout_ends_a_rendering(count: int) -> None:
 def test_a_cancelled_rendering_ends_at_once() -> None:
     async def cancel() -> float:
         task = asyncio.create_task(make_rendering({}).value(SLOW))
-        began = time.monotonic()
+        began = time.process_time()
         asyncio.get_running_loop().call_later(BEAT_S, task.cancel)
         with pytest.raises(asyncio.CancelledError):
             await task
-        return time.monotonic() - began
+        return time.process_time() - began
 
     assert asyncio.run(cancel()) < FREEZE_S
 

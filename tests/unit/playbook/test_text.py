@@ -112,3 +112,21 @@ def test_a_million_bytes_and_no_more() -> None:
 def test_byte_order_mark_is_no_part_of_the_text() -> None:
     assert read_document("\ufeffa: 1").data == {"a": 1}
     assert read_document(b"\xef\xbb\xbfa: 1").data == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ [" + "1," * 4_900 + "] }}",
+        "{{ [" + "1," * 4_900,
+        "{% if " + "1 + " * 2_400 + " 1 %}{% endif %}",
+    ],
+)
+def test_templates_of_a_playbook_are_bounded_together(text: str) -> None:
+    fine = read_document("\n".join(f"a{n}: '{text}'" for n in range(20)))
+    assert fine.problems == []
+    escaped = text.replace("{", "\\x7b")
+    for written in (f"'{text}'", f'"{escaped}"'):
+        found = read_document("\n".join(f"a{n}: {written}" for n in range(40)))
+        assert [problem.code for problem in found.problems] == ["YAML_LIMIT"]
+        assert "braces" in found.problems[0].message
