@@ -86,6 +86,7 @@ def list_pools(noetl: NoetlCommand, url: str) -> list[str]:
 def test_without_a_server_it_starts_one(noetl: NoetlCommand, opened: Path, free_port: int) -> None:
     url = f"http://127.0.0.1:{free_port}"
     command = with_browser(noetl, opened)
+    assert noetl("run", "examples/hello.yaml").code == 0
     with command.keep_running("ui", "@latest", "--port", free_port) as process:
         assert process.stdout is not None
         told = iter(process.stdout)
