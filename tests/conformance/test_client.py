@@ -100,7 +100,7 @@ def open_over_http(home: Path) -> Iterator[Client]:
     url = f"http://127.0.0.1:{port}"
     with NoetlCommand(home).keep_running("dev", folder, "--port", port):
         wait_until_ready(url)
-        with Client(url) as client:
+        with Client(url, token=NoetlCommand(home).token) as client:
             yield client
 
 

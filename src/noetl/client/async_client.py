@@ -46,6 +46,7 @@ class AsyncClient:
     and runs a server and a worker in this process while it is open; `pools` are further pools that
     this worker serves. Without both, it does as the command does: NOETL_SERVER_URL, else
     NOETL_HOME. `need` says what is done in this process: `read` and `change` start no worker.
+    `token` is sent to the server; without it, NOETL_TOKEN, else that of NOETL_HOME to its servers.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class AsyncClient:
         home: Path | str | None = None,
         pools: tuple[str, ...] = (),
         need: LocalNeed = "run",
+        token: str | None = None,
     ) -> None:
         if server_url is not None and home is not None:
             raise InvalidInput(
@@ -68,11 +70,14 @@ class AsyncClient:
         self._server_url = server_url and server_url.rstrip("/")
         self._pools = pools
         self._need = need
+        self._token = token
         self._open = AsyncExitStack()
         self._rows: RowClient | None = None
 
     async def __aenter__(self) -> Self:
-        opening = open_row_client(self._server_url, self._home, self._need, self._pools)
+        opening = open_row_client(
+            self._server_url, self._home, self._need, self._pools, self._token
+        )
         self._rows = await self._open.enter_async_context(opening)
         return self
 

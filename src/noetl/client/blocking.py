@@ -33,6 +33,7 @@ class Client:
     and runs a server and a worker in this process while it is open; `pools` are further pools that
     this worker serves. Without both, it does as the command does: NOETL_SERVER_URL, else
     NOETL_HOME. `need` says what is done in this process: `read` and `change` start no worker.
+    `token` is sent to the server; without it, NOETL_TOKEN, else that of NOETL_HOME to its servers.
 
     It opens at its first call, or with `with`. Any number of threads may share it.
     """
@@ -44,8 +45,9 @@ class Client:
         home: Path | str | None = None,
         pools: tuple[str, ...] = (),
         need: LocalNeed = "run",
+        token: str | None = None,
     ) -> None:
-        self._client = AsyncClient(server_url, home=home, pools=pools, need=need)
+        self._client = AsyncClient(server_url, home=home, pools=pools, need=need, token=token)
         self._thread: ClientThread | None = None
 
     def __enter__(self) -> Self:
