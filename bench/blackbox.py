@@ -38,6 +38,7 @@ from gauges import (
 from noetl.client import AsyncClient
 from noetl.embedded.postgres import EmbeddedPostgres
 from noetl.postgres.pool import connect
+from noetl.runtime.token_files import read_token_file
 from outside import Contender, DbosSystem, DevSystem, OwnSystem, ProcessesSystem
 from scenarios import KILL_AT, open_lines
 from systems import HANG_LIMIT_S
@@ -153,11 +154,11 @@ async def run_one_chain(measurement: Measurement) -> Figures:
 
     found: Figures = {"S1": [await measure_chain(number) for number in range(S1_REPEATS)]}
     if isinstance(system, OwnSystem):
-        found["S1 client"] = await run_by_client(measurement, system.url)
+        found["S1 client"] = await run_by_client(measurement, system)
     return found
 
 
-async def run_by_client(measurement: Measurement, url: str) -> list[Figures]:
+async def run_by_client(measurement: Measurement, system: OwnSystem) -> list[Figures]:
     """S1 once more, as a program in Python would run it."""
     steps = measurement.sizes.steps
 
@@ -165,7 +166,8 @@ async def run_by_client(measurement: Measurement, url: str) -> list[Figures]:
         report = await client.run(f"bench/chain{steps}", {"i": 0})
         return await client.read_result(report.execution_id, f"s{steps - 1}")
 
-    async with AsyncClient(url) as client:
+    token = read_token_file(system.home, "admin")
+    async with AsyncClient(system.url, token=token) as client:
         return [
             await measurement.measure_work(steps, lambda: run_chain(client), {"i": steps - 1})
             for _ in range(REPEATS)

@@ -94,6 +94,9 @@ class ApiClient:
             head += "Content-Type: application/json\r\n"
         if self._token is None:
             self._token = read_token_file(self._home, "admin")
+        if self._token is None:
+            connection.abort()
+            raise ConnectionRefusedError("the server has not made its token yet")
         head += f"Authorization: Bearer {self._token}\r\n"
         async with asyncio.timeout(HANG_LIMIT_S):
             response = await connection.send_request(f"{head}\r\n".encode(), data)

@@ -203,7 +203,13 @@ class HttpSystem:
 
     async def _start_worker(self) -> Process:
         command = self.make_command("worker")
-        return await start_process(self._home, *command, "start", NOETL_SERVER_URL=self.url)
+        return await start_process(
+            self._home,
+            *command,
+            "start",
+            NOETL_SERVER_URL=self.url,
+            NOETL_HTTP_ALLOW="127.0.0.1",  # where benchmarks run the APIs that steps call
+        )
 
     def make_command(self, role: str) -> tuple[str, ...]:
         """The program and its arguments up to the name of the role."""

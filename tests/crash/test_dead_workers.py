@@ -78,9 +78,8 @@ class LastingStep:
     def count_begun(self) -> int:
         return len(self.begun.read_text().splitlines()) if self.begun.exists() else 0
 
-    def start(self, stack: Stack) -> str:
-        headers = stack.command.token_header
-        with httpx.Client(base_url=stack.url, trust_env=False, headers=headers) as http:
+    def start(self, noetl: NoetlCommand, url: str) -> str:
+        with httpx.Client(base_url=url, trust_env=False, headers=noetl.token_header) as http:
             http.post(
                 "/api/catalog/register", json={"content": self.file.read_text()}
             ).raise_for_status()
@@ -156,7 +155,7 @@ def test_dev_that_is_killed_goes_on_when_it_is_started_again(
 ) -> None:
     step = LastingStep(tmp_path, "lasts")
     with run_dev(noetl, tmp_path) as (process, url):
-        execution_id = step.start(url)
+        execution_id = step.start(noetl, url)
         until(step.begun.exists, LIMIT_S)
         process.kill()
         step.go.touch()
@@ -171,7 +170,7 @@ def test_dev_with_an_embedded_database_goes_on_when_both_are_killed(tmp_path: Pa
     with temporary_home("dead") as home:
         noetl = NoetlCommand(home).with_env(**LONG_LEASES)
         with run_dev(noetl, tmp_path) as (process, url):
-            execution_id = step.start(url)
+            execution_id = step.start(noetl, url)
             until(step.begun.exists, LIMIT_S)
             process.kill()
             step.go.touch()
@@ -218,7 +217,7 @@ def test_server_and_worker_that_are_killed_together_go_on(
 ) -> None:
     step = LastingStep(tmp_path, "lasts")
     with run_stack(noetl, workers=1) as stack:
-        execution_id = step.start(stack)
+        execution_id = step.start(stack.command, stack.url)
         until(step.begun.exists, LIMIT_S)
         stack.worker.kill()
         stack.server.kill()
@@ -235,7 +234,7 @@ def test_worker_that_stands_still_keeps_its_command(
     still = LastingStep(tmp_path, "still")
     killed = LastingStep(tmp_path, "killed")
     with run_stack(noetl, workers=1, slots=1) as stack:
-        execution_id = still.start(stack)
+        execution_id = still.start(stack.command, stack.url)
         until(still.begun.exists, LIMIT_S)
         os.kill(stack.worker.pid, signal.SIGSTOP)
         try:
@@ -252,7 +251,7 @@ def test_worker_that_stands_still_keeps_its_command(
 def lose_another_worker(stack: Stack, step: LastingStep) -> None:
     """Kill a worker, and return when its command has been run by a third one."""
     other = stack.start_worker("other")
-    step.start(stack)
+    step.start(stack.command, stack.url)
     until(step.begun.exists, LIMIT_S)
     other.kill()
     with stack.run_worker("third"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from noetl.client.http import HttpClient
+from noetl.runtime.token_files import read_token_file
 from tests.processes import free_port
 from tests.stack.command import NoetlCommand
 from tests.stack.processes import NoetlProcess
@@ -60,7 +61,13 @@ class Stack:
         return self._start("server", "server", "start", "--port", str(self.port))
 
     def start_worker(self, name: str | None = None, **settings: str) -> NoetlProcess:
-        """One more, with these settings besides those of the stack."""
+        """One more, with these settings besides those of the stack.
+
+        One with a home of its own gets a token, as on another machine.
+        """
+        if "NOETL_HOME" in settings:
+            token = read_token_file(self.home, "worker")
+            settings.setdefault("NOETL_TOKEN", str(token))
         name = name or self._name_worker()
         settings = {"NOETL_HTTP_ALLOW": LOOPBACK, **settings}  # servers of tests listen there
         slots = () if self.slots is None else ("--slots", str(self.slots))

@@ -105,7 +105,9 @@ def test_results_are_looked_at_saved_and_traced(noetl: NoetlCommand, tmp_path: P
     looks(noetl, tmp_path / "here")
     with run_stack(noetl) as stack:
         (tmp_path / "there").mkdir()
-        elsewhere = NoetlCommand(tmp_path / "elsewhere").with_env(NOETL_SERVER_URL=stack.url)
+        elsewhere = NoetlCommand(tmp_path / "elsewhere").with_env(
+            NOETL_SERVER_URL=stack.url, NOETL_TOKEN=noetl.token
+        )
         looks(elsewhere, tmp_path / "there")
 
 

@@ -1,7 +1,6 @@
 """Answers that decode to 1.5 GB: the worker refuses them, names the limit, and stays small."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +97,17 @@ def test_a_token_endpoint_cannot_send_more_than_a_token(bombs: str) -> None:
         run(tokens.get(f"{bombs}/token", fields, None, None))
 
 
+RUN_AND_TELL_PEAK = """
+import atexit, re, runpy, sys
+
+def tell_peak(file):
+    kilobytes = re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]
+    open(file, "w").write(str(int(kilobytes) << 10))
+
+atexit.register(tell_peak, sys.argv[1])
+sys.argv[:2] = ["noetl"]
+runpy.run_module("noetl", run_name="__main__")
+"""
 PAGES = """\
 - step: start
   tool:
@@ -120,15 +130,18 @@ def test_a_page_of_a_pagination_may_be_a_bomb(bombs: str, tmp_path: Path) -> Non
 
 
 def run_noetl(home: Path, *arguments: str) -> tuple[int, str, int]:
-    """The exit code, the output, and the peak memory of the process."""
-    output = home / "output"
-    with output.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "noetl", *arguments],
-            cwd=ROOT,
-            env=environment(NOETL_HOME=str(home / "home")),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-    return os.waitstatus_to_exitcode(status), output.read_text(), usage.ru_maxrss << 10
+    """The exit code, the output, and the peak memory of the process.
+
+    The process tells its peak itself: what the system tells of a child begins with the size of the
+    process that started it.
+    """
+    peak = home / "peak"
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_AND_TELL_PEAK, str(peak), *arguments],
+        cwd=ROOT,
+        env=environment(NOETL_HOME=str(home / "home")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.returncode, done.stdout, int(peak.read_text())
